@@ -31,18 +31,11 @@ _WORKER = re.compile(
     r"|AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL|AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL"
     r"|AIRFLOW__LOGGING__BASE_LOG_FOLDER|OPENLINEAGE__TRANSPORT__\w+|TACIT_MAIL_TO|TACIT_WEBHOOK|DUMB_INIT_SETSID"
 )
-# Agents of a gang compute, and write nothing down but what their stage reads.
-_HOST = re.compile(r"TACIT_LOG|OTEL_\w+|POD_IP")
 
 
 def of_stage(worker: Mapping[str, str]) -> dict[str, str]:
     """The variables that a stage gets, of those that its worker was told."""
     return {name: value for name, value in worker.items() if _ALLOWED.fullmatch(name)}
-
-
-def of_host(worker: Mapping[str, str]) -> dict[str, str]:
-    """The variables of an agent of a gang."""
-    return {name: value for name, value in worker.items() if _HOST.fullmatch(name)}
 
 
 def of_worker(variables: Mapping[str, str]) -> dict[str, str]:

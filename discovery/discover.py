@@ -14,7 +14,7 @@ from discovery import participation, state
 from discovery.config import TrieConfig
 from discovery.device.answer import letters_of
 from discovery.device.typed import TypedWords
-from discovery.device.votes import AddUp, Share, Workers, ask, workers
+from discovery.device.votes import AddUp, Workers, ask, workers
 from discovery.results import DiscoveryResult, FoundWord, LayerState, by_share
 from discovery.trie import close_layer, question_of
 from pretrain import progress as how_far
@@ -55,7 +55,7 @@ def discover(
     key: bytes,
     directory: Path,
     progress: Callable[[dict], None] | None = None,
-    processes: int | Share = 1,
+    processes: int = 1,
     add_up: AddUp | None = None,
 ) -> DiscoveryResult:
     """Find words that devices type, letter by letter, each layer from devices of its own.
@@ -66,31 +66,28 @@ def discover(
       alphabet: letters of the locale.
       key: 32 secret bytes that all devices' random bits derive from in this simulation.
       directory: private; participation records and one file for each finished layer, so that a killed run goes on.
-      processes: how many share a layer's devices, or the share of this one among others that call this too; the
-        result does not depend on it.
+      processes: how many share a layer's devices; the result does not depend on it.
       add_up: how a layer's votes are summed, such as by secure aggregation; the sums are the same.
 
     Raises:
       ValueError: fewer devices than layers, no letters, a key that is not 32 bytes, or a directory
         that holds the answers of other devices or to other questions.
       ArithmeticError: votes, certificates or participation went wrong.
-      OSError: a worker process was killed, or another with a share.
+      OSError: a worker process was killed.
     """
     typed = device_words if isinstance(device_words, TypedWords) else TypedWords.gather(device_words)
     require_devices(config, len(typed))
     letters = letters_of(alphabet)
-    if not isinstance(processes, Share) or processes.rank == 0:
-        state.claim(directory, state.fingerprint(typed, known_words, letters, config, key))
+    state.claim(directory, state.fingerprint(typed, known_words, letters, config, key))
     groups = participation.assign(len(typed), config, key, known_words)
     run = _Run(typed, letters, config, key, directory, groups, known_words, progress, add_up)
     with workers(processes) as shared:
-        advance = how_far.along("asking devices for words", config.layers) if shared.writes else None
-        done = _layers(run, shared, advance or how_far.nothing)
-        if advance and len(done) < config.layers:  # No prefix survived, so nothing more is asked.
+        advance = how_far.along("asking devices for words", config.layers)
+        done = _layers(run, shared, advance)
+        if len(done) < config.layers:  # No prefix survived, so nothing more is asked.
             advance(config.layers - len(done))
     rows = tuple(layer.row for layer in done)
-    if shared.writes:
-        participation.check(directory, rows, config.messages_per_device)
+    participation.check(directory, rows, config.messages_per_device)
     return DiscoveryResult(
         words=tuple(sorted((_as_typed(word, done) for layer in done for word in layer.words), key=by_share)),
         rows=rows,
@@ -120,12 +117,9 @@ def _layers(run: _Run, shared: Workers, advance: Callable[[float], None]) -> lis
         if closed is None:
             question = question_of(layer, prefixes, run.letters, run.known_words, run.config)
             group = run.groups[layer]
-            if shared.writes:
-                participation.record(run.directory, layer, group)
+            participation.record(run.directory, layer, group)
             closed = close_layer(question, ask(question, group, run.typed, run.key, shared, run.add_up))
-            if shared.writes:
-                with shared.writing():
-                    state.save(run.directory, closed)
+            state.save(run.directory, closed)
         done.append(closed)
         advance(1.0)
         prefixes = closed.prefixes

@@ -11,8 +11,7 @@ from pretrain import progress
 from pretrain.files import sha256
 
 LOCK = ".lock"  # held while the stage runs
-ATTEMPT, ATTEMPT_LOCK = ".attempt", ".attempt.lock"  # numbers of the newest attempt and gang (``hosts.fence``)
-GANG = ".gang.json"  # agents that own an attempt's workers
+ATTEMPT, ATTEMPT_LOCK = ".attempt", ".attempt.lock"  # the newest attempt's number (``run.fence``)
 FAILED = ".failed.json"  # what a worker met
 STOPPED = ".stopped"  # how the last try ended, where it ended badly
 OUTCOME = ".outcome.json"  # a computation that ended, until its record is written
@@ -24,7 +23,7 @@ WINDOW = ".window.json"  # the last day for which the text beside it may be kept
 PARTS = ".parts"  # folder of text that several workers read, until it is joined
 
 # Of whichever stage, finished or not. They hold nothing of anybody's, and nothing that could be verified.
-TRACES = frozenset({LOCK, ATTEMPT, ATTEMPT_LOCK, GANG, FAILED, STOPPED, OUTCOME, WINDOW, PROCESSORS, progress.FILE})
+TRACES = frozenset({LOCK, ATTEMPT, ATTEMPT_LOCK, FAILED, STOPPED, OUTCOME, WINDOW, PROCESSORS, progress.FILE})
 # What a finished stage may leave; besides, its private files are sealed.
 _FINISHED = TRACES | {SEAL, CONTENT, PLANTED}
 # Tokens of devices in a vocabulary's ids; whoever maps them writes them, and may remove them.

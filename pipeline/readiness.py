@@ -13,10 +13,10 @@ from pathlib import Path
 from federated.config.population import Files, Kept, SyntheticPopulation
 from federated.devices.withdrawn import Withdrawn
 from pipeline.config import LaunchConfig
-from pipeline.hosts.gang import require_hosts
 from pipeline.preflight.shortfalls import FEW, of_file, too_few
 from pipeline.releases.planned import estimated_devices, planned
 from pipeline.releases.policy import above_policy, one_number
+from pipeline.run import gang
 from pipeline.settings import Settings, has_account
 from pretrain.config import FileCorpus
 
@@ -73,7 +73,7 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
         *(problem for problem in estimated if not population.problems),
         *above_policy(config, spends, train),
         *_unknown_reviewers(config, settings),
-        *_no_hosts(config, settings),
+        *_no_gang(config, settings),
         *foreseen.problems,
     )
     notes = (*one_number(config, spends), *population.notes, *foreseen.notes)
@@ -115,9 +115,9 @@ def _no_words(config: LaunchConfig) -> list[str]:
     return []
 
 
-def _no_hosts(config: LaunchConfig, settings: Settings) -> list[str]:
+def _no_gang(config: LaunchConfig, settings: Settings) -> list[str]:
     try:
-        require_hosts(config.runtime.hosts, settings.hosts)
+        gang.require(config.runtime.hosts, settings.gang)
     except ValueError as error:
         return [str(error)]
     return []

@@ -17,7 +17,6 @@ from typing import Protocol
 from pipeline import sharing
 from pipeline.config import LaunchConfig, config_digest, launch_id
 from pipeline.errors import PermanentError, RefusedUntouched
-from pipeline.hosts import fence
 from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
 from pipeline.ledger.launch import asked, kept, register_simulation
@@ -26,6 +25,7 @@ from pipeline.release import MAY_PUBLISH, standing
 from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, require_private, require_whole, still_true
 from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
+from pipeline.run import fence
 from pipeline.run.known import run_folder, write_down
 from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_text
 from pipeline.settings import Settings, processor
@@ -250,7 +250,7 @@ def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spe
             raise
     if record.result.get("spend") is None:
         raise PermanentError(f"{name}: the stage reserved a spend but its result states none; this launch is held")
-    with fence.standing(run.private(name), "attempt", attempt):
+    with fence.standing(run.private(name), attempt):
         commit = ledger.commit(run.launch_id, name, Spend.model_validate(record.result["spend"]))
     return record.model_copy(update={"ledger": {"reserve": reserved.hash, "commit": commit.hash}})
 

@@ -8,8 +8,8 @@ TACIT_AIRFLOW_URL, _USER, _PASSWORD  Airflow's API, and an account that can read
 MLFLOW_TRACKING_URI    tracking and registry             default: SQLite in the runs directory
 TACIT_ARTIFACT_ROOT    where MLflow keeps artifacts      default: the runs directory; a server decides for itself
 TACIT_WEB              what `make web` installed         default: $TACIT_HOME/.venv/web
-TACIT_HOSTS            agents of other machines,         default: none, this machine alone
-                       as in 198.51.100.1:7117,198.51.100.2:7117
+TACIT_GANG             command that starts workers on    default: none, this machine alone
+                       several hosts (run/gang.py)
 TACIT_EXPERIMENT_LOGS  logs of live experiments,       default: experiment_logs in the runs directory
                        a folder for each launch id
 TACIT_RETENTION_DAYS   keep keys and client text of      default: until `tacit erase`
@@ -79,7 +79,7 @@ class Settings:
     lock_digests: Mapping[str, str]
     experiment_logs: Path
     retention_days: float | None = None
-    hosts: tuple[str, ...] = ()
+    gang: str = ""
     prints: bool = False
     airflow: AirflowReader | None = None
 
@@ -130,7 +130,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         retention_days=float(retention) if retention else None,
         prints=_yes_or_no(environment, "TACIT_PDF", default=True),
         airflow=_airflow_reader(environment),
-        hosts=tuple(name.strip() for name in environment.get("TACIT_HOSTS", "").split(",") if name.strip()),
+        gang=environment.get("TACIT_GANG", "").strip(),
         git_commit=environment.get("TACIT_GIT_COMMIT") or _git_commit(home),
         lock_digests={
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()

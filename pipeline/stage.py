@@ -97,7 +97,7 @@ class StageContext:
     key: bytes | None  # 256 bits, the same at every retry; only stages that spend have one
     # Tells caches and registered models apart where the configuration leaves it out.
     population: PopulationKey = _UNSTATED
-    attempt: int = 0  # a newer one shuts it out (``hosts.fence``); 0 where nobody else may write
+    attempt: int = 0  # a newer one shuts it out (``run.fence``); 0 where nobody else may write
 
     @property
     def noise_key(self) -> bytes:

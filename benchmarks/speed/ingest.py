@@ -1,7 +1,7 @@
 """What it takes to read a large population: memory, CPU time and words a second, of ingest and of those who read it.
 
     .venv/stages/bin/python -m benchmarks.speed.ingest --work FOLDER [--devices 1000000] [--words 200] [--result FILE]
-    .venv/stages/bin/python -m benchmarks.speed.ingest --work FOLDER --devices 100000 --ways 1x1,1x2,2x1
+    .venv/stages/bin/python -m benchmarks.speed.ingest --work FOLDER --devices 100000 --workers 1,2
 
 Devices are made up, in pieces: words are drawn from a Zipf law with a long tail, so that the lexicon grows as that of
 a real population; the rows of each device are spread over all files, in no order, with times, locales and texts that
@@ -9,22 +9,20 @@ were sent twice. Files that are there already are not made again, so a run that 
 measured in a process of its own: ``peak`` is its largest resident memory, mapped files included, ``own`` what of it
 is no file's.
 
-With ``--ways`` ingest alone is measured, by so many hosts (of this machine) with so many workers each, and compared
-with one process: ``critical`` is the CPU time of what waits for one another, which is the look at ids, the slowest
-worker and the join, so what as many free cores would take.
+With ``--workers`` ingest alone is measured, by so many processes, and compared with one: ``critical`` is the CPU time
+of what waits for one another, which is the look at ids, the slowest worker and the join, so what as many free cores
+would take.
 """
 
 import argparse
 import json
 import resource
 import shutil
-import socket
 import string
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +34,7 @@ from discovery.device.typed import TypedWords
 from evaluation.arms.held_out import held_out
 from federated.config.population import FilePopulation
 from federated.devices import parts, readers, store
-from federated.wire.launcher import Seat, launch_command
+from pretrain import processes
 from pretrain.vocabulary import from_counts
 
 FILES, ROW_GROUP, SENTENCE = 8, 1 << 17, 8
@@ -129,13 +127,10 @@ def join(work: Path) -> dict[str, float]:
     return {"devices": store.build_store(population(work), "en-US", 1, work / "joined", read=work / "parts").devices}
 
 
-def read_part(work: Path) -> dict[str, float]:
-    """One worker's part, among those that ``torch.distributed.run`` started."""
-    from federated.workers import joined  # torch, which who reads alone does without
-
-    with joined() as process:
-        parts.write_part(work / "parts", population(work), "en-US", process.rank, process.size, nullcontext)
-    return {"rank": process.rank}
+def read_part(work: Path, number: int, of: int) -> dict[str, float]:
+    """One worker's part."""
+    parts.write_part(work / "parts", population(work), "en-US", number, of)
+    return {}
 
 
 def train(work: Path) -> dict[str, float]:
@@ -166,13 +161,13 @@ PARTS: dict[str, Callable[[Path], dict[str, float]]] = {
     "discover": discover,
     "evaluate": evaluate,
 }
-OF_MANY = {"look": look, "read_part": read_part, "join": join}
+OF_MANY = {"look": look, "join": join}
 
 
-def measured(part: str, work: Path) -> dict[str, float]:
+def measured(part: Callable[..., dict[str, float]], *arguments: object) -> dict[str, float]:
     """One part, in this process."""
     began = time.monotonic()
-    made = (PARTS | OF_MANY)[part](work)
+    made = part(*arguments)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return made | {
         "peak_bytes": peak_bytes(),
@@ -190,25 +185,18 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=200)
     parser.add_argument("--result", type=Path)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--ways", help="hosts x workers, as in 1x1,1x2,2x1: measure these ways of ingest")
+    parser.add_argument("--workers", help="processes, as in 1,2: measure ingest by so many")
     parser.add_argument("--part", choices=PARTS | OF_MANY, help="of one process: print its numbers as JSON")
-    parser.add_argument("--numbers", type=Path, help="folder to write them to instead")
     asked = parser.parse_args()
     work = asked.work / f"{asked.devices}x{asked.words}"
     if asked.part:
-        numbers = measured(asked.part, work)
-        if asked.numbers:
-            (asked.numbers / f"{numbers['rank']}.json").write_text(json.dumps(numbers), encoding="utf-8")
-        else:
-            print(json.dumps(numbers))
+        print(json.dumps(measured((PARTS | OF_MANY)[asked.part], work)))
         return
     write_files(work / "typed", asked.devices, asked.words)
-    ways = [tuple(map(int, way.split("x"))) for way in asked.ways.split(",")] if asked.ways else []
-    lines = (
-        _ways(work, asked.devices, asked.words, ways)
-        if ways
-        else _report(work, asked.devices, asked.words, asked.parts)
-    )
+    if asked.workers:
+        lines = _by_workers(work, asked.devices, asked.words, [int(count) for count in asked.workers.split(",")])
+    else:
+        lines = _report(work, asked.devices, asked.words, asked.parts)
     table = "".join(f"{line}\n" for line in lines)
     print(table)
     if asked.result:
@@ -217,63 +205,48 @@ def main() -> None:
 
 
 def _of_one_process(part: str, work: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.speed.ingest", *_told(part, work)]
+    devices, _, words = work.name.partition("x")
+    told = ["--work", str(work.parent), "--part", part, "--devices", devices, "--words", words]
+    command = [sys.executable, "-m", "benchmarks.speed.ingest", *told]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
-def _told(part: str, work: Path) -> list[str]:
-    devices, _, words = work.name.partition("x")
-    return ["--work", str(work.parent), "--part", part, "--devices", devices, "--words", words]
-
-
-def _of_workers(work: Path, hosts: int, workers: int) -> tuple[float, list[dict[str, float]]]:
+def _of_workers(work: Path, workers: int) -> tuple[float, list[dict[str, float]]]:
     """Seconds until all have read their parts, and the numbers of each."""
-    folder = work / "numbers"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    told, began = [*_told("read_part", work), "--numbers", str(folder)], time.monotonic()
-    started = []
-    for number in range(hosts):
-        seat = Seat(hosts, number, "127.0.0.1", "lo", "127.0.0.1", port)
-        started.append(subprocess.Popen(launch_command(workers, "benchmarks.speed.ingest", told, seat)))
-    if sum(process.wait() for process in started):
-        raise SystemExit("a worker was lost")
-    took = time.monotonic() - began
-    return took, [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
+    began = time.monotonic()
+    with processes.pool(workers) as pool:
+        read = [pool.submit(measured, read_part, work, number, workers) for number in range(workers)]
+        each = [part.result() for part in read]
+    return time.monotonic() - began, each
 
 
 def _digest(directory: Path) -> str:
     return json.loads((directory / "store.json").read_text(encoding="utf-8"))["summary"]["digest"]
 
 
-def _ways(work: Path, devices: int, words: int, ways: Sequence[tuple[int, ...]]) -> Iterator[str]:
+def _by_workers(work: Path, devices: int, words: int, counts: Sequence[int]) -> Iterator[str]:
     yield _title(work, devices, words)
     yield ""
-    yield "| hosts x workers | wall s | of one | CPU s | critical | of one | peak of each, MiB | of the join | same |"
+    yield "| workers | wall s | of one | CPU s | critical | of one | peak of each, MiB | of the join | same |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    one: dict[str, float] = {}
-    for hosts, workers in ways:
-        if hosts * workers == 1 or not one:
-            one = _of_one_process("ingest", work)
-            expected = _digest(work / "store")
-            yield (
-                f"| one process | {one['seconds']:,.0f} | 1 | {one['cpu_seconds']:,.1f} | {one['cpu_seconds']:,.1f} | "
-                f"1 | {one['peak_bytes'] / 2**20:,.0f} | | |"
-            )
-        if hosts * workers == 1:
+    one = _of_one_process("ingest", work)
+    expected = _digest(work / "store")
+    yield (
+        f"| 1 | {one['seconds']:,.0f} | 1 | {one['cpu_seconds']:,.1f} | {one['cpu_seconds']:,.1f} | "
+        f"1 | {one['peak_bytes'] / 2**20:,.0f} | | |"
+    )
+    for workers in counts:
+        if workers == 1:
             continue
         looked = _of_one_process("look", work)
-        took, each = _of_workers(work, hosts, workers)
+        took, each = _of_workers(work, workers)
         joined_up = _of_one_process("join", work)
         wall = looked["seconds"] + took + joined_up["seconds"]
         used = [numbers["cpu_seconds"] for numbers in each]
         alone = looked["cpu_seconds"] + joined_up["cpu_seconds"]
         peak = max(numbers["peak_bytes"] for numbers in each)
         yield (
-            f"| {hosts} x {workers} | {wall:,.0f} | {wall / one['seconds']:.2f} | {alone + sum(used):,.1f} | "
+            f"| {workers} | {wall:,.0f} | {wall / one['seconds']:.2f} | {alone + sum(used):,.1f} | "
             f"{alone + max(used):,.1f} | {(alone + max(used)) / one['cpu_seconds']:.2f} | {peak / 2**20:,.0f} | "
             f"{joined_up['peak_bytes'] / 2**20:,.0f} | {_digest(work / 'joined') == expected} |"
         )

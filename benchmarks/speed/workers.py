@@ -28,8 +28,8 @@ from federated.config.mechanism import BltMechanism
 from federated.config.training import RuntimeConfig, ServerConfig
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
-from federated.wire.launcher import launch_command
 from federated.workers import Worker, joined
+from pipeline.run.gang import torchrun
 from pretrain.model import build_model
 from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import join_owners
@@ -95,7 +95,7 @@ def table(name: str, rounds: int, ways: list[Way]) -> None:
     for way in ways:
         with tempfile.TemporaryDirectory() as folder:
             told = [folder, name, str(rounds), str(way.threads)]
-            command = launch_command(way.processes, "benchmarks.speed.workers", ["--worker", *told])
+            command = torchrun(way.processes, ["benchmarks.speed.workers", "--worker", *told], port=29_500)
             subprocess.run(command, cwd=Path(__file__).parents[2], check=True, stderr=subprocess.PIPE)
             done = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))]
         first = first or done[0]

@@ -1,27 +1,27 @@
 """Votes of many devices: added up in batches, in shards, in processes, always the same to the bit.
 
-Shards are worked on by processes of the one task that discovers, on its machine or on several, not by tasks of a
-scheduler. A layer needs the survivors of the one before, so tasks would come in as many rounds as there are layers,
-each with its start, and the votes of single shards, in which fewer people hide than in their sum, would have to
-wait on disk between them. In one task they are never written down, the ledger holds one reservation, and a killed run
-goes on after its last finished layer.
+Shards are worked on by processes of the one task that discovers, not by tasks of a scheduler. A layer needs the
+survivors of the one before, so tasks would come in as many rounds as there are layers, each with its start, and the
+votes of single shards, in which fewer people hide than in their sum, would have to wait on disk between them. In one
+task they are never written down, the ledger holds one reservation, and a killed run goes on after its last finished
+layer.
 
 Legend: N devices of a shard, W random words of a device, d domain.
 """
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
 
 import numpy as np
 
 from discovery.device.answer import Question
 from discovery.device.keystream import BLOCK_WORDS, first_words
 from discovery.device.typed import TypedWords
+from pretrain import processes
 
 _CHUNK_WORDS = 2**22  # 16 MiB of random words at a time
 SHARD_DEVICES = 50_000
@@ -88,54 +88,20 @@ def merge(question: Question, shards: Iterable[ShardVotes]) -> ShardVotes:
 
 
 @dataclass(frozen=True)
-class Share:
-    """The part of one process in a discovery that several make, each of which has all devices' words.
-
-    Attributes:
-      rank, size: which one of how many. The first alone writes what is finished.
-      add_up: sum over all of them of an int64 vector, modulo 2^64; all get it.
-      writing: around a write; raises where this process may write no more.
-    """
-
-    rank: int
-    size: int
-    add_up: Callable[[np.ndarray], np.ndarray]
-    writing: Callable[[], AbstractContextManager[None]] = nullcontext
-
-
-@dataclass(frozen=True)
 class Workers:
-    """Processes that share the devices of each layer; ``pool`` is None where this one does all that is its part.
-
-    Attributes:
-      share: this one's part; None where it is everything.
-    """
+    """Processes that share the devices of each layer; ``pool`` is None where this one asks all."""
 
     count: int = 1
     pool: Executor | None = None
-    share: Share | None = None
-
-    @property
-    def writes(self) -> bool:
-        """Whether this process writes down what is finished."""
-        return self.share is None or self.share.rank == 0
-
-    def writing(self) -> AbstractContextManager[None]:
-        """Around a write."""
-        return self.share.writing() if self.share else nullcontext()
 
 
 @contextmanager
-def workers(count: int | Share) -> Iterator[Workers]:
+def workers(count: int) -> Iterator[Workers]:
     """Processes for a whole discovery: each compiles the batched route once, not once a layer."""
-    if isinstance(count, Share):
-        yield Workers(share=count)
-        return
     if count == 1:
         yield Workers()
         return
-    # Spawned, since a fork would copy the locks of threads that it does not copy.
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+    with processes.pool(count) as pool:
         yield Workers(count, pool)
 
 
@@ -156,12 +122,8 @@ def ask(
       add_up: how votes are summed, device by device; None: as they come.
 
     Raises:
-      OSError: a worker process was killed, or another that has a share; finished layers stay.
+      OSError: a worker process was killed; finished layers stay.
     """
-    if (share := shared.share) is not None:
-        part = np.array_split(group, share.size)[share.rank]
-        votes_d = share.add_up(ask(question, part, typed, key).votes_d)
-        return merge(question, [ShardVotes(question.stream, len(group), votes_d)])
     if add_up is not None:
         each = _each(question, group, typed.take(group), key)
         votes_d = add_up(each, len(group), question.broadcast.domain, question.stream)

@@ -11,8 +11,6 @@ NAMESPACE, USER = "tacit", 50000
 AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer")
 # Pods of a kind see what they need: labels that the network's rules go by.
 STAGE = {"app": "tacit", "role": "stage"}
-# Pods with an agent have this beside a stage's labels, so that a stage's selector is theirs too.
-GANG, AGENT_PORT = {"gang": "hosts"}, 7117
 
 
 def accounts() -> list[Object]:
@@ -71,14 +69,7 @@ def network() -> list[Object]:
     api = {"ports": [{"port": port, "protocol": "TCP"} for port in (443, 6443)]}
     scheduler = {"app": "tacit", "service": "scheduler"}
     policies.append(policy("scheduler-to-cluster", scheduler, {"policyTypes": ["Egress"], "egress": [api]}))
-    # A stage asks the agents of a gang; these and their workers speak to one another, and what workers say is masked.
-    peers, asking = ({"podSelector": {"matchLabels": labels}} for labels in (GANG, STAGE))
-    agent = [{"port": AGENT_PORT, "protocol": "TCP"}]
-    into = {"policyTypes": ["Ingress"], "ingress": [{"from": [peers]}, {"from": [asking], "ports": agent}]}
-    between = {"policyTypes": ["Egress"], "egress": [{"to": [peers]}]}
-    asks = {"policyTypes": ["Egress"], "egress": [{"to": [peers], "ports": agent}]}
-    gang = [policy("into-gang", GANG, into), policy("gang-to-gang", GANG, between)]
-    return [*policies, *gang, policy("stage-to-gang", STAGE, asks)]
+    return policies
 
 
 def namespace() -> Object:

@@ -4,16 +4,14 @@ Stages are pods of Airflow's Kubernetes executor, so there is no Redis and no Ce
 settings that hold one name it, as ``$(NAME)``, which the kubelet fills in.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
 import passwords
 from manifests import (
-    AGENT_PORT,
     AIRFLOW,
-    GANG,
     NAMESPACE,
     STAGE,
     Object,
@@ -32,13 +30,11 @@ from manifests import (
     write,
 )
 from places import ROOT, compose_service, filled_in
-from tacit_environment import of_host
 
 SECRET = "tacit-secrets"
 IMAGES = {"airflow": "tacit-airflow:latest", "stages": "tacit-stages:latest", "gpu": "tacit-stages-gpu:latest"}
 _NOT_HERE = ("AIRFLOW__CELERY", "AIRFLOW__OPERATORS__DEFAULT_QUEUE", "NO_PROXY")
 LOCKED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-_GANG_HOSTS = 2
 
 
 def render(folder: Path) -> list[Path]:
@@ -59,8 +55,7 @@ def render(folder: Path) -> list[Path]:
         "namespace": NAMESPACE,
         "resources": [f"{name}.yaml" for name in files],
     }
-    gang_file = write(folder / "gang.yaml", gang())  # for launches that ask for several hosts
-    return [*written, gang_file, write(folder / "kustomization.yaml", [applied])]
+    return [*written, write(folder / "kustomization.yaml", [applied])]
 
 
 def secret_names() -> list[str]:
@@ -68,14 +63,13 @@ def secret_names() -> list[str]:
     return list(passwords.NAMES)
 
 
-def environment(kind: str, chosen: Callable[[Mapping[str, str]], dict[str, str]] = dict) -> list[Object]:
-    """Environment of a container: the secrets that its settings name, then the chosen settings."""
+def environment(kind: str) -> list[Object]:
+    """Environment of a container: the secrets that its settings name, then the settings."""
     names = secret_names()
     values = {name: f"$({name})" for name in names} | {"EXECUTOR": "KubernetesExecutor", "PATH": "/usr/bin:/bin"}
     filled = filled_in(kind, values)
     shell = {"PATH", "PWD", "SHLVL", "_", "EXECUTOR", *names}
-    stated = {name: value for name, value in filled.items() if name not in shell and not name.startswith(_NOT_HERE)}
-    fixed = chosen(stated)
+    fixed = {name: value for name, value in filled.items() if name not in shell and not name.startswith(_NOT_HERE)}
     asked = [name for name in names if any(f"$({name})" in value for value in fixed.values())]
     return [*map(from_secret, asked), *({"name": name, "value": fixed[name]} for name in sorted(fixed) if fixed[name])]
 
@@ -205,13 +199,13 @@ def pod_templates() -> Object:
 
 
 def stage_pod(kind: str) -> Object:
-    """A pod of one stage: with agents of a gang the only ones that mount runs and clients."""
+    """A pod of one stage: no others mount clients."""
     gpu = kind == "gpu"
     container = {
         "name": "base",  # Airflow's executor looks for this name
         "image": IMAGES["gpu" if gpu else "stages"],
         "command": ["env"],  # in the place of the image's entry point: the executor gives the whole command
-        "env": [*environment("worker-gpu" if gpu else "worker-cpu"), agents()],
+        "env": environment("worker-gpu" if gpu else "worker-cpu"),
         "resources": resources("2", "8Gi", "64Gi" if gpu else "16Gi", gpu),
         "securityContext": LOCKED,
         "volumeMounts": _STAGE_MOUNTS,
@@ -221,49 +215,6 @@ def stage_pod(kind: str) -> Object:
     if gpu:
         spec["tolerations"] = [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stage", "labels": STAGE}, "spec": spec}
-
-
-def gang() -> list[Object]:
-    """Hosts of launches that ask for several: N pods, each by its index, with an agent that starts workers there."""
-    container = {
-        "name": "agent",
-        "image": IMAGES["gpu"],
-        "command": ["/opt/stages-env/bin/tacit", "host", "--address", f"$(POD_IP):{AGENT_PORT}"],
-        "env": [
-            *environment("worker-gpu", of_host),
-            {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
-        ],
-        "ports": [{"containerPort": AGENT_PORT}],
-        "resources": resources("8", "32Gi", "64Gi", gpu=True),
-        "securityContext": LOCKED,
-        "volumeMounts": _STAGE_MOUNTS,
-    }
-    pod = template({**STAGE, **GANG}, "stage", [container], _stage_volumes(gpu=True))
-    pod["spec"] |= {"restartPolicy": "Never", "subdomain": "hosts"}
-    spec = {
-        "completionMode": "Indexed",
-        "completions": _GANG_HOSTS,
-        "parallelism": _GANG_HOSTS,
-        "backoffLimit": 6,  # a lost host comes back under its name: the stage's retry finds it
-        "suspend": True,  # until a launch wants them, so that GPUs are not held for nobody
-        "template": pod,
-    }
-    nobody: Object = {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,
-        "selector": GANG,
-        "ports": [{"port": AGENT_PORT}],
-    }
-    return [
-        {**head("batch/v1", "Job", "hosts"), "spec": spec},
-        {**head("v1", "Service", "hosts"), "spec": nobody},
-    ]
-
-
-def agents() -> Object:
-    """``TACIT_HOSTS``: the agents of the gang by name, for whoever runs a stage."""
-    names = (f"hosts-{number}.hosts.{NAMESPACE}:{AGENT_PORT}" for number in range(_GANG_HOSTS))
-    return {"name": "TACIT_HOSTS", "value": ",".join(names)}
 
 
 _STAGE_MOUNTS = [

@@ -7,8 +7,9 @@ from one to another, and whatever is wrong with a file is said by all in the sam
 
 import glob
 import json
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from federated.devices.files import FIELD, Part, taken_rows
 from federated.devices.pieces import Piece, open_piece, write_piece
 from federated.devices.readers import Read, from_files
 from federated.devices.withdrawn import NOBODY, Withdrawn
+from pretrain import processes
 from pretrain.files import PRIVATE, private_directory, write_text
 from pretrain.reading import rows
 
@@ -82,18 +84,23 @@ def _bounds(patterns: Sequence[str], locale: str, kept: Kept | None, withdrawn: 
     return tuple(seen[len(seen) * place // (_BOUNDS + 1)] for place in range(1, _BOUNDS + 1)) if seen else ("",)
 
 
-def write_part(
-    folder: Path,
-    config: Files,
-    locale: str,
-    number: int,
-    of: int,
-    writing: Callable[[], AbstractContextManager[None]],
-) -> None:
-    """Do one reader's part of the task in a folder; the piece counts once its last file is there.
+def write_parts(folder: Path, config: Files, locale: str, readers: int) -> None:
+    """Do the task in a folder by as many processes.
 
-    Args:
-      writing: what to hold on to while that file is written.
+    Raises:
+      ValueError, OSError: as of ``write_part``; a process was killed.
+    """
+    with processes.pool(readers) as pool:
+        done = [pool.submit(write_part, folder, config, locale, number, readers) for number in range(readers)]
+        try:
+            for part in done:
+                part.result()
+        except BrokenProcessPool as error:
+            raise OSError("private text: a process that read it was killed; run the stage again") from error
+
+
+def write_part(folder: Path, config: Files, locale: str, number: int, of: int) -> None:
+    """Do one reader's part of the task in a folder; the piece counts once its last file is there.
 
     Raises:
       ValueError: as of ``readers.from_files``.
@@ -102,17 +109,13 @@ def write_part(
     task = Task.model_validate_json((folder / _TASK_FILE).read_bytes())
     for path, length in task.files:
         if path.stat().st_size != length:
-            raise OSError(
-                f"{path.name}: not the file that others read; let all hosts see the same, run the stage again"
-            )
-    with writing():
-        directory = private_directory(folder / str(number))
+            raise OSError(f"{path.name}: not the file that others read; run the stage again")
+    directory = private_directory(folder / str(number))
     patterns = [glob.escape(str(path)) for path, _ in task.files]
     typed = from_files(patterns, locale, task.kept, directory, task.part(number, of), task.withdrawn)
     write_piece(directory, typed.devices, locale, config.max_words_per_device)
-    with writing():
-        content = json.dumps({"number": number, "of": of, "read": asdict(typed.read)})
-        write_text(directory / _PART_FILE, content, PRIVATE)
+    content = json.dumps({"number": number, "of": of, "read": asdict(typed.read)})
+    write_text(directory / _PART_FILE, content, PRIVATE)
 
 
 def pieces_of(folder: Path) -> tuple[list[Piece], Read]:

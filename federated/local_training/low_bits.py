@@ -38,7 +38,7 @@ def require_one_kind(low_bits: str, process: Worker) -> None:
     if lowest != highest:
         raise ValueError(
             f"runtime.workers, runtime.hosts: the workers' processors are of different kinds (this one is "
-            f"{processor_name()}), whose products have other low bits; name hosts of one kind in TACIT_HOSTS"
+            f"{processor_name()}), whose products have other low bits; let TACIT_GANG choose hosts of one kind"
         )
 
 

@@ -243,29 +243,6 @@ def stage(
     answer(outcome.result, as_json, text=f"{name}: {'done before' if outcome.skipped else 'done'}")
 
 
-@app.command()
-@command
-def host(
-    address: Annotated[
-        str, typer.Option(help="where to listen and to meet other hosts; no other machine reaches the default")
-    ] = "127.0.0.1:7117",
-) -> None:
-    """Be this machine's agent: start and end its workers of launches that run on several hosts, until interrupted.
-
-    Example: tacit host --address 198.51.100.2:7117
-    """
-    import signal
-    import threading
-
-    from pipeline.hosts.agent import Agent, interface_of
-    from pipeline.hosts.messages import place
-
-    interface_of(place(address)[0])
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
-    Agent(address, settings.load().runs_dir).serve(stop)
-
-
 @app.command(hidden=True)
 def ready() -> None:
     """Import what every stage needs, then be the command that standard input brings; without one, end.

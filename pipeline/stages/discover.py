@@ -18,8 +18,8 @@ from pipeline.covered.words import words_of
 from pipeline.releases.spends import central_discovery
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
-from pipeline.stages.hosted import discover_workers
 from pipeline.stages.reuse import WORDS
+from pretrain import text
 from pretrain.files import PRIVATE, text_sha256, write_text
 from pretrain.randomness.noise import subkey
 from reports.disclosure.findings import CentralGuarantee, DiscoveryGuarantee, DiscoveryLayer
@@ -84,10 +84,17 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover
         if secagg:
             sizes = participation.group_sizes(len(typed), config, frozenset(base.words))
             require_devices(min(sizes))
-    if ctx.config.runtime.hosts > 1 and not secagg:  # whose sums are one server's
-        discover_workers.ask_together(ctx)
-    add_up = _securely(ctx, config) if secagg else None
-    discovered = discover_workers.discover(ctx, config, typed, ctx.config.runtime.workers, add_up)
+    discovered = trie.discover(
+        typed,
+        known_words=frozenset(base.words),
+        alphabet=text.alphabet(ctx.config.locale),
+        config=config,
+        key=ctx.noise_key,
+        directory=ctx.private / "layers",
+        progress=artifacts.progress(ctx),
+        processes=ctx.config.runtime.workers,
+        add_up=_securely(ctx, config) if secagg else None,
+    )
     layers = _layers(discovered)
     guarantee = DiscoveryGuarantee(
         words_found=len(discovered.words),

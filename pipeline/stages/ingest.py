@@ -3,28 +3,30 @@
 import hashlib
 import shutil
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
-from federated.config.population import VALIDATION_FRACTION, PopulationKey, SyntheticPopulation
-from federated.devices import pieces, store
+from federated.config.population import VALIDATION_FRACTION, Files, Kept, PopulationKey, SyntheticPopulation
+from federated.devices import parts, pieces, store
+from federated.devices.withdrawn import Withdrawn
 from pipeline.bookkeeping import PARTS
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
-from pipeline.hosts import gang
 from pipeline.ledger import launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.people import window, withdrawals
 from pipeline.registry import Had, model_name
 from pipeline.stage import Dataset, StageContext, StageResult
 from pipeline.stages import artifacts, reuse
-from pipeline.stages.hosted import ingest_workers
 from pretrain import corpus, selection, vocabulary
 from pretrain.files import atomic
 from pretrain.text import letter_of
 from pretrain.words import WordStore
 from reports.disclosure.guarantee import PublicText, Selection
 
+# Files that are read before other processes have started.
+SMALL_BYTES = 1 << 24
 # Less has no interval.
 _FEWEST_BUCKETS = 2
 # Of the places for public words; text of an exercise fills a third.
@@ -187,6 +189,17 @@ def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
         )
 
 
+def _read_by_workers(ctx: StageContext, kept: Kept | None, withdrawn: Withdrawn) -> Path | None:
+    """Folder of the pieces that several processes made of the text; None where one reads it sooner."""
+    config, population, workers = ctx.config, ctx.config.private_text, ctx.config.runtime.workers
+    if workers == 1 or not isinstance(population, Files) or parts.size(population.paths) < SMALL_BYTES:
+        return None
+    store.require_readable(population, config.locale)
+    parts.write_task(ctx.private / PARTS, population, config.locale, kept, withdrawn)
+    parts.write_parts(ctx.private / PARTS, population, config.locale, workers)
+    return ctx.private / PARTS
+
+
 def ingest_private(ctx: StageContext) -> IngestPrivate:
     """Client text into the private device store; only rounded counts and a digest come out.
 
@@ -197,10 +210,9 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     Raises:
       PopulationUnknown, BudgetExceeded: the ledger does not know the population, or has these devices under
         another name.
-      ValueError, OSError: as of ``store.build_store``, ``ingest_workers.build_together`` and ``_require_heard``.
+      ValueError, OSError: as of ``store.build_store``, ``parts.write_parts`` and ``_require_heard``.
     """
     config, ledger = ctx.config, PrivacyLedger.of(ctx.settings)
-    gang.require_hosts(config.runtime.hosts, ctx.settings.hosts)
     population = launch.require_population(config, ledger)
     key = store.split_key(population.key, ledger.split_secret(population.key))
     kept = reuse.kept_by(ctx, population)
@@ -209,12 +221,11 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     for earlier in (target, ctx.private / PARTS):  # Of which the window would say what is not true of it.
         shutil.rmtree(earlier, ignore_errors=True)
     window.write(ctx.run, kept, withdrawn)
-    if ingest_workers.worth_sharing(config):
-        summary = ingest_workers.build_together(ctx, target, key, kept, withdrawn)
-    else:
-        summary = store.build_store(
-            config.private_text, config.locale, config.seed, target, key, kept, withdrawn=withdrawn
-        )
+    try:
+        task = _read_by_workers(ctx, kept, withdrawn)
+        summary = store.build_store(config.private_text, config.locale, config.seed, target, key, kept, task, withdrawn)
+    finally:
+        shutil.rmtree(ctx.private / PARTS, ignore_errors=True)
     # Made-up typists of every population are numbered alike.
     if not isinstance(config.private_text, SyntheticPopulation):
         ledger.bind_devices(summary.population, pieces.device_ids(target))

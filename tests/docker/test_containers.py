@@ -1,6 +1,8 @@
 """What containers and pods may do and see: compose and the rendered manifests, read as files; no engine runs."""
 
 import functools
+import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -8,7 +10,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.hosts.gang import require_hosts
 from tests.helpers.processes.stack import PYTHON, ROOT
 
 KUBERNETES = ROOT / "docker" / "kubernetes"
@@ -21,7 +22,8 @@ PRIVATE = {"runs", "clients"}
 
 @functools.cache
 def objects() -> tuple[dict, ...]:
-    texts = [path.read_text(encoding="utf-8") for path in sorted(KUBERNETES.glob("*.yaml"))]
+    files = [*sorted(KUBERNETES.glob("*.yaml")), ROOT / "docker" / "gang" / "kubernetes.yaml"]
+    texts = [path.read_text(encoding="utf-8") for path in files]
     return tuple(
         each for text in texts for each in yaml.load_all(text, yaml.CSafeLoader)
     )  # the C loader: 20 times faster
@@ -37,7 +39,8 @@ def pods() -> dict[str, dict]:
     made = {}
     for kind in ("Deployment", "StatefulSet", "Job"):
         made |= {name: each["spec"]["template"] for name, each in of_kind(kind).items()}
-    templates = of_kind("ConfigMap")["pods"]["data"]
+    templates = dict(of_kind("ConfigMap")["pods"]["data"])
+    templates["gang"] = (ROOT / "dags" / "kubernetes_gang.yaml").read_text(encoding="utf-8")
     return made | {name: yaml.load(text, yaml.CSafeLoader) for name, text in templates.items()}
 
 
@@ -124,8 +127,8 @@ def test_only_pods_of_stages_mount_what_is_private() -> None:
         for volume in pod["spec"]["volumes"]
         if volume.get("persistentVolumeClaim", {}).get("claimName") in PRIVATE
     }
-    assert holders == {"cpu.yaml", "gpu.yaml", "hosts"}
-    assert all(pods()[name]["metadata"]["labels"]["role"] == "stage" for name in holders)
+    assert holders == {"cpu.yaml", "gpu.yaml", "gang"}
+    assert {pods()[name]["metadata"]["labels"]["role"] for name in holders} == {"stage", "gang"}
 
 
 def test_secrets_stand_in_the_secret_alone_and_are_known_before_they_are_used() -> None:
@@ -161,7 +164,7 @@ def reaches(source: dict[str, str]) -> set[str]:
         if "podSelector" in target
     ]
     return {
-        labels.get("service") or labels["gang"]
+        labels.get("service") or labels["role"]
         for labels in out
         for policy in policies
         if policy["spec"]["podSelector"].get("matchLabels") == labels
@@ -174,34 +177,42 @@ def test_nothing_reaches_anything_but_what_is_named() -> None:
     deny = of_kind("NetworkPolicy")["default-deny"]["spec"]
     assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     stage = {"app": "tacit", "role": "stage"}
-    assert reaches(stage) == {"postgres", "mlflow", "api-server", "hosts"}
+    assert reaches(stage) == {"postgres", "mlflow", "api-server"}
+    assert reaches({"app": "tacit", "role": "gang"}) == {"gang"}
     assert reaches({"app": "tacit", "service": "scheduler"}) == {"postgres", "api-server"}
     assert reaches({"app": "tacit", "service": "mlflow"}) == {"postgres"}
     assert reaches({"app": "tacit", "service": "postgres"}) == set()
     assert reaches({"app": "somebody"}) == set()
 
 
-def test_hosts_are_an_indexed_job_of_agents_that_stages_know_by_name() -> None:
-    spec = of_kind("Job")["hosts"]["spec"]
-    assert spec["completionMode"] == "Indexed"
-    assert spec["completions"] == spec["parallelism"] > 1
-    assert spec["suspend"]
-    pod = spec["template"]
-    (container,) = pod["spec"]["containers"]
-    assert container["command"][-4:] == ["/opt/stages-env/bin/tacit", "host", "--address", "$(POD_IP):7117"]
-    assert container["resources"]["limits"]["nvidia.com/gpu"] == 1
-    service = of_kind("Service")["hosts"]["spec"]
-    assert service["selector"].items() <= pod["metadata"]["labels"].items()
-    stage = yaml.safe_load(of_kind("ConfigMap")["pods"]["data"]["cpu.yaml"])
-    named = {each["name"]: each.get("value") for each in stage["spec"]["containers"][0]["env"]}["TACIT_HOSTS"].split(
-        ","
+@pytest.mark.slow
+@pytest.mark.skipif(not PYTHON.exists(), reason="the Airflow environment is not built; run `make setup`")
+def test_a_gang_is_an_indexed_job_that_is_not_tried_again(tmp_path: Path) -> None:
+    """As Airflow's operator would ask the cluster for it; no cluster is there."""
+    cluster = {"name": "none", "cluster": {"server": "https://127.0.0.1:1"}}
+    context = {"name": "none", "context": {"cluster": "none", "user": "none"}}
+    reached = {"clusters": [cluster], "contexts": [context], "current-context": "none"}
+    reached |= {"apiVersion": "v1", "kind": "Config", "users": [{"name": "none", "user": {}}]}
+    (tmp_path / "config").write_text(yaml.safe_dump(reached), encoding="utf-8")
+    script = (
+        "import json, sys, kubernetes_gang\n"
+        "made = kubernetes_gang.job_of(3, ['env', 'A=b c', 'python'], sys.argv[1]).build_job_request_obj()\n"
+        "print(json.dumps(made.to_dict(), default=str))\n"
     )
-    assert named == [f"hosts-{number}.{pod['spec']['subdomain']}.tacit:7117" for number in range(spec["completions"])]
-    require_hosts(spec["completions"], named)
-    policies = of_kind("NetworkPolicy")
-    (to_agents,) = policies["stage-to-gang"]["spec"]["egress"]
-    assert (
-        to_agents["ports"]
-        == policies["into-gang"]["spec"]["ingress"][1]["ports"]
-        == [{"port": 7117, "protocol": "TCP"}]
+    command, variables = [str(PYTHON), "-c", script, str(tmp_path / "config")], {"AIRFLOW_HOME": str(tmp_path)}
+    done = subprocess.run(
+        command, cwd=ROOT / "dags", env=os.environ | variables, capture_output=True, text=True, timeout=300
     )
+    assert done.returncode == 0, done.stderr
+    job = json.loads(done.stdout.splitlines()[-1])["spec"]
+    assert (job["completion_mode"], job["completions"], job["parallelism"]) == ("Indexed", 3, 3)
+    assert job["backoff_limit"] == 0
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"] == ["env", "A=b c", "python"]
+    assert "PET_NODE_RANK" in container["command"][2]
+    assert container["resources"]["limits"]["nvidia.com/gpu"]
+    assert [volume["name"] for volume in pod["volumes"]] == ["runs", "tmp", "memory"]
+    service = of_kind("Service")["gang"]
+    assert service["spec"]["selector"].items() <= job["template"]["metadata"]["labels"].items()
+    assert service["metadata"]["name"] == pod["subdomain"]

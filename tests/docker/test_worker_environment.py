@@ -1,4 +1,4 @@
-"""What is told to processes beside client text: workers, pods of stages, agents of a gang; by one list of names."""
+"""What is told to processes beside client text: workers, pods of stages, hosts of a gang; by one list of names."""
 
 import functools
 import importlib.util
@@ -83,15 +83,15 @@ def test_workers_of_compose(name: str) -> None:
     assert not service.get("secrets")
 
 
-@pytest.mark.parametrize("name", ["cpu.yaml", "gpu.yaml", "hosts"])
+@pytest.mark.parametrize("name", ["cpu.yaml", "gpu.yaml", "gang"])
 def test_pods_beside_client_text(name: str) -> None:
     spec = pods()[name]["spec"]
     (container,) = spec["containers"]
     secret = {each["name"] for each in container["env"] if "secretKeyRef" in each.get("valueFrom", {})}
     told = {each["name"] for each in container["env"]} - secret
-    assert not beyond(told - {"POD_IP"}, reader=name == "cpu.yaml")
+    assert not beyond(told, reader=name == "cpu.yaml")
     usual = {"LEDGER_DB_PASSWORD", "MLFLOW_PASSWORD"}
-    assert secret == {"cpu.yaml": usual | {"READER_PASSWORD"}, "gpu.yaml": usual, "hosts": set()}[name]
+    assert secret == {"cpu.yaml": usual | {"READER_PASSWORD"}, "gpu.yaml": usual, "gang": set()}[name]
     assert "envFrom" not in container
     assert not [volume for volume in spec["volumes"] if volume.keys() & {"secret", "projected", "hostPath"}]
 
@@ -103,7 +103,7 @@ def test_these_are_all_pods_and_services_beside_client_text() -> None:
         for volume in pod["spec"]["volumes"]
         if volume.get("persistentVolumeClaim", {}).get("claimName") in PRIVATE
     }
-    assert claims == {"cpu.yaml", "gpu.yaml", "hosts"}
+    assert claims == {"cpu.yaml", "gpu.yaml", "gang"}
     mounts = {name: " ".join(map(str, service.get("volumes", ()))) for name, service in SERVICES.items()}
     assert {name for name, each in mounts.items() if "runs:" in each or "private" in each} == WORKERS
 

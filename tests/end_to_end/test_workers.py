@@ -1,14 +1,12 @@
-"""Training by several processes, through the command line: lost, stopped and gone on with."""
+"""Training by several processes and hosts, through the command line: lost, stopped and resumed."""
 
 import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,13 +19,12 @@ from pipeline import settings as settings_module
 from pipeline.config import STAGE_NAMES, launch_id, load_launch
 from pipeline.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.stages.hosted import ingest_workers
+from pipeline.stages import ingest
 from pipeline.stages.table import STAGES
 from tests.helpers.launches.command import environment
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import write_launch
 from tests.helpers.processes.forked import Forked
-from tests.helpers.processes.ports import free_port
 
 # Nine processes that have nothing to import; that real ones find each other is seen to in federated/test_workers.py.
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_python")]
@@ -56,6 +53,7 @@ POLICY = {
     "min_ngram_gain": -1.0,
     "min_top1_gain": -1.0,
 }
+HOSTS = f"bash {Path(__file__).parents[2] / 'docker' / 'gang' / 'this_machine'} {{hosts}} {{command}}"
 RUNTIME = {"chunk_devices": 4, "checkpoint_every_rounds": 1, "evaluate_every_rounds": 20}
 
 
@@ -98,9 +96,9 @@ def run_here(home: Path, run_id: str, **variables: str) -> None:
     runner.run_stage("fine_tune", load_launch(home / "tiny.yaml"), run_id, here, STAGES)
 
 
-def start(forked: Forked, home: Path, run_id: str, log: Path) -> subprocess.Popen:
+def start(forked: Forked, home: Path, run_id: str, log: Path, **told: str) -> subprocess.Popen:
     arguments = ["stage", "fine_tune", str(home / "tiny.yaml"), "--id", run_id, "--json"]
-    variables = environment(home)
+    variables = environment(home) | told
     with log.open("w") as errors:
         return subprocess.Popen(
             [forked.tacit, *arguments], cwd=home, env=variables, stdout=subprocess.PIPE, stderr=errors, text=True
@@ -179,94 +177,59 @@ def test_two_workers_lost_stopped_and_gone_on_with_give_the_bits_of_one(
         assert found[name] == made, name
 
 
-def test_two_hosts_give_the_bits_of_one_process(planned, expected, forked, tmp_path: Path) -> None:
-    """Agents as `tacit host`, on two addresses of the loopback interface."""
-    home, run_id = copied(planned, tmp_path / "hosts", workers=1, hosts=2), planned[1]
-    with agents(forked, home) as addresses:
-        run_here(home, run_id, TACIT_HOSTS=",".join(addresses))
+def test_two_hosts_lost_killed_and_resumed_give_the_bits_of_one_process(
+    planned, expected, tmp_path: Path, forked: Forked
+) -> None:
+    """Two addresses of this machine, two workers each: a worker is killed, then the stage, then nobody."""
+    home, run_id, log = copied(planned, tmp_path / "hosts", workers=2, hosts=2), planned[1], tmp_path / "log"
+    lost = start(forked, home, run_id, log, TACIT_GANG=HOSTS)
+    wait_for(lambda: last_round(home, run_id) >= 3 or lost.poll() is not None)
+    os.kill(workers_of(home)[3], signal.SIGKILL)
+    answer, _ = lost.communicate(timeout=300)
+    assert lost.returncode == 75, log.read_text()
+    assert "one of 4 workers was lost" in json.loads(answer)["error"]
+    assert not workers_of(home)
+    reached = last_round(home, run_id)
+    assert 3 <= reached < ROUNDS
+
+    killed = start(forked, home, run_id, log, TACIT_GANG=HOSTS)
+    wait_for(lambda: last_round(home, run_id) > reached or killed.poll() is not None)
+    assert workers_of(home).keys() == {-1, 0, 1, 2, 3}
+    killed.kill()
+    killed.communicate(timeout=120)
+    wait_for(lambda: not workers_of(home), seconds=60)  # nobody is left who would end them
+    assert reached < last_round(home, run_id) < ROUNDS
+
+    run_here(home, run_id, TACIT_GANG=HOSTS)
     found = left_behind(home, run_id)
     for name, made in expected.items():
         assert found[name] == made, name
+    ledger = PrivacyLedger(settings_module.load({"TACIT_HOME": str(home)}).ledger_url)
+    assert [entry.kind for entry in ledger.spends() if entry.stage == "fine_tune"] == ["reserve", "commit"]
 
 
-def test_hosts_share_the_devices_of_a_discovery(planned, tmp_path: Path, forked: Forked) -> None:
-    """Devices answer once more what they answered, by the same key: not a second release."""
-    home, run_id = copied(planned, tmp_path / "hosts", workers=2, hosts=2), planned[1]
-    run = home / "runs" / run_id
-    layers = run / "private" / "discover" / "layers"
-    before = {path.name: path.read_bytes() for path in layers.iterdir() if path.is_file()}
-    words = (run / "private" / "discover" / "words.json").read_bytes()
-    assert len(json.loads(words)["words"]) >= 2
-    shutil.rmtree(layers)
-    (run / "public" / "discover" / "result.json").unlink()
-    with agents(forked, home) as addresses:
-        names = [addresses[0].replace("127.0.0.1", "localhost"), addresses[1]]
-        here = settings_module.load({"TACIT_HOME": str(home), "TACIT_HOSTS": ",".join(names)})
-        runner.run_stage("discover", load_launch(home / "tiny.yaml"), run_id, here, STAGES)
-    assert {path.name: path.read_bytes() for path in layers.iterdir() if path.is_file()} == before
-    assert (run / "private" / "discover" / "words.json").read_bytes() == words
-    took = json.loads((run / "private" / "discover" / ".gang.json").read_text(encoding="utf-8"))
-    assert took["hosts"] == names
-    spends = [entry.kind for entry in PrivacyLedger(here.ledger_url).spends() if entry.stage == "discover"]
-    assert spends == ["reserve", "commit"]
-
-
-def test_hosts_share_the_devices_of_an_ingest(planned, tmp_path: Path, monkeypatch, forked: Forked) -> None:
+def test_workers_share_the_devices_of_an_ingest(planned, tmp_path: Path, monkeypatch) -> None:
     """Text is read once more, to the same store, and later launches would find it as that of one process."""
-    home, run_id = copied(planned, tmp_path / "hosts", workers=2, hosts=2), planned[1]
+    home, run_id = copied(planned, tmp_path / "home", workers=2), planned[1]
     run = home / "runs" / run_id
     private, record = run / "private" / "ingest_private", run / "public" / "ingest_private" / "result.json"
     before, told = bytes_below(private / "store"), json.loads(record.read_text(encoding="utf-8"))
     shutil.rmtree(private / "store")
     record.unlink()
-    monkeypatch.setattr(ingest_workers, "SMALL_BYTES", 1)
-    with agents(forked, home) as addresses:
-        here = settings_module.load({"TACIT_HOME": str(home), "TACIT_HOSTS": ",".join(addresses)})
-        runner.run_stage("ingest_private", load_launch(home / "tiny.yaml"), run_id, here, STAGES)
-        assert bytes_below(private / "store") == before
-        again = json.loads(record.read_text(encoding="utf-8"))
-        for name in ("result", "content", "outputs", "config_digest"):
-            assert again[name] == told[name], name
-        assert json.loads((private / ".gang.json").read_text(encoding="utf-8"))["hosts"] == addresses
-        left = {path.name for path in private.iterdir()}
-        assert left == {
-            "store",
-            ".attempt",
-            ".attempt.lock",
-            ".gang.json",
-            ".lock",
-            ".manifest.json",
-            ".window.json",
-        }, "no key, no piece"
+    monkeypatch.setattr(ingest, "SMALL_BYTES", 1)
+    here = settings_module.load({"TACIT_HOME": str(home)})
+    runner.run_stage("ingest_private", load_launch(home / "tiny.yaml"), run_id, here, STAGES)
+    assert bytes_below(private / "store") == before
+    again = json.loads(record.read_text(encoding="utf-8"))
+    for name in ("result", "content", "outputs", "config_digest"):
+        assert again[name] == told[name], name
+    left = {path.name for path in private.iterdir()}
+    assert left == {"store", ".lock", ".manifest.json", ".window.json"}, "no key, no piece"
 
 
 def bytes_below(folder: Path) -> dict[str, bytes]:
     files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
-
-
-@contextmanager
-def agents(forked: Forked, home: Path) -> Iterator[list[str]]:
-    """Addresses of two agents on loopback, at work while the block runs."""
-    addresses = [f"{host}:{free_port(host)}" for host in ("127.0.0.1", "127.0.0.2")]
-    started = [
-        subprocess.Popen([forked.tacit, "host", "--address", address], cwd=home, env=environment(home))
-        for address in addresses
-    ]
-    try:
-        for address in addresses:
-            wait_for(lambda address=address: answers(address))
-        yield addresses
-    finally:
-        for agent in started:
-            agent.terminate()
-            agent.wait(timeout=120)
-
-
-def answers(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    with socket.socket() as probe:
-        return probe.connect_ex((host, int(port))) == 0
 
 
 def test_what_no_retry_can_mend_is_permanent(planned, tmp_path: Path) -> None:
@@ -275,7 +238,7 @@ def test_what_no_retry_can_mend_is_permanent(planned, tmp_path: Path) -> None:
     rounds = home / "runs" / run_id / "private" / "fine_tune" / "rounds"
     rounds.mkdir(parents=True)
     # As another launch would have left it.
-    state.write_checkpoint(state.Checkpoint(1, "another run", {}, []), rounds)
+    state.write_checkpoint(state.Checkpoint(1, "another run", {}, [], {}), rounds)
     config, here = load_launch(home / "tiny.yaml"), settings_module.load({"TACIT_HOME": str(home)})
     with pytest.raises(PermanentError, match="holds a checkpoint of a run with other settings"):
         runner.run_stage("fine_tune", config, run_id, here, STAGES)

@@ -80,10 +80,10 @@ def test_a_reviewer_that_does_not_exist_is_known(settings: Settings):
     assert "'no-such-person' is no user of Airflow" in line
 
 
-def test_hosts_that_nobody_named_are_known(settings: Settings):
+def test_hosts_that_nothing_starts_are_known(settings: Settings):
     config = launch_config(runtime={"hosts": 2})
-    assert any("TACIT_HOSTS names no agents here" in problem for problem in found(config, settings))
-    assert found(config, replace(settings, hosts=("127.0.0.1:7117",))) == []
+    assert any("TACIT_GANG is not set here" in problem for problem in found(config, settings))
+    assert found(config, replace(settings, gang="srun {command}")) == []
 
 
 def test_seeded_noise_is_for_text_that_is_nobody_s(settings: Settings):

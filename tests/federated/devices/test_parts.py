@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from contextlib import nullcontext
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -83,7 +82,7 @@ def together(folder: Path, kept: Kept | None, of: int) -> dict[str, bytes]:
     task = folder / f"task-{of}"
     parts.write_task(task, config(folder), "en-US", kept)
     for number in reversed(range(of)):
-        parts.write_part(task, config(folder), "en-US", number, of, nullcontext)
+        parts.write_part(task, config(folder), "en-US", number, of)
     store.build_store(config(folder), "en-US", 1, folder / f"of-{of}", KEY, kept, task)
     return content(folder / f"of-{of}")
 
@@ -143,7 +142,7 @@ def test_damage_is_told_as_one_reader_tells_it(tmp_path: Path) -> None:
     parts.write_task(tmp_path / "task", config(tmp_path), "en-US", None)
     for number in range(2):
         with pytest.raises(ValueError, match="row group 1, column 'text'") as told:
-            parts.write_part(tmp_path / "task", config(tmp_path), "en-US", number, 2, nullcontext)
+            parts.write_part(tmp_path / "task", config(tmp_path), "en-US", number, 2)
         assert str(told.value) == str(caught.value)
 
 
@@ -151,15 +150,15 @@ def test_pieces_of_other_files_or_rows_make_no_store(tmp_path: Path) -> None:
     untimed(tmp_path)
     task = tmp_path / "task"
     parts.write_task(task, config(tmp_path), "en-US", None)
-    parts.write_part(task, config(tmp_path), "en-US", 0, 2, nullcontext)
+    parts.write_part(task, config(tmp_path), "en-US", 0, 2)
     whole = (tmp_path / "0.parquet").read_bytes()
     lonely(tmp_path)
     with pytest.raises(OSError, match=r"0\.parquet: not the file that others read"):
-        parts.write_part(task, config(tmp_path), "en-US", 1, 2, nullcontext)
+        parts.write_part(task, config(tmp_path), "en-US", 1, 2)
     with pytest.raises(OSError, match="pieces of some workers are missing"):
         parts.pieces_of(task)
     (tmp_path / "0.parquet").write_bytes(whole)
-    parts.write_part(task, config(tmp_path), "en-US", 1, 2, nullcontext)
+    parts.write_part(task, config(tmp_path), "en-US", 1, 2)
     assert len(parts.pieces_of(task)[0]) == 2
     path = task / "1" / "part.json"
     content = json.loads(path.read_text(encoding="utf-8"))

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow as pa
@@ -56,7 +55,7 @@ def built(folder: Path, rows: list[dict], write: Writer, left_out: Withdrawn, re
         bounds = parts.Task.model_validate_json((task / "task.json").read_bytes()).bounds
         assert not any(map(left_out.has, bounds))
         for number in range(readers_of):
-            parts.write_part(task, config, "en-US", number, readers_of, nullcontext)
+            parts.write_part(task, config, "en-US", number, readers_of)
     summary = store.build_store(config, "en-US", 1, target, SPLIT, None, task, left_out)
     counted = readers.count(config.paths, "en-US", None, left_out)
     assert counted.devices == len(pieces.device_ids(target))

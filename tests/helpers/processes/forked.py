@@ -5,7 +5,6 @@ to that process, which forks, and ends as the fork ends. A command still has a p
 is made once. Tests of the start itself run the real commands.
 """
 
-import ctypes
 import fcntl
 import gc
 import importlib
@@ -16,7 +15,6 @@ import select
 import shutil
 import signal
 import socket
-import struct
 import sys
 import tempfile
 import threading
@@ -31,7 +29,6 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM
 _MOST_BYTES = 1 << 20
 # The exit code of a script whose fork was killed.
 KILLED = 70
-_CLONE_NEWNET = 0x40000000
 # What a launch and its verification import, some of it only when it is needed.
 _MODULES = (
     "federated.accounting.losses",
@@ -160,7 +157,6 @@ def prepare() -> None:
 
 
 def _answer(asked: socket.socket, python: str) -> NoReturn:
-    _enter_network_of(asked)
     request, descriptors, _, _ = socket.recv_fds(asked, _MOST_BYTES, 3)
     while not request.endswith(b"\n"):
         request += asked.recv(_MOST_BYTES)
@@ -187,21 +183,6 @@ def _answer(asked: socket.socket, python: str) -> NoReturn:
         sys.stderr.flush()
         asked.send(str(code).encode())
         os._exit(code)
-
-
-def _enter_network_of(asked: socket.socket) -> None:
-    """Belong to the network namespace of the script that asked."""
-    process, _, _ = struct.unpack("3i", asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    place = Path(f"/proc/{process}/ns/net")
-    if place.stat().st_ino != Path("/proc/self/ns/net").stat().st_ino:
-        enter_network(place)
-
-
-def enter_network(place: Path) -> None:
-    """Let this thread, and those and the processes that it starts, belong to another network namespace."""
-    with place.open() as namespace:
-        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), f"{place} cannot be entered")
 
 
 def _end_with(asked: socket.socket) -> None:

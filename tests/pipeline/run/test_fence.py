@@ -1,4 +1,4 @@
-"""Of attempts and gangs only the newest writes."""
+"""Of attempts only the newest writes."""
 
 import threading
 from functools import partial
@@ -9,19 +9,19 @@ import pytest
 from pipeline import runner
 from pipeline.config import launch_id
 from pipeline.errors import StaleAttempt
-from pipeline.hosts import fence
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run import fence
 from pipeline.runner import Stages
 from pipeline.settings import Settings
 from tests.helpers.launches import small_run
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config
 
 
-def refused(folder: Path, role: fence.Role, number: int) -> str:
+def refused(folder: Path, number: int) -> str:
     """Why a write is refused; the block of one that is refused does not run."""
     ran = False
     try:
-        with fence.standing(folder, role, number):
+        with fence.standing(folder, number):
             ran = True
     except StaleAttempt as error:
         assert not ran
@@ -31,23 +31,11 @@ def refused(folder: Path, role: fence.Role, number: int) -> str:
 
 def test_a_newer_attempt_shuts_the_older_out(tmp_path: Path) -> None:
     first = fence.begin(tmp_path)
-    assert not refused(tmp_path, "attempt", first)
+    assert not refused(tmp_path, first)
     second = fence.begin(tmp_path)
     assert second == first + 1
-    assert "attempt 1 may write no more, as attempt 2 has begun" in refused(tmp_path, "attempt", first)
-    with pytest.raises(StaleAttempt):
-        fence.hand_over(tmp_path, first)
-
-
-def test_a_gang_writes_until_a_newer_one_is_handed_the_work(tmp_path: Path) -> None:
-    """A newer attempt may go on with it, so its beginning alone changes nothing for the gang."""
-    first = fence.begin(tmp_path)
-    assert refused(tmp_path, "gang", first), "nothing was handed over"
-    fence.hand_over(tmp_path, first)
-    second = fence.begin(tmp_path)
-    assert not refused(tmp_path, "gang", first)
-    fence.hand_over(tmp_path, second)
-    assert "gang 1 may write no more, as gang 2 has begun" in refused(tmp_path, "gang", first)
+    assert "attempt 1 may write no more, as attempt 2 has begun" in refused(tmp_path, first)
+    assert not refused(tmp_path, second)
 
 
 def test_nobody_begins_while_somebody_writes(tmp_path: Path) -> None:
@@ -58,23 +46,22 @@ def test_nobody_begins_while_somebody_writes(tmp_path: Path) -> None:
         begun.set()
 
     newer = threading.Thread(target=another)
-    with fence.standing(tmp_path, "attempt", first):
+    with fence.standing(tmp_path, first):
         newer.start()
         assert not begun.wait(0.2)
-        assert fence.current(tmp_path)["attempt"] == first
+        assert fence.current(tmp_path) == first
     newer.join()
-    assert fence.current(tmp_path)["attempt"] == first + 1
+    assert fence.current(tmp_path) == first + 1
 
 
-def test_a_gang_that_was_shut_out_leaves_no_checkpoint(tmp_path: Path) -> None:
+def test_workers_that_were_shut_out_leave_no_checkpoint(tmp_path: Path) -> None:
     attempt = fence.begin(tmp_path)
-    fence.hand_over(tmp_path, attempt)
 
     def overtaken(message: dict[str, float]) -> None:
         if message["round"] == 4:
-            fence.hand_over(tmp_path, fence.begin(tmp_path))
+            fence.begin(tmp_path)
 
-    writing = partial(fence.standing, tmp_path, "gang", attempt)
+    writing = partial(fence.standing, tmp_path, attempt)
     with pytest.raises(StaleAttempt):
         small_run.run(small_run.Launch(), tmp_path / "rounds", overtaken, writing=writing)
     assert [path.name for path in (tmp_path / "rounds").glob("*.ckpt")] == ["round-00000003.ckpt"]
