@@ -55,6 +55,7 @@ check: setup docs ## Lint, format, import directions, types, documents, environm
 	$(STAGES)/pip check
 	.venv/airflow/bin/pip check
 	@for file in dags/launches/*.yaml; do echo "tacit check $$file"; $(STAGES)/tacit check --alone $$file || exit; done
+	$(STAGES)/python -m pipeline.stages.graph | diff - dags/stages.json
 	@! grep -nE '://| @ |\+cpu' requirements/*.lock
 	$(STAGES)/hadolint docker/*.Dockerfile
 	$(STAGES)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml

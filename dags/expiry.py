@@ -13,7 +13,9 @@ from launch_file import HOME, LaunchFile
 from stage_task import TacitOperator
 
 # Whom a notice names, where the other DAGs name their launch file.
-_ALL = LaunchFile(path=HOME, name="tacit-expiry", locale="", features=(), schedule=None, reviewers=(), device="cpu")
+_ALL = LaunchFile(
+    path=HOME, name="tacit-expiry", locale="", features=(), schedule=None, reviewers=(), on_gpu=frozenset()
+)
 
 
 class EraseExpired(TacitOperator):

@@ -8,16 +8,24 @@ process of its own; this file imports neither torch nor MLflow nor tacit.
 import logging
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, Context, TaskGroup, TriggerRule, chain, get_parsing_context, task
+from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, TriggerRule, chain, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowException
 
 from approval import LaunchApproval
 from dates import date_param, on_public_model, on_schedule
 from launch_file import LaunchFile, broken, read_launch_files
 from notify import Notice
+from stage_graph import STAGES
 from stage_task import CLEARED, CheckLaunch, Publish, Stage
 
 _log = logging.getLogger(__name__)
+# Boxes of the graph; their tasks keep the names of their stages.
+GROUPS = {
+    "public": "From public text alone; launches share it.",
+    "private": "What follows devices' text; all that a launch spends, it spends here.",
+    "evidence": "What the gates are asked about: attacks, and the comparison with what users have.",
+    "decision": "Gates, report, reviewers, publication.",
+}
 
 
 @task.short_circuit(task_id="launch_or_hold", retries=2, pool="cpu", execution_timeout=timedelta(minutes=5))
@@ -54,43 +62,28 @@ def build(launch: LaunchFile) -> DAG:
         tags=["launch", launch.locale, *launch.features],
     ) as dag:
         check = CheckLaunch(launch=launch)
-        with group("public", "From public text alone; launches share it."):
-            ingest_public = Stage(launch=launch, name="ingest_public")
-            pretrain = Stage(launch=launch, name="pretrain")
-        with group("private", "What follows devices' text; all that a launch spends, it spends here."):
-            ingest_private = Stage(launch=launch, name="ingest_private")
-            plan = Stage(launch=launch, name="plan")
-            discover = Stage(launch=launch, name="discover")
-            build_vocabulary = Stage(launch=launch, name="build_vocabulary")
-            adapt = Stage(launch=launch, name="adapt")
-            count = Stage(launch=launch, name="count")
-            fine_tune = Stage(launch=launch, name="fine_tune")
-        with group("evidence", "What the gates are asked about: attacks, and the comparison with what users have."):
-            audit = Stage(launch=launch, name="audit")
-            ab_test = Stage(launch=launch, name="ab_test")
-        with group("decision", "Gates, report, reviewers, publication."):
+        groups = {name: TaskGroup(name, prefix_group_id=False, tooltip=tooltip) for name, tooltip in GROUPS.items()}
+        tasks = dict[str, Stage]()
+        for name, stage in STAGES.items():
+            kind = Publish if name == "publish" else Stage
             # What is spent is reported: an audit that failed for good holds the launch, and its report says so.
-            decide = Stage(launch=launch, name="decide", trigger_rule=TriggerRule.ALL_DONE)
-            report = Stage(launch=launch, name="report")
-            gate = launch_or_hold.override(
-                on_success_callback=Notice("held", launch), on_failure_callback=Notice("failed", launch)
-            )()
-            approve = list[LaunchApproval]()
-            for _ in range(launch.approvals if launch.reviewers else 0):
-                approve.append(LaunchApproval(launch=launch, earlier=[task.task_id for task in approve]))
-            publish = Publish(launch=launch, name="publish")
-
-        check >> [ingest_public, ingest_private]
-        ingest_public >> [pretrain, discover]
-        ingest_private >> plan >> discover
-        [pretrain, discover] >> build_vocabulary >> adapt >> count >> fine_tune >> [audit, ab_test] >> decide
-        chain(decide, report, gate, *approve, publish)
+            rule = TriggerRule.ALL_DONE if stage.whatever_fails else TriggerRule.ALL_SUCCESS
+            tasks[name] = kind(launch=launch, name=name, trigger_rule=rule, task_group=groups[stage.group])
+            for before in [tasks[other] for other in stage.after] or [check]:
+                between = release(launch, groups[stage.group]) if name == "publish" else []
+                chain(before, *between, tasks[name])
     return dag
 
 
-def group(name: str, tooltip: str) -> TaskGroup:
-    """A box of the graph; its tasks keep the names of their stages."""
-    return TaskGroup(name, prefix_group_id=False, tooltip=tooltip)
+def release(launch: LaunchFile, group: TaskGroup) -> list[BaseOperator]:
+    """The tasks between a report and its publication: the gates' decision, and each reviewer's answer."""
+    noticed = {"on_success_callback": Notice("held", launch), "on_failure_callback": Notice("failed", launch)}
+    with group:
+        gate = launch_or_hold.override(**noticed)().operator
+        approve = list[LaunchApproval]()
+        for _ in range(launch.approvals if launch.reviewers else 0):
+            approve.append(LaunchApproval(launch=launch, earlier=[task.task_id for task in approve]))
+    return [gate, *approve]
 
 
 def about(launch: LaunchFile) -> str:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import yaml
 
+from stage_graph import STAGES
+
 HOME = Path(os.environ.get("TACIT_HOME") or Path(__file__).resolve().parents[1])
 # Airflow's own limit on the id of a DAG is 250.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -21,7 +23,12 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class LaunchFile:
-    """One reviewed launch. ``name`` is the file's name, so no two DAGs can share an id."""
+    """One reviewed launch.
+
+    Attributes:
+      name: the file's, so no two DAGs can share an id.
+      on_gpu: names of its stages that compute on a GPU.
+    """
 
     path: Path
     name: str
@@ -29,7 +36,7 @@ class LaunchFile:
     features: tuple[str, ...]
     schedule: str | None
     reviewers: tuple[str, ...]
-    device: str
+    on_gpu: frozenset[str]
     approvals: int = 1
     experiment_days: int | None = None
     error: str = ""
@@ -57,7 +64,7 @@ def read_or_error(path: Path) -> LaunchFile:
 def broken(path: Path, error: str) -> LaunchFile:
     """A file that no launch can be built from; its name is one that Airflow takes, and no other file's."""
     name = path.stem if _NAME.fullmatch(path.stem) else f"broken-{zlib.crc32(path.name.encode('utf-8', 'replace')):08x}"
-    return LaunchFile(path, name, locale="", features=(), schedule=None, reviewers=(), device="cpu", error=error)
+    return LaunchFile(path, name, locale="", features=(), schedule=None, reviewers=(), on_gpu=frozenset(), error=error)
 
 
 def read_launch_file(path: Path) -> LaunchFile:
@@ -93,6 +100,7 @@ def read_launch_file(path: Path) -> LaunchFile:
     approvals = policy.get("approvals") if isinstance(policy, dict) else None
     experiment = raw.get("experiment")
     days = experiment.get("days") if isinstance(experiment, dict) else None
+    on_device = (name for name, stage in STAGES.items() if stage.computes_on_device(raw))
     return LaunchFile(
         path=path,
         name=path.stem,
@@ -102,5 +110,5 @@ def read_launch_file(path: Path) -> LaunchFile:
         reviewers=tuple(reviewers),
         approvals=approvals if type(approvals) is int and 0 < approvals < 10 else 1,
         experiment_days=days if type(days) is int and 0 < days < 100 else None,
-        device="cuda" if runtime.get("device") == "cuda" else "cpu",
+        on_gpu=frozenset(on_device if runtime.get("device") == "cuda" else ()),
     )

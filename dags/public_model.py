@@ -10,12 +10,13 @@ touches private text or spends privacy budget.
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from airflow.sdk import DAG, Asset, Context, XComArg, get_parsing_context, task
+from airflow.sdk import DAG, Asset, Context, XComArg, chain, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowException
 
 from dates import UNDATED, date_param, launch_date, on_schedule, public_model_asset, require_switched_on
 from launch_file import LaunchFile, read_launch_files
 from notify import Notice
+from stage_graph import STAGES
 from stage_task import CheckLaunch, Stage
 
 
@@ -35,10 +36,9 @@ def build(launch: LaunchFile) -> DAG:
         tags=["public_model", launch.locale, *launch.features],
     ) as dag:
         check = CheckLaunch(launch=launch)
-        ingest_public = Stage(launch=launch, name="ingest_public")
-        pretrain = Stage(launch=launch, name="pretrain")
+        public = [Stage(launch=launch, name=name) for name, stage in STAGES.items() if stage.group == "public"]
 
-        check >> ingest_public >> pretrain >> emit(launch, asset)
+        chain(check, *public, emit(launch, asset))
     return dag
 
 

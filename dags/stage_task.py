@@ -40,7 +40,6 @@ from notify import Notice, late
 from tacit_environment import of_stage
 
 DONE, HELD, PERMANENT, TEMPORARY = 0, 3, 65, 75
-GPU_STAGES = frozenset({"pretrain", "adapt", "fine_tune", "audit", "ab_test"})
 GRACE_SECONDS = 30
 # Where stages are pods (docker/kubernetes), what one with a GPU is made from; other executors do not read it.
 _GPU_POD = {"pod_template_file": "/opt/tacit/pods/gpu.yaml"}
@@ -181,7 +180,7 @@ class Stage(TacitOperator):
     """One stage of the launch that the ``check`` task identified."""
 
     def __init__(self, *, launch: LaunchFile, name: str, **kwargs: Any) -> None:
-        place = "gpu" if launch.device == "cuda" and name in GPU_STAGES else "cpu"
+        place = "gpu" if name in launch.on_gpu else "cpu"
         super().__init__(
             launch=launch,
             task_id=name,

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from pretrain.config import LEAST_AMOUNT, Config, Fraction, Line
+from pretrain.config import LEAST_AMOUNT, Config, Fraction, Line, SpendingBlock
 
 # Words that a pretended typist types, where coverage is projected from public text; asks no device.
 PROJECTED_WORDS = 200
@@ -51,7 +51,7 @@ class TrieConfig(Config):
     blocklist: Line | None = Field(default=None, description="file of words never to suggest in this locale")
 
 
-class CentralConfig(Config):
+class CentralConfig(SpendingBlock):
     """A discovery by an aggregator that is trusted, as training's is. Privacy parameters have no defaults."""
 
     kind: Literal["central"] = Field(description="an aggregator is trusted with words, as training's is")
@@ -63,11 +63,6 @@ class CentralConfig(Config):
     )
     delta: Fraction = Field(ge=1e-30, description="delta of the statement on words, the threshold's failure included")
     blocklist: Line | None = Field(default=None, description="file of words never to suggest in this locale")
-
-    @property
-    def rho(self) -> float:
-        """What the words cost one device, but for ``failure``."""
-        return 1 / (2 * self.noise_multiplier**2)
 
     @property
     def failure(self) -> float:

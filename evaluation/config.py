@@ -1,10 +1,10 @@
 """Configuration of the memorisation audit and of the offline A/B comparison."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from pretrain.config import Amount, Config
+from pretrain.config import Amount, Config, SpendingBlock
 
 # Chance of a stress device to join a round: 1,150 of 2,000 in Ramaswamy et al. 2020.
 STRESS_RATE = 0.575
@@ -123,18 +123,14 @@ class AbTestConfig(Config):
     )
 
 
-class EvaluationConfig(Config):
+class EvaluationConfig(SpendingBlock):
     """The budget of what held-out devices tell: one release of noisy sums, for gates and headlines alike.
 
     With it nothing else of held-out devices leaves: no slice, no simulated typing; training is watched on public text.
     """
 
+    split: ClassVar = "test"
     noise_multiplier: Amount = Field(
         description="standard deviation of the noise, in bounds of one device's vector: rho is "
         "1 / (2 noise_multiplier^2), on test devices, which lose nothing to training"
     )
-
-    @property
-    def rho(self) -> float:
-        """Device-level rho of the one release."""
-        return 1 / (2 * self.noise_multiplier**2)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -29,6 +30,7 @@ from pretrain.config import (
     Line,
     ModelConfig,
     PretrainConfig,
+    SpendingBlock,
     VocabularyConfig,
 )
 from pretrain.reading import paths, yaml_text
@@ -39,23 +41,6 @@ Feature = Literal["NWP", "SC", "OTF"]  # ``evaluation.features`` says what decid
 FEATURES = get_args(Feature)
 # A keyboard's model has a few million; so many take 1 GB, and training them several times that.
 MOST_WEIGHTS = 250_000_000
-
-STAGE_NAMES = (
-    "ingest_public",
-    "ingest_private",
-    "pretrain",
-    "plan",
-    "discover",
-    "build_vocabulary",
-    "adapt",
-    "count",
-    "fine_tune",
-    "audit",
-    "ab_test",
-    "decide",
-    "report",
-    "publish",
-)
 
 # Changing these changes neither the guarantee nor the result of a stage. Reviewers are part of the launch id all the
 # same, see ``launch_id``.
@@ -118,11 +103,6 @@ class LaunchConfig(Config):
         return key_of(self.private_text)
 
     @property
-    def stages(self) -> tuple[str, ...]:
-        """Stages that this launch runs, in order; under Airflow the others are tasks too, which say so."""
-        return tuple(name for name in STAGE_NAMES if name != "count" or self.counts is not None)
-
-    @property
     def central_discovery(self) -> CentralConfig | None:
         """The discovery, where an aggregator is trusted with it."""
         return self.discovery if isinstance(self.discovery, CentralConfig) else None
@@ -135,8 +115,12 @@ class LaunchConfig(Config):
     @property
     def beside_training(self) -> dict[str, float]:
         """What else costs a train device something, by the name of its block: rho, known beforehand."""
-        blocks = {"counts": self.counts, "discovery": self.central_discovery}
-        return {name: block.rho for name, block in blocks.items() if block is not None}
+        return {name: block.rho for name, block in self._spending() if block.split == "train"}
+
+    def _spending(self) -> Iterator[tuple[str, SpendingBlock]]:
+        """Blocks that ask for a release, each by its name."""
+        blocks = ((name, getattr(self, name)) for name in type(self).model_fields)
+        return ((name, block) for name, block in blocks if isinstance(block, SpendingBlock))
 
     @field_validator("features")
     @classmethod
@@ -167,22 +151,27 @@ class LaunchConfig(Config):
                 "policy.budget: missing, and policy.population_max_rho too, so nothing bounds what one device loses to "
                 "all launches; add one of them, as in budget: {rho: 1.5, days: 60}"
             )
-        beside = self.beside_training
-        spent, room = math.fsum(beside.values()), self.policy.max_rho
-        if spent >= room if self.trains else spent > room:
-            name = max(beside, key=beside.__getitem__)
-            left = room - spent + beside[name]
-            raise ValueError(
-                f"{name}.noise_multiplier: {(2 * beside[name]) ** -0.5:g} is rho {beside[name]:g} and leaves nothing "
-                f"of policy.max_rho {room:g} for {'training' if self.trains else 'the rest'}; raise it"
-                + (f" above {(2 * left) ** -0.5:.3g}" if left > 0 else "")
-            )
+        for split in ("train", "test"):
+            self._require_room({name: block.rho for name, block in self._spending() if block.split == split}, split)
         if self.policy.min_new_word_top3 is not None and not self.vocabulary.max_new_words:
             raise ValueError(
                 "policy.min_new_word_top3: vocabulary.max_new_words is 0, so there is no discovered word to suggest "
                 "and no launch would pass; remove the line, or let words in"
             )
         return self
+
+    def _require_room(self, costs: Mapping[str, float], split: str) -> None:
+        """ValueError if blocks of the launch file alone cost a device of this split more than its policy allows."""
+        spent, room, trains = math.fsum(costs.values()), self.policy.max_rho, self.trains and split == "train"
+        if spent < room or (spent == room and not trains):
+            return
+        name = max(costs, key=costs.__getitem__)
+        left = room - spent + costs[name]
+        raise ValueError(
+            f"{name}.noise_multiplier: {(2 * costs[name]) ** -0.5:g} is rho {costs[name]:g} for a {split} device, "
+            f"which leaves nothing of policy.max_rho {room:g}{' for training' if trains else ''}; raise it"
+            + (f" above {(2 * left) ** -0.5:.3g}" if left > 0 else "")
+        )
 
     @model_validator(mode="after")
     def _the_policy_can_be_met(self) -> "LaunchConfig":
@@ -198,12 +187,6 @@ class LaunchConfig(Config):
             raise ValueError(
                 "ab_test.non_private_upper_bound: true, but with the block evaluation nothing is told without noise; "
                 "set it to false, or remove evaluation"
-            )
-        if self.evaluation is not None and self.evaluation.rho > self.policy.max_rho:
-            raise ValueError(
-                f"evaluation.noise_multiplier: {self.evaluation.noise_multiplier:g} is rho {self.evaluation.rho:g} for "
-                f"a test device, above policy.max_rho {self.policy.max_rho:g}; raise it above "
-                f"{(2 * self.policy.max_rho) ** -0.5:.3g}"
             )
         return self
 

@@ -50,8 +50,8 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     Args:
       taken_over: stages that another launch made for it, so that they spend nothing here.
     """
-    from pipeline.ledger.foresee import foresee
     from pipeline.people.withdrawals import foreseen_of
+    from pipeline.preflight.foresee import foresee
 
     spends = planned(config, estimated_devices(config))
     foreseen = foresee(config, settings, run_id, spends, taken_over)
@@ -89,7 +89,7 @@ def _estimated_problems(config: LaunchConfig) -> list[str]:
 
 def require_schedule(config: LaunchConfig) -> tuple[str, ...]:
     """Check a schedule by the launch file alone; ValueError with every problem."""
-    from pipeline.ledger import schedule
+    from pipeline.preflight import schedule
 
     spends = planned(config, estimated_devices(config))
     if problems := above_policy(config, spends, estimated_devices(config)):

@@ -197,11 +197,11 @@ def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
     Raises:
       ReleaseRefused: it is held, waits, was rejected or was rolled back; or a stage was run again since.
     """
-    for name in config.stages:
-        if (record := run.record(name)) and name != "publish" and (changed := changed_inputs(record, run)):
+    for record in run.records():
+        if record.stage != "publish" and (changed := changed_inputs(record, run)):
             raise ReleaseRefused(
-                f"publish: {run.launch_id}: {changed[0]} is not what stage {name!r} was made of; run {name!r} and the "
-                "stages after it again"
+                f"publish: {run.launch_id}: {changed[0]} is not what stage {record.stage!r} was made of; run "
+                f"{record.stage!r} and the stages after it again"
             )
     now = standing(config, run, ledger.entries())
     if now.state not in MAY_PUBLISH:

@@ -173,6 +173,12 @@ class RunDir:
             raise ValueError(f"{path}: not a stage record; delete it and run the stage again") from damaged
         return fetched
 
+    def records(self) -> Iterator["StageRecord"]:
+        """Records of all stages that have finished, as ``record`` finds them, those of one folder after another."""
+        for path in sorted((self.path / "public").glob(f"*/{RESULT}")):
+            if record := self.record(path.parent.name):
+                yield record
+
     def counts(self, stage: str, record: StageRecord) -> bool:
         """True if a record is this stage's, and believed."""
         return record.stage == stage and record.launch_id == self.launch_id and self.believes(record)

@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -19,8 +19,8 @@ from pipeline.config import LaunchConfig, config_digest, launch_id
 from pipeline.errors import PermanentError, RefusedUntouched
 from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
-from pipeline.ledger.launch import asked, kept, register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.people.registered import asked, kept, register_simulation
 from pipeline.release import MAY_PUBLISH, standing
 from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, require_private, require_whole, still_true
 from pipeline.reuse.sources import content_key
@@ -29,16 +29,7 @@ from pipeline.run import fence
 from pipeline.run.known import run_folder, write_down
 from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_text
 from pipeline.settings import Settings, processor
-from pipeline.stage import (
-    PrivateStage,
-    PublicStage,
-    Spend,
-    StageContext,
-    StageFunction,
-    StageSpend,
-    binding_of,
-    stage_key,
-)
+from pipeline.stage import Spend, Stage, StageContext, Stages, binding_of, of_launch, stage_key
 from pipeline.telemetry import stopped
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.telemetry.leaving import require_listed
@@ -47,8 +38,6 @@ from pretrain import progress
 from pretrain.files import remove_leavings, write_text
 
 _log = logging.getLogger(__name__)
-# What is found out about a release: without it a launch is held, but it has been spent, so it is reported.
-EVIDENCE = frozenset({"audit", "ab_test"})
 
 
 class Tracker(sharing.Shelf, Protocol):
@@ -78,20 +67,6 @@ class StageOutcome:
     def result(self) -> dict:
         """The stage's result as plain JSON values."""
         return self.record.result
-
-
-@dataclass(frozen=True)
-class Stages:
-    """The stages there are: ``functions`` by name, ``spends`` for those that release private data, and ``public`` and
-    ``private`` for those that a later launch may take over."""
-
-    functions: Mapping[str, StageFunction]
-    spends: Mapping[str, StageSpend]
-    public: Mapping[str, PublicStage] = field(default_factory=dict)
-    private: Mapping[str, PrivateStage] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        sharing.require_public(self.public, self.spends)
 
 
 def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tracker | None = None) -> RunDir:
@@ -142,8 +117,8 @@ def run_stage(
       BudgetExceeded, LedgerConflict: the ledger refuses; nothing was run.
       StageBusy, StageInputMissing: another process is running it; an earlier stage has not finished.
     """
-    if name not in stages.functions:
-        raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(stages.functions)}")
+    if name not in stages:
+        raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(stages)}")
     run = open_run(config, run_id, settings, tracker)
     with watched(config, run_id, name) as finished, run.lock(name), stopped.noted(run.private(name), name):
         if left := [*remove_leavings(run.public(name)), *remove_leavings(run.private(name))]:
@@ -162,7 +137,7 @@ def run_launch(
     config: LaunchConfig,
     run_id: str,
     settings: Settings,
-    load_stages: Callable[[], Stages],
+    stages: Stages,
     tracker: Tracker | None = None,
     on_stage: Callable[[StageOutcome], None] = lambda outcome: None,
 ) -> dict[str, StageOutcome]:
@@ -174,7 +149,8 @@ def run_launch(
     """
     outcomes: dict[str, StageOutcome] = {}
     failed: Exception | None = None
-    for name in config.stages:
+    evidence = {other for stage in stages.values() for other in stage.evidence}
+    for name in of_launch(config, stages):
         if name == "publish" and failed:
             raise failed
         if name == "publish" and config.reviewers:
@@ -185,9 +161,9 @@ def run_launch(
                 continue
         done = find_done(name, config, run_id, settings, tracker)
         try:
-            outcomes[name] = done or run_stage(name, config, run_id, settings, load_stages(), tracker)
+            outcomes[name] = done or run_stage(name, config, run_id, settings, stages, tracker)
         except (PermanentError, ValueError, ArithmeticError) as error:
-            if name not in EVIDENCE:
+            if name not in evidence:
                 raise failed or error from error
             _log.error("%s: %s; the launch is held without it, and reported", name, error)
             failed = failed or error
@@ -200,17 +176,17 @@ def _run_held(
     name: str, config: LaunchConfig, run: RunDir, settings: Settings, stages: Stages, tracker: Tracker | None
 ) -> StageRecord:
     run.used.clear()
-    require_private(run, name)
+    require_private(run, name, stages)
     ledger = PrivacyLedger.of(settings)
     ledger.require_whole(tracker.receipts() if tracker else {})
-    spend, private = stages.spends.get(name), stages.private.get(name)
-    planned = spend.planned(config, run) if spend else None
+    stage, public = stages[name], sharing.is_public(name, stages)
+    planned = stage.planned(config, run) if stage.planned else None
     ctx = StageContext(config, run, settings, name, None, config.population)
     record = None if planned else interrupted(run, name, config, None)
-    if record is None and private:
-        record = take_over(ctx, config, private, planned)
+    if record is None and stage.reads is not None and not public:
+        record = take_over(ctx, config, stage, planned)
     if record is None:
-        record = _released(ctx, stages, spend, planned) if spend and planned else _computed(ctx, stages, None, tracker)
+        record = _released(ctx, stages, planned) if planned else _computed(ctx, stages, None, tracker)
     record = record.model_copy(update={"ledger": record.ledger | {"result": write_down(record, settings)}})
     if tracker:
         tracker.log_stage(run, record)
@@ -220,17 +196,18 @@ def _run_held(
     return record
 
 
-def _released(ctx: StageContext, stages: Stages, spend: StageSpend, planned: Spend) -> StageRecord:
+def _released(ctx: StageContext, stages: Stages, planned: Spend) -> StageRecord:
     """Reserve, run, commit."""
     config, run, name, ledger = ctx.config, ctx.run, ctx.stage, PrivacyLedger.of(ctx.settings)
+    stage = stages[name]
     key = stage_key(config, run, name)
     _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
     register_simulation(config, ledger)
     population = ledger.registered(ctx.population)
     before = ledger.reserved(run.launch_id, name)
     if before is None:
-        require_whole(run, spend.inputs, stages.private)
-    binding = binding_of(config, run, key, spend, None if before is None else before.content)
+        require_whole(run, stage, stages)
+    binding = binding_of(config, run, key, stage, None if before is None else before.content)
     reserved = ledger.reserve(
         population=ctx.population,
         launch_id=run.launch_id,
@@ -269,27 +246,25 @@ def _computed(
     ctx: StageContext, stages: Stages, binding: Mapping[str, str] | None, tracker: Tracker | None = None
 ) -> StageRecord:
     """Run the stage, with the fields of the launch file that it says it reads, and keep its record over a crash."""
-    config, function = ctx.config, stages.functions[ctx.stage]
-    if public := stages.public.get(ctx.stage):
-        restricted = replace(ctx, config=sharing.restricted(config, public))
-        record = _share(restricted, config, function, public, tracker)
-    elif private := stages.private.get(ctx.stage):
-        seen = replace(ctx, config=sharing.only(config, (*private.reads(config), *private.sees)))
-        record = sharing.marked(
-            ctx, partial(content_key, ctx, config, private), partial(_compute, seen, config, function)
-        )
+    config, stage = ctx.config, stages[ctx.stage]
+    if stage.reads is None:
+        record = _compute(ctx, config, stage)
+    elif sharing.is_public(ctx.stage, stages):
+        restricted = replace(ctx, config=sharing.restricted(config, stage))
+        record = _share(restricted, config, stage, tracker)
     else:
-        record = _compute(ctx, config, function)
+        seen = replace(ctx, config=sharing.only(config, (*stage.reads(config), *stage.sees)))
+        record = sharing.marked(ctx, partial(content_key, ctx, config, stage), partial(_compute, seen, config, stage))
     keep_outcome(record, ctx.run, ctx.settings, binding)
     return record
 
 
-def _compute(ctx: StageContext, config: LaunchConfig, function: StageFunction) -> StageRecord:
+def _compute(ctx: StageContext, config: LaunchConfig, stage: Stage) -> StageRecord:
     """Call the stage and take stock of what it left."""
     started, clock, ran_on = this_hour(), time.monotonic(), sharing.attempted_on(ctx.public, processor())
     _log.info("%s: started", ctx.stage)
     with progress.kept_in(ctx.private / progress.FILE):
-        result = function(ctx)
+        result = stage.function(ctx)
     outputs = ctx.run.manifest(ctx.stage)
     require_listed(result, outputs)
     record = StageRecord(
@@ -309,12 +284,10 @@ def _compute(ctx: StageContext, config: LaunchConfig, function: StageFunction) -
     return record
 
 
-def _share(
-    ctx: StageContext, config: LaunchConfig, function: StageFunction, public: PublicStage, tracker: Tracker | None
-) -> StageRecord:
+def _share(ctx: StageContext, config: LaunchConfig, stage: Stage, tracker: Tracker | None) -> StageRecord:
     """Take over what an identical stage of another launch made, or else compute, for others to take over."""
     started, clock = this_hour(), time.monotonic()
-    content = sharing.content_key(ctx, config, public)
+    content = sharing.content_key(ctx, config, stage)
     if content and (source := sharing.take_over(ctx, content, tracker)):
         return source.model_copy(
             update={
@@ -325,8 +298,8 @@ def _share(
                 "reused_from": source.reused_from or source.launch_id,
             }
         )
-    key = partial(sharing.content_key, ctx, config, public)
-    record = sharing.marked(ctx, key, partial(_compute, ctx, config, function))
-    undeclared = {path.partition("/")[0] for path in record.inputs} - set(public.after)
+    key = partial(sharing.content_key, ctx, config, stage)
+    record = sharing.marked(ctx, key, partial(_compute, ctx, config, stage))
+    undeclared = {path.partition("/")[0] for path in record.inputs} - set(stage.needs)
     assert not undeclared, f"{ctx.stage}: it used {undeclared}, which its content key leaves out"
     return record.model_copy(update={"content": None}) if record.private_outputs else record

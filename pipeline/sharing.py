@@ -7,7 +7,7 @@ libraries, the fields of the launch file that it reads, what the stages before i
 import json
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from importlib import metadata
 from pathlib import Path, PurePosixPath
@@ -17,37 +17,13 @@ import pretrain
 from pipeline.bookkeeping import CONTENT, PROCESSORS
 from pipeline.config import LaunchConfig
 from pipeline.run_dir import RESULT, RunDir, StageRecord, record_digest
-from pipeline.stage import PublicStage, StageContext
+from pipeline.stage import Stage, StageContext, Stages
 from pretrain.files import atomic, sha256, text_sha256, write_text
 
 _log = logging.getLogger(__name__)
 
 # (file name, destination) -> whether it was found; the file is then at the destination.
 FetchFile = Callable[[str, Path], bool]
-
-# Whatever a public stage runs of ours. Too much rather than too little: a change here only means to compute again.
-_CODE = ("pretrain", "pipeline/stage.py", "pipeline/stages", "reports/disclosure")
-# What ``pretrain`` imports of others.
-LIBRARIES = (
-    "cryptography",
-    "datasets",
-    "gensim",
-    "huggingface_hub",
-    "langcodes",
-    "llvmlite",
-    "numba",
-    "numpy",
-    "onnx",
-    "onnxruntime",
-    "protobuf",
-    "pyarrow",
-    "pydantic",
-    "PyYAML",
-    "regex",
-    "safetensors",
-    "torch",
-    "wordfreq",
-)
 
 
 class Shelf(Protocol):
@@ -57,23 +33,25 @@ class Shelf(Protocol):
         """Finished stages with this content key, each with what fetches its files."""
 
 
-def require_public(public: Mapping[str, PublicStage], spends: Iterable[str]) -> None:
-    """Refuse to declare public what is not.
+def is_public(name: str, stages: Stages) -> bool:
+    """Whether a stage reads public data alone, so that any launch may take over what it made.
 
-    Guarantee: a stage that reserves or spends privacy loss is never public, nor is one that builds on a stage that
-    is not public itself.
-
-    Raises:
-      ValueError: naming the stage.
+    Guarantee: a stage that may spend, that keeps something private for others, or that opens a stage which is not
+    public is never public itself.
     """
-    for name, stage in public.items():
-        if name in spends:
-            raise ValueError(f"{name}: a stage that spends is not public; remove it from the public stages")
-        if private := sorted(set(stage.after) - set(public)):
-            raise ValueError(f"{name}: it comes after {', '.join(private)}, which is not public, so it is not either")
+    stage = stages.get(name)
+    if stage is None or stage.spends or stage.private or stage.reads is None:
+        return False
+    return all(is_public(other, stages) for other in stage.opens)
 
 
-def restricted(config: LaunchConfig, stage: PublicStage) -> LaunchConfig:
+def fields_of(stage: Stage, config: LaunchConfig) -> tuple[str, ...]:
+    """Fields of the launch file that decide what a stage makes."""
+    assert stage.reads is not None, f"{stage.name} is given the whole launch file, so it has no content key"
+    return stage.reads(config)
+
+
+def restricted(config: LaunchConfig, stage: Stage) -> LaunchConfig:
     """The configuration with only the fields that a public stage says it reads; any other is an ``AttributeError``.
 
     Guarantee: a public stage cannot learn where private text is.
@@ -81,20 +59,20 @@ def restricted(config: LaunchConfig, stage: PublicStage) -> LaunchConfig:
     Raises:
       ValueError: it says that it reads ``private_text``.
     """
-    names = stage.reads(config)
+    names = fields_of(stage, config)
     if any(name.partition(".")[0] == "private_text" for name in names):
         raise ValueError("reads: 'private_text' in a public stage; a stage that needs it is not public")
     return only(config, names)
 
 
-def content_key(ctx: StageContext, config: LaunchConfig, stage: PublicStage) -> str | None:
+def content_key(ctx: StageContext, config: LaunchConfig, stage: Stage) -> str | None:
     """The content key of a public stage as things are now; None if something that it reads is not there.
 
     Args:
       ctx: of the restricted configuration.
       config: the whole of it.
     """
-    before = {name: ctx.run.record(name) for name in stage.after}
+    before = {name: ctx.run.record(name) for name in stage.needs}
     try:
         read = stage.given(ctx)
     except (OSError, ValueError):
@@ -103,9 +81,9 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PublicStage) -> 
         return None
     content = {
         "stage": ctx.stage,
-        "code": code_digest(Path(pretrain.__file__).parents[1]),
-        "libraries": {name: version_of(name) for name in LIBRARIES},
-        "config": {name: field_of(config.model_dump(mode="json"), name) for name in stage.reads(config)},
+        "code": code_digest(Path(pretrain.__file__).parents[1], stage.code),
+        "libraries": {name: version_of(name) for name in stage.libraries},
+        "config": {name: field_of(config.model_dump(mode="json"), name) for name in fields_of(stage, config)},
         "after": {name: record_digest(record) for name, record in before.items() if record},
         "given": read,
     }
@@ -261,7 +239,16 @@ def version_of(library: str) -> str:
 
 
 @cache
-def code_digest(root: Path, places: tuple[str, ...] = _CODE) -> str:
-    """SHA-256 over the source files that a stage may run, in the folder of the packages."""
-    files = {path for place in places for path in [root / place, *(root / place).rglob("*.py")] if path.suffix == ".py"}
+def code_digest(root: Path, places: tuple[str, ...]) -> str:
+    """SHA-256 over the source files that a stage may run, in the folder of the packages.
+
+    Raises:
+      ValueError: a place has none, as where a folder was moved; it would leave the key unnoticed.
+    """
+    files = set[Path]()
+    for place in places:
+        there = {path for path in [root / place, *(root / place).rglob("*.py")] if path.suffix == ".py"}
+        if not any(path.is_file() for path in there):
+            raise ValueError(f"code: {place!r} is no source of ours; name what the stage runs in its list of code")
+        files |= there
     return text_sha256(json.dumps({path.relative_to(root).as_posix(): sha256(path) for path in files}, sort_keys=True))

@@ -1,6 +1,7 @@
 """What a stage is given, what it gives back, and what it may spend."""
 
 import hashlib
+import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -131,58 +132,126 @@ class StageContext:
 StageFunction = Callable[[StageContext], StageResult]
 
 
+# Dotted fields of a launch file, which may depend on what it asks for.
+Fields = Callable[[LaunchConfig], tuple[str, ...]]
+
+
+def later(place: str) -> Callable[..., Any]:
+    """The function at ``module:function``, which is imported when it is called: what computes is slow to import."""
+    return lambda *given: imported(place)(*given)
+
+
+def imported(place: str) -> Callable[..., Any]:
+    """The function at ``module:function``."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _nothing(ctx: StageContext) -> Mapping[str, object]:
+    return {}
+
+
+def _never(config: LaunchConfig) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
-class StageSpend:
-    """What a stage reserves before it runs, and the earlier stages that decide what it will release.
-
-    ``planned`` is a worst case from the configuration and what earlier stages planned; it looks at no
-    private data, and is None where the configuration asks for no release. The outputs of ``inputs`` are
-    written into the reservation together with a commitment to the stage's key, so that a retry is the same
-    release or is refused. So are constants of ours that decide it (``says``): a release that was begun before they
-    changed goes on as it was begun.
-    """
-
-    planned: Callable[[LaunchConfig, RunDir], Spend | None]
-    inputs: tuple[str, ...]
-    says: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class PublicStage:
-    """What decides the outputs of a stage that reads public data alone: a later launch may take them over.
+class Replay:
+    """How ``verify`` holds a stage against a second run.
 
     Attributes:
-      reads: dotted fields of the launch file; the stage is given no others.
-      after: earlier public stages whose outputs it uses.
-      given: what it reads from elsewhere, such as files and packages, as JSON values that name its content.
+      again: ``module:function`` that looks cheaply, of the context in a folder beside the launch's, the record and the
+        launch's folder, and yields what differs; empty: the stage is run again.
+      in_full: whether there is more to do where all is done again from its first step, for this launch.
+      full: likewise ``module:function``, for that; empty: the stage is run again from nothing but its key.
+      moving: fields of the result that later launches change.
+      anywhere: whether it gives the same bits on every kind of processor.
+      afresh: whether it is always run from nothing, and not taken up where it ended.
     """
 
-    reads: Callable[[LaunchConfig], tuple[str, ...]]
-    after: tuple[str, ...] = ()
-    given: Callable[[StageContext], Mapping[str, object]] = lambda ctx: {}
+    again: str = ""
+    in_full: Callable[[LaunchConfig], bool] = _never
+    full: str = ""
+    moving: frozenset[str] = frozenset()
+    anywhere: bool = False
+    afresh: bool = False
 
 
 @dataclass(frozen=True)
-class PrivateStage:
-    """What decides the outputs of a stage that follows private data: a later launch on the same population may take
-    them over, on the same machine. What it released is paid for once.
+class Stage:
+    """All that anything else knows of a stage; whether it spends or is public, its edges and its pool are derived.
 
     Attributes:
-      reads: dotted fields of the launch file that decide what the stage makes.
-      given: what it reads from elsewhere, as JSON values that name its content; None where it is made anew each time.
-      code: source files and folders of ours that decide what it makes, from the root of the packages. Of a release, no
-        more than the release itself: a change elsewhere must not ask people again.
+      name: never changes, as seeded keys are made of it.
+      run: ``module:function``, imported when it runs, as what computes is slow to import.
+      block: field of the launch file without which the stage is left out; empty: always there.
+      needs, may_need: stages whose results or files it opens, always or for some launches. A spend is bound to them, so
+        that a retry is the same release or is refused.
+      follows: stages that come before it although it opens nothing of theirs: spends come after the plan, dear stages
+        after cheap ones that may fail.
+      evidence: stages that may fail, of those that it opens: it then runs without them and says so.
+      reads: fields of the launch file that decide its outputs. None: all of it is given to the stage, and no other
+        launch takes over what it made.
+      sees: further fields that it is given, of which nothing that it makes depends.
+      given: what else decides its outputs, as JSON values that name its content; None where it is made anew each time.
+      code: files and folders of ours that decide what it makes, from the root of the packages. Of a release no more
+        than the release itself: a change elsewhere must not ask people again.
       libraries: of others, likewise.
-      sees: further fields that the stage is given, of which nothing that it makes depends.
-      files: its private files and folders that later stages read.
+      private: its private files and folders that later stages open.
+      device: whether it computes on ``runtime.device``; or the field of the launch file and the value with which it
+        does.
+      planned: what it reserves before it runs, a worst case that looks at no private data; None of it where the launch
+        asks for no release. A stage without this spends nothing.
+      says: constants of ours that decide a release, which are bound like its inputs.
+      replay: how verification holds it against a second run; None: by itself.
     """
 
-    reads: Callable[[LaunchConfig], tuple[str, ...]]
-    given: Callable[[StageContext], Mapping[str, object] | None]
-    code: tuple[str, ...]
-    libraries: tuple[str, ...] = ()
+    name: str
+    run: str | StageFunction
+    block: str = ""
+    needs: tuple[str, ...] = ()
+    may_need: tuple[str, ...] = ()
+    follows: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    reads: Fields | None = None
     sees: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
+    given: Callable[[StageContext], Mapping[str, object] | None] = _nothing
+    code: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
+    device: bool | tuple[str, str] = False
+    planned: Callable[[LaunchConfig, RunDir], Spend | None] | None = None
+    says: Mapping[str, str] = field(default_factory=dict)
+    replay: Replay | None = None
+
+    @property
+    def spends(self) -> bool:
+        """Whether it may release something of devices under a budget."""
+        return self.planned is not None
+
+    @property
+    def opens(self) -> tuple[str, ...]:
+        """Stages whose results or files it opens."""
+        return (*self.needs, *self.may_need, *self.evidence)
+
+    @property
+    def function(self) -> StageFunction:
+        """The function that runs it."""
+        return imported(self.run) if isinstance(self.run, str) else self.run
+
+
+Stages = Mapping[str, Stage]
+
+
+def of_launch(config: LaunchConfig, stages: Stages) -> tuple[str, ...]:
+    """Names of the stages that a launch runs, in order; under Airflow the others are tasks too, which say so."""
+    return tuple(name for name, stage in stages.items() if not stage.block or getattr(config, stage.block) is not None)
+
+
+def concludes(name: str, stages: Stages) -> bool:
+    """Whether a stage is made of the results of others alone, once all evidence is there or was not to be had."""
+    stage = stages[name]
+    return bool(stage.evidence) or any(concludes(other, stages) for other in stage.opens if other in stages)
 
 
 def stage_key(config: LaunchConfig, run: RunDir, name: str) -> bytes:
@@ -193,7 +262,7 @@ def stage_key(config: LaunchConfig, run: RunDir, name: str) -> bytes:
 
 
 def binding_of(
-    config: LaunchConfig, run: RunDir, key: bytes, spend: StageSpend, begun: Mapping[str, Any] | None
+    config: LaunchConfig, run: RunDir, key: bytes, stage: Stage, begun: Mapping[str, Any] | None
 ) -> dict[str, str]:
     """What makes a retry the same release: configuration, key (by commitment), inputs and constants.
 
@@ -201,10 +270,11 @@ def binding_of(
       begun: what the reservation that stands says; None if there is none.
     """
     inputs = {}
-    for stage in spend.inputs:
-        run.result(stage)
-        inputs[stage] = run.used[f"{stage}/{RESULT}"]
-    constants = spend.says if begun is None else {name: begun[name] for name in spend.says}
+    for name in stage.opens:
+        if name in stage.needs or run.record(name) is not None:
+            run.result(name)
+            inputs[name] = run.used[f"{name}/{RESULT}"]
+    constants = stage.says if begun is None else {name: begun[name] for name in stage.says}
     return {
         **constants,
         "config": config_digest(config),

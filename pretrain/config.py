@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable
 from functools import cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import (
     BaseModel,
@@ -36,6 +36,23 @@ class Config(BaseModel):
             return block
         numbers = _numbers(cls)
         return {name: _as_written(value) if name in numbers else value for name, value in block.items()}
+
+
+class SpendingBlock(Config):
+    """A block with which a launch asks for Gaussian releases under a budget, known by their noise alone.
+
+    Attributes:
+      split: whose devices lose.
+      noise_multiplier: deviation of the noise, where one device moves the released sums by at most 1.
+    """
+
+    split: ClassVar[Literal["train", "test"]] = "train"
+    noise_multiplier: Amount
+
+    @property
+    def rho(self) -> float:
+        """Device-level rho of all that is released (Bun & Steinke 2016, lemma 2.4)."""
+        return 1 / (2 * self.noise_multiplier**2)
 
 
 @cache

@@ -17,7 +17,7 @@ from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.gates.decide import decide
 from pipeline.gates.evidence import Evidence
 from pipeline.gates.words import GATES
-from pipeline.ledger import schedule
+from pipeline.preflight import schedule
 from pipeline.releases.planned import estimated_devices, planned
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.total import total

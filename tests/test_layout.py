@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from federated.config.training import STAGE_TIMEOUT_MINUTES
-from pipeline.config import STAGE_NAMES
 from tests.helpers.launches.checkout import ROOT, tracked
 
 OURS = {"pretrain", "discovery", "federated", "evaluation", "reports", "pipeline"}
@@ -136,19 +135,6 @@ def test_workers_wait_for_one_another_as_long_as_airflow_waits_for_a_stage():
     assert f"ends a stage after {STAGE_TIMEOUT_MINUTES / 60:g} hours" in guide
 
 
-def test_a_launchs_tasks_and_their_tested_edges_are_the_commands_stages():
-    calls = [node for node in ast.walk(parsed(ROOT / "dags" / "launch.py")) if isinstance(node, ast.Call)]
-    stages = [call for call in calls if ast.unparse(call.func) in ("Stage", "Publish")]
-    names = [ast.literal_eval(keyword.value) for call in stages for keyword in call.keywords if keyword.arg == "name"]
-    assert sorted(names) == sorted(STAGE_NAMES)
-    gpu = value_of("GPU_STAGES", ROOT / "dags" / "stage_task.py")
-    assert isinstance(gpu, ast.Call)
-    assert ast.literal_eval(gpu.args[0]) <= set(STAGE_NAMES)
-    tested = ROOT / "tests" / "dags" / "test_graph.py"
-    edges = ast.literal_eval(value_of("STAGE_EDGES", tested))
-    assert {end for edge in edges for end in edge} == {*STAGE_NAMES, "check", "launch_or_hold"} - {"publish"}
-
-
 def test_docker_is_not_a_package():
     # It would shadow the `docker` package of PyPI, which MLflow depends on.
     assert not (ROOT / "docker" / "__init__.py").exists()
@@ -167,7 +153,7 @@ _READERS = {
         *("pipeline/verify/launch.py", "pipeline/verify/replay.py", "pipeline/verify/reused.py"),
     },
     # Without receipts: the ledger's own reads, and the question that each record asks.
-    "PrivacyLedger": {"pipeline/run/known.py", "pipeline/ledger/foresee.py", "pipeline/people/withdrawals.py"},
+    "PrivacyLedger": {"pipeline/run/known.py", "pipeline/preflight/foresee.py", "pipeline/people/withdrawals.py"},
     # The Airflow tab shows records as they lie, and says so: Airflow's environment has no ledger.
     "'result.json'": {"dags/plugins/launch_tab.py", "pipeline/run_dir.py"},
 }

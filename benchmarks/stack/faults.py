@@ -22,18 +22,20 @@ import urllib.error
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 
 import psycopg2
 from psycopg2 import sql
 
-from pipeline.config import STAGE_NAMES, launch_id, load_launch
+from pipeline.config import launch_id, load_launch
+from pipeline.stages.graph import STAGES
 from tests.helpers.processes.forked import begun
 from tests.helpers.processes.proc import tree
 from tests.helpers.processes.server import until
 from tests.helpers.processes.stack import DAG, ROOT, Stack, stack
 
-BEFORE = STAGE_NAMES[: STAGE_NAMES.index("fine_tune")]
+BEFORE = tuple(takewhile(lambda name: name != "fine_tune", STAGES))
 SERVERS = ("scheduler", "redis", "postgres", "mlflow", "api-server")
 DATABASES = {"ledger": "ledger", "mlflow": "mlflow"}
 MIB = 1 << 20

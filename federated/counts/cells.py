@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from federated.config.counts import START_WEIGHT
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, Vocabulary
 
@@ -19,10 +20,6 @@ CONTEXTS = 500
 TYPICAL_WORDS = 1000.0
 # Of an occurrence in a cell of pairs, beside one in a cell of words.
 PAIR_WEIGHT = 1.0
-# Of a pair at the start of a sentence, beside one after a word. It is one context among hundreds, where most of what
-# counts can teach lies (every seventh word is typed there, and half of the uses of discovered words): twice halves its
-# noise, and what devices lose of all else to the clip was not measurable; three times costs a tenth of a point.
-START_WEIGHT = 2.0
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ import re
 import sys
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from pipeline import config, settings
+from pipeline import settings
 from pipeline.cli import account as cli_account
 from pipeline.cli import explain as cli_explain
 from pipeline.cli import init as cli_init
@@ -36,11 +36,10 @@ from pipeline.cli.spelling import ARGUMENT, formerly
 from pipeline.cli.support import AsJson, answer, command, foreseen, printable, show_state, taken_over
 from pipeline.errors import HELD, PERMANENT
 from pipeline.run_dir import RESULT
+from pipeline.stage import of_launch
+from pipeline.stages.graph import STAGES
 from pipeline.telemetry import logs, streams, work
 from pretrain.reading.paths import shown
-
-if TYPE_CHECKING:
-    from pipeline.runner import Stages
 
 _log = logging.getLogger(__name__)
 _HELP = """Launch private keyboard language models.
@@ -163,9 +162,11 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
             parsed,
             run_id,
             here,
-            _load_stages,
+            STAGES,
             tracker,
-            on_stage=lambda outcome: display.show_stage(outcome, console, parsed.stages, here.runs_dir / run_id),
+            on_stage=lambda outcome: display.show_stage(
+                outcome, console, of_launch(parsed, STAGES), here.runs_dir / run_id
+            ),
         )
     _erase_expired(here)
     result = {name: outcome.result for name, outcome in outcomes.items()}
@@ -205,7 +206,7 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
 @app.command(cls=formerly(launch=ARGUMENT, run="--id"))
 @command
 def stage(
-    name: Annotated[str, typer.Argument(help=", ".join(config.STAGE_NAMES))],
+    name: Annotated[str, typer.Argument(help=", ".join(STAGES))],
     launch: LaunchName,
     date: Date = None,
     run: Annotated[
@@ -222,8 +223,8 @@ def stage(
     named, here = to_run(launch, _date(date)), settings.load()
     parsed, run = named.config, run or named.run_id
     work.attempt(attempt)
-    if name not in config.STAGE_NAMES:
-        raise ValueError(f"stage: {shown(repr(name))} does not exist; choose one of {', '.join(config.STAGE_NAMES)}")
+    if name not in STAGES:
+        raise ValueError(f"stage: {shown(repr(name))} does not exist; choose one of {', '.join(STAGES)}")
     from pipeline import runner, tracking
     from pipeline.cli import display
 
@@ -232,13 +233,13 @@ def stage(
     tracker = tracking.MlflowTracker(here, parsed, run)
     outcome = runner.find_done(name, parsed, run, here, tracker)
     with tracker.failing():
-        outcome = outcome or runner.run_stage(name, parsed, run, here, _load_stages(), tracker)
+        outcome = outcome or runner.run_stage(name, parsed, run, here, STAGES, tracker)
     if outcome.skipped:
         _log.info("%s: done before from the same inputs, so nothing is made again; 'tacit verify' would", name)
-    display.show_stage(outcome, _console(), parsed.stages, here.runs_dir / run)
+    display.show_stage(outcome, _console(), of_launch(parsed, STAGES), here.runs_dir / run)
     if name in ("report", "publish") and not outcome.skipped:
         show_state(parsed, runner.open_run(parsed, run, here, tracker), here)
-    if name == config.STAGE_NAMES[-1]:
+    if name == [*STAGES][-1]:
         _erase_expired(here)
     answer(outcome.result, as_json, text=f"{name}: {'done before' if outcome.skipped else 'done'}")
 
@@ -254,7 +255,8 @@ def ready() -> None:
     from pipeline import tracking
 
     tracking.load()
-    _load_stages()
+    for each in STAGES.values():
+        _ = each.function
     if line := sys.stdin.readline():
         app(json.loads(line), prog_name="tacit")
 
@@ -262,13 +264,6 @@ def ready() -> None:
 def _console() -> Console:
     """Standard error for people's tables; where log lines are JSON nothing else stands among them."""
     return Console(stderr=True, quiet=settings.log_form() == "json")
-
-
-def _load_stages() -> "Stages":
-    """The stages and all they import (torch takes seconds); a finished launch never asks for them."""
-    from pipeline.stages.table import STAGES
-
-    return STAGES
 
 
 def _erase_expired(here: settings.Settings) -> None:

@@ -252,11 +252,12 @@ def launch_file(asked: Asked) -> dict[str, Any]:
 def _with_total(content: dict[str, Any], asked: Asked) -> dict[str, Any]:
     """The launch file with ceilings on the one number: what its rho and its words come to, rounded up."""
     from federated.accounting.gaussian import epsilon_of_rho
-    from pipeline.releases.spends import planned
+    from pipeline.releases.release import Outlook
     from pipeline.releases.total import total
+    from pipeline.releases.uses import planned
 
     config = _valid(content)
-    spends = planned(config, asked.rho, config.private_text.splits.training(asked.population))
+    spends = planned(config, Outlook(asked.rho, config.private_text.splits.training(asked.population)))
     words, launches, policy = spends["discover"], math.floor(asked.budget / asked.rho), content["policy"].copy()
     policy["population_delta"] = max(policy["population_delta"], 2 * launches * _DELTA)
     left, one = policy["population_delta"] - launches * words.device_delta, math.ceil(total(config, spends).epsilon)

@@ -30,8 +30,8 @@ from pretrain.reading.paths import shown
 from reports.losses import up
 
 if TYPE_CHECKING:
-    from pipeline.ledger.foresee import Forecast
     from pipeline.ledger.ledger import PrivacyLedger
+    from pipeline.preflight.foresee import Forecast
 
 # A schedule has as many dates in as many years; nobody fills more in at once.
 _MOST_DAYS = 1830
@@ -221,8 +221,8 @@ def ledger_forecast(
 
     Example: tacit ledger forecast dags/launches/en-US.yaml --from 2026-09-01 --to 2026-11-30
     """
-    from pipeline.ledger import schedule
-    from pipeline.ledger.foresee import forecast
+    from pipeline.preflight import schedule
+    from pipeline.preflight.foresee import forecast
     from pipeline.releases.planned import estimated_devices, planned
 
     config, here = to_run(launch).config, settings.load()
@@ -261,7 +261,7 @@ def would_spend(config: LaunchConfig, here: settings.Settings, run_id: str, made
     Args:
       made: stages that another launch made for it.
     """
-    from pipeline.ledger.foresee import forecast
+    from pipeline.preflight.foresee import forecast
     from pipeline.releases.planned import estimated_devices, planned
 
     try:

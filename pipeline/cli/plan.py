@@ -18,8 +18,9 @@ from pipeline.config import LaunchConfig
 from pipeline.preflight.shortfalls import too_few
 from pipeline.releases.ceiling import in_words
 from pipeline.releases.policy import above_policy, likely
-from pipeline.releases.spends import planned as planned_spends
+from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
+from pipeline.releases.uses import planned as planned_spends
 from pipeline.run_dir import RunDir
 from pipeline.stage import Spend
 from pretrain.config import LEAST_AMOUNT, MOST_AMOUNT
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from federated.planning.search import Option
     from federated.planning.verdict import Outcome, Verdict
     from federated.planning.worst_case import Plan
-    from pipeline.ledger.foresee import Foreseen
+    from pipeline.preflight.foresee import Foreseen
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ def plan(
     splits = _splits(config, run_id, planning.population_estimate if planning else devices)
     trains = splits["train"]
     planned = core.plan(config.mechanism, trains) if config.trains else core.nothing(config.mechanism)
-    spends = planned_spends(config, planned.guarantee.rho, trains)
+    spends = planned_spends(config, Outlook(planned.guarantee.rho, trains))
     more_reasons = (
         *above_policy(config, spends, trains),
         *too_few(config, splits),
@@ -220,7 +221,7 @@ def rehearse(
         raise ValueError(f"planning: {launch} has no such block, and the rehearsal is described in it; add one")
     from pipeline import rehearsal as core
     from pipeline import tracking
-    from pipeline.stages.table import STAGES
+    from pipeline.stages.graph import STAGES
 
     tracker = tracking.MlflowTracker(here, config, run_id)
     done = core.run(config, planning, run_id, here, STAGES, tracker, lambda line: _log.info("rehearse: %s", line))
@@ -261,7 +262,7 @@ def _splits(config: LaunchConfig, run_id: str, population: int | None) -> dict[s
 
 def _room(config: LaunchConfig, run_id: str, spends: Mapping[str, Spend], reused: Collection[str]) -> "Foreseen":
     """What the ledger has to say of the launch, as far as it is known here."""
-    from pipeline.ledger.foresee import foresee
+    from pipeline.preflight.foresee import foresee
 
     return foresee(config, settings.load(), run_id, spends, reused)
 

@@ -19,6 +19,7 @@ from pipeline.config import LaunchConfig
 from pipeline.errors import exit_code
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
+from pipeline.stages.graph import STAGES
 
 if TYPE_CHECKING:
     from pipeline.release import Standing
@@ -133,11 +134,7 @@ def foreseen(config: LaunchConfig, run_id: str, here: Settings) -> "list[Foresee
 
     if not core.are_others(run_id, here):
         return []
-    # What computes the stages is slow to import, and not needed to compare them.
-    from pipeline.covered.spends import SPENDS
-    from pipeline.stages import reuse
-
-    return core.foreseen(config, run_id, here, reuse.PUBLIC, reuse.PRIVATE, SPENDS)
+    return core.foreseen(config, run_id, here, STAGES)
 
 
 def taken_over(stages: "list[Foreseen]") -> frozenset[str]:

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from discovery import outlook
 from discovery.config import CentralConfig, TrieConfig
 from pipeline.config import LaunchConfig
-from pipeline.covered import spends
+from pipeline.releases.central_words import central_discovery
 from pretrain import text
 from reports.losses import strength, up
 
@@ -43,7 +43,7 @@ def _local(config: TrieConfig, devices: int, alphabet: str) -> tuple[dict, str]:
 
 
 def _central(config: CentralConfig, devices: int) -> tuple[dict, str]:
-    spend, share = spends.central_discovery(config), outlook.least_share(config, devices)
+    spend, share = central_discovery(config), outlook.least_share(config, devices)
     line = (
         f"an aggregator is trusted: rho {config.rho:.4g}, epsilon {up(spend.epsilon)} a device at delta "
         f"{spend.delta:g} with noise_multiplier {config.noise_multiplier:.4g} and {config.words_per_device} words a "

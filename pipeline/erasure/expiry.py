@@ -24,9 +24,10 @@ from pipeline.erasure.erase import ASKED, ended_at, erase, forget
 from pipeline.errors import TEMPORARY, LaunchError, exit_code
 from pipeline.ledger import clock
 from pipeline.ledger.budget import days_kept
-from pipeline.ledger.launch import asked, day_of
+from pipeline.ledger.dates import day_of
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.people import window
+from pipeline.people.registered import asked
 from pipeline.people.window import Window
 from pipeline.reuse.kept import read_kept
 from pipeline.run.known import run_folder

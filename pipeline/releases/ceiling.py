@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterator, Mapping
 
 from discovery.config import TrieConfig
 from pipeline.config import LaunchConfig
-from pipeline.releases.spends import planned_words
+from pipeline.releases.local_words import planned_words
 from pipeline.releases.total import total
+from pipeline.releases.uses import RELEASES
 from pipeline.stage import Spend
 from reports.disclosure.total import Part, Total
 from reports.losses import up
@@ -72,7 +73,7 @@ def _fewer_messages(
 def _more_noise(config: LaunchConfig, spends: Mapping[str, Spend], whole: Total) -> Iterator[str]:
     """A noise multiplier of the dearest release of each part under which the total fits."""
     words = whole.words
-    blocks = {"discover": "discovery", "count": "counts", "fine_tune": "mechanism", "ab_test": "evaluation"}
+    blocks = {release.stage: release.block for release in RELEASES}
     for part in whole.parts:
         room = config.policy.max_total_epsilon - (words.epsilon if words and part.split == "train" else 0.0)
         if part.how != "noise" or part.rho is None or room <= 0 or part.epsilon <= room:
@@ -82,7 +83,7 @@ def _more_noise(config: LaunchConfig, spends: Mapping[str, Spend], whole: Total)
         failure = math.fsum(spend.failure for spend in spends.values() if spend.split == part.split)
         left = _rho_of(part, room, failure) - (part.rho - noised[dearest])
         if left > 0:
-            block = blocks.get(dearest, dearest)
+            block = blocks[dearest]
             before = getattr(config, block).noise_multiplier
             after = math.ceil(1e3 * before * math.sqrt(noised[dearest] / left)) / 1e3
             yield f"raise {block}.noise_multiplier from {before:g} to {after:g}"

@@ -2,13 +2,15 @@
 
 from federated.config.population import SyntheticPopulation
 from pipeline.config import LaunchConfig
-from pipeline.releases import spends
+from pipeline.releases import uses
+from pipeline.releases.release import Outlook
+from pipeline.releases.training import training_rho
 from pipeline.stage import Spend
 
 
 def planned(config: LaunchConfig, devices: int | None) -> dict[str, Spend]:
     """Every release of a launch by its stage, at worst, with so many devices that train; None: nobody knows."""
-    return spends.planned(config, training_rho(config), devices)
+    return uses.planned(config, Outlook(training_rho(config), devices))
 
 
 def estimated_devices(config: LaunchConfig) -> int | None:
@@ -18,11 +20,3 @@ def estimated_devices(config: LaunchConfig) -> int | None:
     if isinstance(config.private_text, SyntheticPopulation):
         return config.private_text.splits.training(config.private_text.devices)
     return None
-
-
-def training_rho(config: LaunchConfig) -> float:
-    """Worst-case cost of training for one device, within the limits that are enforced."""
-    from federated import mechanisms  # scipy is slow to import
-
-    mechanism = config.mechanism
-    return mechanisms.sensitivity_squared(mechanism) / (2 * mechanism.noise_multiplier**2) if config.trains else 0.0

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from discovery.config import TrieConfig
 from pipeline.config import LaunchConfig
 from pipeline.releases.ceiling import above_total, in_words
-from pipeline.releases.spends import gaussian
+from pipeline.releases.release import gaussian
 from pipeline.releases.total import total
 from pipeline.stage import Spend
 from reports.losses import up

@@ -5,15 +5,11 @@ from collections.abc import Mapping
 from typing import Literal
 
 from pipeline.config import LaunchConfig
+from pipeline.releases.uses import RELEASES
 from pipeline.stage import Spend, Split
-from reports.disclosure.total import Part, ReleaseName, Total
+from reports.disclosure.total import Part, Total
 
-_NAMES: Mapping[str, ReleaseName] = {
-    "discover": "words",
-    "count": "counts",
-    "fine_tune": "training",
-    "ab_test": "evaluation",
-}
+_NAMES = {release.stage: release.name for release in RELEASES}
 Hidden = Literal["shuffled", "summed"]
 _SPLITS: tuple[Split, ...] = ("train", "test")
 

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.bookkeeping import OUTCOME, SEAL
@@ -19,12 +19,10 @@ from pipeline.run_dir import (
     record_text,
 )
 from pipeline.settings import Settings
-from pipeline.stage import PrivateStage
+from pipeline.stage import Stage, Stages, concludes
 from pretrain.files import PRIVATE, write_text
 
 _NOT_LEFT = "damaged or gone, so nothing was reserved"
-# Made from public results alone.
-_AFTER_ERASURE = frozenset({"decide", "report", "publish"})
 _log = logging.getLogger(__name__)
 
 
@@ -42,39 +40,39 @@ def still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, releas
     return all(run.available(record.stage, name, digest) for name, digest in record.outputs.items())
 
 
-def require_private(run: RunDir, name: str) -> None:
+def require_private(run: RunDir, name: str, stages: Stages) -> None:
     """See that what is private of a launch was not erased, for a stage that would make more of it.
 
     Raises:
       PermanentError: it was.
     """
-    if run.erased and name not in _AFTER_ERASURE:
+    if run.erased and not concludes(name, stages):
         raise PermanentError(
             f"{name}: what was private of {run.launch_id} was erased (public/launch/{ERASED} says when and why), and "
             "without it nothing more is made of what people typed; launch for a later date, or under another name"
         )
 
 
-def require_whole(run: RunDir, inputs: Collection[str], private: Mapping[str, PrivateStage]) -> None:
+def require_whole(run: RunDir, spending: Stage, stages: Stages) -> None:
     """See that what earlier stages left is as they left it, for a stage that is about to spend.
 
     A file that nobody can read is found before the reservation, which would stay.
 
     Args:
-      inputs: stages whose files it reads.
-      private: by name, the stages that follow private data, and which of their private files others read.
+      spending: that stage.
+      stages: all of them, by name.
 
     Raises:
       StageInputMissing: a file was changed or lost.
     """
-    for stage in (*inputs, *private):
+    for stage in (name for name in stages if name in spending.opens or stages[name].reads is not None):
         record = run.record(stage)
         if record is None:
             continue
         for name, digest in record.outputs.items():
             if not run.available(stage, name, digest):
                 raise StageInputMissing(f"{run.public(stage) / name}: {_NOT_LEFT}; run stage {stage!r} again")
-        folder, files = run.private(stage), private[stage].files if stage in inputs and stage in private else ()
+        folder, files = run.private(stage), stages[stage].private if stage in spending.opens else ()
         if not files or record.private_digest is None:
             continue
         left = {SEAL: record.private_digest}

@@ -1,17 +1,16 @@
 """What a launch would take over from others on this machine, before anything is run; nothing is written."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pipeline import sharing
-from pipeline.config import STAGE_NAMES, LaunchConfig
+from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.sources import Source, commit_of, content_key, sources
 from pipeline.run.known import ledger_belief_now
 from pipeline.run_dir import RESULT, RunDir, StageRecord
 from pipeline.settings import Settings
-from pipeline.stage import PrivateStage, PublicStage, StageContext, StageSpend
+from pipeline.stage import Stage, StageContext, Stages
 
 
 @dataclass(frozen=True)
@@ -55,9 +54,7 @@ def foreseen(
     config: LaunchConfig,
     run_id: str,
     settings: Settings,
-    public: Mapping[str, PublicStage],
-    private: Mapping[str, PrivateStage],
-    spends: Mapping[str, StageSpend],
+    stages: Stages,
 ) -> list[Foreseen]:
     """Stages that have not finished and of which another launch here made the same, in order.
 
@@ -65,12 +62,12 @@ def foreseen(
     would have to be asked.
     """
     run, taken = _Seen(settings.runs_dir, run_id, ledger_belief_now(settings.ledger_url)), list[Foreseen]()
-    for name in (name for name in STAGE_NAMES if name in public or name in private):
+    for name, stage in ((name, stage) for name, stage in stages.items() if stage.reads is not None):
         ctx = StageContext(config, run, settings, name, None, config.population)
         try:
             if run.record(name) is not None:
                 continue
-            same = _public(ctx, public[name]) if name in public else _private(ctx, private[name], spends.get(name))
+            same = _public(ctx, stage) if sharing.is_public(name, stages) else _private(ctx, stage)
         except (LaunchError, ValueError, LookupError, OSError):
             continue  # The stage itself will say so.
         if same is None:
@@ -81,7 +78,7 @@ def foreseen(
     return taken
 
 
-def _public(ctx: StageContext, stage: PublicStage) -> tuple[Foreseen, StageRecord] | None:
+def _public(ctx: StageContext, stage: Stage) -> tuple[Foreseen, StageRecord] | None:
     if ctx.config.public_text.select_by == "champion":
         return None
     restricted = replace(ctx, config=sharing.restricted(ctx.config, stage))
@@ -90,12 +87,12 @@ def _public(ctx: StageContext, stage: PublicStage) -> tuple[Foreseen, StageRecor
     return None if record is None else (Foreseen(ctx.stage, record.reused_from or record.launch_id, "", ""), record)
 
 
-def _private(ctx: StageContext, stage: PrivateStage, spend: StageSpend | None) -> tuple[Foreseen, StageRecord] | None:
+def _private(ctx: StageContext, stage: Stage) -> tuple[Foreseen, StageRecord] | None:
     ledger = PrivacyLedger.of(ctx.settings)
     content = content_key(ctx, ctx.config, stage)
     if content is None or ledger.reserved(ctx.run.launch_id, ctx.stage):
         return None
-    alike = list(sources(ctx, content, stage, spend is not None))
+    alike = list(sources(ctx, content, stage, stage.spends))
     source = next((source for source in alike if not source.problem), None) or next(iter(alike), None)
     return None if source is None else (_told(source, ctx, ledger), source.record)
 

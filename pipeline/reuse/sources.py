@@ -24,8 +24,8 @@ from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RESULT, RunDir, StageRecord, receipt_digest
-from pipeline.sharing import code_digest, field_of, version_of
-from pipeline.stage import PrivateStage, Spend, StageContext
+from pipeline.sharing import code_digest, field_of, fields_of, version_of
+from pipeline.stage import Spend, Stage, StageContext
 from pretrain.files import sha256, text_sha256
 
 
@@ -44,7 +44,7 @@ class Source:
     problem: str
 
 
-def content_key(ctx: StageContext, config: LaunchConfig, stage: PrivateStage) -> str | None:
+def content_key(ctx: StageContext, config: LaunchConfig, stage: Stage) -> str | None:
     """The content key of a stage as things are now; None if something that it reads is not there.
 
     Args:
@@ -66,7 +66,7 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PrivateStage) ->
         "stage": ctx.stage,
         "code": code_digest(Path(pretrain.__file__).parents[1], stage.code),
         "libraries": {name: version_of(name) for name in stage.libraries},
-        "config": {name: field_of(config.model_dump(mode="json"), name) for name in stage.reads(config)},
+        "config": {name: field_of(config.model_dump(mode="json"), name) for name in fields_of(stage, config)},
         "given": read,
     }
     key = hmac.digest(secret, b"tacit content key", hashlib.sha256)
@@ -74,7 +74,7 @@ def content_key(ctx: StageContext, config: LaunchConfig, stage: PrivateStage) ->
 
 
 def sources(
-    ctx: StageContext, content: str, stage: PrivateStage, released: bool, planned: Spend | None = None
+    ctx: StageContext, content: str, stage: Stage, released: bool, planned: Spend | None = None
 ) -> Iterator[Source]:
     """Finished stages of other launches with this content key; nothing is written.
 
@@ -95,7 +95,7 @@ def sources(
         yield Source(run, record, paid, _problem(run, record, stage, ctx, unpaid=released and paid is None))
 
 
-def _problem(run: RunDir, record: StageRecord, stage: PrivateStage, ctx: StageContext, *, unpaid: bool) -> str:
+def _problem(run: RunDir, record: StageRecord, stage: Stage, ctx: StageContext, *, unpaid: bool) -> str:
     """Why a source cannot be taken over; empty if it can."""
     if not ctx.run.believes(record):
         return f"its {RESULT} is not what the ledger holds"
@@ -103,11 +103,11 @@ def _problem(run: RunDir, record: StageRecord, stage: PrivateStage, ctx: StageCo
         return "the ledger holds no spend of it"
     if changed := [name for name, digest in record.outputs.items() if not run.available(record.stage, name, digest)]:
         return f"{changed[0]} was changed or lost"
-    if stage.files and (run.erased or not (run.path / "private" / record.stage).is_dir()):
+    if stage.private and (run.erased or not (run.path / "private" / record.stage).is_dir()):
         return "its private files were erased"
-    if stage.files and record.private_digest is None:
+    if stage.private and record.private_digest is None:
         return "its private files were never sealed"
-    if stage.files and record.private_digest and (wrong := run.private_problems(record.stage, record.private_digest)):
+    if stage.private and record.private_digest and (wrong := run.private_problems(record.stage, record.private_digest)):
         return f"its private files are not as it left them: {wrong[0]}"
     return ""
 

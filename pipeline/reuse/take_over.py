@@ -9,20 +9,18 @@ from pathlib import Path
 from pipeline import sharing
 from pipeline.bookkeeping import CONTENT, WINDOW
 from pipeline.config import LaunchConfig, config_digest
-from pipeline.ledger.launch import require_population
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.people.registered import require_population
 from pipeline.reuse.sources import Source, content_key, is_same, sealed, sources
 from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, record_digest
-from pipeline.stage import PrivateStage, Spend, StageContext
+from pipeline.stage import Spend, Stage, StageContext
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pretrain.files import PRIVATE, private_directory, scratch, write_text
 
 _log = logging.getLogger(__name__)
 
 
-def take_over(
-    ctx: StageContext, config: LaunchConfig, stage: PrivateStage, planned: Spend | None
-) -> StageRecord | None:
+def take_over(ctx: StageContext, config: LaunchConfig, stage: Stage, planned: Spend | None) -> StageRecord | None:
     """What an identical stage made, in this launch's folder, as this launch's record; None if it is to be run.
 
     Guarantee: nothing is released. What is taken over was released by a launch whose commit the ledger holds for the
@@ -59,8 +57,8 @@ def take_over(
                 "launch_id": ctx.run.launch_id,
                 "config_digest": config_digest(config),
                 "inputs": inputs,
-                "private_outputs": bool(stage.files),
-                "private_digest": ctx.run.seal_private(ctx.stage) if stage.files else None,
+                "private_outputs": bool(stage.private),
+                "private_digest": ctx.run.seal_private(ctx.stage) if stage.private else None,
                 "ledger": receipts,
                 "started_at": started,
                 "seconds": two_digits(time.monotonic() - clock),
@@ -92,13 +90,13 @@ def _inputs(record: StageRecord, run: RunDir) -> dict[str, str] | None:
     return here
 
 
-def _brought(source: Source, ctx: StageContext, stage: PrivateStage) -> bool:
+def _brought(source: Source, ctx: StageContext, stage: Stage) -> bool:
     """Whether the files are in this launch's folders now, with the digests of the source; all at once, or none."""
     staged = ctx.public.with_name(f".{ctx.stage}.taken")
     try:
         if not sharing.bring(source.record, partial(sharing.copy, source.run.public(ctx.stage)), staged):
             return False
-        if stage.files and not _brought_private(source.run, ctx, stage.files):
+        if stage.private and not _brought_private(source.run, ctx, stage.private):
             return False
         write_text(staged / CONTENT, source.record.content or "")
         sharing.put(staged, ctx.public)

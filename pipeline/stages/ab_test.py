@@ -1,7 +1,7 @@
 """Stage ``ab_test``: all arms on held-out test devices, and what gates, report and MLflow take from it."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -15,13 +15,16 @@ from evaluation.features import FEATURES
 from evaluation.keyboard.layouts import has_keyboard
 from evaluation.noisy import compare as noisy
 from pipeline.config import LaunchConfig
-from pipeline.covered import spends
-from pipeline.covered.release import Kept
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Had, Published
+from pipeline.releases.evaluation import evaluation_block
+from pipeline.releases.spent import planned_evaluation
+from pipeline.run.second_run import outcome_differences
+from pipeline.run_dir import RunDir, StageRecord
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import ab_arms, artifacts
 from pipeline.stages.ab_arms import NON_PRIVATE, PUBLIC_MIXTURE, UsersHave
+from pipeline.stages.kept_release import Kept
 from pretrain import corpus
 from pretrain.files import write_text
 from pretrain.kernel.threads import one_torch_thread
@@ -121,8 +124,8 @@ def _released(config: LaunchConfig, estimate: Estimate | None) -> dict[str, obje
     """What evaluation spent, and what it says of discovered words, beside the comparison itself."""
     ends = {} if estimate is None else {"": estimate.value, "_low": estimate.low, "_high": estimate.high}
     return {
-        "spend": spends.planned_evaluation(config),
-        "released": spends.evaluation_block(config),
+        "spend": planned_evaluation(config),
+        "released": evaluation_block(config),
         **{f"coverage{end}": value for end, value in ends.items()},
     }
 
@@ -319,3 +322,10 @@ def _disagreement(row: SignCheck) -> str:
 
 def _interval(estimate: Estimate) -> dict[str, float]:
     return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
+
+
+def compared_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """Against what users had then, which later launches have replaced."""
+    others = {feature: each["champion"] for feature, each in record.result.get("others", {}).items()}
+    then = artifacts.published_then(ctx, record.result["champion"], others)
+    yield from outcome_differences(ab_test(ctx, then, again=True), ctx, record, run)

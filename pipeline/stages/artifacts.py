@@ -2,8 +2,9 @@
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from pipeline.preflight.shortfalls import parameters
 from pipeline.registry import Had, Published, Registry
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
-from pipeline.stages.reuse import WORDS
 from pipeline.telemetry import signals
 from pipeline.telemetry.allowed import two_digits
 from pretrain import corpus, export, new_words, selection
@@ -31,7 +31,7 @@ from pretrain.vocabulary import TokenStream, Vocabulary
 from pretrain.words import WordStore, encode_all
 from reports.disclosure.earlier import Earlier, earlier
 
-MECHANISM, COUNTS, RELEASED = "mechanism.json", "counts.npz", "released.npy"
+MECHANISM, COUNTS, RELEASED, WORDS = "mechanism.json", "counts.npz", "released.npy", "words.json"
 SELECTION, SHARES, SHOWN = "selection.npy", "shares.json", "shown.json"
 _log = logging.getLogger(__name__)
 
@@ -218,3 +218,19 @@ def champion(ctx: StageContext, published: Published) -> Champion:
         disclosed = json.loads((bundle / "disclosure.json").read_text(encoding="utf-8"))
     _log.info("%s: the champion is version %d of launch %s", published.name, published.version, published.launch_id)
     return Champion(published, network, words, mixed_in, trained_on(disclosed["population"]), earlier(disclosed))
+
+
+def published_then(
+    ctx: StageContext, stated: Mapping[str, Any] | None, others: Mapping[str, Mapping[str, Any] | None] | None = None
+) -> Callable[[StageContext], Had]:
+    """The registered versions that a stage says it used, for the main feature and for others."""
+
+    def then(_: StageContext) -> Had:
+        named = {ctx.config.feature: stated, **(others or {})}
+        return {
+            feature: Registry(ctx.settings).published(each["registered_model"], each["version"])
+            for feature, each in named.items()
+            if each is not None
+        }
+
+    return then

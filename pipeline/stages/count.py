@@ -4,11 +4,12 @@ import numpy as np
 
 from evaluation.config import NGRAM_ORDER
 from federated.accounting.composition import compose
+from federated.config.counts import START_WEIGHT
 from federated.counts import cells as counted_cells
 from federated.counts.posterior import LEAST_PAIR, counted_ngram
 from federated.counts.release import CLIP_NORM, released_counts
-from pipeline.covered import spends
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.releases.counts import counts
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain.files import atomic
@@ -60,7 +61,7 @@ def count(ctx: StageContext) -> Count:
             rho=config.rho,
             epsilon=loss.epsilon[delta],
         ),
-        spend=spends.counts(config.rho, delta),
+        spend=counts(config.rho, delta),
     )
 
 
@@ -71,7 +72,7 @@ def begun_with(ctx: StageContext) -> float:
     and both together would tell what these differ by.
     """
     reserved = PrivacyLedger.of(ctx.settings).reserved(ctx.run.launch_id, ctx.stage)
-    return counted_cells.START_WEIGHT if reserved is None else float(reserved.names("start_weight"))
+    return START_WEIGHT if reserved is None else float(reserved.names("start_weight"))
 
 
 def asked_of_devices(

@@ -1,17 +1,24 @@
 """Stage ``decide``: the declared gates over what the stages found; a hold is a value, not an error."""
 
+from collections.abc import Iterator
 from typing import Any
 
-from pipeline.covered.accesses import uncovered
-from pipeline.covered.spends import SPENDS, is_sum, launch_loss, spent
 from pipeline.errors import StageInputMissing
 from pipeline.gates.decide import decide as decided
 from pipeline.gates.evidence import Evidence
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.releases.spent import is_sum, launch_loss, spent
 from pipeline.releases.total import total
-from pipeline.run_dir import ABSENT, RESULT
+from pipeline.releases.uses import uncovered
+from pipeline.run.second_run import differences
+from pipeline.run_dir import ABSENT, RESULT, RunDir, StageRecord
 from pipeline.stage import StageContext, StageResult
+from pipeline.stages.graph import SPENDING
 from reports.disclosure.document import DecisionBlock
+
+# Gates that later launches of the population go on changing.
+_MOVING_GATES = {"population_budget", "window_budget", "population_total", "window_total"}
+_MOVING_GATES |= {"population_discovery", "ledger"}
 
 
 class Decide(StageResult, DecisionBlock):
@@ -83,5 +90,19 @@ def optional(ctx: StageContext, stage: str) -> dict[str, Any]:
 
 def _receipts(ctx: StageContext) -> list[str]:
     """Hashes of the ledger's entries that this launch's stages were given; a ledger written anew lacks them."""
-    records = [record for name in SPENDS if (record := ctx.run.record(name))]
+    records = [record for name in SPENDING if (record := ctx.run.record(name))]
     return [receipt for record in records for receipt in record.ledger.values()]
+
+
+def decided_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    again, stated = decide(ctx).model_dump(mode="json"), record.result
+    passed = {gate["id"]: gate["passed"] for gate in stated["gates"]}
+    if stated["decision"] != ("launch" if all(passed.values()) else "hold"):
+        yield "decision"
+    before, now = (
+        {gate["id"]: gate for gate in result["gates"] if gate["id"] not in _MOVING_GATES} for result in (stated, again)
+    )
+    yield from differences(before, now, "gates")
+    if all(passed[name] for name in passed.keys() & _MOVING_GATES):
+        yield from differences(stated["reasons"], again["reasons"], "reasons")
+    yield from differences(stated["headline"], {**again["headline"], "decision": stated["decision"]}, "headline")

@@ -14,11 +14,11 @@ from discovery.device.typed import TypedWords
 from discovery.device.votes import AddUp
 from discovery.results import DiscoveryResult, FoundWord
 from federated.secagg.votes import require_devices, secure_votes
-from pipeline.covered.words import words_of
-from pipeline.releases.spends import central_discovery
+from pipeline.releases.central_words import central_discovery
+from pipeline.releases.local_words import words_of
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
-from pipeline.stages.reuse import WORDS
+from pipeline.stages.artifacts import WORDS
 from pretrain import text
 from pretrain.files import PRIVATE, text_sha256, write_text
 from pretrain.randomness.noise import subkey

@@ -1,6 +1,6 @@
 """Stage ``fine_tune``: DP-FTRL, and its guarantee from what happened."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Literal
 
@@ -9,12 +9,15 @@ from federated.accounting import amplification
 from federated.accounting import guarantees as accounting
 from federated.participation import observed as participated
 from federated.participation.observed import Observed
-from pipeline.covered import spends
+from pipeline.releases import spent as spends
+from pipeline.run.second_run import differences, outcome_differences
+from pipeline.run_dir import RunDir, StageRecord
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pipeline.stages.training import audit_trace, fine_tune_workers
 from pipeline.telemetry.allowed import two_digits
-from pretrain import export
+from pretrain import export, vocabulary
+from pretrain.train import evaluate
 from reports.disclosure.guarantee import Amplified, ObservedParticipation, PrivacyLoss, Timetable
 
 
@@ -147,3 +150,23 @@ def _tens(histogram: Mapping[int, int]) -> dict[str, int]:
 
 def _ten(count: float) -> int:
     return int(count // 10) * 10
+
+
+def trained_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """Export the last checkpoint again, which is after the last round, and measure on held-out devices."""
+    if not ctx.config.trains:
+        yield from outcome_differences(fine_tune(ctx), ctx, record, run)
+        return
+    rounds = ctx.private / "rounds" / f"round-{ctx.config.mechanism.rounds:08d}.ckpt"
+    if not rounds.is_file():
+        yield f"{rounds.name} is lost"
+        return
+    yield from outcome_differences(fine_tune(ctx), ctx, record, run)
+    held_out = fine_tune_workers.watched_on(ctx)
+    words = int((held_out.tokens_N > vocabulary.UNK).sum())
+    unknown = int((held_out.tokens_N == vocabulary.UNK).sum())
+    for stage, when in (("adapt", "before"), ("fine_tune", "after")):
+        weights = artifacts.model(StageContext(ctx.config, run, ctx.settings, stage, None), stage)
+        top1 = evaluate(weights, held_out, ctx.config.local_training.sequence_words)[1]
+        recall = top1 * words / max(words + unknown, 1)
+        yield from differences(record.result[f"validation_recall_{when}"], recall, f"validation_recall_{when}")

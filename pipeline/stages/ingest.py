@@ -1,8 +1,10 @@
 """Stages ``ingest_public`` and ``ingest_private``: text into shards and into the device store."""
 
 import hashlib
+import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +15,13 @@ from federated.devices.withdrawn import Withdrawn
 from pipeline.bookkeeping import PARTS
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
-from pipeline.ledger import launch
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.people import window, withdrawals
+from pipeline.people import registered, window, withdrawals
 from pipeline.registry import Had, model_name
+from pipeline.run.second_run import outcome_differences
+from pipeline.run_dir import RunDir, StageRecord
 from pipeline.stage import Dataset, StageContext, StageResult
-from pipeline.stages import artifacts, reuse
+from pipeline.stages import artifacts, identity
 from pretrain import corpus, selection, vocabulary
 from pretrain.files import atomic
 from pretrain.text import letter_of
@@ -213,9 +216,9 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
       ValueError, OSError: as of ``store.build_store``, ``parts.write_parts`` and ``_require_heard``.
     """
     config, ledger = ctx.config, PrivacyLedger.of(ctx.settings)
-    population = launch.require_population(config, ledger)
+    population = registered.require_population(config, ledger)
     key = store.split_key(population.key, ledger.split_secret(population.key))
-    kept = reuse.kept_by(ctx, population)
+    kept = identity.kept_by(ctx, population)
     withdrawn = withdrawals.withdrawn(ctx.settings.ledger_url, population.key)
     target = ctx.private / "store"
     for earlier in (target, ctx.private / PARTS):  # Of which the window would say what is not true of it.
@@ -248,3 +251,35 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
         older=0 if covered else summary.older,
         datasets=(Dataset(name=summary.population, digest=digest, context="fine-tuning"),),
     )
+
+
+def public_text_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    ctx = replace(ctx, run=run)
+    opened = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
+    base = vocabulary.from_counts(opened.counts(), ctx.config.vocabulary.base_size)
+    stated = record.result
+    if stated["corpus_digest"] != opened.summary.digest:
+        yield "corpus_digest"
+    if stated["vocabulary_digest"] != base.digest or artifacts.vocabulary(ctx, "ingest_public").digest != base.digest:
+        yield "vocabulary.json"
+
+
+def store_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """The store opens only if it has its own digest, which must be the one that was stated."""
+    ctx = replace(ctx, run=run)
+    opened = artifacts.store(ctx)
+    stored = json.loads((ctx.run.private("ingest_private") / "store" / "store.json").read_text(encoding="utf-8"))
+    key = ctx.config.population
+    secret = PrivacyLedger.of(ctx.settings).split_secret(key)
+    digest = store.keyed_digest(stored["summary"]["digest"], store.split_key(key, secret))
+    if digest != record.result["store_digest"]:
+        yield "store_digest"
+    counts = {name: len(opened.devices(name)) // 10 * 10 for name in store.SPLITS}
+    if counts != record.result["devices_by_split"]:
+        yield "devices_by_split"
+
+
+def selected_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """Ingest with the model that chose among sentences then, which later launches have replaced."""
+    then = artifacts.published_then(ctx, record.result.get("selection"))
+    yield from outcome_differences(ingest_public(ctx, then), ctx, record, run)

@@ -11,11 +11,12 @@ from federated.planning import worst_case as planner
 from federated.planning.proposal import Proposal, Sweep, to_yaml
 from federated.rounds.rule import RoundRule
 from pipeline import rehearsed
-from pipeline.ledger.foresee import foresee
+from pipeline.preflight.foresee import foresee
 from pipeline.preflight.shortfalls import of_file, too_few, unheard
 from pipeline.releases.policy import above_policy, likely
-from pipeline.releases.spends import planned as planned_spends
+from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
+from pipeline.releases.uses import planned as planned_spends
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain.files import write_text
@@ -68,7 +69,7 @@ def plan(ctx: StageContext) -> Plan:
         planned = planner.plan(mechanism, training_devices, encoding)
     else:
         planned = planner.nothing(mechanism)
-    spends = planned_spends(ctx.config, planned.guarantee.rho, training_devices)
+    spends = planned_spends(ctx.config, Outlook(planned.guarantee.rho, training_devices))
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     if worth is None:
         _log.warning("plan: nobody rehearsed this run, so nobody knows that it will gain anything: 'tacit rehearse'")

@@ -1,13 +1,17 @@
 """Stages ``pretrain`` and ``adapt``: everything that is trained on public text."""
 
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 
+from pipeline.run.second_run import differences
+from pipeline.run_dir import RunDir, StageRecord
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pretrain import export, extend, new_words
 from pretrain import train as public_training
 from pretrain.model import KeyboardLM, build_model, parameter_count, placed
-from pretrain.vocabulary import join_streams
+from pretrain.vocabulary import Vocabulary, join_streams
 from reports.disclosure.findings import NewWordAdaptation
 
 
@@ -81,3 +85,29 @@ def _trained(ctx: StageContext, model: KeyboardLM, curve: public_training.Traini
         validation_top1=last.validation_top1,
         curve=[point.model_dump() for point in curve.points],
     )
+
+
+def pretrained_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    ctx = replace(ctx, run=run)
+    words = artifacts.vocabulary(ctx, "ingest_public")
+    yield from _measured(ctx, record, artifacts.model(ctx, "pretrain"), words)
+
+
+def adapted_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    ctx = replace(ctx, run=run)
+    base, words = artifacts.vocabulary(ctx, "ingest_public"), artifacts.vocabulary(ctx, "build_vocabulary")
+    model = artifacts.model(ctx, "adapt")
+    yield from _measured(ctx, record, model, words)
+    train, held_out = artifacts.public_streams(ctx, words)
+    held_out = join_streams([new_words.hold_back(train, len(base))[1], held_out])
+    after = new_words.new_word_loss(model, held_out, len(base), ctx.config.pretrain.sequence_words)
+    yield from differences(record.result["new_word_loss_after"], after, "new_word_loss_after")
+
+
+def _measured(ctx: StageContext, record: StageRecord, model: KeyboardLM, words: Vocabulary) -> Iterator[str]:
+    loss, top1 = public_training.evaluate(
+        model, artifacts.public_streams(ctx, words)[1], ctx.config.pretrain.sequence_words
+    )
+    stated = {name: record.result[name] for name in ("validation_loss", "validation_top1")}
+    yield from differences(stated, {"validation_loss": loss, "validation_top1": top1})
+    yield from differences(stated, {name: record.result["curve"][-1][name] for name in stated}, "curve")

@@ -5,7 +5,7 @@ import logging
 import re
 import shutil
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from pydantic import Field
 
 from evaluation import int8
 from evaluation.int8 import Int8
-from pipeline.covered.spends import launch_loss
 from pipeline.errors import PermanentError, ReleaseRefused
 from pipeline.experiment.entries import offer
 from pipeline.experiment.promotion import void
@@ -23,8 +22,12 @@ from pipeline.features import settings as feature_settings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Registry
 from pipeline.release import require_approved
+from pipeline.releases.spent import launch_loss
+from pipeline.run.second_run import file_differences
+from pipeline.run_dir import RunDir, StageRecord
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
+from pipeline.stages.report import disclosed, same_launch
 from pretrain import corpus, export, vocabulary
 from pretrain.dictionary import binary, combined
 from pretrain.dictionary.content import Dictionary
@@ -346,3 +349,16 @@ def _held_out_rows(ctx: StageContext, words: Vocabulary) -> np.ndarray:
     if not shards:
         raise PermanentError("publish: the public corpus has no validation text to check the export with")
     return sentence_rows(shards[0].encode(words).tokens_N, ctx.config.pretrain.sequence_words)[0][:_HELD_OUT_ROWS]
+
+
+def exported_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """The bundle exported again; how fast int8 ran is taken from what is there."""
+    if not record.result["published"]:
+        return
+    shutil.copytree(run.public("publish") / "bundle", ctx.public / "bundle")
+    content = (ctx.public / "bundle" / "disclosure.json").read_text(encoding="utf-8")
+    build_bundle(ctx, ctx.public / "bundle", content)
+    # Written again since, a report still says of the launch what was published with the model.
+    then, now = Disclosure.model_validate_json(content), disclosed(run)
+    yield from ("disclosure.json",) if now is None or not same_launch(then, now) else ()
+    yield from file_differences(record, run, ctx.run)

@@ -1,27 +1,29 @@
 """Stage ``report``: what the stages found as one disclosure, and its renderings."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from discovery.config import PROJECTED_WORDS
 from federated.accounting.gaussian import curve, epsilon_of_rho
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.config import LaunchConfig
-from pipeline.covered.accesses import accesses
-from pipeline.covered.spends import SPENDS, evaluation_block, is_sum, launch_loss, spent
-from pipeline.covered.words import trusts
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.releases.local_words import trusts
+from pipeline.releases.spent import is_sum, launch_loss, spent
 from pipeline.releases.total import total
+from pipeline.releases.uses import accesses, releases
 from pipeline.reuse.sources import reused_commit
-from pipeline.run_dir import GIVEN
+from pipeline.run.second_run import differences
+from pipeline.run_dir import GIVEN, RunDir
 from pipeline.stage import StageContext, StageResult
 from pipeline.stages import artifacts
 from pipeline.stages.decide import optional
+from pipeline.stages.graph import SPENDING
 from pipeline.telemetry.allowed import this_hour
 from pipeline.telemetry.leaving import require_listed
 from pretrain.config import Config
@@ -54,11 +56,6 @@ _ASSUMPTIONS = (
     "One person uses one device. A person with several devices gets group privacy, which is weaker.",
     "Noise is pseudo-random under a secret 256-bit key (AES-256-CTR): the guarantee is computational.",
 )
-_MESSAGES = {
-    "local": "every message of word discovery, and the words found by them",
-    "shuffled": "the shuffled messages of word discovery, and the words found by them",
-    "summed": "the sums of votes of word discovery, and the words found by them",
-}
 _EVALUATED_WITHOUT_NOISE = (
     "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
     "devices whose text trains nothing."
@@ -71,6 +68,10 @@ _LIMITATIONS = (
     "Hyperparameters were chosen before this launch; choosing them on this population would not be covered.",
     "Devices were simulated on stored text: the participation figures are not those of devices in the field.",
 )
+
+
+# When and by what it was written, and what the ledger held then: the latter is held against the ledger itself.
+_OF_ITS_TIME: dict[str, Any] = {"tool": True, "composition": True, "verification": True, "launch": {"created_at"}}
 
 
 class Report(StageResult):
@@ -131,7 +132,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
         decision=block(DecisionBlock, result("decide")),
         data_accesses=accesses(config),
         unit="device",
-        adjacency=_adjacency(config, whole),
+        adjacency=_adjacency(config),
         output=_output(config, whole),
         assumptions=(*_ASSUMPTIONS, *trusts(config, whole)),
         public_text=block(PublicText, public),
@@ -160,24 +161,14 @@ def disclosure(ctx: StageContext) -> Disclosure:
     )
 
 
-def _adjacency(config: LaunchConfig, whole: Total) -> str:
-    of_training = "updates replaced by zeros in every round" + (", and its counts too" if config.counts else "")
-    return (
-        f"zero-out: one device's {of_training if config.trains else 'counts replaced by zeros'}"
-        + (", and its words left out of discovery" if config.central_discovery else "")
-        + (", and each of its messages of word discovery one that names no word" if whole.words else "")
-        + (", or what a test device adds to the evaluation" if config.evaluation else "")
-    )
+def _adjacency(config: LaunchConfig) -> str:
+    made = releases(config)
+    train, test = ([release.neighbour for release in made if release.split == split] for split in ("train", "test"))
+    return f"zero-out: one device's {', its '.join(train)}" + "".join(f"; or {each}" for each in test)
 
 
 def _output(config: LaunchConfig, whole: Total) -> str:
-    parts = (
-        ("the discovered words with their noisy weights", config.central_discovery is not None),
-        (_MESSAGES[whole.words.how] if whole.words else "", whole.words),
-        ("the noisy counts and every model made from them", config.counts is not None),
-        ("the final model and, by post-processing, every noisy intermediate model", config.trains),
-    )
-    return ", ".join(part for part, asked in parts if asked not in (None, False))
+    return ", ".join(output for release in releases(config) if (output := release.output(config, whole)))
 
 
 def _mechanism(config: LaunchConfig) -> MechanismBlock:
@@ -205,12 +196,8 @@ def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, A
     if is_sum(config):
         # What sampling gains covers training alone, so it is not shown beside a sum.
         beside = {"training_rho": trained["rho"], "amplified": None}
-    if config.counts is not None:
-        beside["counts"] = ctx.run.result("count")["counts"]
-    if config.central_discovery is not None:
-        beside["words_rho"] = ctx.run.result("discover")["rho"]
-    if config.evaluation is not None:
-        beside["evaluation"] = evaluation_block(config)
+    for release in releases(config):
+        beside |= release.disclosed(config, {} if release.certain else ctx.run.result(release.stage))
     encoding, neighbours = trained["secagg"], secagg_neighbours(config.mechanism.report_goal)
     return block(
         Accounting,
@@ -270,7 +257,7 @@ def _composition(ctx: StageContext) -> Composition:
 def _reused(ctx: StageContext) -> tuple[ReusedRelease, ...]:
     """Releases that were taken over, with the spend that covers them; the ledger names both."""
     entries = PrivacyLedger.of(ctx.settings).entries(ctx.config.population)
-    records = [record for name in SPENDS if (record := ctx.run.record(name)) and record.reused_from]
+    records = [record for name in SPENDING if (record := ctx.run.record(name)) and record.reused_from]
     commits = [commit for record in records if (commit := reused_commit(record, entries))]
     return tuple(block(ReusedRelease, commit.model_dump()) for commit in commits)
 
@@ -340,3 +327,22 @@ def _verification(ctx: StageContext) -> Verification:
         ledger_entries=len(entries),
         command=f"tacit verify {ctx.run.launch_id}",
     )
+
+
+def disclosed(run: RunDir) -> Disclosure | None:
+    """The disclosure of a launch as it lies there; None if there is none that can be read."""
+    try:
+        return Disclosure.model_validate_json((run.path / "public" / "report" / "disclosure.json").read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def same_launch(one: Disclosure, other: Disclosure) -> bool:
+    """Whether two disclosures say the same of a launch, whenever they were written."""
+    return not any(says_otherwise(one, other))
+
+
+def says_otherwise(one: Disclosure, other: Disclosure) -> Iterator[str]:
+    """Fields in which two disclosures differ, those apart that are of the time of writing."""
+    said, again = (value.model_dump(mode="json", exclude=_OF_ITS_TIME) for value in (one, other))
+    return differences(said, again)

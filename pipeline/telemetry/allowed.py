@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from pipeline import errors
-from pipeline.config import FEATURES, LOCALE, STAGE_NAMES
+from pipeline.config import FEATURES, LOCALE
 
 Value = str | int | float | bool
 
@@ -68,7 +68,7 @@ def is_number(value: object) -> bool:
 _FEATURES = "|".join(FEATURES)
 ATTRIBUTES: Mapping[str, Callable[[Value], bool]] = {
     "launch_id": _matches(r"[A-Za-z0-9][A-Za-z0-9._-]{,127}"),
-    "stage": _one_of(*STAGE_NAMES),
+    "stage": _matches(r"[a-z]+(?:_[a-z]+){,3}"),
     "attempt": lambda value: is_number(value) and 0 < int(value) < 1000,
     "locale": _matches(LOCALE),
     "features": _matches(rf"(?:{_FEATURES})(?:\+(?:{_FEATURES}))*"),

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pipeline.config import LaunchConfig
 from pipeline.release import Standing
 from pipeline.run_dir import ABSENT, StageRecord
-from pipeline.runner import EVIDENCE
+from pipeline.stage import of_launch
+from pipeline.stages.graph import STAGES, is_evidence
 from pipeline.telemetry.stopped import Stop
 from pipeline.verify.check import Check
 
@@ -79,7 +80,7 @@ def without(
       stop: how its last try ended, where it ended badly.
       is_bound: whether the ledger holds a record of the stage.
     """
-    if name not in config.stages and not is_bound:
+    if name not in of_launch(config, STAGES) and not is_bound:
         return None
     read = {
         stage: digest
@@ -93,7 +94,7 @@ def without(
     if name == "publish" and now.state in ("held", "rejected", "waiting"):
         detail = f"not published, as the launch is {now.state}: {now.detail}"
         return Check(id=f"files:{name}", passed=True, detail=detail)
-    if name in EVIDENCE and now.state == "held" and "decide" in read:
+    if is_evidence(name) and now.state == "held" and "decide" in read:
         return Check(id=f"files:{name}", passed=True, detail="it did not finish, and the launch is held for that")
     why = "has not finished" if stop is None or stop.stage != name else f"has not finished: {stop}"
     return Check(id=f"{_UNFINISHED}{name}", passed=None, detail=why)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from pipeline import bookkeeping
 from pipeline.bookkeeping import differences
-from pipeline.config import STAGE_NAMES, LaunchConfig, config_digest
+from pipeline.config import LaunchConfig, config_digest
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.receipts import FILE as RECEIPTS
 from pipeline.release import Standing, standing
 from pipeline.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, receipt_digest
 from pipeline.stage import Spend
+from pipeline.stages.graph import STAGES
 from pipeline.telemetry.stopped import latest
 from pipeline.verify import endings, experiment
 from pipeline.verify.check import Check, in_words
@@ -38,7 +39,7 @@ def files(
     """Every stage: its files, its record in the ledger, its private folder; then what no stage wrote."""
     bound = ledger.bound_results(run.launch_id)
     now = cache(lambda: standing(config, run, ledger.entries()))
-    for name in STAGE_NAMES:
+    for name in STAGES:
         record = records.get(name)
         if record is None:
             ended = endings.without(name, config, records, now, latest(run.path, name), is_bound=name in bound)
@@ -140,7 +141,7 @@ def _added(run: RunDir, finished: Container[str]) -> Iterator[str]:
                     for path in folder.iterdir()
                     if allowed and path.name not in allowed
                 )
-            elif folder.name not in STAGE_NAMES or not folder.is_dir() or folder.is_symlink():
+            elif folder.name not in STAGES or not folder.is_dir() or folder.is_symlink():
                 yield f"{place} was added"
             else:
                 yield from _left_over(folder, place, is_finished=folder.name in finished)

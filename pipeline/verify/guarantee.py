@@ -19,17 +19,21 @@ from federated.participation.records import load_records, require_by_the_rule
 from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import plan_encoding
 from pipeline.config import LaunchConfig
-from pipeline.covered.spends import evaluation_block, is_sum, planned_evaluation
-from pipeline.covered.words import certified, words_of
 from pipeline.releases.ceiling import in_words as in_parts
-from pipeline.releases.spends import central_discovery, planned
+from pipeline.releases.central_words import central_discovery
+from pipeline.releases.evaluation import evaluation_block
+from pipeline.releases.local_words import certified, words_of
+from pipeline.releases.release import Outlook
+from pipeline.releases.spent import is_sum, planned_evaluation
 from pipeline.releases.total import total
+from pipeline.releases.uses import planned
+from pipeline.run.second_run import differences
 from pipeline.run_dir import RunDir, StageRecord
 from pipeline.stage import stage_key
 from pipeline.stages import artifacts
 from pipeline.stages.fine_tune import participation as participation_shown
-from pipeline.verify import report
-from pipeline.verify.check import TOLERANCE, Check, differences, in_words
+from pipeline.stages.report import disclosed
+from pipeline.verify.check import TOLERANCE, Check, in_words
 from reports.disclosure.document import Disclosure
 
 
@@ -171,7 +175,7 @@ def _of_train_devices(config: LaunchConfig, trained: accounting.Guarantee) -> ac
 
 def whole(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord]) -> Iterator[Check]:
     """What the front of the disclosure says that one device loses, derived from the launch file and what happened."""
-    stated = report.read(run)
+    stated = disclosed(run)
     if stated is None or not {"fine_tune", "plan"} <= records.keys():
         return
     yield from _one_number(config, run, records, stated)
@@ -200,7 +204,7 @@ def _one_number(
     if "discover" not in records:
         return
     delta, said = config.mechanism.delta, stated.accounting.total
-    spends = planned(config, guarantee_again(config, run).rho, None)
+    spends = planned(config, Outlook(guarantee_again(config, run).rho, None))
     if isinstance(config.discovery, TrieConfig):
         discovered, names = records["discover"].result, ("epsilon0", "messages_per_device", "delta", "honest_share")
         again = words_of({**discovered, "device_epsilon_central": certified(discovered)})

@@ -3,12 +3,13 @@
 from collections.abc import Container, Iterator
 from itertools import chain
 
-from pipeline.config import STAGE_NAMES, LaunchConfig
+from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError, ServiceUnavailable
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RunDir
 from pipeline.settings import Settings
+from pipeline.stages.graph import STAGES
 from pipeline.verify import experiment, files, guarantee, registered, replay, report, reused
 from pipeline.verify.check import Check
 from pretrain.files import remove_leavings
@@ -30,7 +31,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
     run, ledger = RunDir(run.root, run.launch_id, as_it_lies), PrivacyLedger.of(settings)
     remove_leavings(run.path / "private", below=False)
     records = {}
-    for name in STAGE_NAMES:
+    for name in STAGES:
         try:
             if record := run.record(name):
                 records[name] = record

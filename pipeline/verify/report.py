@@ -5,52 +5,31 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from pipeline.bookkeeping import differences as file_differences
 from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.second_run import differences
 from pipeline.run_dir import RunDir, StageRecord
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
-from pipeline.stages.report import disclosure
-from pipeline.verify.check import Check, differences, in_words
+from pipeline.stages.report import disclosed, disclosure, says_otherwise
+from pipeline.verify.check import Check, in_words
 from pretrain.files import sha256
 from reports import render
 from reports.disclosure.document import Disclosure
 from reports.paper import printed
 
 _FILE = "disclosure.json"
-# When and by what it was written, and what the ledger held then: the latter is held against the ledger itself.
-_OF_ITS_TIME: dict[str, Any] = {"tool": True, "composition": True, "verification": True, "launch": {"created_at"}}
-
-
-def read(run: RunDir) -> Disclosure | None:
-    """The disclosure of a launch as it lies there; None if there is none that can be read."""
-    try:
-        return Disclosure.model_validate_json((run.path / "public" / "report" / _FILE).read_bytes())
-    except (OSError, ValidationError):
-        return None
 
 
 def of_this_code(run: RunDir, settings: Settings, ledger: PrivacyLedger) -> bool:
     """Whether a launch's report was written by the commit that is running; other code need not compute the same."""
-    stated = read(run)
+    stated = disclosed(run)
     if not ledger.bound_results(run.launch_id) or stated is None:
         return False
     return (stated.tool.git_commit, stated.tool.lock_digests) == (settings.git_commit, dict(settings.lock_digests))
-
-
-def same_launch(one: Disclosure, other: Disclosure) -> bool:
-    """Whether two disclosures say the same of a launch, whenever they were written."""
-    return not any(_says_otherwise(one, other))
-
-
-def _says_otherwise(one: Disclosure, other: Disclosure) -> Iterator[str]:
-    said, again = (value.model_dump(mode="json", exclude=_OF_ITS_TIME) for value in (one, other))
-    return differences(said, again)
 
 
 def report(
@@ -61,7 +40,7 @@ def report(
     of_this_code: bool,
 ) -> Iterator[Check]:
     """The disclosure says what the stages say, the ledger held what it says, and every page is made from it."""
-    stated = read(run)
+    stated = disclosed(run)
     if "report" not in records:
         return  # Unfinished or lost, which ``files`` says.
     if stated is None:
@@ -87,7 +66,7 @@ def _derived(ctx: StageContext, stated: Disclosure, of_this_code: bool) -> Check
         again = disclosure(ctx)
     except (LaunchError, ValueError, KeyError) as error:
         return Check(id="disclosure:again", passed=False, detail=f"it cannot be derived again: {error}")
-    wrong = list(_says_otherwise(stated, again))
+    wrong = list(says_otherwise(stated, again))
     if wrong and not of_this_code:
         detail = f"other code wrote it, and the code that is running does not say the same: {in_words(wrong)}"
         return Check(id="disclosure:again", passed=None, detail=detail)

@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator, Mapping
 
 from pipeline.config import LaunchConfig
-from pipeline.covered.spends import SPENDS
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse.kept import read_kept
 from pipeline.reuse.sources import commit_of, said
 from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RunDir, StageRecord, receipt_digest
+from pipeline.stages.graph import STAGES
 from pipeline.verify.check import Check
 
 
@@ -22,7 +22,7 @@ def reused(run: RunDir, records: Mapping[str, StageRecord], ledger: PrivacyLedge
     """
     entries = ledger.entries()
     for name, record in records.items():
-        if name in SPENDS and record.reused_from is not None:
+        if STAGES[name].spends and record.reused_from is not None:
             wrong, paid = _problem(run, record, ledger, entries)
             yield Check(id=f"reuse:{name}", passed=not wrong, detail=wrong or paid)
 

@@ -15,7 +15,7 @@ from pipeline.run.known import run_folder
 from pipeline.stage import StageContext
 from pipeline.stages import artifacts as load
 from pipeline.stages import build_vocabulary
-from pipeline.stages.table import STAGES
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import write_launch
 

@@ -12,8 +12,9 @@ from evaluation.audit import canaries
 from federated.devices import store as population
 from federated.participation.records import load_records
 from federated.rounds.state import RECORDS
-from pipeline.config import STAGE_NAMES, launch_id, load_launch
+from pipeline.config import launch_id, load_launch
 from pipeline.errors import HELD, PERMANENT
+from pipeline.stages.graph import STAGES
 from pipeline.telemetry.allowed import ATTRIBUTES, METRICS
 from tests.helpers.launches.command import AIRFLOW, ROOT, Launched, answered, environment, ledger_entries, tacit
 from tests.helpers.launches.installed import keyed
@@ -45,7 +46,7 @@ def test_every_stage_did_its_work(launched: Launched) -> None:
     assert launched.answer["rho"] > 0
     assert launched.answer["epsilon"] > 0
     # Counts were not asked for.
-    for stage in set(STAGE_NAMES) - {"count"}:
+    for stage in set(STAGES) - {"count"}:
         record = json.loads((launched.run / "public" / stage / "result.json").read_text(encoding="utf-8"))
         assert record["launch_id"] == launched.run_id
     report = launched.run / "public" / "report"
@@ -131,7 +132,7 @@ def test_nothing_private_outside_the_private_folder(launched: Launched) -> None:
 def test_spans_and_metrics_are_those_on_the_list(launched: Launched) -> None:
     seen = signals_on(launched.console)
     # Counts were not asked for.
-    assert [span["stage"] for span in seen.spans] == [name for name in STAGE_NAMES if name != "count"]
+    assert [span["stage"] for span in seen.spans] == [name for name in STAGES if name != "count"]
     beside = {"trace_id", "span_id", "status", "microseconds"}
     assert {name for span in seen.spans for name in span} - ATTRIBUTES.keys() == beside
     assert {name for name, _, _ in seen.metrics} <= METRICS.keys()

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,11 @@ import yaml
 from federated.rounds import state
 from pipeline import runner
 from pipeline import settings as settings_module
-from pipeline.config import STAGE_NAMES, launch_id, load_launch
+from pipeline.config import launch_id, load_launch
 from pipeline.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.stages import ingest
-from pipeline.stages.table import STAGES
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches.command import environment
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import write_launch
@@ -64,7 +65,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     config = load_launch(write_launch(home, mechanism=MECHANISM, policy=POLICY, runtime=RUNTIME))
     here, run_id = settings_module.load({"TACIT_HOME": str(home)}), launch_id(config)
     installed(home, config.population)
-    for name in STAGE_NAMES[: STAGE_NAMES.index("fine_tune")]:
+    for name in takewhile(lambda name: name != "fine_tune", STAGES):
         runner.run_stage(name, config, run_id, here, STAGES)
     # The key is drawn now: every copy of this home adds the same noise.
     runner.stage_key(config, runner.open_run(config, run_id, here), "fine_tune")

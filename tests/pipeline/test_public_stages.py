@@ -3,6 +3,7 @@
 import ast
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -12,17 +13,24 @@ import pretrain
 from pipeline import runner, sharing
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.run_dir import RESULT
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import PublicStage, StageContext
-from pipeline.stages.table import STAGES
+from pipeline.stage import Stage, StageContext
+from pipeline.stages.graph import STAGES
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 from tests.helpers.launches.public_stages import NAMES, Public, run
+from tests.helpers.launches.stages import stages_of
 
 FIRST = launch_config()
 SECOND = launch_config(name="second", mechanism={"noise_multiplier": 12.0})
 A, B = launch_id(FIRST), launch_id(SECOND)
+# A file in each of the places where public stages have code.
+CODE = (
+    "pretrain/kernel/step.py",
+    "pipeline/stage.py",
+    "pipeline/stages/ingest.py",
+    "reports/disclosure/document.py",
+)
 
 
 def test_a_stage_sees_no_field_that_it_does_not_say_it_reads(settings: Settings):
@@ -40,41 +48,55 @@ def test_a_stage_sees_no_field_that_it_does_not_say_it_reads(settings: Settings)
             _ = ctx.config.vocabulary.max_new_words
         return Counted(value=1)
 
-    declared = PublicStage(reads=lambda config: ("seed", "vocabulary.base_size"))
-    stages = Stages({"pretrain": looks}, {}, {"pretrain": declared})
+    stages = stages_of(
+        {"pretrain": looks}, Stage("pretrain", "", reads=lambda config: ("seed", "vocabulary.base_size"))
+    )
     runner.run_stage("pretrain", FIRST, A, settings, stages)
     assert seen == {"seed": FIRST.seed, "vocabulary.base_size": FIRST.vocabulary.base_size}
 
 
-def test_what_is_private_cannot_be_declared_public(settings: Settings):
-    declared = PublicStage(reads=lambda config: ("seed",))
-    with pytest.raises(ValueError, match="fine_tune: a stage that spends is not public"):
-        Stages({}, {"fine_tune": spend}, {"fine_tune": declared})
-    with pytest.raises(ValueError, match="adapt: it comes after build_vocabulary, which is not public"):
-        Stages({}, {}, {"adapt": PublicStage(reads=lambda config: (), after=("build_vocabulary",))})
-    reads_text = PublicStage(reads=lambda config: ("private_text.paths",))
-    stages = Stages({"plan": lambda ctx: Counted(value=1)}, {}, {"plan": reads_text})
+PRIVATE = {
+    "spends": {"planned": lambda config, run: spend(0.1)},
+    "may spend": {"planned": lambda config, run: None},
+    "keeps text": {"private": ("store",)},
+    "is given all of the launch file": {"reads": None},
+    "needs text": {"needs": ("ingest_private",)},
+    "may need text": {"may_need": ("ingest_private",)},
+    "has it as evidence": {"evidence": ("ingest_private",)},
+    "needs what was made of it": {"needs": ("build_vocabulary",)},
+    "needs what is unknown": {"needs": ("nowhere",)},
+}
+
+
+@pytest.mark.parametrize("private", PRIVATE.values(), ids=PRIVATE)
+def test_what_spends_keeps_or_opens_something_private_is_not_public(private: dict):
+    declared = Stage("pretrain", "", needs=("ingest_public",), reads=lambda config: ("seed",))
+    assert sharing.is_public("pretrain", {**STAGES, "pretrain": declared})
+    assert not sharing.is_public("pretrain", {**STAGES, "pretrain": replace(declared, **private)})
+
+
+def test_a_public_stage_cannot_read_where_private_text_is(settings: Settings):
+    reads_text = Stage("plan", "", reads=lambda config: ("private_text.paths",))
+    stages = stages_of({"plan": lambda ctx: Counted(value=1)}, reads_text)
     with pytest.raises(ValueError, match="'private_text' in a public stage"):
         runner.run_stage("plan", FIRST, A, settings, stages)
 
 
 def test_a_stage_that_uses_what_its_key_leaves_out_fails(public: Public, settings: Settings):
     stages = public.stages
-    forgetful = {**stages.public, "pretrain": PublicStage(reads=lambda config: ("seed", "pretrain"))}
-    stages = Stages(stages.functions, {}, forgetful)
+    stages |= {"pretrain": replace(stages["pretrain"], needs=())}
     runner.run_stage("ingest_public", FIRST, A, settings, stages)
     with pytest.raises(AssertionError, match=r"it used \{'ingest_public'\}"):
         runner.run_stage("pretrain", FIRST, A, settings, stages)
 
 
-def test_no_stage_but_the_declared_ones_is_taken_over(public: Public, settings: Settings):
-    private = Stages(public.stages.functions, {})
+def test_no_stage_that_is_given_the_whole_launch_file_is_taken_over(public: Public, settings: Settings):
+    private = {name: replace(stage, reads=None) for name, stage in public.stages.items()}
     for config in (FIRST, SECOND):
         for name in NAMES:
             record = runner.run_stage(name, config, launch_id(config), settings, private).record
             assert (record.content, record.reused_from) == (None, None)
     assert public.made == [*NAMES, *NAMES]
-    assert set(STAGES.public) == {"ingest_public", "pretrain"}
 
 
 @pytest.mark.slow
@@ -103,10 +125,10 @@ def test_a_name_that_leads_out_of_the_public_folder_is_not_followed(public: Publ
 @pytest.mark.parametrize("file", sorted(Path("dags/launches").glob("*.yaml")), ids=lambda path: path.stem)
 def test_public_stages_read_fields_that_exist(file: Path):
     config = load_launch(file)
-    for stage in STAGES.public.values():
+    for stage in (STAGES[name] for name in NAMES):
         sharing.restricted(config, stage)
         content: Mapping = config.model_dump(mode="json")
-        for name in stage.reads(config):
+        for name in sharing.fields_of(stage, config):
             value: object = content
             for part in name.split("."):
                 value = value[part]
@@ -123,14 +145,22 @@ def test_every_library_of_public_stages_is_part_of_the_key():
     by_root = metadata.packages_distributions()
     used = {name for root in roots & by_root.keys() for name in by_root[root]}
     # Ours, and those that share the name ``google`` with protobuf.
-    assert used - {"tacit", "google-auth", "googleapis-common-protos"} == set(sharing.LIBRARIES)
+    assert used - {"tacit", "google-auth", "googleapis-common-protos"} == set(STAGES["pretrain"].libraries)
 
 
-@pytest.mark.parametrize("place", ["pretrain/kernel/step.py", "pipeline/stages/ingest.py", "pipeline/stage.py"])
+@pytest.mark.parametrize("place", CODE)
 def test_a_change_of_code_is_noticed(tmp_path: Path, place: str):
     digests = []
     for number, ending in enumerate(["", "", "# a change"]):
-        for name in ("pretrain/kernel/step.py", "pipeline/stages/ingest.py", "pipeline/stage.py"):
+        for name in CODE:
             write_text(tmp_path / str(number) / name, "x = 1\n" + (ending if name == place else ""))
-        digests.append(sharing.code_digest(tmp_path / str(number)))
+        digests.append(sharing.code_digest(tmp_path / str(number), STAGES["pretrain"].code))
     assert digests[0] == digests[1] != digests[2]
+
+
+@pytest.mark.parametrize("place", ["pretrain/moved.py", "pretrain/empty", "nowhere"])
+def test_code_that_is_not_there_is_refused(tmp_path: Path, place: str):
+    write_text(tmp_path / "pretrain" / "step.py", "x = 1\n")
+    write_text(tmp_path / "pretrain" / "empty" / "words.txt", "no source")
+    with pytest.raises(ValueError, match=f"code: '{place}' is no source of ours"):
+        sharing.code_digest(tmp_path, ("pretrain", place))

@@ -11,25 +11,29 @@ import pytest
 from federated.planning.worst_case import plan as plan_costs
 from federated.rounds.rule import RoundRule
 from pipeline import runner
-from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id, load_launch
-from pipeline.covered import spends
+from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.errors import RefusedUntouched, StageInputMissing
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Asked
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.readiness import Look, look, unusable_files
+from pipeline.releases.local_words import local_discovery
 from pipeline.releases.policy import above_policy
-from pipeline.releases.spends import local_discovery, planned
+from pipeline.releases.release import Outlook
+from pipeline.releases.uses import planned
 from pipeline.run.known import run_folder
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import StageSpend
+from pipeline.stage import Stage
 from pipeline.stages import artifacts
 from pipeline.stages import plan as plan_stage
+from pipeline.stages.fine_tune import fine_tune
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches.installed import registered
-from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend, stand_in
+from tests.helpers.launches.pipeline_launch import Counted, after_stand_ins, launch_config, run_all, spend, stand_in
+from tests.helpers.launches.stages import running, stages_of
 
 ROOT = Path(__file__).resolve().parents[2]
+TRAINED_ON = ("ingest_public", "ingest_private", "plan", "build_vocabulary", "adapt")
 PEOPLE = {"source": "files", "paths": ["people.parquet"], "name": "real"}
 BY_THE_CLOCK = {"report_goal": 300, "min_sep": 4, "availability": {"timer_days": 1}}
 
@@ -52,7 +56,7 @@ def test_a_plan_above_its_own_ceiling_is_known(settings: Settings):
     enough = launch_config(policy={"max_rho": 0.01}, mechanism={"noise_multiplier": noise})
     assert found(enough, settings) == [], "the fix that it names is one"
     config = launch_config(discovery={"epsilon0": 3.0})
-    (line,) = above_policy(config, planned(config, 0.1, None), None)
+    (line,) = above_policy(config, planned(config, Outlook(0.1, None)), None)
     assert line.startswith("policy.max_discovery_epsilon0: 2, but discovery.epsilon0 is 3")
 
 
@@ -241,13 +245,11 @@ def plan_of(settings: Settings, monkeypatch: pytest.MonkeyPatch, config: LaunchC
     monkeypatch.setattr(artifacts, "most_devices", lambda ctx: 70)
     monkeypatch.setattr(artifacts, "heard", lambda ctx: 60)
     counted = stand_in(type("Ingested", (Counted,), {"__annotations__": {"devices_by_split": dict[str, int]}}))
-    stages = Stages(
-        functions={
+    stages = stages_of(
+        {
             "ingest_private": lambda ctx: counted(value=1, devices_by_split=devices),
             "plan": plan_stage.plan,
-            "discover": lambda ctx: Counted(value=1),
         },
-        spends={"discover": spends.SPENDS["discover"]},
     )
     for name in ("ingest_private", "plan"):
         runner.run_stage(name, config, launch_id(config), settings, stages)
@@ -285,13 +287,25 @@ def test_the_plan_pays_for_secure_aggregation(settings: Settings, monkeypatch: p
 
 def test_nothing_is_spent_before_the_plan(settings: Settings):
     config = launch_config()
-    names = STAGE_NAMES
-    assert names.index("plan") < names.index("discover")
-    stages = Stages(
-        functions={"discover": lambda ctx: Counted(value=1)}, spends={"discover": spends.SPENDS["discover"]}
-    )
     with pytest.raises(StageInputMissing, match="'plan' has not finished"):
-        runner.run_stage("discover", config, launch_id(config), settings, stages)
+        runner.run_stage("discover", config, launch_id(config), settings, STAGES)
+    assert PrivacyLedger(settings.ledger_url).spends() == []
+
+
+@stand_in
+class Planned(Counted):
+    rho: float = 0.3
+    epsilon: float = 2.0
+    delta: float = 1e-6
+    feasible: bool = True
+
+
+@pytest.mark.parametrize("missing", TRAINED_ON)
+def test_training_reserves_nothing_before_all_that_it_reads_is_there(settings: Settings, missing: str):
+    before = {name: lambda ctx: Planned(value=1) for name in TRAINED_ON if name != missing}
+    stages = running(after_stand_ins(tuple(before), fine_tune), **before)
+    with pytest.raises(StageInputMissing, match=f"'{missing}' has not finished"):
+        run_all(launch_config(), settings, stages)
     assert PrivacyLedger(settings.ledger_url).spends() == []
 
 
@@ -304,10 +318,7 @@ def refusing(settings: Settings, *, after_devices: bool) -> PrivacyLedger:
         with ctx.before_devices():
             raise ValueError("too few devices")
 
-    stages = Stages(
-        functions={"discover": refuses, "again": refuses},
-        spends={"discover": StageSpend(planned=lambda config, run: spend(0.4), inputs=())},
-    )
+    stages = stages_of({"discover": refuses}, Stage("discover", "", planned=lambda config, run: spend(0.4)))
     config = launch_config()
     with pytest.raises(RefusedUntouched, match="too few devices"):
         runner.run_stage("discover", config, launch_id(config), settings, stages)

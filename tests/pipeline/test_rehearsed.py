@@ -1,18 +1,22 @@
 """Which verdict is a file's own, and that nothing is spent on a run that a rehearsal found not worth it."""
 
+from dataclasses import replace
+
 import pytest
 
 from pipeline import rehearsed
 from pipeline.config import LaunchConfig, launch_id
-from pipeline.covered import spends
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RunDir
-from pipeline.runner import Stages, run_stage
+from pipeline.runner import run_stage
 from pipeline.settings import Settings
+from pipeline.stage import Stages
 from pipeline.stages import artifacts
 from pipeline.stages import plan as planning_stage
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import Counted, launch_config
 from tests.helpers.launches.rehearsals import PLANNING, written
+from tests.helpers.launches.stages import stages_of
 
 
 def config(**changes: object) -> LaunchConfig:
@@ -83,10 +87,8 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Stages:
     monkeypatch.setattr(artifacts, "most_devices", lambda ctx: 70)
     monkeypatch.setattr(artifacts, "heard", lambda ctx: 60)
     monkeypatch.setattr(RunDir, "result", lambda run, stage: {"devices_by_split": {"train": 60, "test": 60}})
-    return Stages(
-        functions={"plan": planning_stage.plan, "discover": lambda ctx: devices},
-        spends={"discover": spends.SPENDS["discover"]},
-    )
+    spends = replace(STAGES["discover"], reads=None)
+    return stages_of({"plan": planning_stage.plan, "discover": lambda ctx: devices}, spends)
 
 
 def test_no_go_refuses_before_anything_is_spent(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

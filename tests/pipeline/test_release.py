@@ -7,15 +7,16 @@ import pytest
 from pydantic import Field
 
 from pipeline import runner
-from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
+from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import LedgerConflict, ReleaseRefused
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import Review, Standing, require_approved, review, standing
 from pipeline.run.known import run_folder
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import StageResult
+from pipeline.stage import StageResult, Stages
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import launch_config, stand_in
+from tests.helpers.launches.stages import stages_of
 
 CONFIG = launch_config(reviewers=["ana", "bo"])
 SEEN = "a" * 64
@@ -49,7 +50,7 @@ def stages(report: str = SEEN, decision: str = "launch", concerns: tuple[str, ..
         "report": lambda ctx: MadeReported(disclosure_sha256=report, concerns=concerns),
         "publish": lambda ctx: MadePublished(),
     }
-    return Stages(functions=made, spends={})
+    return stages_of(made)
 
 
 class Case:
@@ -255,10 +256,9 @@ def test_the_ledger_holds_one_answer_a_reviewer_and_report(case: Case):
 
 
 def test_an_approval_publishes_and_nothing_else_does(settings: Settings):
-    every = {name: lambda ctx: StageResult() for name in STAGE_NAMES} | dict(stages().functions)
-    made = Stages(functions=every, spends={})
-    first = runner.run_launch(CONFIG, launch_id(CONFIG), settings, lambda: made)
+    made = stages_of({name: lambda ctx: StageResult() for name in STAGES}) | stages()
+    first = runner.run_launch(CONFIG, launch_id(CONFIG), settings, made)
     assert "publish" not in first
     run, ledger = run_folder(settings, launch_id(CONFIG)), PrivacyLedger(settings.ledger_url)
     review(CONFIG, run, ledger, Review(account="os:bo", answer="approve", reason="", report=SEEN))
-    assert "publish" in runner.run_launch(CONFIG, launch_id(CONFIG), settings, lambda: made)
+    assert "publish" in runner.run_launch(CONFIG, launch_id(CONFIG), settings, made)

@@ -5,20 +5,23 @@ import multiprocessing
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipeline import runner
-from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
+from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded, LedgerConflict, PermanentError, StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.reuse import finished
 from pipeline.run.known import run_folder
 from pipeline.run_dir import RESULT, RunDir, StageRecord
-from pipeline.runner import StageOutcome, Stages
+from pipeline.runner import StageOutcome
 from pipeline.settings import Settings
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config, stand_in
+from tests.helpers.launches.stages import running, stages_of
 
 CONFIG = launch_config()
 ID = launch_id(CONFIG)
@@ -88,15 +91,18 @@ def test_a_changed_output_is_made_again(calls: Calls, settings: Settings):
     assert calls.made == [*NAMES, "plan"]
 
 
-def test_a_changed_input_makes_a_stage_stale(calls: Calls, settings: Settings):
-    run_all(calls, settings)
+@pytest.mark.parametrize("opened", ["needs", "may_need", "evidence"])
+def test_a_changed_input_makes_a_stage_stale(calls: Calls, settings: Settings, opened: str):
     stages = calls.stages
+    stages["fine_tune"] = replace(stages["fine_tune"], **{"needs": (), opened: ("plan",)})
+    for name in NAMES:
+        runner.run_stage(name, CONFIG, ID, settings, stages)
 
     def other_plan(ctx):
         calls.plan(ctx)
         return Counted(value=99)
 
-    changed = Stages(functions={**stages.functions, "plan": other_plan}, spends={})
+    changed = running(stages, plan=other_plan)
     (settings.runs_dir / ID / "public" / "plan" / RESULT).unlink()
     runner.run_stage("plan", CONFIG, ID, settings, changed)
     # What was released was released from another plan: doing it again would be a second release.
@@ -167,7 +173,7 @@ def test_a_failed_stage_leaves_its_reservation_and_no_result(calls: Calls, setti
     def fails(ctx):
         raise ArithmeticError("diverged")
 
-    failing = Stages(functions={**stages.functions, "fine_tune": fails}, spends=stages.spends)
+    failing = running(stages, fine_tune=fails)
     for name in NAMES[:2]:
         runner.run_stage(name, CONFIG, ID, settings, failing)
     with pytest.raises(ArithmeticError):
@@ -178,8 +184,7 @@ def test_a_failed_stage_leaves_its_reservation_and_no_result(calls: Calls, setti
 
 
 def test_a_spending_stage_must_state_its_spend(calls: Calls, settings: Settings):
-    stages = calls.stages
-    silent = Stages(functions={**stages.functions, "fine_tune": lambda ctx: Counted(value=1)}, spends=stages.spends)
+    silent = running(calls.stages, fine_tune=lambda ctx: Counted(value=1))
     for name in NAMES[:2]:
         runner.run_stage(name, CONFIG, ID, settings, silent)
     with pytest.raises(PermanentError, match="states none"):
@@ -200,7 +205,7 @@ def test_numbers_that_are_not_finite_are_refused(settings: Settings, make: Calla
         return make()
 
     with pytest.raises((ValueError, ArithmeticError), match="finite"):
-        runner.run_stage("plan", CONFIG, ID, settings, Stages(functions={"plan": broken}, spends={}))
+        runner.run_stage("plan", CONFIG, ID, settings, stages_of({"plan": broken}))
 
 
 class DyingTracker:
@@ -231,7 +236,7 @@ def _die(settings: Settings, where: str) -> None:
             calls.fine_tune(ctx)
             os._exit(9)
 
-        stages = Stages(functions={**stages.functions, "fine_tune": dies}, spends=stages.spends)
+        stages = running(stages, fine_tune=dies)
     elif where == "before the digest":
         finished.write_down = lambda *_: os._exit(9)
     elif where == "before the commit":
@@ -284,32 +289,29 @@ def test_a_crash_at_any_step_is_repaired_by_running_again(
 @pytest.mark.slow
 def test_launch_runs_every_stage_in_order_and_leaves_publication_to_reviewers(settings: Settings):
     seen: list[str] = []
-    stages = Stages(functions={name: lambda ctx: Counted(value=1) for name in STAGE_NAMES}, spends={})
-    uncounted = [name for name in STAGE_NAMES if name != "count"]
+    stages = stages_of({name: lambda ctx: Counted(value=1) for name in STAGES})
+    uncounted = [name for name in STAGES if name != "count"]
     for config, expected in (
         (CONFIG, uncounted),
         (launch_config(name="reviewed", reviewers=["someone"]), uncounted[:-1]),
-        (launch_config(counts={"noise_multiplier": 2.0, "model": "network"}), list(STAGE_NAMES)),
+        (launch_config(counts={"noise_multiplier": 2.0, "model": "network"}), list(STAGES)),
     ):
         seen.clear()
         outcomes = runner.run_launch(
             config,
             launch_id(config),
             settings,
-            lambda: stages,
+            stages,
             on_stage=lambda outcome: seen.append(outcome.record.stage),
         )
         assert seen == list(outcomes) == expected
 
 
 def test_a_finished_launch_never_loads_its_stages(settings: Settings):
-    stages = Stages(functions={name: lambda ctx: Counted(value=1) for name in STAGE_NAMES}, spends={})
-    runner.run_launch(CONFIG, ID, settings, lambda: stages)
-
-    def unwanted() -> Stages:
-        raise AssertionError("the stages were loaded though nothing was left to do")
-
-    assert all(outcome.skipped for outcome in runner.run_launch(CONFIG, ID, settings, unwanted).values())
+    stages = stages_of({name: lambda ctx: Counted(value=1) for name in STAGES})
+    runner.run_launch(CONFIG, ID, settings, stages)
+    elsewhere = {name: replace(stage, run="no_such_module:stage") for name, stage in stages.items()}
+    assert all(outcome.skipped for outcome in runner.run_launch(CONFIG, ID, settings, elsewhere).values())
     (settings.runs_dir / ID / "public" / "publish" / RESULT).unlink()
-    with pytest.raises(AssertionError, match="were loaded"):
-        runner.run_launch(CONFIG, ID, settings, unwanted)
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        runner.run_launch(CONFIG, ID, settings, elsewhere)

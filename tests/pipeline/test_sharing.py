@@ -86,7 +86,7 @@ def test_other_text_code_or_libraries_are_not_the_same(
     if what == "text":
         changed_text(public)
     elif what == "code":
-        monkeypatch.setattr(sharing, "code_digest", lambda root: "other")
+        monkeypatch.setattr(sharing, "code_digest", lambda root, places: "other")
     else:
         monkeypatch.setattr(sharing, "version_of", lambda library: "other")
     run(public, settings, SECOND)

@@ -11,11 +11,11 @@ from pipeline import runner, tracking
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import PermanentError
 from pipeline.run.known import run_folder
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import PublicStage
+from pipeline.stage import Stage
 from pipeline.tracking import MlflowTracker
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config
+from tests.helpers.launches.stages import stages_of
 
 # MLflow's own code uses what SQLAlchemy 2.1 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -199,7 +199,7 @@ def test_the_row_shows_what_was_logged_last_in_the_same_hour(tracked: Settings, 
     monkeypatch.setattr(runner, "this_hour", lambda: "2026-11-24T20:00:00+00:00")
     tracker = MlflowTracker(tracked, CONFIG, ID)
     for name, rho, seconds in (("fine_tune", 0.25, 900.0), ("decide", 0.2, 0.1), ("report", 0.3, 2.0)):
-        stage = Stages({name: lambda ctx, rho=rho: Counted(value=1, headline={"rho": rho})}, {})
+        stage = stages_of({name: lambda ctx, rho=rho: Counted(value=1, headline={"rho": rho})})
         record = runner.run_stage(name, CONFIG, ID, tracked, stage).record
         tracker.log_stage(run_folder(tracked, ID), record.model_copy(update={"seconds": seconds}))
         (parent,) = runs(tracked)[ID]
@@ -227,8 +227,7 @@ def test_an_unfinished_log_is_not_taken_for_a_finished_stage(tracked: Settings, 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_second_machine_takes_public_stages_over_by_their_content(tracked: Settings, damaged: bool):
     calls = Calls()
-    public = PublicStage(reads=lambda config: ("mechanism.rounds",))
-    stages = Stages({"plan": calls.plan}, {}, {"plan": public})
+    stages = stages_of({"plan": calls.plan}, Stage("plan", "", reads=lambda config: ("mechanism.rounds",)))
     runner.run_stage("plan", CONFIG, ID, tracked, stages, MlflowTracker(tracked, CONFIG, ID))
     if damaged:
         (logged,) = (tracked.runs_dir / "mlflow-artifacts").rglob("plan.txt")
@@ -248,8 +247,7 @@ def test_a_second_machine_takes_public_stages_over_by_their_content(tracked: Set
 
 
 def test_a_damaged_record_in_mlflow_is_passed_over(tracked: Settings):
-    public = PublicStage(reads=lambda config: ("mechanism.rounds",))
-    stages = Stages({"plan": Calls().plan}, {}, {"plan": public})
+    stages = stages_of({"plan": Calls().plan}, Stage("plan", "", reads=lambda config: ("mechanism.rounds",)))
     tracker = MlflowTracker(tracked, CONFIG, ID)
     record = runner.run_stage("plan", CONFIG, ID, tracked, stages, tracker).record
     assert [found for found, _ in tracker.identical("plan", record.content)] == [record]

@@ -18,22 +18,23 @@ from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe
 from federated.participation.records import no_records, save_records
 from pipeline import runner
-from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
+from pipeline.config import LaunchConfig, launch_id
 from pipeline.gates.decide import decide as decided
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.known import run_folder
 from pipeline.run_dir import RESULT
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import Spend, StageContext, StageSpend
+from pipeline.stage import Spend, Stage, StageContext
 from pipeline.stages.decide import evidence
 from pipeline.stages.fine_tune import participation as participation_shown
+from pipeline.stages.graph import STAGES
 from pipeline.verify.guarantee import observed
 from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.decided import Discovered
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, stand_in
+from tests.helpers.launches.stages import stages_of
 
 DEVICES, SYNTHETIC = 60, 3
 # What needs no trained model; ``tests/golden/tampering`` has the rest, on a real launch.
@@ -124,13 +125,13 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[LaunchConfig, Pa
     config = LaunchConfig.model_validate(launch_config().model_dump() | {"private_text": text})
     special = {"ingest_private": ingest_private, "plan": plan, "fine_tune": fine_tune}
     special |= {"decide": decide, "report": report, "discover": lambda ctx: Discovered.example()}
-    stages = Stages(
-        functions={name: special.get(name, other) for name in STAGE_NAMES},
-        spends={"fine_tune": StageSpend(planned=lambda config, run: spent(0.5, 9.0), inputs=("ingest_private",))},
+    stages = stages_of(
+        {name: special.get(name, other) for name in STAGES},
+        Stage("fine_tune", "", needs=("ingest_private",), planned=lambda config, run: spent(0.5, 9.0)),
     )
     here = settings_module.load({"TACIT_HOME": str(home)})
     installed(home, "people")
-    runner.run_launch(config, launch_id(config), here, lambda: stages)
+    runner.run_launch(config, launch_id(config), here, stages)
     return config, home
 
 

@@ -16,6 +16,8 @@ from pipeline.cli.launches.named import complete
 from pipeline.cli.launches.steps import next_steps
 from pipeline.cli.support import AsJson, answer, command, duration, table_text
 from pipeline.settings import Settings
+from pipeline.stage import of_launch
+from pipeline.stages.graph import STAGES
 from pipeline.tracked.running import Running, running
 from reports.listed import gain, minute, shown_state
 from reports.losses import up
@@ -131,7 +133,7 @@ def _said(launch: Launch) -> str:
 
 
 def _ended(launch: Launch) -> str:
-    stages = launch.config.stages
+    stages = of_launch(launch.config, STAGES)
     ended = [name for name in stages if name in launch.records]
     seconds = sum(launch.records[name].seconds for name in ended)
     rest = [name for name in stages if name not in launch.records]
@@ -140,7 +142,7 @@ def _ended(launch: Launch) -> str:
 
 
 def _progress(now: Running, launch: Launch | None) -> str:
-    stages = launch.config.stages if launch else ()
+    stages = of_launch(launch.config, STAGES) if launch else ()
     place = f" (stage {stages.index(now.stage) + 1} of {len(stages)})" if now.stage in stages else ""
     for_long = duration((datetime.now(UTC) - now.since).total_seconds())
     point = now.progress

@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.launches import named
-from pipeline.config import STAGE_NAMES, LaunchConfig
+from pipeline.config import LaunchConfig
 from pipeline.errors import LedgerMissing
 from pipeline.ledger.receipts import Receipts
 from pipeline.run_dir import Belief, RunDir, StageRecord
 from pipeline.settings import Settings
+from pipeline.stages.graph import STAGES
 from pipeline.telemetry import stopped
 from pipeline.telemetry.stopped import Stop
 from pipeline.tracked.running import running
@@ -128,7 +129,7 @@ def _launch(here: Settings, run_id: str, entries: "Sequence[Entry] | None", beli
     run, records = RunDir(here.runs_dir, run_id, believes), dict[str, StageRecord]()
     try:
         config = named.kept_config(here, run_id)
-        for name in STAGE_NAMES:
+        for name in STAGES:
             if record := run.record(name):
                 records[name] = record
         state, detail = UNKNOWN, "there is no privacy ledger to ask"

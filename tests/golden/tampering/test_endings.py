@@ -11,16 +11,16 @@ from pipeline import settings as settings_module
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.errors import PERMANENT
 from pipeline.run.known import run_folder
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import StageContext, StageResult
-from pipeline.stages.table import STAGES
+from pipeline.stage import StageContext, StageResult, Stages
+from pipeline.stages.graph import STAGES
 from tests.golden import seeded_launch
 from tests.golden.seeded_launch import SEEDED
 from tests.golden.tampering.checking import checks
 from tests.golden.tampering.edits import Launch
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.launched import Launched
+from tests.helpers.launches.stages import running
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,14 +42,14 @@ def other(home: Path, name: str) -> tuple[LaunchConfig, Settings]:
 
 
 def unmade(stage: str) -> Stages:
-    return Stages({**STAGES.functions, stage: refused}, STAGES.spends, STAGES.public, STAGES.private)
+    return running(STAGES, **{stage: refused})
 
 
 def launched(config: LaunchConfig, here: Settings, stage: str) -> Launch:
     run_id = launch_id(config)
     tracker = tracking.MlflowTracker(here, config, run_id)
     with pytest.raises(ValueError, match="too few devices"):
-        runner.run_launch(config, run_id, here, lambda: unmade(stage), tracker)
+        runner.run_launch(config, run_id, here, unmade(stage), tracker)
     return Launch(here, run_folder(here, run_id))
 
 

@@ -4,13 +4,14 @@ from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.gates.decide import decide
 from pipeline.gates.evidence import Evidence
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import StageContext, StageSpend
+from pipeline.stage import Stage, StageContext, Stages, of_launch
+from pipeline.stages.graph import STAGES
 from pretrain.files import write_text
 from reports.disclosure.document import DecisionBlock
 from reports.disclosure.findings import DiscoveryGuarantee
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend, stand_in
+from tests.helpers.launches.stages import stages_of
 from tests.helpers.reports.reports_example import block
 
 RHO, EPSILON = 0.25, 3.5
@@ -77,9 +78,8 @@ def stages(decision: str) -> Stages:
         "report": lambda ctx: Reported(value=1),
         "publish": lambda ctx: Unpublished(value=1),
     }
-    names = launch_config().stages
-    spends = {"fine_tune": StageSpend(planned=lambda config, run: spend(0.4), inputs=("plan",))}
-    return Stages(functions={name: special.get(name, counted) for name in names}, spends=spends)
+    trained = Stage("fine_tune", "", needs=("plan",), planned=lambda config, run: spend(0.4))
+    return stages_of({name: special.get(name, counted) for name in of_launch(launch_config(), STAGES)}, trained)
 
 
 def decided_launch(
@@ -88,6 +88,7 @@ def decided_launch(
     """Configuration and id of a launch that was run up to a stage."""
     config, made = launch_config(**changes), stages(decision)
     run_id = launch_id(config, date)
-    for name in config.stages[: config.stages.index(until) + 1]:
+    names = of_launch(config, made)
+    for name in names[: names.index(until) + 1]:
         runner.run_stage(name, config, run_id, here, made)
     return config, run_id

@@ -1,16 +1,18 @@
 """A launch configuration for tests of the pipeline, and small real stages."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 from pipeline.config import LaunchConfig, launch_id
-from pipeline.covered.spends import SPENDS
-from pipeline.runner import Stages, run_stage
+from pipeline.runner import run_stage
 from pipeline.settings import Settings
-from pipeline.stage import Dataset, Spend, StageContext, StageResult, StageSpend
+from pipeline.stage import Dataset, Spend, Stage, StageContext, StageResult, Stages
+from pipeline.stages.graph import STAGES
 from pipeline.telemetry import leaving
 from pipeline.telemetry.leaving import Source
 from pretrain.files import write_text
+from tests.helpers.launches.stages import stages_of
 
 RAW = {
     "name": "trial",
@@ -103,17 +105,14 @@ class Counted(StageResult):
 
 
 def after_stand_ins(before: tuple[str, ...], stage: Callable[[StageContext], StageResult]) -> Stages:
-    """A stage itself and what it spends; those before it are stand-ins."""
-    name = stage.__name__
-    return Stages(
-        functions={**{stand_in: lambda ctx: Counted(value=1) for stand_in in before}, name: stage},
-        spends={name: SPENDS[name]},
-    )
+    """A stage itself and what it spends; those before it are stand-ins, so it is made anew each time."""
+    real = replace(STAGES[stage.__name__], reads=None)
+    return stages_of({**{name: lambda ctx: Counted(value=1) for name in before}, real.name: stage}, real)
 
 
 def run_all(config: LaunchConfig, settings: Settings, stages: Stages) -> dict:
     """The result of the last of some stages, run one after the other."""
-    for name in stages.functions:
+    for name in stages:
         done = run_stage(name, config, launch_id(config), settings, stages)
     return done.result
 
@@ -155,7 +154,7 @@ class Calls:
     @property
     def stages(self) -> Stages:
         """What the runner takes."""
-        return Stages(
-            functions={"ingest_private": self.ingest_private, "plan": self.plan, "fine_tune": self.fine_tune},
-            spends={"fine_tune": StageSpend(planned=lambda config, run: spend(0.4), inputs=("plan",))},
+        return stages_of(
+            {"ingest_private": self.ingest_private, "plan": self.plan, "fine_tune": self.fine_tune},
+            Stage("fine_tune", "", needs=("plan",), planned=lambda config, run: spend(0.4)),
         )

@@ -6,16 +6,16 @@ from pathlib import Path
 from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.releases.spends import local_discovery
+from pipeline.releases.local_words import local_discovery
 from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RESULT, RunDir, StageRecord
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import PrivateStage, StageContext, StageResult, StageSpend
+from pipeline.stage import Stage, StageContext, StageResult, Stages
 from pipeline.verify.check import Check
 from pipeline.verify.reused import reused
 from pretrain.files import PRIVATE, sha256, text_sha256, write_text
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, stand_in
+from tests.helpers.launches.stages import stages_of
 
 FIRST = launch_config()
 SECOND = launch_config(name="second", mechanism={"noise_multiplier": 12.0})
@@ -68,36 +68,36 @@ class Private:
     @property
     def stages(self) -> Stages:
         """What the runner takes."""
-        return Stages(
-            functions={name: getattr(self, name) for name in NAMES},
-            spends={
-                "discover": StageSpend(
-                    planned=lambda config, run: local_discovery(
-                        config.discovery.epsilon0, 1, config.discovery.epsilon0, 5e-7, "planned"
-                    ),
-                    inputs=("ingest_private",),
-                )
-            },
-            private={
-                "ingest_private": PrivateStage(
-                    reads=lambda config: ("private_text",),
-                    given=lambda ctx: {"text": sha256(self.text)},
-                    code=(),
-                    files=("store",),
+        return stages_of(
+            {name: getattr(self, name) for name in NAMES},
+            Stage(
+                "ingest_private",
+                "",
+                reads=lambda config: ("private_text",),
+                given=lambda ctx: {"text": sha256(self.text)},
+                private=("store",),
+            ),
+            Stage(
+                "discover",
+                "",
+                needs=("ingest_private",),
+                reads=lambda config: ("discovery.epsilon0", "mechanism.randomness"),
+                sees=("discovery",),
+                given=lambda ctx: {"text": ctx.run.result("ingest_private")["value"]},
+                code=("discovery",),
+                private=("words.json",),
+                planned=lambda config, run: local_discovery(
+                    config.discovery.epsilon0, 1, config.discovery.epsilon0, 5e-7, "planned"
                 ),
-                "discover": PrivateStage(
-                    reads=lambda config: ("discovery.epsilon0", "mechanism.randomness"),
-                    given=lambda ctx: {"text": ctx.run.result("ingest_private")["value"]},
-                    code=("discovery",),
-                    sees=("discovery",),
-                    files=("words.json",),
-                ),
-                "build_vocabulary": PrivateStage(
-                    reads=lambda config: ("vocabulary",),
-                    given=lambda ctx: {"words": ctx.run.result("discover")["words_sha256"]},
-                    code=("pretrain",),
-                ),
-            },
+            ),
+            Stage(
+                "build_vocabulary",
+                "",
+                needs=("discover",),
+                reads=lambda config: ("vocabulary",),
+                given=lambda ctx: {"words": ctx.run.result("discover")["words_sha256"]},
+                code=("pretrain",),
+            ),
         )
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.run_dir import RESULT, StageRecord
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import PublicStage, StageContext
+from pipeline.stage import Stage, StageContext, Stages
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.pipeline_launch import Counted
+from tests.helpers.launches.stages import stages_of
 
 NAMES = ("ingest_public", "pretrain")
 
@@ -38,16 +38,24 @@ class Public:
     @property
     def stages(self) -> Stages:
         """What the runner takes."""
-        return Stages(
-            functions={"ingest_public": self.ingest_public, "pretrain": self.pretrain},
-            spends={},
-            public={
-                "ingest_public": PublicStage(
-                    reads=lambda config: ("locale", "vocabulary.base_size"),
-                    given=lambda ctx: {"text": sha256(self.given)},
-                ),
-                "pretrain": PublicStage(reads=lambda config: ("seed", "pretrain"), after=("ingest_public",)),
-            },
+        return stages_of(
+            {"ingest_public": self.ingest_public, "pretrain": self.pretrain},
+            Stage(
+                "ingest_public",
+                "",
+                reads=lambda config: ("locale", "vocabulary.base_size"),
+                given=lambda ctx: {"text": sha256(self.given)},
+                code=("pretrain",),
+                libraries=("numpy",),
+            ),
+            Stage(
+                "pretrain",
+                "",
+                needs=("ingest_public",),
+                reads=lambda config: ("seed", "pretrain"),
+                code=("pretrain",),
+                libraries=("numpy",),
+            ),
         )
 
 

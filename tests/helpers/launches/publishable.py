@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 
 from pipeline import runner, tracking
-from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
-from pipeline.covered import spends
-from pipeline.ledger.launch import register_simulation
+from pipeline.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.runner import Stages
+from pipeline.people.registered import register_simulation
+from pipeline.releases.counts import counts
 from pipeline.settings import Settings
-from pipeline.stage import StageContext
+from pipeline.stage import StageContext, Stages
 from pipeline.stages import artifacts
 from pipeline.stages.ab_arms import UsersHave
 from pipeline.stages.ab_test import described
+from pipeline.stages.graph import STAGES
 from pipeline.stages.publish import publish
 from pretrain import corpus, export, vocabulary
 from pretrain.files import sha256, write_text
@@ -27,6 +27,7 @@ from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from reports.disclosure.utility import Champion, OtherFeature
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, stand_in
+from tests.helpers.launches.stages import stages_of
 from tests.helpers.reports.reports_example import example
 
 NAME, POPULATION = "simulated-keyboard-en-US-NWP", launch_config().population
@@ -84,7 +85,7 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
             NGram.fit(public, WORDS, 3), np.ones(len(WORDS)), row_V, nothing, nothing / 1.0, np.zeros(1)
         )
         counted.save(model, ctx.public / artifacts.COUNTS)
-        return Counted(value=1, spend=spends.counts(ctx.config.counts.rho, 1e-6))
+        return Counted(value=1, spend=counts(ctx.config.counts.rho, 1e-6))
 
     def fine_tune(ctx: StageContext) -> StatedTrained:
         model = build_model(ctx.config.model, len(WORDS), ctx.config.seed)
@@ -115,7 +116,7 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
         return StatedReported(value=1, disclosure_sha256=sha256(ctx.public / "disclosure.json"))
 
     made = (ingest_public, build_vocabulary, count, fine_tune, ab_test, decide, report, publish)
-    return Stages(functions={function.__name__: function for function in made}, spends={})
+    return stages_of({function.__name__: function for function in made})
 
 
 def launch(
@@ -140,7 +141,8 @@ def launch(
     register_simulation(config, PrivacyLedger(settings.ledger_url))
     made, run_id = stages(decision, created_at), launch_id(config)
     tracker = tracking.MlflowTracker(settings, config, run_id)
-    for name in STAGE_NAMES[: STAGE_NAMES.index(until) + 1]:
-        if name in made.functions:
+    names = tuple(STAGES)
+    for name in names[: names.index(until) + 1]:
+        if name in made:
             outcome = runner.run_stage(name, config, run_id, settings, made, tracker)
     return outcome.result | {"bundle": settings.runs_dir / run_id / "public" / "publish" / "bundle", "run_id": run_id}

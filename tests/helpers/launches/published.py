@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from pipeline.experiment import promotion
-from pipeline.ledger.launch import register_simulation
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.people.registered import register_simulation
 from pipeline.registry import Registry
 from pipeline.settings import Settings
 from pretrain import export, vocabulary

@@ -43,7 +43,6 @@ _MODULES = (
     "pipeline.cli.display",
     "pipeline.readiness",
     "pipeline.reuse.foreseen",
-    "pipeline.stages.table",
     "pipeline.verify.launch",
     "reports.figures.audit",
     "reports.figures.comparison",
@@ -139,11 +138,14 @@ def serve(folder: Path, keeper: int) -> None:
 def prepare() -> None:
     """Import and set up what every command would."""
     from pipeline import settings, tracking
+    from pipeline.stages.graph import STAGES
 
     settings.let_threads_sleep()
     tracking.load()
     for name in _MODULES:
         importlib.import_module(name)
+    for stage in STAGES.values():
+        assert callable(stage.function), "its module is imported with it"
     import numpy as np
     from sqlalchemy.orm import configure_mappers
 

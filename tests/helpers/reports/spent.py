@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from pipeline.releases import spends
+from pipeline.releases.counts import counts
 from tests.helpers.reports.reports_example import block
 
 DELTA = 1e-6
@@ -10,7 +10,7 @@ DELTA = 1e-6
 
 def trained(rho: float) -> SimpleNamespace:
     """A run that has trained, and nothing else."""
-    spend = spends.counts(rho, DELTA)
+    spend = counts(rho, DELTA)
     stated = {
         "rho": rho,
         "mu": (2 * rho) ** 0.5,

@@ -10,12 +10,13 @@ from federated.accounting import guarantees as accounting
 from federated.mechanisms import Banded, Blt, Independent, Tree
 from federated.mechanisms import mechanism_file as files
 from pipeline import runner, settings
-from pipeline.config import STAGE_NAMES, LaunchConfig, launch_id
-from pipeline.runner import Stages
-from pipeline.stage import StageContext, StageSpend
+from pipeline.config import LaunchConfig, launch_id
+from pipeline.stage import Stage, StageContext
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches.account_command import answer, run
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.pipeline_launch import RAW, Counted, launch_config, spend, stand_in
+from tests.helpers.launches.stages import stages_of
 
 SHAPE = ("--rounds", "1000", "--min-sep", "300", "--max-participations", "4")
 TREE = ("tree", "--noise-multiplier", "7", *SHAPE)
@@ -221,9 +222,9 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LaunchConfig:
     installed(tmp_path, "people")
     config, here = launch_config(), settings.load(dict(os.environ))
     special = {"plan": plan, "fine_tune": fine_tune}
-    spends = {"fine_tune": StageSpend(planned=lambda config, run: spend(0.2), inputs=("ingest_private",))}
-    stages = Stages(
-        functions={name: special.get(name, lambda ctx: Stated(value=1)) for name in STAGE_NAMES}, spends=spends
+    stages = stages_of(
+        {name: special.get(name, lambda ctx: Stated(value=1)) for name in STAGES},
+        Stage("fine_tune", "", needs=("ingest_private",), planned=lambda config, run: spend(0.2)),
     )
     for name in ("ingest_private", "plan", "fine_tune"):
         runner.run_stage(name, config, launch_id(config), here, stages)

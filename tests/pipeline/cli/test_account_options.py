@@ -7,11 +7,11 @@ import pytest
 from pipeline import runner
 from pipeline.config import launch_id
 from pipeline.run.known import run_folder
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import StageContext
+from pipeline.stage import StageContext, Stages
 from pretrain.files import sha256
 from tests.helpers.launches.pipeline_launch import Counted, launch_config
+from tests.helpers.launches.stages import stages_of
 
 CONFIG = launch_config()
 
@@ -32,7 +32,7 @@ def stages(made: list[str], *paths: str | Path) -> Stages:
             ctx.run.use_file(ctx.private / path)
         return Counted(value=1)
 
-    return Stages(functions={"plan": plan}, spends={})
+    return stages_of({"plan": plan})
 
 
 def test_a_changed_or_missing_file_makes_the_stage_run_again(listed: Path, settings: Settings):

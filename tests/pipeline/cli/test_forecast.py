@@ -10,7 +10,7 @@ import yaml
 from pipeline.config import launch_id, load_launch
 from pipeline.ledger import clock
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.releases.planned import training_rho
+from pipeline.releases.training import training_rho
 from pipeline.settings import load
 from tests.helpers.launches.command import ended
 from tests.helpers.launches.pipeline_launch import RAW

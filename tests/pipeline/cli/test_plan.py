@@ -19,7 +19,7 @@ from pipeline import rehearsal as rehearse
 from pipeline import rehearsed, settings
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.stages.table import STAGES
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches import rehearsals
 from tests.helpers.launches.command import ended
 from tests.helpers.launches.pipeline_launch import RAW

@@ -16,7 +16,7 @@ from pipeline import settings
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.runner import run_stage
-from pipeline.stages.table import STAGES
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.spends import budget
 

@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.cli.words import both_ways
 from pipeline.config import LaunchConfig
-from pipeline.covered import spends
+from pipeline.releases.central_words import central_discovery
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 
 CENTRAL = {"kind": "central", "noise_multiplier": 2.0, "words_per_device": 9, "delta": 1e-6}
@@ -35,7 +35,7 @@ def test_a_central_file_sees_its_own_promise_first() -> None:
     config = LaunchConfig.model_validate(RAW | {"discovery": CENTRAL, "policy": POLICY})
     (central, local), lines = both_ways(config, 100_000)
     assert config.central_discovery is not None
-    assert central["epsilon"] == spends.central_discovery(config.central_discovery).epsilon
+    assert central["epsilon"] == central_discovery(config.central_discovery).epsilon
     assert (central["chosen"], local["chosen"], local["local"]) == (True, False, 80.0)
     assert lines[1].startswith("  central: an aggregator is trusted: rho 0.125")
     assert lines[1].endswith("finds a word that 0.035% of devices hold")

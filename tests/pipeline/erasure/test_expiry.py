@@ -20,25 +20,26 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.receipts import Receipts
 from pipeline.run.known import run_folder
 from pipeline.run_dir import ERASED, RESULT, RunDir
-from pipeline.runner import Stages, run_stage
+from pipeline.runner import run_stage
 from pipeline.settings import Settings
-from pipeline.stage import StageContext, StageSpend
-from pipeline.stages import ingest, reuse
+from pipeline.stage import Stage, StageContext
+from pipeline.stages import graph, ingest
 from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 from tests.helpers.launches.spends import budget
+from tests.helpers.launches.stages import running, stages_of
 from tests.helpers.text.people import NOW, people
 
-STAGES = Stages(
-    functions={
+STAGES = stages_of(
+    {
         "ingest_private": ingest.ingest_private,
         "fine_tune": lambda ctx: Counted(value=1, spend=spend(0.4)),
         "decide": lambda ctx: Counted(value=1),
     },
-    spends={"fine_tune": StageSpend(planned=lambda config, run: spend(0.4), inputs=("ingest_private",))},
-    private={"ingest_private": reuse.PRIVATE["ingest_private"]},
+    graph.STAGES["ingest_private"],
+    Stage("fine_tune", "", needs=("ingest_private",), planned=lambda config, run: spend(0.4)),
 )
 LAST = timedelta(days=31) - timedelta(hours=12)  # the end of the 30th day after the 15th
 Damage = Callable[[RunDir, Settings], None]
@@ -247,7 +248,7 @@ def test_an_expired_launch_cannot_be_checked_and_makes_nothing_more(
     assert "cannot be checked: erased on" in found["private:ingest_private"].detail
     assert found["files"].passed
     with pytest.raises(PermanentError, match=r"discover: what was private .* was erased"):
-        run_stage("discover", config, run.launch_id, settings, Stages({"discover": lambda ctx: Counted(value=1)}, {}))
+        run_stage("discover", config, run.launch_id, settings, stages_of({"discover": lambda ctx: Counted(value=1)}))
     assert run_stage("ingest_private", config, run.launch_id, settings, STAGES).skipped
     assert not run_stage("decide", config, run.launch_id, settings, STAGES).skipped
     assert sweep(settings).exit_code == 0
@@ -292,7 +293,7 @@ def test_the_receipt_of_a_spend_outlives_the_launch_that_made_it(
         raise OSError("the machine went away")
 
     with pytest.raises(OSError, match="went away"):
-        run_stage("fine_tune", config, launch_id(config), settings, replace(STAGES, functions={"fine_tune": killed}))
+        run_stage("fine_tune", config, launch_id(config), settings, running(STAGES, fine_tune=killed))
     (reserved,) = PrivacyLedger(settings.ledger_url).spends()
     at(LAST)
     assert sweep(settings).erased == [launch_id(config)]

@@ -21,19 +21,14 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.people.withdrawals import withdraw
 from pipeline.run.known import run_folder
 from pipeline.run_dir import ERASED, RESULT, RunDir
-from pipeline.runner import Stages, run_stage
+from pipeline.runner import run_stage
 from pipeline.settings import Settings
-from pipeline.stages import ingest, reuse
+from pipeline.stages.graph import STAGES
 from pretrain.files import write_text
 from tests.helpers.launches.command import answered, ended
 from tests.helpers.launches.spends import budget
 from tests.helpers.text.people import NOW, people
 
-STAGES = Stages(
-    functions={"ingest_private": ingest.ingest_private},
-    spends={},
-    private={"ingest_private": reuse.PRIVATE["ingest_private"]},
-)
 ANNA = "device 3"
 
 
@@ -101,9 +96,8 @@ def test_an_unfinished_launch_is_refused_from_then_on(
     run = ingested()
     withdraw(PrivacyLedger.of(settings), "real", [ANNA])
     sweep(settings)
-    stages = Stages({"discover": STAGES.functions["ingest_private"]}, {})
     with pytest.raises(PermanentError, match="under another name"):
-        run_stage("discover", config, run.launch_id, settings, stages)
+        run_stage("discover", config, run.launch_id, settings, STAGES)
 
 
 def test_nothing_says_that_somebody_withdrew(

@@ -9,7 +9,7 @@ from pipeline.errors import PermanentError
 from pipeline.live.decide import Decided
 from pipeline.run_dir import StageRecord
 from pipeline.stage import StageResult
-from pipeline.stages.table import STAGES
+from pipeline.stages.graph import STAGES
 from pipeline.telemetry.leaving import FIELDS, FILES, FREE, blocks_of, require_listed, source
 from reports.disclosure.document import Disclosure
 from reports.disclosure.findings import AuditVerdict
@@ -20,7 +20,7 @@ from tests.helpers.reports.reports_example import block, example
 
 def public_models() -> set[type[BaseModel]]:
     """Every class of which a value leaves, blocks within blocks too."""
-    returned = (get_type_hints(function)["return"] for function in STAGES.functions.values())
+    returned = (get_type_hints(stage.function)["return"] for stage in STAGES.values())
     new, found = {StageRecord, Disclosure, Decided, *(block for each in returned for block in blocks_of(each))}, set()
     while new:
         found |= new

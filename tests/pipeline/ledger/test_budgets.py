@@ -8,12 +8,12 @@ from pipeline.errors import BudgetExceeded, LedgerTampered
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import total_spent
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import StageSpend
+from pipeline.stage import Stage
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config
 from tests.helpers.launches.spends import device, item, reserve
+from tests.helpers.launches.stages import stages_of
 
 
 @pytest.fixture
@@ -70,9 +70,9 @@ def test_an_entry_keeps_its_hash():
 
 def test_what_words_lose_to_discovery_has_the_launch_files_ceiling(settings: Settings):
     lost = item(1.0)
-    stages = Stages(
-        functions={"discover": lambda ctx: Counted(value=1, spend=lost)},
-        spends={"discover": StageSpend(planned=lambda config, run: lost, inputs=())},
+    stages = stages_of(
+        {"discover": lambda ctx: Counted(value=1, spend=lost)},
+        Stage("discover", "", planned=lambda config, run: lost),
     )
     for name in ("first", "second", "third"):
         config = launch_config(name=name, policy={"population_max_discovery_epsilon": 2.0})

@@ -8,12 +8,14 @@ import pytest
 
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded, LedgerMissing, PopulationUnknown
-from pipeline.ledger import clock, schedule
-from pipeline.ledger.foresee import forecast
-from pipeline.ledger.launch import kept
+from pipeline.ledger import clock
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.people.registered import kept
 from pipeline.policy.config import BudgetConfig
-from pipeline.releases.spends import planned
+from pipeline.preflight import schedule
+from pipeline.preflight.foresee import forecast
+from pipeline.releases.release import Outlook
+from pipeline.releases.uses import planned
 from pipeline.settings import Settings, load
 from pipeline.stage import Spend
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -56,7 +58,7 @@ def config(**changes: object) -> LaunchConfig:
 
 
 def worst(launch: LaunchConfig) -> dict[str, Spend]:
-    return planned(launch, RHO, None)
+    return planned(launch, Outlook(RHO, None))
 
 
 def ids(launch: LaunchConfig, *days: str) -> list[str]:

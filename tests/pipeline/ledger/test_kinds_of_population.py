@@ -12,24 +12,24 @@ from federated.devices import store
 from pipeline import runner
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, PopulationUnknown
-from pipeline.ledger.launch import require_population
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.people.registered import require_population
 from pipeline.readiness import look
 from pipeline.reuse.sources import content_key
 from pipeline.run.known import run_folder
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import StageContext, StageSpend
-from pipeline.stages import reuse
+from pipeline.stage import Stage, StageContext
+from pipeline.stages import graph
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 from tests.helpers.launches.spends import budget, device, reserve
+from tests.helpers.launches.stages import stages_of
 
 PEOPLE = {"source": "files", "paths": ["people.parquet"], "name": "customers"}
 SIMULATION = {"source": "chitchat", "name": "customers"}
-STAGES = Stages(
-    functions={"fine_tune": lambda ctx: Counted(value=1, spend=spend(0.1))},
-    spends={"fine_tune": StageSpend(planned=lambda config, run: spend(0.1), inputs=())},
+STAGES = stages_of(
+    {"fine_tune": lambda ctx: Counted(value=1, spend=spend(0.1))},
+    Stage("fine_tune", "", planned=lambda config, run: spend(0.1)),
 )
 
 
@@ -155,7 +155,7 @@ def test_caches_of_one_kind_hold_nothing_of_the_other(settings: Settings, tmp_pa
         config = launch_config(private_text=people_in(tmp_path) | {"source": source})
         run = run_folder(settings, launch_id(config))
         for name in ("ingest_private", "discover", "count"):
-            stage = reuse.PRIVATE[name]
+            stage = graph.STAGES[name]
             alike = stage if name == "ingest_private" else replace(stage, given=lambda ctx: {"made of": "the same"})
             keys.add(content_key(StageContext(config, run, settings, name, None, config.population), config, alike))
     assert len(keys - {None}) == 6

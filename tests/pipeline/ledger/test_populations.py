@@ -10,14 +10,15 @@ from pipeline import runner
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerMissing, LedgerTampered, PopulationUnknown
 from pipeline.ledger import clock, schema
-from pipeline.ledger.launch import require_population
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.migrations import versioning
+from pipeline.people.registered import require_population
 from pipeline.settings import Settings
-from pipeline.stage import StageSpend
+from pipeline.stage import Stage
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Calls, launch_config, spend
 from tests.helpers.launches.spends import budget, device, item, reserve
+from tests.helpers.launches.stages import stages_of
 
 IDS = [f"device-{number}" for number in range(300)]
 
@@ -173,8 +174,7 @@ def test_a_launch_that_died_anchors_its_reservation(settings: Settings):
         raise ArithmeticError("diverged")
 
     # No other stage: what finished ones say is an anchor too.
-    spending = {"fine_tune": StageSpend(planned=lambda config, run: spend(0.4), inputs=())}
-    stages = runner.Stages(functions={"fine_tune": fails}, spends=spending)
+    stages = stages_of({"fine_tune": fails}, Stage("fine_tune", "", planned=lambda config, run: spend(0.4)))
     with pytest.raises(ArithmeticError):
         runner.run_stage("fine_tune", config, launch_id(config), settings, stages)
     (settings.runs_dir / "ledger.db").unlink()

@@ -10,26 +10,25 @@ from pipeline import readiness
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
+from pipeline.ledger.dates import day_of
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
-from pipeline.ledger.launch import day_of, kept, require_population
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.people.registered import kept, require_population
 from pipeline.reuse.sources import content_key
 from pipeline.run.known import run_folder
-from pipeline.runner import Stages, run_stage
+from pipeline.runner import run_stage
 from pipeline.settings import Settings
-from pipeline.stage import StageContext, StageSpend
-from pipeline.stages import ingest, reuse
+from pipeline.stage import Stage, StageContext
+from pipeline.stages import graph, ingest
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 from tests.helpers.launches.spends import budget
+from tests.helpers.launches.stages import stages_of
 from tests.helpers.text.people import NOW, POLICY, people
 
-STAGES = Stages(
-    functions={
-        "ingest_private": ingest.ingest_private,
-        "fine_tune": lambda ctx: Counted(value=1, spend=spend(0.4)),
-    },
-    spends={"fine_tune": StageSpend(planned=lambda config, run: spend(0.4), inputs=("ingest_private",))},
-    private={"ingest_private": reuse.PRIVATE["ingest_private"]},
+STAGES = stages_of(
+    {"ingest_private": ingest.ingest_private, "fine_tune": lambda ctx: Counted(value=1, spend=spend(0.4))},
+    graph.STAGES["ingest_private"],
+    Stage("fine_tune", "", needs=("ingest_private",), planned=lambda config, run: spend(0.4)),
 )
 
 
@@ -74,7 +73,7 @@ def test_text_of_another_day_is_another_text(settings: Settings, ledger: Privacy
     def key(date: str) -> str | None:
         run = run_folder(settings, launch_id(config, date))
         return content_key(
-            StageContext(config, run, settings, "ingest_private", None, "real"), config, reuse.PRIVATE["ingest_private"]
+            StageContext(config, run, settings, "ingest_private", None, "real"), config, STAGES["ingest_private"]
         )
 
     assert key("20260301") == key("20260301") != key("20260302")

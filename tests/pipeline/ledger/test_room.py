@@ -11,11 +11,12 @@ import pytest
 from federated.config.population import Kept
 from pipeline.config import load_launch
 from pipeline.errors import BudgetExceeded, PermanentError
-from pipeline.ledger import clock, schedule
+from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.policy.config import BudgetConfig
+from pipeline.preflight import schedule
 from pipeline.releases.planned import estimated_devices, planned
 from pipeline.stage import Spend
 from tests.helpers.launches.checkout import ROOT

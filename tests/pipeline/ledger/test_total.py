@@ -8,13 +8,16 @@ import pytest
 
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.errors import BudgetExceeded
-from pipeline.ledger import clock, schedule
+from pipeline.ledger import clock
 from pipeline.ledger.budget import Asked, Budget
 from pipeline.ledger.entries import chain_problems
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import Release, total_epsilon
 from pipeline.policy.config import BudgetConfig
-from pipeline.releases.spends import gaussian, local_discovery, planned
+from pipeline.preflight import schedule
+from pipeline.releases.local_words import local_discovery
+from pipeline.releases.release import Outlook, gaussian
+from pipeline.releases.uses import planned
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.spends import BINDING
 
@@ -130,9 +133,9 @@ def test_a_schedule_whose_words_do_not_fit_is_refused() -> None:
             "max_total_epsilon": 12.0,
         },
     )
-    words = planned(config, 0.5, None)["discover"]
+    words = planned(config, Outlook(0.5, None))["discover"]
     (line,) = schedule.fits(config, None, words).problems
     each, together = 4 + epsilon_of_rho(0.5, 1e-5), 12 + epsilon_of_rho(1.5, 1e-5)
     assert f"at epsilon of one device over all releases {each:.6g} each, {together:.6g} together" in line
     cheaper = launch_config(**config.model_dump(include={"schedule", "policy"}))
-    assert schedule.fits(cheaper, None, planned(cheaper, 0.5, None)["discover"]).problems == ()
+    assert schedule.fits(cheaper, None, planned(cheaper, Outlook(0.5, None))["discover"]).problems == ()

@@ -16,13 +16,12 @@ from federated.local_training.clipping import MAX_DEVICES, check_report_goal
 from federated.rounds.rule import RoundRule
 from federated.secagg import votes
 from pipeline.config import LaunchConfig, load_launch
-from pipeline.covered.spends import SPENDS
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.shortfalls import of_file, too_few, unheard
-from pipeline.runner import Stages
 from pipeline.settings import Settings
+from pipeline.stages.discover import discover
 from tests.helpers.launches.checkout import ROOT
-from tests.helpers.launches.pipeline_launch import RAW, Counted, launch_config, run_all
+from tests.helpers.launches.pipeline_launch import RAW, after_stand_ins, launch_config, run_all
 
 CENTRAL = {"kind": "central", "noise_multiplier": 1.2, "words_per_device": 8, "delta": 1e-6}
 KNOWN = ("the", "of", "and", "what", "were", "there", "could")
@@ -162,8 +161,7 @@ def test_test_devices_without_a_word_fill_no_bucket() -> None:
 
 def test_the_first_spend_is_refused_for_a_model_too_small_for_its_audits(settings: Settings) -> None:
     config = launch_config(model={"hidden_dim": 6})
-    functions = {name: lambda ctx: Counted(value=1) for name in ("ingest_public", "ingest_private", "plan", "discover")}
-    stages = Stages(functions=functions, spends={"discover": SPENDS["discover"]})
+    stages = after_stand_ins(("ingest_public", "ingest_private", "plan"), discover)
     with pytest.raises(ValueError, match=r"audit\.directions: 64 in a model of \d+ parameters, and the audits need"):
         run_all(config, settings, stages)
     assert list(PrivacyLedger(settings.ledger_url).spends()) == []

@@ -9,11 +9,16 @@ from discovery.certificates.group import device, honest_messages
 from discovery.device.randomizer import subset_selection
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.config import LaunchConfig
-from pipeline.covered.spends import spent
 from pipeline.releases.ceiling import above_total
+from pipeline.releases.central_words import central_discovery
+from pipeline.releases.counts import counts
+from pipeline.releases.evaluation import evaluated
+from pipeline.releases.local_words import local_discovery
 from pipeline.releases.policy import likely
-from pipeline.releases.spends import central_discovery, counts, evaluated, gaussian, local_discovery, planned
+from pipeline.releases.release import Outlook, gaussian
+from pipeline.releases.spent import spent
 from pipeline.releases.total import total
+from pipeline.releases.uses import planned
 from pipeline.stage import Spend
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 from tests.helpers.reports.reports_example import block
@@ -116,7 +121,7 @@ def test_a_held_out_device_counts_where_it_loses_more() -> None:
 
 def test_the_plan_and_what_happened_go_through_one_function() -> None:
     config = launch_config(evaluation={"noise_multiplier": 2.0})
-    plan = planned(config, 0.3, None)
+    plan = planned(config, Outlook(0.3, None))
     results = {name: {"spend": spend.model_dump()} for name, spend in plan.items()}
     happened = spent(config, SimpleNamespace(result=results.__getitem__))  # type: ignore[arg-type]
     assert total(config, happened) == total(config, plan)
@@ -132,17 +137,17 @@ def test_words_that_were_taken_over_cost_what_their_launch_paid() -> None:
 def test_a_plan_above_its_ceiling_is_refused_with_the_part_to_lower_and_to_what() -> None:
     raw = {"epsilon0": 2.0, "messages_per_device": 6}
     config = launch_config(discovery=raw, policy={"max_total_epsilon": 8.0})
-    spends = planned(config, 0.3, None)
+    spends = planned(config, Outlook(0.3, None))
     (line,) = above_total(config, spends, None)
     assert line.startswith("policy.max_total_epsilon: 8, but one device loses epsilon 15.")
     assert "words 12.00 (against whoever collects them), training 3." in line
     assert "lower discovery.messages_per_device from 6 to 2" in line
     lowered = launch_config(discovery=raw | {"messages_per_device": 2}, policy={"max_total_epsilon": 8.0})
-    assert above_total(lowered, planned(lowered, 0.3, None), None) == []
-    (noise,) = above_total(lowered, planned(lowered, 0.5, None), None)
+    assert above_total(lowered, planned(lowered, Outlook(0.3, None)), None) == []
+    (noise,) = above_total(lowered, planned(lowered, Outlook(0.5, None)), None)
     assert "raise mechanism.noise_multiplier from 6 to 7." in noise
     factor = float(noise.rpartition("from 6 to ")[2].split()[0].rstrip(";,")) / 6.0
-    assert above_total(lowered, planned(lowered, 0.5 / factor**2, None), None) == []
+    assert above_total(lowered, planned(lowered, Outlook(0.5 / factor**2, None)), None) == []
 
 
 def test_a_sample_that_nobody_draws_is_not_planned_for() -> None:
@@ -150,6 +155,6 @@ def test_a_sample_that_nobody_draws_is_not_planned_for() -> None:
     sampled = {"kind": "independent", "noise_multiplier": 1.0, "clip_norm": 1.0, "rounds": 8, "report_goal": 2}
     sampled |= {"delta": DELTA, "randomness": "secure", "sampling": "poisson", "population": 40}
     config = LaunchConfig.model_validate({**RAW, "mechanism": sampled})
-    seen = likely(config, planned(config, 4.0, None))
+    seen = likely(config, planned(config, Outlook(4.0, None)))
     assert seen["fine_tune"].rho == config.policy.max_rho
-    assert likely(launch_config(), planned(launch_config(), 4.0, None))["fine_tune"].rho == 4.0
+    assert likely(launch_config(), planned(launch_config(), Outlook(4.0, None)))["fine_tune"].rho == 4.0

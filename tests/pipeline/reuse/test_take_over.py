@@ -11,13 +11,13 @@ from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.releases.spends import local_discovery
+from pipeline.releases.local_words import local_discovery
 from pipeline.reuse import take_over
 from pipeline.run.known import run_folder
 from pipeline.run_dir import RunDir
 from pipeline.runner import StageOutcome
 from pipeline.settings import Settings
-from pipeline.stage import StageContext, StageSpend
+from pipeline.stage import StageContext
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.private_stages import (
     FIRST,
@@ -150,12 +150,10 @@ def test_a_source_that_nobody_paid_for_is_refused(
 def test_a_source_that_paid_something_else_is_refused(private: Private, settings: Settings):
     run(private, settings, FIRST)
     stages = private.stages
-    dearer = StageSpend(
-        planned=lambda config, run: local_discovery(2.0, 1, 2.0, 5e-7, "planned"), inputs=("ingest_private",)
-    )
+    dearer = replace(stages["discover"], planned=lambda config, run: local_discovery(2.0, 1, 2.0, 5e-7, "planned"))
     runner.run_stage("ingest_private", SECOND, B, settings, stages)
-    changed = replace(stages, spends={"discover": dearer})
-    assert runner.run_stage("discover", SECOND, B, settings, changed).record.reused_from is None
+    changed = runner.run_stage("discover", SECOND, B, settings, {**stages, "discover": dearer})
+    assert changed.record.reused_from is None
 
 
 def with_budget(config: LaunchConfig, ceiling: float) -> LaunchConfig:
@@ -232,11 +230,11 @@ def test_a_key_tells_nothing_of_the_text(private: Private, settings: Settings):
     ledger = PrivacyLedger(settings.ledger_url)
     secret = ledger.split_secret("chitchat:people")
     ctx = StageContext(FIRST, run_folder(settings, A), settings, "ingest_private", None, "chitchat:people")
-    assert take_over.content_key(ctx, FIRST, private.stages.private["ingest_private"]) == content
+    assert take_over.content_key(ctx, FIRST, private.stages["ingest_private"]) == content
     other = type("Other", (PrivacyLedger,), {"split_secret": lambda self, name: bytes(reversed(secret))})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("pipeline.reuse.sources.PrivacyLedger", other)
-        assert take_over.content_key(ctx, FIRST, private.stages.private["ingest_private"]) != content
+        assert take_over.content_key(ctx, FIRST, private.stages["ingest_private"]) != content
 
 
 def test_a_stage_sees_no_field_that_it_does_not_say_it_reads(

@@ -15,12 +15,12 @@ from pipeline.release import require_approved
 from pipeline.reuse.kept import read_kept
 from pipeline.run.known import write_down
 from pipeline.run_dir import RESULT, record_digest, record_text
-from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pretrain.files import sha256
 from tests.helpers.launches import publishable
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.decided import Compared, decided_launch, stages
+from tests.helpers.launches.stages import running, stages_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -123,13 +123,7 @@ def test_an_older_attempt_s_record_counts_as_none(settings: Settings):
     older = path.read_text(encoding="utf-8")
     path.unlink()
     changed = stages("hold")
-    runner.run_stage(
-        "ab_test",
-        config,
-        run_id,
-        settings,
-        Stages(dict(changed.functions) | {"ab_test": changed.functions["audit"]}, changed.spends),
-    )
+    runner.run_stage("ab_test", config, run_id, settings, running(changed, ab_test=changed["audit"].function))
     path.write_text(older, encoding="utf-8")
     assert runner.open_run(config, run_id, settings).record("ab_test") is None
 
@@ -160,7 +154,7 @@ def test_a_decision_about_evidence_that_was_made_again_since_publishes_nothing(s
     (opened.public("decide") / RESULT).write_text(record_text(decided), encoding="utf-8")
     require_approved(config, opened, ledger)
     (opened.public("ab_test") / RESULT).unlink()
-    less = Stages({"ab_test": lambda ctx: Compared(value=1, top1_gain=-0.05)}, {})
+    less = stages_of({"ab_test": lambda ctx: Compared(value=1, top1_gain=-0.05)})
     runner.run_stage("ab_test", config, run_id, settings, less)
     with pytest.raises(ReleaseRefused, match=r"ab_test/result.json is not what stage 'decide' was made of"):
         require_approved(config, opened, ledger)

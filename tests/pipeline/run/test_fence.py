@@ -11,10 +11,10 @@ from pipeline.config import launch_id
 from pipeline.errors import StaleAttempt
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run import fence
-from pipeline.runner import Stages
 from pipeline.settings import Settings
 from tests.helpers.launches import small_run
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config
+from tests.helpers.launches.stages import running
 
 
 def refused(folder: Path, number: int) -> str:
@@ -72,9 +72,9 @@ def test_an_attempt_that_was_shut_out_commits_nothing_to_the_ledger(settings: Se
 
     def overtaken(ctx: object) -> Counted:
         fence.begin(ctx.private)
-        return stages.functions["fine_tune"](ctx)
+        return stages["fine_tune"].function(ctx)
 
-    late = Stages(functions={**stages.functions, "fine_tune": overtaken}, spends=stages.spends)
+    late = running(stages, fine_tune=overtaken)
     for name in ("ingest_private", "plan"):
         runner.run_stage(name, config, launch_id(config), settings, late)
     with pytest.raises(StaleAttempt, match="attempt 1 may write no more, as attempt 2 has begun"):

@@ -14,10 +14,10 @@ from pipeline.config import launch_id
 from pipeline.errors import LedgerMissing, StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run_dir import RESULT, RunDir, StageRecord, receipt_digest, record_text
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import PublicStage
+from pipeline.stage import Stage
 from tests.helpers.launches.pipeline_launch import Calls, launch_config
+from tests.helpers.launches.stages import stages_of
 
 CONFIG = launch_config()
 ID = launch_id(CONFIG)
@@ -130,7 +130,7 @@ def test_what_the_server_holds_does_not_replace_a_file_unless_it_has_the_digest(
 
 def test_a_public_stage_of_another_machine_counts_only_as_the_ledger_knows_it(settings: Settings, shelf: Shelf):
     calls = Calls()
-    stages = Stages({"plan": calls.plan}, {}, {"plan": PublicStage(reads=lambda config: ("mechanism.rounds",))})
+    stages = stages_of({"plan": calls.plan}, Stage("plan", "", reads=lambda config: ("mechanism.rounds",)))
     runner.run_stage("plan", CONFIG, ID, settings, stages, shelf)
     shutil.rmtree(settings.runs_dir / ID)
     other = launch_config(name="other")

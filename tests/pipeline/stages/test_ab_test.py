@@ -291,7 +291,7 @@ def test_a_launch_derived_again_asks_the_ledger_alone(tmp_path: Path, monkeypatc
         asked.append(again)
         raise PermanentError("enough")
 
-    monkeypatch.setattr(replay, "ab_test", stage)
+    monkeypatch.setattr("pipeline.stages.ab_test.ab_test", stage)
     run, here = RunDir(tmp_path, "launch-1"), settings.load({"TACIT_HOME": str(tmp_path)})
     (run.private("ingest_private") / "store").mkdir()
     record = StageRecord(

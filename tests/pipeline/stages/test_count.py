@@ -13,18 +13,18 @@ from federated.counts import cells as counted_cells
 from federated.counts import release
 from federated.devices import store as population
 from pipeline.config import LaunchConfig, launch_id
-from pipeline.covered import spends
-from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.shortfalls import too_few
+from pipeline.releases import spent as spends
+from pipeline.releases.counts import counts
 from pipeline.releases.policy import above_policy
-from pipeline.releases.spends import planned
+from pipeline.releases.release import Outlook
+from pipeline.releases.uses import accesses, planned
 from pipeline.run.known import run_folder
 from pipeline.run_dir import RunDir
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import StageContext
+from pipeline.stage import StageContext, Stages
 from pipeline.stages import artifacts, audit, decide
 from pipeline.stages import count as counting
 from pretrain import vocabulary
@@ -105,7 +105,7 @@ def test_a_release_goes_on_with_the_weight_that_it_was_begun_with(
         raise OSError("the disk is full")
 
     config = launch_config(counts={**ASKED, "model": "counts"}, policy=POLICY, private_text=MADE_UP)
-    before = Stages(stages.functions, {"count": replace(stages.spends["count"], says={"start_weight": "1.0"})})
+    before = {**stages, "count": replace(stages["count"], says={"start_weight": "1.0"})}
     with monkeypatch.context() as then:
         then.setattr(counted, "save", ended)
         with pytest.raises(OSError, match="the disk is full"):
@@ -132,10 +132,10 @@ def test_unasked_nothing_is_counted_or_spent(settings: Settings, stages: Stages)
 
 
 def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
-    with pytest.raises(ValidationError, match=r"counts.noise_multiplier: 0.5 is rho 2 and leaves nothing"):
+    with pytest.raises(ValidationError, match=r"counts.noise_multiplier: 0.5 is rho 2 for a train device"):
         LaunchConfig.model_validate({**RAW, "counts": {**ASKED, "noise_multiplier": 0.5}})
-    assert above_policy(asked(), planned(asked(), 0.7, None), None) == []
-    (line,) = above_policy(asked(), planned(asked(), 0.71, None), None)
+    assert above_policy(asked(), planned(asked(), Outlook(0.7, None)), None) == []
+    (line,) = above_policy(asked(), planned(asked(), Outlook(0.71, None)), None)
     assert line.startswith("policy.max_rho: 1, but training costs rho 0.71 at worst and counts 0.2959; raise")
     (line,) = too_few(asked(), {"train": 262_140, "test": 10_000})
     assert line.startswith("counts: 262,140")
@@ -145,9 +145,7 @@ def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
 @pytest.mark.slow
 def test_a_launch_loses_both() -> None:
     trained = {"rho": 0.4, "mu": 0.894, "delta": 1e-6, "epsilon": 4.3, "epsilon_pld": 4.3}
-    spent = {
-        name: {"spend": spends.counts(rho, 1e-6).model_dump()} for name, rho in (("count", 0.25), ("fine_tune", 0.4))
-    }
+    spent = {name: {"spend": counts(rho, 1e-6).model_dump()} for name, rho in (("count", 0.25), ("fine_tune", 0.4))}
     results = spent | {"fine_tune": trained | spent["fine_tune"]}
     both = spends.launch_loss(asked(), SimpleNamespace(result=results.__getitem__))
     assert both.rho == pytest.approx(0.65)
@@ -165,13 +163,13 @@ def test_counts_alone_cost_what_counts_cost_and_may_take_all_of_the_ceiling(sett
     assert asked().trains
     with pytest.raises(ValidationError, match=r"leaves nothing of policy.max_rho 0.5 for training"):
         launch_config(counts={**alone, "model": "mixture"}, policy=policy, private_text=MADE_UP)
-    with pytest.raises(ValidationError, match=r"counts.noise_multiplier: 0.99 is rho 0.51\d* and leaves nothing"):
+    with pytest.raises(ValidationError, match=r"counts.noise_multiplier: 0.99 is rho 0.51\d* for a train device"):
         launch_config(counts={**alone, "noise_multiplier": 0.99}, policy=policy, private_text=MADE_UP)
     with pytest.raises(ValidationError, match=r"non_private_upper_bound: true, but with counts.model .counts."):
         launch_config(counts=alone, policy=policy, private_text=MADE_UP, ab_test={"non_private_upper_bound": True})
     assert spends.planned_training(config, run_folder(settings, "trial-x")) is None
     untrained = {"rho": 0.0, "mu": 0.0, "delta": 1e-6, "epsilon": 0.0, "epsilon_pld": 0.0, "spend": None}
-    results = {"count": {"spend": spends.counts(0.5, 1e-6).model_dump()}, "fine_tune": untrained}
+    results = {"count": {"spend": counts(0.5, 1e-6).model_dump()}, "fine_tune": untrained}
     loss = spends.launch_loss(config, SimpleNamespace(result=results.__getitem__))
     assert loss.rho == 0.5
     assert loss.epsilon == pytest.approx(epsilon_of_rho(0.5, 1e-6))

@@ -10,20 +10,21 @@ from pydantic import ValidationError
 from discovery.config import FAILURE_SHARE
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.config import LaunchConfig, problems
-from pipeline.covered import spends
-from pipeline.covered.accesses import accesses
 from pipeline.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.shortfalls import too_few
+from pipeline.releases import spent as spends
+from pipeline.releases.central_words import central_discovery
+from pipeline.releases.counts import counts
 from pipeline.releases.policy import above_policy
-from pipeline.releases.spends import planned
+from pipeline.releases.release import Outlook
+from pipeline.releases.uses import accesses, planned
 from pipeline.run_dir import RunDir
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import StageContext
+from pipeline.stage import StageContext, Stages
 from pipeline.stages import artifacts, decide
 from pipeline.stages import discover as discovering
-from pipeline.stages.reuse import WORDS
+from pipeline.stages.artifacts import WORDS
 from pipeline.verify.check import Check
 from pipeline.verify.guarantee import words as words_again
 from pretrain.vocabulary import SPECIALS, Vocabulary
@@ -85,8 +86,8 @@ def test_what_is_spent_is_what_is_stated_and_a_retry_is_the_same_release(setting
 @pytest.mark.slow
 def test_a_launch_loses_words_and_training_and_what_may_fail_is_taken_off_delta(settings: Settings) -> None:
     trained = {"rho": 0.4, "mu": 0.894, "delta": 1e-6, "epsilon": 4.3, "epsilon_pld": 4.3}
-    spent = spends.central_discovery(asked().central_discovery).model_dump()
-    results = {"fine_tune": trained | {"spend": spends.counts(0.4, 1e-6).model_dump()}, "discover": {"spend": spent}}
+    spent = central_discovery(asked().central_discovery).model_dump()
+    results = {"fine_tune": trained | {"spend": counts(0.4, 1e-6).model_dump()}, "discover": {"spend": spent}}
     loss = spends.launch_loss(asked(), SimpleNamespace(result=results.__getitem__))
     assert loss.rho == pytest.approx(0.4 + RHO)
     assert loss.epsilon == pytest.approx(epsilon_of_rho(0.4 + RHO, 1e-6 - FAILURE))
@@ -123,7 +124,7 @@ def test_the_words_own_rho_is_never_taken_for_the_launch_s(settings: Settings) -
         (
             {"noise_multiplier": 0.5},
             {},
-            "discovery.noise_multiplier: 0.5 is rho 2 and leaves nothing of policy.max_rho",
+            "discovery.noise_multiplier: 0.5 is rho 2 for a train device, which leaves nothing of policy.max_rho",
         ),
         ({"epsilon0": 8.0}, {}, "discovery.epsilon0: no such field"),
         ({"kind": "trusted"}, {}, "discovery.kind: got 'trusted'; choose one of 'ldp-triehh', 'central'"),
@@ -140,8 +141,8 @@ def test_a_local_discovery_states_its_ceiling() -> None:
 
 
 def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
-    assert above_policy(asked(), planned(asked(), 0.77, None), None) == []
-    (line,) = above_policy(asked(), planned(asked(), 0.78, None), None)
+    assert above_policy(asked(), planned(asked(), Outlook(0.77, None)), None) == []
+    (line,) = above_policy(asked(), planned(asked(), Outlook(0.78, None)), None)
     assert line.startswith("policy.max_rho: 1, but training costs rho 0.78 at worst and discovery 0.2222; raise")
     assert too_few(asked(), {"train": 10, "test": 10_000}) == []
     (line,) = too_few(asked({"noise_multiplier": 6.0}), {"train": 20, "test": 10_000})
@@ -155,7 +156,7 @@ def test_the_table_of_accesses_covers_words_by_device() -> None:
 
 
 def checks(**changes: float) -> Iterator[Check]:
-    block = spends.central_discovery(asked().central_discovery).model_dump() | {"failure": FAILURE}
+    block = central_discovery(asked().central_discovery).model_dump() | {"failure": FAILURE}
     stated = block | {"forms_share": discovering.select.FORMS_SHARE, "filled_share": discovering.select.FILLED_SHARE}
     stated |= {"threshold": discovering.select.cut_of(asked().central_discovery).threshold} | changes
     return words_again(asked(), {"discover": SimpleNamespace(result=stated)})

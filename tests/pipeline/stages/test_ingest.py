@@ -12,10 +12,11 @@ from federated.devices import pieces, store
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.runner import Stages, open_run, run_stage
+from pipeline.runner import open_run, run_stage
 from pipeline.settings import Settings
 from pipeline.stage import StageContext
-from pipeline.stages import artifacts, ingest, reuse
+from pipeline.stages import artifacts
+from pipeline.stages.graph import STAGES
 from pretrain import corpus, export, selection
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -26,11 +27,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
 ]
-STAGES = Stages(
-    {"ingest_public": ingest.ingest_public, "ingest_private": ingest.ingest_private},
-    {},
-    private={"ingest_private": reuse.PRIVATE["ingest_private"]},
-)
 
 
 @pytest.fixture

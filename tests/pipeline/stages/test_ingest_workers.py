@@ -13,15 +13,14 @@ import pytest
 
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.runner import Stages, open_run, run_stage
+from pipeline.runner import open_run, run_stage
 from pipeline.settings import Settings
-from pipeline.stages import ingest, reuse
+from pipeline.stages import graph, ingest
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.stages import stages_of
 
-STAGES = Stages(
-    {"ingest_private": ingest.ingest_private}, {}, private={"ingest_private": reuse.PRIVATE["ingest_private"]}
-)
+STAGES = stages_of({"ingest_private": ingest.ingest_private}, graph.STAGES["ingest_private"])
 
 
 @pytest.fixture

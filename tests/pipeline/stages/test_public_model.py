@@ -9,11 +9,12 @@ from pipeline import runner
 from pipeline.bookkeeping import PROCESSORS
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.run_dir import RESULT, StageRecord
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stages.table import STAGES
+from pipeline.stage import Stages
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.published import publish
+from tests.helpers.launches.stages import running
 from tests.helpers.launches.tiny_launch import write_launch
 
 # Hugging Face's streams warn where MLflow's code does.
@@ -36,7 +37,7 @@ def run(config: LaunchConfig, settings: Settings, stages: Stages = STAGES) -> di
     return {
         name: runner.run_stage(name, config, launch_id(config), settings, stages).record
         for name in NAMES
-        if name in stages.functions
+        if name in stages
     }
 
 
@@ -65,7 +66,7 @@ def first(tmp_path: Path, settings: Settings) -> LaunchConfig:
 
 def test_only_the_mechanism_differs(first: LaunchConfig, settings: Settings) -> None:
     second = changed(first, mechanism={"noise_multiplier": 8.0}, audit={"directions": 96}, adapt={"steps": 6})
-    records = run(second, settings, Stages(dict.fromkeys(NAMES, refuse), {}, STAGES.public))
+    records = run(second, settings, running(STAGES, **dict.fromkeys(NAMES, refuse)))
     assert {record.reused_from for record in records.values()} == {launch_id(first)}
     assert files(settings, second) == files(settings, first)
     shutil.rmtree(settings.runs_dir / launch_id(first))
@@ -104,7 +105,7 @@ def test_other_bytes_in_the_same_file_are_other_text(first: LaunchConfig, settin
 @pytest.mark.slow
 def test_another_champion_selects_other_sentences(tracked: Settings, tmp_path: Path) -> None:
     name = "ingest_public"
-    only = Stages({name: STAGES.functions[name]}, {}, {name: STAGES.public[name]})
+    only = {name: STAGES[name]}
     selecting = changed(load_launch(write_launch(tmp_path)), public_text={"select_by": "champion"})
     selecting = selecting.model_copy(update={"private_text": launch_config().private_text})
     one, two, three = (changed(selecting, name=number) for number in ("one", "two", "three"))

@@ -14,12 +14,12 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from pipeline import runner
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded
-from pipeline.runner import Stages
 from pipeline.settings import Settings, Telemetry
-from pipeline.stage import StageSpend
+from pipeline.stage import Stage, Stages
 from pipeline.telemetry import export, signals, work
 from pipeline.telemetry.allowed import ATTRIBUTES, METRICS, only, prometheus_name
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config, spend
+from tests.helpers.launches.stages import stages_of
 from tests.helpers.processes.telemetry_console import CONSOLE, Signals, signals_on
 
 CONFIG = launch_config()
@@ -117,7 +117,7 @@ def test_an_error_is_a_code_and_a_class_and_none_of_its_words(console: Callable[
 
     for stage in (plan, fine_tune):
         with pytest.raises(Exception, match=SECRET):
-            run(stage.__name__, settings, Stages(functions={stage.__name__: stage}, spends={}))
+            run(stage.__name__, settings, stages_of({stage.__name__: stage}))
     text = console()
     assert SECRET not in text
     assert SECRET.replace(" ", "_") not in text
@@ -130,10 +130,7 @@ def test_an_error_is_a_code_and_a_class_and_none_of_its_words(console: Callable[
 
 
 def test_a_refused_spend_is_named(console: Callable[[], str], settings: Settings) -> None:
-    stages = Stages(
-        functions={"fine_tune": Calls().fine_tune},
-        spends={"fine_tune": StageSpend(planned=lambda config, run: spend(0.4), inputs=())},
-    )
+    stages = stages_of({"fine_tune": Calls().fine_tune}, Stage("fine_tune", "", planned=lambda config, run: spend(0.4)))
     config = launch_config(policy={"max_rho": 0.2, "population_max_rho": 0.3})
     with pytest.raises(BudgetExceeded):
         runner.run_stage("fine_tune", config, launch_id(config), settings, stages)
@@ -146,7 +143,7 @@ def test_a_refused_spend_is_named(console: Callable[[], str], settings: Settings
     [
         ("text", "hello"),
         ("launch_id", "two words"),
-        ("stage", "hello"),
+        ("stage", "see you at eight"),
         ("features", "NWP+hello"),
         ("locale", "hello"),
         ("error_type", "hello"),

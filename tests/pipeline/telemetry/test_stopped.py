@@ -8,11 +8,11 @@ from pipeline import runner
 from pipeline.config import launch_id
 from pipeline.errors import BudgetExceeded, StageBusy
 from pipeline.run.known import run_folder
-from pipeline.runner import Stages
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageResult
 from pipeline.telemetry import stopped
 from tests.helpers.launches.pipeline_launch import Counted, launch_config
+from tests.helpers.launches.stages import stages_of
 
 SECRET = "a word nobody may see"
 
@@ -49,7 +49,7 @@ def test_a_stage_that_fails_is_noted_until_it_ends_well(settings: Settings):
             raise ValueError(SECRET)
         return Counted(value=1)
 
-    run_id, stages = launch_id(config), Stages(functions={"plan": plan}, spends={})
+    run_id, stages = launch_id(config), stages_of({"plan": plan})
     run = run_folder(settings, run_id)
     with pytest.raises(ValueError, match=SECRET):
         runner.run_stage("plan", config, run_id, settings, stages)

@@ -14,10 +14,10 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.release import Review, review, standing
 from pipeline.run.known import run_folder
 from pipeline.run_dir import RESULT
-from pipeline.runner import Stages
 from pipeline.settings import Settings
-from pipeline.stage import StageContext, StageSpend
+from pipeline.stage import Stage, StageContext, Stages, of_launch
 from pipeline.stages.decide import evidence
+from pipeline.stages.graph import STAGES, is_evidence
 from pipeline.verify.check import Check
 from pipeline.verify.endings import Summary, summary
 from pipeline.verify.launch import verify
@@ -27,6 +27,7 @@ from reports.disclosure.document import DecisionBlock
 from tests.helpers.launches.decided import Compared, Decided, Discovered, Reported, Trained
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend, stand_in
+from tests.helpers.launches.stages import stages_of
 
 CONFIG = launch_config()
 REVIEWED = launch_config(reviewers=["ana"])
@@ -65,7 +66,7 @@ def stages(decision: str = "launch", **special: Callable[[StageContext], Counted
         launched = DecisionBlock(decision="launch", gates=passed, reasons=("all passed",))
         return Decided(value=1, **dict(launched if decision == "launch" else block))
 
-    made = dict.fromkeys(CONFIG.stages, counted) | {
+    made = dict.fromkeys(of_launch(CONFIG, STAGES), counted) | {
         "discover": found,
         "fine_tune": lambda ctx: Trained(value=1, spend=spend(0.25)),
         "ab_test": lambda ctx: Compared(value=1),
@@ -73,8 +74,8 @@ def stages(decision: str = "launch", **special: Callable[[StageContext], Counted
         "report": lambda ctx: Reported(value=1),
         "publish": lambda ctx: Published(value=1, published=decision == "launch"),
     }
-    spends = {"fine_tune": StageSpend(planned=lambda config, run: spend(0.4), inputs=("plan",))}
-    return Stages(functions=made | special, spends=spends)
+    trained = Stage("fine_tune", "", needs=("plan",), planned=lambda config, run: spend(0.4))
+    return stages_of(made | special, trained)
 
 
 class Case:
@@ -86,7 +87,7 @@ class Case:
         self.ledger = registered(PrivacyLedger(settings.ledger_url), "people")
 
     def launch(self, made: Stages) -> None:
-        runner.run_launch(self.config, self.run.launch_id, self.settings, lambda: made)
+        runner.run_launch(self.config, self.run.launch_id, self.settings, made)
 
     def stage(self, name: str, made: Stages) -> None:
         runner.run_stage(name, self.config, self.run.launch_id, self.settings, made)
@@ -123,7 +124,7 @@ def test_a_launch_that_a_gate_holds(settings: Settings):
     assert (case.state, case.wrong()) == ("held", [])
 
 
-@pytest.mark.parametrize("stage", sorted(runner.EVIDENCE))
+@pytest.mark.parametrize("stage", sorted(filter(is_evidence, STAGES)))
 def test_a_launch_held_for_evidence_that_failed_after_the_spend(settings: Settings, stage: str):
     case = Case(settings)
     with pytest.raises(ValueError, match="drowns"):

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.covered.words import certified, words_of
-from pipeline.releases.spends import counts
+from pipeline.releases.counts import counts
+from pipeline.releases.local_words import certified, words_of
 from pipeline.releases.total import total
 from pipeline.verify.guarantee import whole
 from reports.disclosure.total import Total

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from pipeline.covered.accesses import accesses, uncovered
 from pipeline.preflight.shortfalls import too_few
+from pipeline.releases.uses import accesses, uncovered
 from tests.helpers.launches.pipeline_launch import launch_config
 
 BUDGET = {"noise_multiplier": 2.0}
@@ -42,7 +42,10 @@ def test_with_a_budget_every_private_row_is_covered(counts: dict | None) -> None
             {"evaluation": BUDGET, "ab_test": {"non_private_upper_bound": True}},
             "with the block evaluation nothing is told without noise",
         ),
-        ({"evaluation": {"noise_multiplier": 0.9}}, "is rho 0.617284 for a test device, above policy.max_rho 0.5"),
+        (
+            {"evaluation": {"noise_multiplier": 0.9}},
+            "0.9 is rho 0.617284 for a test device, which leaves nothing of policy.max_rho 0.5; raise",
+        ),
     ],
 )
 def test_a_file_that_contradicts_itself_is_refused(changes: dict, expected: str) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from federated.config.population import Kept
 from pipeline.config import LaunchConfig
 from pipeline.errors import LedgerMissing, PermanentError
-from pipeline.ledger import clock, schedule
+from pipeline.ledger import clock
 from pipeline.ledger.budget import (
     Population,
     ceilings,
@@ -17,11 +17,13 @@ from pipeline.ledger.budget import (
     require_no_more,
     require_registered,
 )
+from pipeline.ledger.dates import day_of, require_once, standing_spends
 from pipeline.ledger.entries import GENESIS, SPLIT_RULE, Entry, canonical, with_spend
-from pipeline.ledger.launch import asked, day_of, kept, require_once, standing_spends
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import release_of, total_epsilon
 from pipeline.ledger.room import Asking, require_room
+from pipeline.people.registered import asked, kept
+from pipeline.preflight import schedule
 from pipeline.settings import Settings
 from pipeline.stage import Spend, Split
 

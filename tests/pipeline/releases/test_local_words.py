@@ -5,10 +5,10 @@ import pytest
 from discovery.certificates.blanket import blanket
 from discovery.certificates.group import group
 from discovery.device.randomizer import subset_selection
-from pipeline.covered.accesses import accesses
-from pipeline.covered.words import certified, trusts, words_of
-from pipeline.releases.spends import gaussian
+from pipeline.releases.local_words import certified, trusts, words_of
+from pipeline.releases.release import gaussian
 from pipeline.releases.total import total
+from pipeline.releases.uses import accesses
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.reports.spent import DELTA, EPSILON0, SENT, discovered
 

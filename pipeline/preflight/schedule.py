@@ -10,8 +10,8 @@ from croniter import croniter, croniter_range
 
 from pipeline.config import LaunchConfig
 from pipeline.ledger.budget import Population, ceilings
-from pipeline.ledger.launch import asked
 from pipeline.ledger.loss import Release, Unit, added, release_of
+from pipeline.people.registered import asked
 from pipeline.stage import Spend
 
 _PRESETS = {

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from pipeline.config import LaunchConfig
-from pipeline.ledger import schedule
-from pipeline.releases.spends import planned
+from pipeline.preflight import schedule
+from pipeline.releases.release import Outlook
+from pipeline.releases.uses import planned
 from pipeline.stage import Spend
 from tests.helpers.launches.pipeline_launch import launch_config
 
@@ -49,7 +50,7 @@ def test_the_most_launches_in_a_window_by_looking_at_every_day(span: int):
 
 def words(config: LaunchConfig) -> Spend:
     """What discovery costs with as few devices as nobody knows."""
-    return planned(config, 0.0, None)["discover"]
+    return planned(config, Outlook(0.0, None))["discover"]
 
 
 def test_a_schedule_that_its_budget_cannot_bear_is_refused_with_numbers():

@@ -1,30 +1,31 @@
 """What the spending stages reserve before they run: worst cases, without a look at private data."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from discovery.config import CentralConfig
-from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS
 from federated.accounting import guarantees as accounting
 from federated.accounting.composition import compose
-from federated.counts.cells import START_WEIGHT
 from pipeline.config import LaunchConfig
-from pipeline.covered.words import words_of
 from pipeline.errors import StageInputMissing
 from pipeline.preflight.shortfalls import of_file, parameters
 from pipeline.rehearsed import require_worth
+from pipeline.releases.central_words import CENTRAL_WORDS
+from pipeline.releases.counts import COUNTS
+from pipeline.releases.evaluation import EVALUATION
+from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.policy import above_policy
-from pipeline.releases.spends import central_discovery, counts, evaluated, planned
+from pipeline.releases.release import Outlook, Release, Stated
+from pipeline.releases.training import TRAINING
+from pipeline.releases.uses import planned, releases
 from pipeline.run_dir import RunDir
-from pipeline.stage import Spend, StageSpend
+from pipeline.stage import Spend
 from pretrain.config import Config
 from pretrain.vocabulary import load as load_vocabulary
-from reports.disclosure.guarantee import ReleasedEvaluation
 
 
 def planned_training(config: LaunchConfig, run: RunDir) -> Spend | None:
     """The planned mechanism at its enforced limits, as the plan stage accounted it; None where nothing is trained."""
-    if not config.trains:
+    if not TRAINING.asked(config):
         return None
     planned = run.result("plan")
     return Spend(
@@ -51,26 +52,12 @@ def training(guarantee: accounting.Guarantee, delta: float, note: str) -> Spend:
 
 def planned_counts(config: LaunchConfig, run: RunDir) -> Spend | None:
     """The one release of counts; known exactly beforehand. None where the launch asks for none."""
-    return None if config.counts is None else counts(config.counts.rho, config.mechanism.delta)
+    return COUNTS.paid(config, {}) if COUNTS.asked(config) else None
 
 
 def planned_evaluation(config: LaunchConfig, run: RunDir | None = None) -> Spend | None:
     """The one release about test devices; known exactly beforehand. None where they are evaluated without noise."""
-    return None if config.evaluation is None else evaluated(config.evaluation.rho, config.mechanism.delta)
-
-
-def evaluation_block(config: LaunchConfig) -> ReleasedEvaluation | None:
-    """The release about test devices, as stage and disclosure state it; None where there is none."""
-    if config.evaluation is None:
-        return None
-    rho = config.evaluation.rho
-    return ReleasedEvaluation(
-        noise_multiplier=config.evaluation.noise_multiplier,
-        clip_norm=CLIP_NORM,
-        most_words=int(MOST_WORDS),
-        rho=rho,
-        epsilon=evaluated(rho, config.mechanism.delta).epsilon,
-    )
+    return EVALUATION.paid(config, {}) if EVALUATION.asked(config) else None
 
 
 def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
@@ -89,11 +76,11 @@ def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
     if plan is None:
         raise StageInputMissing(f"{run.launch_id}: stage 'plan' has not finished; it comes before anything is spent")
     _require_parameters(config, run)
-    if isinstance(config.discovery, CentralConfig):
-        return central_discovery(config.discovery)
+    if CENTRAL_WORDS.asked(config):
+        return CENTRAL_WORDS.paid(config, {})
     devices = run.result("ingest_private")["devices_by_split"]["train"]
     known_words = load_vocabulary(run.input("ingest_public", "vocabulary.json")).words
-    spends = planned(config, plan.result["rho"], devices, known_words)
+    spends = planned(config, Outlook(plan.result["rho"], devices, known_words))
     if problems := above_policy(config, spends, devices, known_words):
         raise ValueError("\n".join((*problems, "nothing was spent on words")))
     return spends["discover"]
@@ -101,7 +88,7 @@ def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
 
 def is_sum(config: LaunchConfig) -> bool:
     """True if a launch releases more of its devices under noise than its training."""
-    return bool(config.beside_training) or config.evaluation is not None
+    return any(release not in (LOCAL_WORDS, TRAINING) for release in releases(config))
 
 
 class Loss(Config):
@@ -131,23 +118,13 @@ def spent(config: LaunchConfig, run: RunDir, *, noised: bool = False) -> dict[st
     Raises:
       StageInputMissing: it has not trained, or not released something else that it was asked to.
     """
-    asked = {"count": config.counts is not None, "fine_tune": config.trains}
-    asked |= {"ab_test": False, "discover": config.central_discovery is not None or not noised}
-    stated = {name: run.result(name)["spend"] for name in SPENDS if asked.get(name, True)}
-    spends = {name: Spend.model_validate(spend or _paid_before(config, run, name)) for name, spend in stated.items()}
-    held_out = planned_evaluation(config)
-    return spends | ({"ab_test": held_out} if held_out else {})
+    made = [release for release in releases(config) if not noised or release is not LOCAL_WORDS]
+    results = {release.stage: {} if release.certain else run.result(release.stage) for release in made}
+    return {release.stage: _spent(release, config, results[release.stage]) for release in made}
 
 
-def _paid_before(config: LaunchConfig, run: RunDir, stage: str) -> Spend:
-    """What the launch paid whose release this one took over: the same, or it would not have been taken over."""
-    if stage == "discover":
-        if isinstance(config.discovery, CentralConfig):
-            return central_discovery(config.discovery)
-        return words_of(run.result(stage))
-    if stage == "count" and config.counts is not None:
-        return counts(config.counts.rho, config.mechanism.delta)
-    raise ValueError(f"{stage}: states no spend, and is not taken over from other launches; run it again")
+def _spent(release: Release, config: LaunchConfig, result: Stated) -> Spend:
+    return Spend.model_validate(result["spend"]) if result.get("spend") else release.paid(config, result)
 
 
 def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
@@ -198,14 +175,3 @@ def _require_parameters(config: LaunchConfig, run: RunDir) -> None:
 def seeded(config: LaunchConfig) -> tuple[str, ...]:
     """The fields that decide a release's random bits: the seed in tests, none where they are secret."""
     return ("seed",) if config.mechanism.randomness == "seeded" else ()
-
-
-# What the arms are made of; what users have is written down beside the noise's key (``pipeline.covered.release``).
-_COMPARED = ("ingest_public", "ingest_private", "build_vocabulary", "adapt", "fine_tune")
-_COUNTED = ("ingest_public", "ingest_private", "build_vocabulary", "plan")
-SPENDS: Mapping[str, StageSpend] = {
-    "discover": StageSpend(planned=planned_discovery, inputs=("ingest_public", "ingest_private")),
-    "count": StageSpend(planned=planned_counts, inputs=_COUNTED, says={"start_weight": repr(START_WEIGHT)}),
-    "fine_tune": StageSpend(planned=planned_training, inputs=("ingest_private", "build_vocabulary", "adapt", "plan")),
-    "ab_test": StageSpend(planned=planned_evaluation, inputs=_COMPARED),
-}

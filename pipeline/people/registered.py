@@ -1,27 +1,18 @@
-"""What the ledger says of one launch: its population and what it may spend."""
+"""Population of a launch file as the ledger knows it: its registration, its ceilings, and how long its text is kept."""
 
-import re
-from collections.abc import Iterable
-from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING
+from datetime import date, timedelta
 
-from federated.config.population import Kept, PopulationKey
+from federated.config.population import Kept
 from pipeline import settings
 from pipeline.config import LaunchConfig
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Asked, Budget, Population, days_kept, require_no_more
-from pipeline.ledger.entries import SPENDING, Entry
-
-if TYPE_CHECKING:
-    # It imports SQLAlchemy, which reading a launch file does without.
-    from pipeline.ledger.ledger import PrivacyLedger
-
-# As ``config.launch_id`` ends: a digest, and the date of a scheduled launch.
-_DATED = re.compile(r"(.*)-[0-9a-f]{8}-([0-9]{8})")
+from pipeline.ledger.dates import day_of
+from pipeline.ledger.ledger import PrivacyLedger
 
 
-def register_simulation(config: LaunchConfig, ledger: "PrivacyLedger") -> None:
+def register_simulation(config: LaunchConfig, ledger: PrivacyLedger) -> None:
     """Register a simulation of ours with its first launch file's ceilings.
 
     Guarantee: a launch file makes no other population: people, and files that are said to be made up, are registered
@@ -43,7 +34,7 @@ def register_simulation(config: LaunchConfig, ledger: "PrivacyLedger") -> None:
     ledger.register(config.population, budget, by=f"launch file {config.name}", raised_by=(settings.account(),))
 
 
-def require_population(config: LaunchConfig, ledger: "PrivacyLedger") -> Population:
+def require_population(config: LaunchConfig, ledger: PrivacyLedger) -> Population:
     """The launch's population, registered, and asked for no more than its budget.
 
     Raises:
@@ -76,49 +67,6 @@ def kept(config: LaunchConfig, population: Population, run_id: str, before: str 
             "(policy.budget.days, or the window it was registered with); launch with a later date"
         )
     return Kept(days, as_of, now)
-
-
-def day_of(run_id: str) -> date | None:
-    """The date that a launch's id ends with; None if it has none."""
-    dated = _DATED.fullmatch(run_id)
-    try:
-        return None if dated is None else datetime.strptime(dated[2], "%Y%m%d").replace(tzinfo=UTC).date()
-    except ValueError:
-        return None
-
-
-def require_once(entries: Iterable[Entry], population: PopulationKey, run_id: str) -> None:
-    """See that no other launch of the same launch file and date has spent.
-
-    Guarantee: a date of a schedule spends once, however often it is run, and whatever became of the launch file since:
-    a changed file is another launch, which would lose the same devices as much again. What was given back does not
-    count, and a person may launch it all the same, for another date.
-
-    Raises:
-      BudgetExceeded: one has.
-    """
-    dated = _DATED.fullmatch(run_id)
-    standing = standing_spends(entries, population)
-    if dated is None or any(launch_id == run_id for launch_id, _ in standing):
-        return  # What has begun to spend goes on.
-    for launch_id, stage in standing:
-        other = _DATED.fullmatch(launch_id)
-        if other is not None and other.groups() == dated.groups():
-            raise BudgetExceeded(
-                f"date: {dated[2]} of {dated[1]!r} was launched as {launch_id}, whose stage {stage!r} spent on "
-                f"population {population!r}; the launch file changed since, so {run_id} would spend again for the same "
-                "date. Launch it with a later date, or put the file back"
-            )
-
-
-def standing_spends(entries: Iterable[Entry], population: PopulationKey) -> list[tuple[str, str]]:
-    """Launch and stage of everything that was spent on a population, or is reserved, and was not given back."""
-    latest = {
-        (entry.launch_id, entry.stage): entry.does
-        for entry in entries
-        if entry.population == population and entry.does in SPENDING
-    }
-    return [place for place, does in latest.items() if does != "release"]
 
 
 def asked(config: LaunchConfig) -> Asked:

@@ -8,10 +8,12 @@ from federated.accounting.gaussian import epsilon_of_rho
 from federated.accounting.guarantees import guarantee_of
 from federated.mechanisms.independent import Independent
 from pipeline.config import LaunchConfig
-from pipeline.covered import spends
-from pipeline.releases.spends import local_discovery
+from pipeline.releases import spent as spends
+from pipeline.releases.central_words import central_discovery
+from pipeline.releases.counts import counts
+from pipeline.releases.local_words import local_discovery
 from pipeline.stage import Spend
-from pipeline.stages.table import STAGES
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 from tests.helpers.reports.spent import DELTA, trained
 
@@ -45,8 +47,8 @@ def test_evaluation_is_a_spend_of_test_devices() -> None:
     spend = spends.planned_evaluation(launch_config(evaluation={"noise_multiplier": 2.0}))
     assert (spend.unit, spend.adjacency, spend.split, spend.rho) == ("device", "zero-out", "test", 0.125)
     assert spend.epsilon == epsilon_of_rho(0.125, DELTA)
-    assert spends.SPENDS["ab_test"].planned(launch_config(evaluation={"noise_multiplier": 2.0}), None) == spend
-    assert spends.SPENDS["ab_test"].planned(launch_config(), None) is None
+    assert STAGES["ab_test"].planned(launch_config(evaluation={"noise_multiplier": 2.0}), None) == spend
+    assert STAGES["ab_test"].planned(launch_config(), None) is None
 
 
 @pytest.mark.slow
@@ -61,7 +63,7 @@ def test_a_device_trains_or_is_held_out_and_the_larger_loss_counts(training: flo
 
 @pytest.mark.slow
 def test_what_may_fail_comes_out_of_delta() -> None:
-    sure, unsure = spends.counts(0.1, DELTA), spends.counts(0.2, DELTA).model_copy(update={"failure": 3e-7})
+    sure, unsure = counts(0.1, DELTA), counts(0.2, DELTA).model_copy(update={"failure": 3e-7})
     loss = spends.loss_together([sure, unsure, unsure], DELTA)
     assert (loss.rho, loss.failure) == (pytest.approx(0.5), pytest.approx(6e-7))
     assert loss.epsilon == pytest.approx(epsilon_of_rho(0.5, 4e-7))
@@ -83,10 +85,10 @@ def test_what_was_taken_over_counts_in_what_a_device_loses_to_the_launch() -> No
     }
     config = LaunchConfig.model_validate({**RAW, **content})
     planned = {
-        "discover": spends.central_discovery(config.central_discovery),
-        "count": spends.counts(1 / 18, DELTA),
+        "discover": central_discovery(config.central_discovery),
+        "count": counts(1 / 18, DELTA),
     }
-    assert planned.keys() == STAGES.private.keys() & spends.SPENDS.keys()
+    assert planned.keys() == {name for name, stage in STAGES.items() if stage.spends and stage.reads}
     results = {name: {"spend": spend.model_dump()} for name, spend in planned.items()}
     results["fine_tune"] = trained(0.3).result("fine_tune")
     paid = spends.launch_loss(config, SimpleNamespace(result=results.__getitem__))

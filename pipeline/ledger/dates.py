@@ -1,0 +1,55 @@
+"""Dates of launches: a date of a schedule spends once."""
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, date, datetime
+
+from federated.config.population import PopulationKey
+from pipeline.errors import BudgetExceeded
+from pipeline.ledger.entries import SPENDING, Entry
+
+# As ``config.launch_id`` ends: a digest, and the date of a scheduled launch.
+_DATED = re.compile(r"(.*)-[0-9a-f]{8}-([0-9]{8})")
+
+
+def day_of(run_id: str) -> date | None:
+    """The date that a launch's id ends with; None if it has none."""
+    dated = _DATED.fullmatch(run_id)
+    try:
+        return None if dated is None else datetime.strptime(dated[2], "%Y%m%d").replace(tzinfo=UTC).date()
+    except ValueError:
+        return None
+
+
+def require_once(entries: Iterable[Entry], population: PopulationKey, run_id: str) -> None:
+    """See that no other launch of the same launch file and date has spent.
+
+    Guarantee: a date of a schedule spends once, however often it is run, and whatever became of the launch file since:
+    a changed file is another launch, which would lose the same devices as much again. What was given back does not
+    count, and a person may launch it all the same, for another date.
+
+    Raises:
+      BudgetExceeded: one has.
+    """
+    dated = _DATED.fullmatch(run_id)
+    standing = standing_spends(entries, population)
+    if dated is None or any(launch_id == run_id for launch_id, _ in standing):
+        return  # What has begun to spend goes on.
+    for launch_id, stage in standing:
+        other = _DATED.fullmatch(launch_id)
+        if other is not None and other.groups() == dated.groups():
+            raise BudgetExceeded(
+                f"date: {dated[2]} of {dated[1]!r} was launched as {launch_id}, whose stage {stage!r} spent on "
+                f"population {population!r}; the launch file changed since, so {run_id} would spend again for the same "
+                "date. Launch it with a later date, or put the file back"
+            )
+
+
+def standing_spends(entries: Iterable[Entry], population: PopulationKey) -> list[tuple[str, str]]:
+    """Launch and stage of everything that was spent on a population, or is reserved, and was not given back."""
+    latest = {
+        (entry.launch_id, entry.stage): entry.does
+        for entry in entries
+        if entry.population == population and entry.does in SPENDING
+    }
+    return [place for place, does in latest.items() if does != "release"]

@@ -1,0 +1,34 @@
+"""Noisy counts of words and pairs: one Gaussian release, beside training or in its place."""
+
+from pipeline.config import LaunchConfig
+from pipeline.releases.release import Outlook, Release, Stated, gaussian
+from pipeline.stage import Spend
+
+
+def counts(rho: float, delta: float) -> Spend:
+    """The one release of counts."""
+    return gaussian(rho, delta, "counts")
+
+
+def _spend(config: LaunchConfig, _: Outlook | Stated) -> Spend:
+    assert config.counts is not None, "it is not asked for"
+    return counts(config.counts.rho, config.mechanism.delta)
+
+
+def _says(config: LaunchConfig) -> str:
+    assert config.counts is not None, "it is not asked for"
+    return f"Gaussian noise, multiplier {config.counts.noise_multiplier:g}, one release"
+
+
+COUNTS = Release(
+    stage="count",
+    name="counts",
+    block="counts",
+    asked=lambda config: config.counts is not None,
+    says=_says,
+    planned=_spend,
+    paid=_spend,
+    neighbour="counts replaced by zeros",
+    output=lambda config, whole: "the noisy counts and every model made from them",
+    disclosed=lambda config, result: {"counts": result["counts"]},
+)

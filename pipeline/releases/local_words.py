@@ -1,0 +1,166 @@
+"""New words found locally: messages that each device randomises itself, and what they cost it."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from discovery.config import TrieConfig
+from pipeline.config import LaunchConfig
+from pipeline.releases.release import Outlook, Release
+from pipeline.stage import Spend
+from reports.disclosure.findings import DiscoveryGuarantee
+from reports.disclosure.total import Total
+
+_TRUSTED_WITH_WORDS = (
+    "The aggregator that discovers words sees a bounded number of words that each device typed, adds them up, adds "
+    "noise, and keeps only words that pass a threshold: the trust that training needs too. It forgets the others."
+)
+_HIDDEN = {
+    "shuffled": "messages of word discovery being shuffled: nobody links one to its sender, or to another of the same "
+    "sender",
+    "summed": "votes of word discovery being added up securely: nobody sees one device's",
+}
+_LOCAL = (
+    "Word discovery counts on nobody: the one number has the local guarantee of all messages of a device, which holds "
+    "against whoever collects them. Shuffling would certify no less, with as few devices as a layer has."
+)
+_OUTPUT = {
+    "local": "every message of word discovery, and the words found by them",
+    "shuffled": "the shuffled messages of word discovery, and the words found by them",
+    "summed": "the sums of votes of word discovery, and the words found by them",
+}
+_STATED = tuple(DiscoveryGuarantee.model_fields)
+
+
+def local_discovery(epsilon0: float, messages: int, certified: float, delta: float, note: str) -> Spend:
+    """The ledger entry of a local discovery: of one typed word, and of all messages of a device.
+
+    Guarantee: item-level epsilon0-LDP; a device that sends ``messages`` loses ``messages * epsilon0`` whoever collects
+    them, or ``certified`` at ``delta`` where that is less, under what the certificate assumes
+    (``discovery.certificates.group``). Swap adjacency covers zero-out: a device that typed nothing sends as many
+    messages that name no word.
+
+    Args:
+      certified: epsilon of all messages of a device at ``delta``.
+    """
+    local = messages * epsilon0
+    shuffled = certified < local
+    return Spend(
+        unit="item",
+        adjacency="swap",
+        rho=None,
+        epsilon=epsilon0,
+        delta=0.0,
+        note=note,
+        messages=messages,
+        device_epsilon=certified if shuffled else local,
+        device_delta=delta if shuffled else 0.0,
+    )
+
+
+def planned_words(
+    config: TrieConfig, locale: str, devices: int | None, known_words: Collection[str] | None = None
+) -> Spend:
+    """Worst-case cost of a local discovery, before anybody is asked.
+
+    Guarantee: no layer has fewer messages than are counted on here as long as ``devices`` are there and answer; where
+    fewer do, the spend that is stated afterwards is larger, and the gates hold the launch.
+
+    Args:
+      devices: that train, at least; None where nobody knows, so that the local bound is all there is.
+      known_words: of the public vocabulary, once it is made.
+    """
+    local = config.messages_per_device * config.epsilon0
+    if devices is None or devices < config.layers:
+        return local_discovery(config.epsilon0, config.messages_per_device, local, config.delta, "local, planned")
+    from discovery import outlook  # scipy is slow to import
+    from pretrain import text
+
+    seen = outlook.local(config, devices, text.alphabet(locale), known_words)
+    note = f"local, planned for {devices} devices"
+    return local_discovery(config.epsilon0, config.messages_per_device, seen.shuffled, config.delta, note)
+
+
+def words_of(discovered: Mapping[str, Any]) -> Spend:
+    """Spend of a local discovery, from its result: for reused words, the spend of the launch that paid for them."""
+    stated = guarantee_of(discovered)
+    note = f"local; central {stated.epsilon_central:.4g} at delta {stated.delta:g} by the privacy blanket"
+    return local_discovery(
+        stated.epsilon0, stated.messages_per_device, stated.device_epsilon_central, stated.delta, note
+    )
+
+
+def certified(discovered: Mapping[str, Any]) -> float:
+    """Epsilon of all messages of a device in the worst layer, derived again from what a discovery states of layers.
+
+    Guarantee: ``discovery.certificates.group.group`` with the share of honest devices that the launch file assumes; a
+    device answers in one layer. It counts on messages that nobody links to their sender.
+    """
+    # scipy is slow to import
+    from discovery.certificates.group import device, honest_messages
+    from discovery.device.randomizer import subset_selection
+
+    stated = guarantee_of(discovered)
+    return max(
+        device(
+            subset_selection(stated.epsilon0, layer.domain),
+            honest_messages(layer.messages, stated.messages_per_device, stated.honest_share),
+            stated.messages_per_device,
+            stated.delta,
+        )
+        for layer in stated.layers
+    )
+
+
+def guarantee_of(discovered: Mapping[str, Any]) -> DiscoveryGuarantee:
+    """The guarantee in the result of a local discovery."""
+    return DiscoveryGuarantee.model_validate({name: discovered[name] for name in _STATED if name in discovered})
+
+
+def trusts(config: LaunchConfig, whole: Total) -> tuple[str, ...]:
+    """Assumptions of the launch's number about word discovery."""
+    words = whole.words
+    if words is None:
+        return (_TRUSTED_WITH_WORDS,)
+    if words.how == "local":
+        return (_LOCAL,)
+    assert isinstance(config.discovery, TrieConfig), "words are apart from noised releases"
+    return (
+        f"The one number counts on {_HIDDEN[words.how]}. It assumes that {config.discovery.honest_share:.0%} of the "
+        "other devices of a layer answer as agreed and tell nobody what they sent; fewer hide a device less. Against "
+        "whoever links its messages a device has the local guarantee alone.",
+    )
+
+
+def _config(config: LaunchConfig) -> TrieConfig:
+    assert isinstance(config.discovery, TrieConfig), "it is not asked for"
+    return config.discovery
+
+
+def _planned(config: LaunchConfig, seen: Outlook) -> Spend:
+    return planned_words(_config(config), config.locale, seen.devices, seen.known_words)
+
+
+def _says(config: LaunchConfig) -> str:
+    local = _config(config)
+    return (
+        f"LDP TrieHH, Subset Selection: {local.messages_per_device} messages of epsilon {local.epsilon0:g} a device, "
+        "counted together"
+    )
+
+
+def _output(config: LaunchConfig, whole: Total) -> str:
+    assert whole.words is not None, "words are apart from noised releases"
+    return _OUTPUT[whole.words.how]
+
+
+LOCAL_WORDS = Release(
+    stage="discover",
+    name="words",
+    block="discovery",
+    asked=lambda config: config.central_discovery is None,
+    says=_says,
+    planned=_planned,
+    paid=lambda config, result: words_of(result),
+    neighbour="messages of word discovery each replaced by one that names no word",
+    output=_output,
+)

@@ -1,0 +1,92 @@
+"""One use of private data whose result leaves a launch, as a value.
+
+What must hold for every use is a loop over the list of them (``pipeline.releases.uses``): what a launch costs before it
+begins and what it has cost, the one number, the table of data accesses, the neighbour and the output of its guarantee,
+and its part of the disclosure.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.config import LaunchConfig
+from pipeline.stage import Spend, Split
+from reports.disclosure.total import ReleaseName, Total
+
+Stated = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Use:
+    """A use of private data.
+
+    Attributes:
+      stage: that makes it.
+      asked: whether a launch makes it.
+      says: how it is covered, or why not; never empty.
+      part: what of the stage, where it makes several.
+      covered: whether nothing that leaves tells of one device more than the launch's one number says.
+    """
+
+    stage: str
+    asked: Callable[[LaunchConfig], bool]
+    says: Callable[[LaunchConfig], str]
+    part: str = ""
+    covered: bool = False
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """All that the cost of a launch is planned by, before anybody is asked.
+
+    Attributes:
+      training_rho: of training within the enforced limits.
+      devices: that train, at least; None where nobody knows.
+      known_words: of the public vocabulary, once it is made.
+    """
+
+    training_rho: float
+    devices: int | None
+    known_words: Collection[str] | None = None
+
+
+def _nothing(config: LaunchConfig, result: Stated) -> Mapping[str, object]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release(Use):
+    """A use that spends from a budget.
+
+    Attributes:
+      name: in the one number.
+      block: of the launch file, which holds its noise.
+      planned: the worst case, without a look at private data.
+      paid: what was paid for it, from what its stage says of the release. A stage that took it over states no spend,
+        and the launch that made it paid the same, or it would not have been taken over.
+      neighbour: what of one device the neighbouring population has not, as a part of a sentence.
+      output: what of it leaves, likewise; empty for what is said of devices that train nothing.
+      split: whose devices lose.
+      certain: whether the loss is known exactly beforehand, and counts as spent also where its stage failed.
+      disclosed: its part of the block of accounting.
+    """
+
+    covered: bool = True
+    name: ReleaseName
+    block: str
+    planned: Callable[[LaunchConfig, Outlook], Spend]
+    paid: Callable[[LaunchConfig, Stated], Spend]
+    neighbour: str
+    output: Callable[[LaunchConfig, Total], str]
+    split: Split = "train"
+    certain: bool = False
+    disclosed: Callable[[LaunchConfig, Stated], Mapping[str, object]] = _nothing
+
+
+def gaussian(rho: float, delta: float, note: str) -> Spend:
+    """A device-level spend of Gaussian releases to devices that train."""
+    from federated.accounting.gaussian import epsilon_of_rho  # scipy is slow to import
+
+    return Spend(
+        unit="device", adjacency="zero-out", rho=rho, epsilon=epsilon_of_rho(rho, delta), delta=delta, note=note
+    )

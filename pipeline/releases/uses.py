@@ -1,0 +1,135 @@
+"""The uses of private data: the one list, and what is a loop over it.
+
+Every use whose result leaves is here, also one that no budget covers: it states a reason instead of a loss. A new
+release is a file with a ``Release``, and a line in this list.
+"""
+
+from evaluation.config import ALPHA
+from pipeline.config import LaunchConfig
+from pipeline.releases.central_words import CENTRAL_WORDS
+from pipeline.releases.counts import COUNTS
+from pipeline.releases.evaluation import EVALUATION
+from pipeline.releases.local_words import LOCAL_WORDS
+from pipeline.releases.release import Outlook, Release, Use
+from pipeline.releases.training import TRAINING
+from pipeline.stage import Spend
+from reports.disclosure.document import DataAccess
+
+_HELD_OUT = "aggregate metrics of held-out devices, released without noise; their text trains nothing"
+
+
+def _open(config: LaunchConfig) -> bool:
+    """Whether held-out devices are evaluated as they are."""
+    return config.evaluation is None
+
+
+def _tried_out(config: LaunchConfig) -> str:
+    assert config.experiment is not None, "it is not asked for"
+    return (
+        f"live experiment on {config.experiment.share:.2%} of buckets of devices, once a reviewer approves: counts by "
+        "bucket and day that keyboards log, released as metrics of both arms without noise; they train nothing"
+    )
+
+
+# In the order of the stages.
+USES: tuple[Use, ...] = (
+    Use(
+        stage="ingest_private",
+        asked=_open,
+        says=lambda config: (
+            "the store stays private; counts of devices rounded down to tens, of rows of other locales "
+            "rounded down to hundreds, and a digest leave it"
+        ),
+    ),
+    # A device that typed nothing stays in the population, so under zero-out adjacency neighbours have the same devices.
+    Use(
+        stage="ingest_private",
+        asked=lambda config: not _open(config),
+        says=lambda config: (
+            "how many devices there are, which is the same whatever one of them typed, and a digest "
+            "under the population's secret key; nothing else leaves the store"
+        ),
+        covered=True,
+    ),
+    LOCAL_WORDS,
+    CENTRAL_WORDS,
+    Use(
+        stage="build_vocabulary",
+        part="coverage",
+        asked=_open,
+        says=lambda config: "one share over validation devices, released without noise; their text trains nothing",
+    ),
+    COUNTS,
+    TRAINING,
+    Use(
+        stage="fine_tune",
+        part="validation curve",
+        asked=lambda config: _open(config) and TRAINING.asked(config),
+        says=lambda config: _HELD_OUT,
+    ),
+    Use(
+        stage="audit",
+        asked=lambda config: True,
+        says=lambda config: (
+            "of what is tested on sums and noise verdicts alone: an honest run passes all of them with "
+            f"probability {1 - ALPHA:g} at least, whatever its devices typed, and one that fails is held; canaries are "
+            "looked for in released models"
+        ),
+        covered=True,
+    ),
+    Use(stage="ab_test", asked=_open, says=lambda config: _HELD_OUT),
+    EVALUATION,
+    Use(
+        stage="ab_test",
+        part="an arm trained without privacy",
+        asked=lambda config: config.ab_test.non_private_upper_bound,
+        says=lambda config: (
+            "simulation only: the population is a public data set or made up, so nobody's secret is at "
+            "stake; the model is deleted once it has been compared"
+        ),
+    ),
+    Use(stage="experiment", asked=lambda config: config.experiment is not None, says=_tried_out),
+)
+RELEASES = tuple(use for use in USES if isinstance(use, Release))
+
+
+def releases(config: LaunchConfig) -> tuple[Release, ...]:
+    """The releases of a launch, in the order in which they happen; one a stage."""
+    return tuple(release for release in RELEASES if release.asked(config))
+
+
+def planned(config: LaunchConfig, seen: Outlook) -> dict[str, Spend]:
+    """Every release of a launch by its stage, at worst."""
+    return {release.stage: release.planned(config, seen) for release in releases(config)}
+
+
+def uncovered(config: LaunchConfig) -> tuple[str, ...]:
+    """The uses of private text that no guarantee covers."""
+    return tuple(row.stage for row in accesses(config) if row.data == "private" and not row.covered)
+
+
+def accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
+    """Every use of data by a launch, and what covers it: the table of the disclosure."""
+    return (
+        DataAccess(stage="pretrain, adapt", data="public", covered=False),
+        *(_row(use, config) for use in USES if use.asked(config)),
+        DataAccess(
+            stage="audit: " + ("twin and control" if config.audit.on_twin else "control"),
+            data="public",
+            covered=False,
+            reason="models that never ship, trained on public text and made-up devices alone",
+        ),
+        DataAccess(
+            stage="hyperparameter tuning",
+            data="public",
+            covered=False,
+            reason="settings come from the launch file; this launch tunes nothing on private data",
+        ),
+    )
+
+
+def _row(use: Use, config: LaunchConfig) -> DataAccess:
+    stage = f"{use.stage}: {use.part}" if use.part else use.stage
+    if not use.covered:
+        return DataAccess(stage=stage, data="private", covered=False, reason=use.says(config))
+    return DataAccess(stage=stage, data="private", covered=True, mechanism=use.says(config), unit="device")

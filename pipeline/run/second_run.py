@@ -1,0 +1,84 @@
+"""A stage held against a second run of it: its result, number by number, and its files, byte by byte."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipeline.run_dir import RunDir, StageRecord
+from pipeline.stage import Stage, StageContext, StageResult
+
+# What stages compute with a model differs in its last digits from one kind of processor to another.
+REPLAYED = 1e-6
+
+
+def made_again(stage: Stage, ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """The stage run once more in the folder of ``ctx``: what differs from its record and from the launch's files."""
+    moving = stage.replay.moving if stage.replay else frozenset()
+    return outcome_differences(stage.function(ctx), ctx, record, run, moving)
+
+
+def outcome_differences(
+    result: StageResult, ctx: StageContext, record: StageRecord, run: RunDir, moving: frozenset[str] = frozenset()
+) -> Iterator[str]:
+    """Fields and files in which a second outcome differs.
+
+    Args:
+      result: of the second run, whose files are in the folder of ``ctx``.
+      moving: fields that later launches change.
+    """
+    both = map(_untimed, (record.result, result.model_dump(mode="json")))
+    stated, again = ({name: each[name] for name in each.keys() - moving} for each in both)
+    yield from differences(stated, again)
+    yield from file_differences(record, run, ctx.run)
+
+
+def _untimed(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result without how long each point of its curve took."""
+    curve = [{name: point[name] for name in point if name != "seconds"} for point in result.get("curve", ())]
+    return {**result, "curve": curve} if curve else dict(result)
+
+
+def differences(stated: object, again: object, name: str = "") -> Iterator[str]:
+    """Paths at which two JSON values differ; numbers may by their last digits."""
+    if isinstance(stated, Mapping) and isinstance(again, Mapping):
+        for key in sorted(stated.keys() | again.keys()):
+            place = f"{name}.{key}" if name else str(key)
+            if key in stated and key in again:
+                yield from differences(stated[key], again[key], place)
+            else:
+                yield place
+    elif isinstance(stated, list | tuple) and isinstance(again, list | tuple):
+        if len(stated) != len(again):
+            yield name
+        for number, (one, other) in enumerate(zip(stated, again, strict=False)):
+            yield from differences(one, other, f"{name}[{number}]")
+    elif _is_number(stated) and _is_number(again):
+        if not math.isclose(stated, again, rel_tol=REPLAYED, abs_tol=REPLAYED):  # type: ignore[arg-type]
+            yield name
+    elif stated != again:
+        yield name
+
+
+def file_differences(record: StageRecord, run: RunDir, again: RunDir) -> Iterator[str]:
+    """Public files of a stage that were changed, lost or added, in words; numbers in JSON may by their last digits.
+
+    Where a search for a mechanism ends depends on the processor and on how many threads it has.
+    """
+    stated, present = record.outputs, again.manifest(record.stage)
+    for name in sorted(stated.keys() & present.keys()):
+        if stated[name] != present[name] and not (
+            name.endswith(".json") and _same_json(name, record.stage, run, again)
+        ):
+            yield f"{name} was changed"
+    yield from (f"{name} is lost" for name in stated if name not in present)
+    yield from (f"{name} was added" for name in present if name not in stated)
+
+
+def _same_json(name: str, stage: str, *runs: RunDir) -> bool:
+    stated, again = (json.loads((run.public(stage) / name).read_bytes()) for run in runs)
+    return not any(True for _ in differences(stated, again))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

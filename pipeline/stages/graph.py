@@ -1,0 +1,269 @@
+"""The stages of a launch, in order, and the graph that they make.
+
+Everything else asks here: the runner, verification, the command line, and Airflow by ``dags/stages.json``, which
+``python -m pipeline.stages.graph`` writes. A new stage is a function, a value in this list, and what it reports.
+
+Nothing here imports what computes: a stage's function is imported when it runs.
+"""
+
+import json
+import sys
+
+from federated.config.counts import START_WEIGHT
+from pipeline.config import LaunchConfig
+from pipeline.stage import Replay, Stage, Stages, later
+
+# Whatever a public stage runs of ours. Too much rather than too little: a change here only means to compute again.
+_CODE = ("pretrain", "pipeline/stage.py", "pipeline/stages", "reports/disclosure")
+# What ``pretrain`` imports of others.
+_LIBRARIES = (
+    "cryptography",
+    "datasets",
+    "gensim",
+    "huggingface_hub",
+    "langcodes",
+    "llvmlite",
+    "numba",
+    "numpy",
+    "onnx",
+    "onnxruntime",
+    "protobuf",
+    "pyarrow",
+    "pydantic",
+    "PyYAML",
+    "regex",
+    "safetensors",
+    "torch",
+    "wordfreq",
+)
+
+
+def _always(config: LaunchConfig) -> bool:
+    return True
+
+
+_LIST = (
+    Stage(
+        name="ingest_public",
+        run="pipeline.stages.ingest:ingest_public",
+        reads=later("pipeline.stages.identity:public_text_reads"),
+        given=later("pipeline.stages.identity:public_text"),
+        code=_CODE,
+        libraries=_LIBRARIES,
+        device=("public_text.select_by", "champion"),
+        replay=Replay(
+            again="pipeline.stages.ingest:public_text_again",
+            in_full=_always,
+            full="pipeline.stages.ingest:selected_again",
+        ),
+    ),
+    Stage(
+        name="ingest_private",
+        run="pipeline.stages.ingest:ingest_private",
+        reads=later("pipeline.stages.identity:private_text_reads"),
+        sees=("name", "seed", "private_text", "policy", "mechanism", "evaluation", "runtime"),
+        given=later("pipeline.stages.identity:private_text"),
+        code=(
+            "federated/devices",
+            "pretrain",
+            "pipeline/stages/ingest.py",
+        ),
+        libraries=_LIBRARIES,
+        private=("store",),
+        replay=Replay(again="pipeline.stages.ingest:store_again", anywhere=True),
+    ),
+    Stage(
+        name="pretrain",
+        run="pipeline.stages.public_model:pretrain",
+        needs=("ingest_public",),
+        # A GPU multiplies in bfloat16, so where it trains decides the model.
+        reads=lambda config: ("seed", "model", "pretrain", "public_text.select_by", "runtime.device"),
+        code=_CODE,
+        libraries=_LIBRARIES,
+        device=True,
+        replay=Replay(again="pipeline.stages.public_model:pretrained_again", in_full=_always),
+    ),
+    Stage(
+        name="plan",
+        run="pipeline.stages.plan:plan",
+        needs=("ingest_private",),
+        replay=Replay(moving=frozenset({"rehearsed", "verdict"}), afresh=True),
+    ),
+    Stage(
+        name="discover",
+        run="pipeline.stages.discover:discover",
+        needs=("ingest_public", "ingest_private"),
+        follows=("plan",),
+        reads=later("pipeline.stages.identity:discovery_reads"),
+        sees=("discovery", "runtime", "mechanism.secagg", "seed"),
+        given=later("pipeline.stages.identity:words"),
+        code=(
+            "discovery",
+            "pretrain/randomness",
+            "pretrain/writing/case.py",
+            "pipeline/stages/discover.py",
+        ),
+        private=("words.json",),
+        planned=later("pipeline.releases.spent:planned_discovery"),
+        replay=Replay(anywhere=True, afresh=True),
+    ),
+    Stage(
+        name="build_vocabulary",
+        run="pipeline.stages.build_vocabulary:build_vocabulary",
+        needs=("ingest_public", "discover"),
+        may_need=("ingest_private",),
+        follows=("pretrain",),
+        # Without a budget its coverage is that of validation devices, and with one nobody's.
+        reads=lambda config: (
+            *("locale", "seed", "vocabulary", "discovery"),
+            *(("evaluation",) if config.evaluation else ()),
+        ),
+        sees=("evaluation",),
+        given=later("pipeline.stages.identity:vocabulary"),
+        code=("discovery", "pretrain", "evaluation/config.py", "pipeline/stages", "reports/disclosure"),
+        libraries=_LIBRARIES,
+        replay=Replay(anywhere=True),
+    ),
+    Stage(
+        name="adapt",
+        run="pipeline.stages.public_model:adapt",
+        needs=("ingest_public", "pretrain", "build_vocabulary"),
+        reads=lambda config: (
+            *("seed", "model", "adapt", "pretrain.sequence_words", "public_text.select_by", "runtime.device"),
+        ),
+        # Of public text, in a vocabulary that discovery has a part in.
+        given=later("pipeline.stages.identity:public_training"),
+        code=_CODE,
+        libraries=_LIBRARIES,
+        device=True,
+        replay=Replay(again="pipeline.stages.public_model:adapted_again", in_full=_always),
+    ),
+    Stage(
+        name="count",
+        run="pipeline.stages.count:count",
+        block="counts",
+        needs=("ingest_public", "ingest_private", "build_vocabulary", "plan"),
+        follows=("adapt",),
+        reads=later("pipeline.stages.identity:count_reads"),
+        given=later("pipeline.stages.identity:counts"),
+        code=("federated", "pretrain", "pipeline/stages/count.py"),
+        planned=later("pipeline.releases.spent:planned_counts"),
+        says={"start_weight": repr(START_WEIGHT)},
+        replay=Replay(),
+    ),
+    Stage(
+        name="fine_tune",
+        run="pipeline.stages.fine_tune:fine_tune",
+        needs=("ingest_public", "ingest_private", "build_vocabulary", "adapt", "plan"),
+        follows=("count",),
+        private=("rounds", "audit.npz"),
+        device=True,
+        planned=later("pipeline.releases.spent:planned_training"),
+        replay=Replay(again="pipeline.stages.fine_tune:trained_again", in_full=_always),
+    ),
+    Stage(
+        name="audit",
+        run="pipeline.stages.audit:audit",
+        needs=("ingest_private", "build_vocabulary"),
+        may_need=("ingest_public", "plan", "adapt", "count", "fine_tune"),
+        follows=("fine_tune",),
+        device=True,
+        replay=Replay(in_full=lambda config: bool(config.audit.on_twin)),
+    ),
+    Stage(
+        name="ab_test",
+        run="pipeline.stages.ab_test:ab_test",
+        needs=("ingest_public", "ingest_private", "build_vocabulary", "adapt", "fine_tune"),
+        may_need=("plan", "count"),
+        device=True,
+        planned=later("pipeline.releases.spent:planned_evaluation"),
+        replay=Replay(again="pipeline.stages.ab_test:compared_again"),
+    ),
+    Stage(
+        name="decide",
+        run="pipeline.stages.decide:decide",
+        needs=("discover", "fine_tune"),
+        may_need=("count",),
+        evidence=("audit", "ab_test"),
+        replay=Replay(again="pipeline.stages.decide:decided_again", anywhere=True),
+    ),
+    Stage(
+        name="report",
+        run="pipeline.stages.report:report",
+        needs=(
+            *("ingest_public", "ingest_private", "pretrain", "plan", "discover", "build_vocabulary", "adapt"),
+            *("fine_tune", "decide"),
+        ),
+        may_need=("count",),
+        evidence=("audit", "ab_test"),
+    ),
+    Stage(
+        name="publish",
+        run="pipeline.stages.publish:publish",
+        needs=("decide",),
+        may_need=("ingest_public", "build_vocabulary", "count", "fine_tune", "ab_test", "report"),
+        replay=Replay(again="pipeline.stages.publish:exported_again"),
+    ),
+)
+STAGES: Stages = {stage.name: stage for stage in _LIST}
+# Stages that release something of devices under a budget, where the launch asks for it.
+SPENDING = tuple(stage.name for stage in _LIST if stage.spends)
+
+
+def before(name: str) -> frozenset[str]:
+    """Every stage that has to end before this one, by whatever it opens or follows."""
+    direct = (*STAGES[name].opens, *STAGES[name].follows)
+    return frozenset(direct).union(*(before(other) for other in direct))
+
+
+def edges() -> dict[str, list[str]]:
+    """Stages right before each stage: those of ``before`` that no other of them waits for."""
+    reached = {}
+    for name in STAGES:
+        earlier = before(name)
+        reached[name] = [other for other in STAGES if other in earlier and not any(other in before(e) for e in earlier)]
+    return reached
+
+
+def is_evidence(name: str) -> bool:
+    """Whether a launch is held, and reported, where this stage failed for good."""
+    return any(name in stage.evidence for stage in STAGES.values())
+
+
+def group(name: str) -> str:
+    """The part of the graph that a stage is drawn in."""
+    if is_evidence(name):
+        return "evidence"
+    if any(is_evidence(other) for other in before(name)):
+        return "decision"
+    return "private" if {name, *before(name)} & {"ingest_private"} else "public"
+
+
+def for_airflow() -> list[dict[str, object]]:
+    """All that ``dags/`` knows of stages, as JSON values: parsing a DAG imports nothing of ours."""
+    after = edges()
+    return [
+        {
+            "name": name,
+            "group": group(name),
+            "after": after[name],
+            "device": list(stage.device) if isinstance(stage.device, tuple) else stage.device,
+            "whatever_fails": bool(stage.evidence) and not any(STAGES[other].evidence for other in after[name]),
+        }
+        for name, stage in STAGES.items()
+    ]
+
+
+def require_order(stages: Stages) -> None:
+    """ValueError if a stage stands before one that it waits for, or names one that is not there."""
+    seen: set[str] = set()
+    for name, stage in stages.items():
+        if missing := [other for other in (*stage.opens, *stage.follows) if other not in seen]:
+            raise ValueError(f"{name}: {', '.join(missing)} must stand before it in the list of stages")
+        seen.add(name)
+
+
+require_order(STAGES)
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(for_airflow(), indent=1) + "\n")

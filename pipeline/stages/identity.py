@@ -1,0 +1,116 @@
+"""Identity of what a stage reads: fields of the launch file, and text, people and outputs from elsewhere.
+
+Between launches a stage is known by it (``graph``), so it stands apart from what computes: `tacit check` says what a
+launch would take over without importing that.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from discovery.state import AFTERWARDS
+from federated.config.population import Kept
+from federated.devices import store
+from pipeline.config import LaunchConfig
+from pipeline.ledger.budget import Population
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.people import registered, withdrawals
+from pipeline.releases import spent as spends
+from pipeline.run_dir import RunDir
+from pipeline.stage import StageContext
+from pretrain import sources
+from pretrain.files import sha256
+
+
+def people(run: RunDir) -> dict[str, object]:
+    """What names the device store: population, text and split."""
+    stated = run.result("ingest_private")
+    return {name: stated[name] for name in ("population", "store_digest", "split")}
+
+
+def outputs(run: RunDir, *stages: str) -> dict[str, object]:
+    """Digests of the public files that stages wrote."""
+    return {stage: run.outputs(stage) for stage in stages}
+
+
+def public_text_reads(config: LaunchConfig) -> tuple[str, ...]:
+    by_champion = config.public_text.select_by == "champion"
+    selecting = ("features", "seed", "pretrain.sequence_words", "runtime.device") if by_champion else ()
+    return ("locale", "public_text", "vocabulary.base_size", *selecting)
+
+
+def public_text(ctx: StageContext) -> dict[str, object]:
+    """The text, and the champion where it chooses among sentences."""
+    config, published = ctx.config, None
+    if config.public_text.select_by == "champion":
+        from pipeline.stages import artifacts  # torch is slow to import
+
+        published = artifacts.published_before(ctx).get(config.feature)
+    return {
+        "text": sources.identity(config.public_text, config.locale),
+        "champion": asdict(published) if published else None,
+    }
+
+
+def private_text_reads(config: LaunchConfig) -> tuple[str, ...]:
+    """All but where files lie; made-up typists alone follow the seed."""
+    population = config.private_text
+    described = (f"private_text.{name}" for name in type(population).model_fields if name != "paths")
+    covered = ("evaluation",) if config.evaluation else ()
+    return ("locale", *described, *covered, *(("seed",) if population.source == "synthetic" else ()))
+
+
+def private_text(ctx: StageContext) -> dict[str, object]:
+    """The text, and which of it is kept: on another day, or once somebody withdrew, it is another text."""
+    key, url = ctx.config.population, ctx.settings.ledger_url
+    text: dict[str, object] = {"text": store.identity(ctx.config.private_text)}
+    if left_out := withdrawals.withdrawn(url, key).digest:
+        text["withdrawn"] = left_out
+    days = kept_by(ctx, PrivacyLedger.of(ctx.settings).population(key))
+    return text if days is None else text | {"kept": [days.days, days.as_of.isoformat()]}
+
+
+def kept_by(ctx: StageContext, population: Population) -> Kept | None:
+    """Which text is kept. A launch without a date that reads its text again keeps what it kept."""
+    before = ctx.run.record("ingest_private")
+    return registered.kept(ctx.config, population, ctx.run.launch_id, before.result.get("as_of") if before else None)
+
+
+def discovery_reads(config: LaunchConfig) -> tuple[str, ...]:
+    """Fields that the answers depend on; what is done with the words afterwards is not among them."""
+    asked = (f"discovery.{name}" for name in type(config.discovery).model_fields if name not in AFTERWARDS)
+    summed = ("mechanism.secagg",) if config.mechanism.secagg else ()
+    return ("locale", "mechanism.randomness", *summed, *asked, *spends.seeded(config))
+
+
+def words(ctx: StageContext) -> dict[str, object]:
+    """Words that need not be found, and the devices that are asked."""
+    return {"known": ctx.run.result("ingest_public")["vocabulary_digest"], **people(ctx.run)}
+
+
+def public_training(ctx: StageContext) -> dict[str, object]:
+    """Public text and model, and the vocabulary that discovery has a part in."""
+    return outputs(ctx.run, "ingest_public", "pretrain", "build_vocabulary")
+
+
+def vocabulary(ctx: StageContext) -> dict[str, object] | None:
+    """Discovered words, blocklist, public text, devices; None where a person decides on the words, launch by launch."""
+    words, blocklist = ctx.run.result("discover")["words_sha256"], ctx.config.discovery.blocklist
+    if ctx.config.vocabulary.review:
+        return None
+    blocked = None if blocklist is None else sha256(Path(blocklist))
+    return {"words": words, "blocked": blocked, **outputs(ctx.run, "ingest_public"), **people(ctx.run)}
+
+
+def count_reads(config: LaunchConfig) -> tuple[str, ...]:
+    """Fields that the released counts, and the model made of them, depend on."""
+    return (
+        *("counts", "mechanism.delta", "mechanism.randomness", "public_text.select_by"),
+        *spends.seeded(config),
+    )
+
+
+def counts(ctx: StageContext) -> dict[str, object] | None:
+    """Public text, vocabulary and devices; None where nothing is counted."""
+    if ctx.config.counts is None:
+        return None
+    return outputs(ctx.run, "ingest_public", "build_vocabulary") | people(ctx.run)

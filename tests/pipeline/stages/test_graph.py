@@ -1,0 +1,117 @@
+"""The list of stages: what is derived from it, that all it names is there, and that to read it is quick."""
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from pipeline import sharing
+from pipeline.config import LaunchConfig
+from pipeline.run_dir import RunDir
+from pipeline.stage import Stage, imported, of_launch
+from pipeline.stages import graph
+from pipeline.stages.graph import STAGES
+from tests.helpers.launches.checkout import ROOT
+from tests.helpers.launches.pipeline_launch import launch_config
+
+EDGES = {
+    ("ingest_public", "pretrain"),
+    ("ingest_public", "discover"),
+    ("ingest_private", "plan"),
+    ("plan", "discover"),
+    ("pretrain", "build_vocabulary"),
+    ("discover", "build_vocabulary"),
+    ("build_vocabulary", "adapt"),
+    ("adapt", "count"),
+    ("count", "fine_tune"),
+    ("fine_tune", "audit"),
+    ("fine_tune", "ab_test"),
+    ("audit", "decide"),
+    ("ab_test", "decide"),
+    ("decide", "report"),
+    ("report", "publish"),
+}
+
+
+def places(value: object) -> Iterator[str]:
+    """Each ``module:function`` that a stage names."""
+    if isinstance(value, str):
+        yield from [value] if ":" in value else []
+    elif is_dataclass(value):
+        for field in fields(value):
+            yield from places(getattr(value, field.name))
+    elif inspect.isfunction(value):
+        yield from places(inspect.getclosurevars(value).nonlocals.get("place", ""))
+
+
+def test_edges_are_what_stages_open_and_follow() -> None:
+    assert {(earlier, name) for name, after in graph.edges().items() for earlier in after} == EDGES
+    assert all(graph.before(name) >= {*stage.opens, *stage.follows} for name, stage in STAGES.items())
+
+
+def test_nothing_is_spent_before_the_plan() -> None:
+    """Although discovery opens nothing of it, so that words can be taken over by a launch with another plan."""
+    assert all("plan" in graph.before(name) for name in graph.SPENDING)
+    assert "plan" not in STAGES["discover"].opens
+
+
+@pytest.mark.parametrize("field", ["needs", "may_need", "evidence", "follows"])
+@pytest.mark.parametrize("other", ["report", "nowhere"])
+def test_a_stage_that_stands_before_what_it_waits_for_is_refused(field: str, other: str) -> None:
+    early = replace(STAGES["audit"], **{field: ("plan", other)})
+    with pytest.raises(ValueError, match=f"audit: {other} must stand before it in the list of stages"):
+        graph.require_order({**STAGES, "audit": early})
+
+
+def test_airflow_reads_what_the_list_says() -> None:
+    command = [sys.executable, "-m", "pipeline.stages.graph"]
+    written = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert written == (ROOT / "dags" / "stages.json").read_text(encoding="utf-8")
+
+
+def test_what_is_public_and_what_spends_is_derived() -> None:
+    assert {name for name in STAGES if sharing.is_public(name, STAGES)} == {"ingest_public", "pretrain"}
+    assert set(graph.SPENDING) == {"discover", "count", "fine_tune", "ab_test"}
+    assert {name for name in STAGES if graph.is_evidence(name)} == {"audit", "ab_test"}
+    assert all(name == stage.name for name, stage in STAGES.items())
+
+
+def test_a_launch_runs_all_but_what_it_did_not_ask_for() -> None:
+    counting = launch_config(counts={"noise_multiplier": 2.0, "model": "network"})
+    assert of_launch(counting, STAGES) == tuple(STAGES)
+    assert of_launch(launch_config(), STAGES) == tuple(name for name in STAGES if name != "count")
+    assert {stage.block for stage in STAGES.values()} <= {"", *LaunchConfig.model_fields}
+
+
+@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES)
+def test_all_that_a_stage_names_is_there(stage: Stage) -> None:
+    assert stage.function.__name__ == stage.name
+    for place in places(stage):
+        assert callable(imported(place)), place
+    assert len(sharing.code_digest(ROOT, stage.code)) == 64
+    assert all(sharing.version_of(name) for name in stage.libraries)
+
+
+def test_places_are_found_wherever_a_stage_names_them() -> None:
+    """Or the test above looks at none of them."""
+    assert {
+        "pipeline.stages.discover:discover",
+        "pipeline.stages.identity:words",
+        "pipeline.releases.spent:planned_discovery",
+    } < set(places(STAGES["discover"]))
+    assert "pipeline.stages.ab_test:compared_again" in places(STAGES["ab_test"])
+
+
+@pytest.mark.parametrize("name", [name for name, stage in STAGES.items() if stage.block])
+def test_a_stage_that_a_launch_leaves_out_reserves_nothing(name: str, tmp_path: Path) -> None:
+    assert STAGES[name].planned(launch_config(), RunDir(tmp_path, "trial-1")) is None
+
+
+def test_to_read_the_list_is_to_import_nothing_that_computes() -> None:
+    code = "import sys, pipeline.stages.graph; print(*{'torch', 'scipy', 'mlflow', 'sqlalchemy'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert found.split() == []
