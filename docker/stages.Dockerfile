@@ -44,6 +44,7 @@ COPY federated federated
 COPY evaluation evaluation
 COPY reports reports
 COPY pipeline pipeline
+COPY tacit tacit
 COPY dags dags
 ARG GIT_COMMIT
 # numba and matplotlib keep what they compiled and found beside the code or at home, which nobody can write to.

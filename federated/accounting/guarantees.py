@@ -15,9 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from federated import mechanisms
 from federated.accounting.gaussian import epsilon_of_rho
-from federated.config.mechanism import MechanismConfig
+from federated.config.mechanism import BandedMechanism, MechanismConfig
 from federated.participation.observed import Observed
 from federated.secagg.bounds import Encoding
 
@@ -31,6 +33,7 @@ METHODS = (
 )
 SENSITIVITY_TWICE = "sensitivity was computed by two programs of different construction, which agree"
 SENSITIVITY_COUNTED = "squared sensitivity of independent noise is the number of participations, from the records"
+WITHOUT_ROUNDING = "rounding before secure aggregation is not counted: it depends on the size of the model"
 SENSITIVITY_ONCE = "sensitivity was computed by one program alone: no second one, or too many patterns for it"
 
 
@@ -64,11 +67,40 @@ class Guarantee:
     amplified: "Amplified | None" = None
 
 
-def guarantee(
-    config: MechanismConfig, rounds: int, min_sep: int, max_participations: int, deltas: Iterable[float]
+def account(
+    config: MechanismConfig,
+    deltas: Iterable[float] = (),
+    mechanism: mechanisms.Mechanism | None = None,
+    encoding: Encoding | None = None,
+    *,
+    twice: bool = True,
 ) -> Guarantee:
-    """The guarantee of a launch's mechanism; see ``guarantee_of``."""
-    return guarantee_of(mechanisms.build(config), rounds, min_sep, max_participations, deltas)
+    """The worst case that the limits of a mechanism block allow, before any device takes part.
+
+    Args:
+      deltas: at which epsilon is stated; none for the block's own.
+      mechanism: the one that makes the noise, from its mechanism file. Without it a banded strategy with a column for
+        each round is not searched for: whichever is found has columns of norm 1 that do not overlap.
+      encoding: of secure aggregation. Without it, what rounding adds to a norm is left out, and ``methods`` says so.
+      twice: as in ``guarantee_of``.
+
+    Raises:
+      As ``guarantee_of``.
+    """
+    if mechanism is None and isinstance(config, BandedMechanism) and config.form == "matrix":
+        mechanism = mechanisms.Banded(config.noise_multiplier, np.ones((config.rounds, 1)))
+    reached = guarantee_of(
+        mechanism or mechanisms.build(config),
+        config.rounds,
+        config.min_sep,
+        config.max_participations,
+        tuple(deltas) or (config.delta,),
+        encoding,
+        twice=twice,
+    )
+    if config.secagg is None or encoding is not None:
+        return reached
+    return replace(reached, methods=(*reached.methods, WITHOUT_ROUNDING))
 
 
 def guarantee_of(

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
+
+from federated.config.blt_presets import PRESETS
 
 Quantity = Literal["rho", "epsilon", "MaxLoss", "RmsLoss"]
 Rounding = Literal["nearest", "up", "down"]
@@ -253,3 +255,24 @@ def _notebooks() -> list[Row]:
 
 
 ROWS: tuple[Row, ...] = (*_xu(), *_notebooks(), *_blt_4(), *_blt_3(), *_ramaswamy(), *_mcmahan())
+
+
+def _settings() -> dict[str, Mapping[str, Any]]:
+    named = {name: {"kind": "blt", **vars(preset)} for name, preset in PRESETS.items()}
+    for row in ROWS:
+        if row.source not in (XU, BLT) or row.quantity != "rho" or row.recipe not in ("tree", "blt", "unit-columns"):
+            continue
+        shape = {name: int(row.inputs[name]) for name in ("rounds", "max_participations")}
+        shape |= {"min_sep": int(row.inputs["mins"]) + 1}
+        strategy: dict[str, Any] = {"kind": "tree"}
+        if row.recipe == "blt":
+            strategy = {"kind": "blt", "theta": PRESETS[row.preset].theta, "omega": PRESETS[row.preset].omega}
+        elif row.recipe == "unit-columns":  # Its guarantee is the same for any number of bands that is allowed.
+            strategy = {"kind": "banded", "bands": min(shape["min_sep"], shape["rounds"])}
+        named[row.row] = {**strategy, "noise_multiplier": row.inputs["noise_multiplier"], **shape}
+    return {name: MappingProxyType(fields) for name, fields in named.items()}
+
+
+# Published settings as fields of a mechanism block: launches by the name of their row, and the parameters of BLTs
+# that ran in production, whose noise is left open.
+SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType(_settings())

@@ -166,7 +166,7 @@ def _yaml_value(value: object) -> str:
 
 def _as_accounted(block: MechanismConfig, option: Option) -> Option:
     """The option with the numbers that the accountant of launches gives for the block."""
-    worst = accounting.guarantee(block, block.rounds, block.min_sep, block.max_participations, (block.delta,))
+    worst = accounting.account(block)
     return replace(
         option,
         rho=worst.rho,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from federated import mechanisms
 from federated.accounting.amplification import amplified
 from federated.accounting.gaussian import epsilon_of_rho
-from federated.accounting.guarantees import Guarantee, guarantee_of, untrained
+from federated.accounting.guarantees import Guarantee, account, untrained
 from federated.config.mechanism import MechanismConfig
 from federated.planning.feasibility import Timer, most_rest, of_launch, rounds_below_goal, shortfalls
 from federated.secagg.bounds import Encoding
@@ -67,8 +67,7 @@ def plan(config: MechanismConfig, training_devices: int, encoding: Encoding | No
       A plan; ``feasible`` is False when a typical round would miss the report goal, and every
       reason names the number that would have to change.
     """
-    limits = (config.rounds, config.min_sep, config.max_participations)
-    worst = guarantee_of(mechanisms.build(config), *limits, (config.delta,), encoding)
+    worst = account(config, mechanism=mechanisms.build(config), encoding=encoding)
     reasons = shortfalls(config, training_devices)
     return Plan(
         guarantee=worst,

@@ -1,202 +1,309 @@
-"""``tacit account``: guarantees without running anything."""
+"""``tacit account``: the guarantee of a mechanism, without running anything."""
 
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import ValidationError
 
-from pipeline.cli.account_answer import as_content, as_text
-from pipeline.cli.account_options import (
-    AnyRounds,
-    BandedStrategy,
-    BltStrategy,
-    IndependentStrategy,
-    Source,
-    SpacedRounds,
-    Strategy,
-    TreeStrategy,
-    alone,
-    check_delta,
-    stated,
-)
+from federated.config.mechanism import MechanismConfig
+from pipeline import config_errors
+from pipeline.cli.launches.named import complete, is_file
 from pipeline.cli.paper import paper
-from pipeline.cli.spelling import ARGUMENT, formerly
-from pipeline.cli.support import AsJson, answer, command, open_existing
+from pipeline.cli.support import AsJson, answer, check_delta, command, open_existing
+from pipeline.config import load_launch
+from pretrain.config import Config
+from pretrain.reading import paths, yaml_text
+from pretrain.reading.paths import shown
 from reports.losses import up
 
 if TYPE_CHECKING:
+    from federated.accounting.amplification import Amplified
     from federated.accounting.guarantees import Guarantee
 
-_DEFAULT_DELTA = 1e-10
-# Of what a launch may have, and what the certificates are tested for.
-_LEAST_EPSILON0, _MOST_EPSILON0 = 0.001, 100
-_MOST_MESSAGES, _MOST_DOMAIN = 10**12, 10**9
-
-app = typer.Typer(
-    no_args_is_help=True,
-    invoke_without_command=True,
-    help="The guarantee of a mechanism, or every published number again. Examples: tacit account --paper; "
-    "tacit account tree --noise-multiplier 7 --rounds 1000 --min-sep 300 --max-participations 4 --delta 1e-10",
-)
+# Fields that a launch file must state and that no guarantee depends on, but for the sampling rate of independent
+# noise; and the delta of the published launches.
+_SUPPLIED = {"clip_norm": 1.0, "report_goal": 1, "delta": 1e-10, "randomness": "secure"}
+_EXAMPLE = "as in 'kind: tree, noise_multiplier: 7, rounds: 1280, min_sep: 181, max_participations: 5'"
+_WIDTH = 110
 
 
-@app.callback()
+class _Block(Config):
+    """The one block of a launch file that a guarantee follows from; errors name its fields as a launch file's."""
+
+    mechanism: MechanismConfig
+
+
 @command
 def account(
-    context: typer.Context,
+    launch: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="LAUNCH",
+            help="a launch file: its mechanism, at the limits that it enforces. The id of a launch that has trained, "
+            "or how that begins: what happened in it, with all that it released",
+            autocompletion=complete,
+        ),
+    ] = None,
+    mechanism: Annotated[
+        str | None,
+        typer.Option(
+            "--mechanism",
+            metavar="BLOCK",
+            help="a mechanism block of a launch file, as YAML or as the file that holds it ('tacit explain mechanism')",
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            "--preset",
+            metavar="NAME",
+            help="a published setting: a launch of Xu et al. 2023 or McMahan et al. 2024, or the parameters of a BLT "
+            "that ran in production, min-sep-100, min-sep-400 or min-sep-1000; a block's fields replace its own",
+        ),
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="one field of the block; may be given several times"),
+    ] = None,
+    strategy: Annotated[
+        Path | None,
+        typer.Option(
+            "--strategy", metavar="FILE", help="the mechanism.json of a plan, instead of a strategy found anew"
+        ),
+    ] = None,
+    delta: Annotated[
+        list[float] | None, typer.Option(help="may be given several times; default: the block's, or 1e-10")
+    ] = None,
+    twice: Annotated[
+        bool, typer.Option("--twice", help="ask dp_accounting too, as a launch does: takes two seconds more")
+    ] = False,
     published: Annotated[bool, typer.Option("--paper", help="every published number again, beside ours")] = False,
     slow: Annotated[bool, typer.Option("--slow", help="with --paper: also what takes minutes")] = False,
     as_json: AsJson = False,
 ) -> None:
-    if context.invoked_subcommand is not None:
-        if published or slow or as_json:
-            raise ValueError(f"{context.invoked_subcommand}: options go after it, and --paper stands alone")
+    """The guarantee of a launch, a mechanism block or a published setting.
+
+    A block is the one that a launch file holds, checked in the same way;
+    min_sep is the papers' MinS + 1. Fields that a guarantee does not depend on
+    may be left out: clip_norm, randomness, and report_goal unless devices are
+    sampled.
+
+    Correlated noise is accounted by device, under zero-out adjacency.
+    Independent noise is stated twice: as it holds whoever knows the sample,
+    and with what a secret sample gains. For rounds of a fixed size the second
+    statement is under replace-one adjacency, where one device changes a sum by
+    twice the clip norm.
+
+    Example: tacit account dags/launches/demo-en-US.yaml --set noise_multiplier=8
+
+    tacit account --preset 'NWP de-DE'
+
+    tacit account --preset min-sep-400 --mechanism
+    'noise_multiplier: 7.379, rounds: 1280, min_sep: 301, max_participations: 4'
+
+    tacit account --mechanism 'kind: tree, noise_multiplier: 7, rounds: 1280,
+    min_sep: 181, max_participations: 5, restarts: [128, 1152]'
+
+    tacit account --mechanism 'kind: banded, noise_multiplier: 4.523,
+    rounds: 2000, min_sep: 400, max_participations: 2, bands: 400'
+
+    tacit account --mechanism 'kind: independent, noise_multiplier: 1,
+    rounds: 5000, sampling: poisson, report_goal: 655, population: 100000'
+
+    tacit account --paper
+    """
+    base = {"mechanism": mechanism, "preset": preset}
+    given = base | {"set": changes, "strategy": strategy}
+    if slow and not published:
+        raise ValueError("slow: goes with --paper; add --paper, or leave it out")
+    if published:
+        _alone("--paper", {"launch": launch, **given, "delta": delta})
+        paper(slow, as_json)
         return
-    if not published:
-        raise ValueError("account: give --paper, or a mechanism, as in: tacit account tree --help")
-    paper(slow, as_json)
+    deltas = tuple(delta or ())
+    for each in deltas:
+        check_delta(each)
+    if launch is not None and not is_file(launch):
+        _alone(f"launch {launch}", given, "; name its launch file to ask what another mechanism would give")
+        guarantee = _of_launch(launch, deltas)
+    else:
+        if launch is not None:
+            _alone(f"launch file {launch}", base, "; change its mechanism by --set")
+        guarantee = _of_block(_block(launch, mechanism, preset, changes or []), deltas, strategy, twice)
+    answer(_as_content(guarantee), as_json, _as_text(guarantee))
 
 
-@app.command(cls=formerly(run=ARGUMENT))
-@command
-def tree(shape: SpacedRounds, strategy: TreeStrategy, source: Source, as_json: AsJson = False) -> None:
-    """Tree aggregation with Honaker's estimate, by device under zero-out adjacency.
-
-    Example: tacit account tree --noise-multiplier 7 --rounds 1000 --min-sep 300 --max-participations 4 --delta 1e-10
-    """
-    _account("tree", shape, strategy, source, as_json)
+def _alone(source: str, others: Mapping[str, object], fix: str = "") -> None:
+    """ValueError if something is given beside a source that answers alone."""
+    doubled = [name for name, value in others.items() if value]
+    if doubled:
+        raise ValueError(f"{doubled[0]}: {source} says this already; leave out {', '.join(doubled)}{fix}")
 
 
-@app.command(cls=formerly(run=ARGUMENT))
-@command
-def blt(shape: SpacedRounds, strategy: BltStrategy, source: Source, as_json: AsJson = False) -> None:
-    """A buffered linear Toeplitz mechanism (McMahan et al. 2024), by device under zero-out adjacency.
-
-    Example: tacit account blt --preset min-sep-400 --noise-multiplier 7.379 --rounds 1280 --mins 300
-    --max-participations 4 --delta 1e-10
-    """
-    _account("blt", shape, strategy, source, as_json)
-
-
-@app.command(cls=formerly(run=ARGUMENT))
-@command
-def banded(shape: SpacedRounds, strategy: BandedStrategy, source: Source, as_json: AsJson = False) -> None:
-    """A banded strategy of least error (Choquette-Choo et al. 2023), by device under zero-out adjacency.
-
-    BandMF (matrix) needs no search here: whatever it finds has columns of norm 1 that do not overlap.
-
-    Example: tacit account banded --bands 400 --noise-multiplier 4.523 --rounds 2000 --min-sep 400
-    --max-participations 2 --delta 1e-10
-    """
-    _account("banded", shape, strategy, source, as_json)
-
-
-@app.command(cls=formerly(run=ARGUMENT))
-@command
-def independent(shape: AnyRounds, strategy: IndependentStrategy, source: Source, as_json: AsJson = False) -> None:
-    """DP-FedAvg with independent noise: what holds whoever knows the sample, and what a secret sample gains.
-
-    Poisson sampling is accounted under zero-out adjacency. Rounds of a fixed size are accounted under
-    replace-one adjacency, where one device changes a sum by twice the clip norm.
-
-    Example: tacit account independent --sampling poisson --sampling-rate 0.00655 --noise-multiplier 1
-    --rounds 5000 --delta 1e-9
-    """
-    _account("independent", shape, strategy, source, as_json)
-
-
-@app.command()
-@command
-def shuffle(
-    epsilon0: Annotated[float, typer.Option(help="local epsilon of one message")],
-    messages: Annotated[int, typer.Option(help="messages of one layer that were received")],
-    delta: Annotated[float, typer.Option(help="delta of the central statement")],
-    domain: Annotated[int, typer.Option(help="items of that layer's domain, None included: prefixes x letters + 1")],
-    k: Annotated[int | None, typer.Option(help="items in a message; default: what a device would choose")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Central epsilon of shuffled Subset Selection messages: two upper bounds and what an attack reaches.
-
-    Example: tacit account shuffle --epsilon0 10 --messages 30000000 --domain 1000000 --delta 1e-10
-    """
-    from discovery.certificates.attack import attack
-    from discovery.certificates.blanket import CERTIFICATE as BLANKET
-    from discovery.certificates.blanket import blanket
-    from discovery.certificates.clones import CERTIFICATE, ERRATUM, clones, closed_2023
-    from discovery.device.randomizer import of_size, subset_selection
-
-    check_delta(delta)
-    for name, value, least, most in (
-        ("epsilon0", epsilon0, _LEAST_EPSILON0, _MOST_EPSILON0),
-        ("messages", messages, 1, _MOST_MESSAGES),
-        ("domain", domain, 2, _MOST_DOMAIN),
-    ):
-        if not least <= value <= most:
-            raise ValueError(f"{name}: got {value:g}; give a number from {least:,} to {most:,}")
-    randomizer = subset_selection(epsilon0, domain)
-    if k is not None:
-        if not 1 <= k < domain:
-            raise ValueError(f"k: got {k}; expected from 1 to {domain - 1}, one less than the domain")
-        randomizer = of_size(epsilon0, domain, k)
-    by_clones, by_blanket = clones(epsilon0, messages, delta), blanket(randomizer, messages, delta)
-    attacked, printed = attack(randomizer, messages, delta), closed_2023(epsilon0, messages, delta)
-    content = {
-        "epsilon0": epsilon0,
-        "messages": messages,
-        "domain": domain,
-        "k": randomizer.size,
-        "delta": delta,
-        "clones": by_clones,
-        "blanket": by_blanket,
-        "attack": attacked,
-        "closed_2023": printed,
-        "closed_2023_note": ERRATUM,
-        "unit": "item",
-        "adjacency": "swap",
-    }
-    lines = (
-        f"epsilon {up(by_clones)} at delta {delta:g} by {CERTIFICATE}",
-        f"epsilon {up(by_blanket)} by {BLANKET}",
-        f"an attack reaches {attacked:.4g}; the truth lies between it and the smaller bound",
-        "item level, swap adjacency, if messages cannot be linked to devices; "
-        f"a device that sends C messages has C x {epsilon0:g}, local",
-        f"{'-' if printed is None else f'{printed:.4g}'}: {ERRATUM}",
-    )
-    answer(content, as_json, text="\n".join(lines))
-
-
-def _account(kind: str, shape: AnyRounds, strategy: Strategy, source: Source, as_json: bool) -> None:
-    """Answer with the guarantee of a launch, of a mechanism file or of the options, whichever is asked for."""
-    guarantee = _guarantee(kind, shape, strategy, source)
-    answer(as_content(guarantee), as_json, as_text(guarantee))
-
-
-def _guarantee(kind: str, shape: AnyRounds, strategy: Strategy, source: Source) -> "Guarantee":
-    if source.launch is not None:
-        alone(f"launch {source.launch}", stated(strategy, shape) | {"mechanism": source.mechanism})
-        return _of_launch(source.launch, kind, source.deltas())
-    limits, mechanism = shape.limits(), None
-    if source.mechanism is not None:
-        alone("--mechanism", stated(strategy))
-        mechanism = source.read(kind)
-    deltas = source.deltas() or (_DEFAULT_DELTA,)
-    from federated.accounting.guarantees import guarantee_of
-
-    return guarantee_of(
-        mechanism or strategy.build(limits),
-        limits.rounds,
-        limits.min_sep,
-        limits.max_participations,
-        deltas,
-        twice=source.twice,
-    )
-
-
-def _of_launch(launch: str, kind: str, deltas: tuple[float, ...]) -> "Guarantee":
+def _of_launch(launch: str, deltas: tuple[float, ...]) -> "Guarantee":
     """The guarantee of a launch that has trained, from what happened in it."""
     config, folder, _ = open_existing(launch)
-    used = config.mechanism.kind
-    if used != kind:
-        raise ValueError(f"launch: {launch} used kind {used}; use: tacit account {used} {launch}")
     from pipeline.verify.guarantee import guarantee_again, of_launch
 
     return of_launch(config, guarantee_again(config, folder, deltas))
+
+
+def _of_block(config: MechanismConfig, deltas: tuple[float, ...], strategy: Path | None, twice: bool) -> "Guarantee":
+    from federated import mechanisms
+    from federated.accounting.guarantees import account as guarantee_of
+    from federated.mechanisms import mechanism_file
+
+    found = None
+    if strategy is not None:
+        hint = "give the mechanism.json that stage plan of a launch wrote"
+        found = mechanism_file.load(paths.require_file(strategy, "strategy", hint))
+        if not mechanisms.fits(config, found):
+            raise ValueError(
+                f"strategy: {shown(strategy)} is not of this mechanism; give the block of the launch that planned it"
+            )
+    return guarantee_of(config, deltas, found, twice=twice)
+
+
+def _block(launch: str | None, mechanism: str | None, preset: str | None, changes: list[str]) -> MechanismConfig:
+    """The block that is asked about: a launch file's, or a preset under a block, with single fields changed."""
+    fields: dict[str, object] = {}
+    if launch is not None:
+        config = load_launch(Path(launch))
+        if not config.trains:
+            raise ValueError(
+                f"launch: {shown(launch)} trains nothing on devices, so its mechanism costs nothing; see what its "
+                f"counts cost by 'tacit plan {shown(launch)}'"
+            )
+        fields = config.mechanism.model_dump(mode="json", exclude_unset=True)
+    elif mechanism is None and preset is None:
+        raise ValueError("account: no mechanism; name a launch file, or give --mechanism, --preset or --paper")
+    if preset is not None:
+        fields |= _published(preset)
+    if mechanism is not None:
+        fields |= _read(mechanism)
+    for change in changes:
+        name, separator, value = change.partition("=")
+        if not (name and separator):
+            raise ValueError(f"set: got {shown(repr(change))}; write it as FIELD=VALUE, as in noise_multiplier=7")
+        fields[name] = yaml_text.load(value, f"set {shown(name)}")
+    supplied = {name: value for name, value in _SUPPLIED.items() if name not in fields}
+    if fields.get("kind") == "independent":
+        supplied.pop("report_goal", None)
+    try:
+        return _Block.model_validate({"mechanism": supplied | fields}).mechanism
+    except ValidationError as error:
+        raise ValueError("\n".join(config_errors.lines(error, _Block))) from error
+
+
+def _published(name: str) -> Mapping[str, object]:
+    from federated.accounting.published_rows import SETTINGS
+
+    if name not in SETTINGS:
+        raise ValueError(f"preset: {shown(repr(name))} does not exist; choose one of {', '.join(SETTINGS)}")
+    return SETTINGS[name]
+
+
+def _inline(block: str) -> object:
+    """YAML of a block, whose outer braces may be left out."""
+    try:
+        return yaml_text.load(block if block.lstrip().startswith("{") else f"{{{block}}}", "mechanism")
+    except ValueError:
+        if "\n" not in block:
+            raise
+        return yaml_text.load(block, "mechanism")
+
+
+def _read(block: str) -> dict[str, object]:
+    """The fields of a block: YAML if a colon is in it, else the path of a file."""
+    if ":" in block:
+        fields = _inline(block)
+    else:
+        text = paths.read_text(
+            Path(block),
+            "mechanism",
+            f"give a file with a mechanism block, or the block itself, {_EXAMPLE}",
+            yaml_text.MOST_BYTES,
+        )
+        fields = yaml_text.load(text, shown(block))
+    if not isinstance(fields, dict):
+        raise ValueError(f"mechanism: got {shown(repr(fields))}; a block is a mapping of fields, {_EXAMPLE}")
+    if isinstance(fields.get("mechanism"), dict):
+        raise ValueError(
+            f"mechanism: {shown(block)} holds more than the fields of a mechanism block; name a launch file without "
+            "--mechanism, or give the lines below 'mechanism:' alone"
+        )
+    return fields
+
+
+def _as_content(guarantee: "Guarantee") -> dict:
+    """A guarantee as JSON values, the answer of ``--json``."""
+    content = {
+        "rounds": guarantee.rounds,
+        "min_sep": guarantee.min_sep,
+        "mins": guarantee.min_sep - 1,
+        "max_participations": guarantee.max_participations,
+        "sensitivity_squared": guarantee.sensitivity_squared,
+        "rho": guarantee.rho,
+        "mu": guarantee.mu,
+        "epsilon": _by_delta(guarantee.epsilon),
+        "epsilon_pld": _by_delta(guarantee.epsilon_pld),
+        "method": "; ".join(guarantee.methods),
+        "unit": guarantee.unit,
+        "adjacency": guarantee.adjacency,
+    }
+    sampled = guarantee.amplified
+    if sampled is not None:
+        content["amplified"] = {
+            name: _by_delta(value) if isinstance(value, Mapping) else value for name, value in vars(sampled).items()
+        }
+    return content
+
+
+def _as_text(guarantee: "Guarantee") -> str:
+    """A guarantee as lines for a person. Epsilons are rounded up."""
+    lines = [
+        ("sensitivity^2", f"{guarantee.sensitivity_squared:g}"),
+        ("rho (zCDP)", f"{guarantee.rho:.6g}"),
+        ("mu (GDP)", f"{guarantee.mu:.6g}"),
+        *((f"epsilon at delta {delta:g}", up(value)) for delta, value in guarantee.epsilon.items()),
+        ("per", f"{guarantee.unit}, {guarantee.adjacency} adjacency"),
+        ("for", f"{guarantee.rounds:,} rounds, {_limits_text(guarantee)}"),
+        *(("by" if number == 0 else "", method) for number, method in enumerate(guarantee.methods)),
+    ]
+    text = _aligned(lines)
+    return text if guarantee.amplified is None else f"{text}\n\n{_amplified_text(guarantee.amplified)}"
+
+
+def _limits_text(guarantee: "Guarantee") -> str:
+    if guarantee.max_participations == 1:
+        return "each device in one at most"
+    joined = f"each device in {guarantee.max_participations:,} at most"
+    return (
+        joined if guarantee.min_sep == 1 else f"{joined}, {guarantee.min_sep:,} apart (MinS {guarantee.min_sep - 1:,})"
+    )
+
+
+def _amplified_text(sampled: "Amplified") -> str:
+    lines = [("with sampling", f"{sampled.sampling}, rate {sampled.sampling_rate:g}")]
+    for delta, value in sampled.epsilon.items():
+        second = "" if sampled.epsilon_second is None else f"  (second accountant: {up(sampled.epsilon_second[delta])})"
+        lines.append((f"epsilon at delta {delta:g}", up(value) + second))
+    lines.append(("adjacency", sampled.adjacency))
+    lines += [("by" if number == 0 else "", method) for number, method in enumerate(sampled.methods)]
+    return _aligned([*lines, ("only if", sampled.assumption)])
+
+
+def _aligned(lines: list[tuple[str, str]]) -> str:
+    """Names in one column, values beside them, long ones folded."""
+    indent = max(len(name) for name, _ in lines) + 2
+    return "\n".join(
+        textwrap.fill(value, _WIDTH, initial_indent=f"{name:<{indent}}", subsequent_indent=" " * indent)
+        for name, value in lines
+    )
+
+
+def _by_delta(values: Mapping[float, float]) -> dict[str, float]:
+    return {f"{delta:g}": value for delta, value in values.items()}

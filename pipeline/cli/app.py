@@ -11,6 +11,7 @@ import re
 import sys
 from contextlib import suppress
 from datetime import datetime
+from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -26,19 +27,19 @@ from pipeline.cli import plan as cli_plan
 from pipeline.cli import progress
 from pipeline.cli import release as cli_release
 from pipeline.cli import results as cli_judge
+from pipeline.cli import shuffle as cli_shuffle
 from pipeline.cli import verification as cli_verification
 from pipeline.cli.experiment import commands as cli_experiment
 from pipeline.cli.launches import commands as cli_launches
 from pipeline.cli.launches import known
 from pipeline.cli.launches import pages as cli_pages
 from pipeline.cli.launches.named import LaunchName, to_run
-from pipeline.cli.spelling import ARGUMENT, formerly
 from pipeline.cli.support import AsJson, answer, command, foreseen, printable, show_state, taken_over
 from pipeline.errors import HELD, PERMANENT
 from pipeline.run_dir import RESULT
 from pipeline.stage import of_launch
 from pipeline.stages.graph import STAGES
-from pipeline.telemetry import logs, streams, work
+from pipeline.telemetry import logs, work
 from pretrain.reading.paths import shown
 
 _log = logging.getLogger(__name__)
@@ -60,18 +61,19 @@ later. What one of them, a gate or a field of the launch file means:
 
 # Locals of a traceback could hold a client's text, so the plain traceback of Python is kept.
 app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False)
-app.add_typer(cli_account.app, name="account")
 app.add_typer(cli_experiment.app, name="experiment")
 app.add_typer(cli_ledger.app, name="ledger")
 app.add_typer(cli_optimize.app, name="optimize")
+app.command("account")(cli_account.account)
+app.command("shuffle")(cli_shuffle.shuffle)
 app.command("init")(cli_init.init)
 app.command("plan")(cli_plan.plan)
 app.command("rehearse")(cli_plan.rehearse)
 app.command("runs")(cli_launches.runs)
 app.command("status")(cli_launches.status)
 app.command("explain")(cli_explain.explain)
-app.command("audit", cls=formerly(run=ARGUMENT))(cli_judge.audit)
-app.command("ab", cls=formerly(run=ARGUMENT))(cli_judge.ab)
+app.command("audit")(cli_judge.audit)
+app.command("ab")(cli_judge.ab)
 app.command("predict")(cli_release.predict)
 app.command("rollback")(cli_release.rollback)
 app.command("review")(cli_release.review)
@@ -83,8 +85,19 @@ app.command("site")(cli_pages.site)
 Date = Annotated[str | None, typer.Option(help="YYYYMMDD of a scheduled run; it becomes part of the launch id")]
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tacit {metadata.version('tacit')}")
+        raise typer.Exit
+
+
 @app.callback()
-def _configure(quiet: Annotated[bool, typer.Option("--quiet", "-q", help="warnings and errors only")] = False) -> None:
+def _configure(
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="warnings and errors only")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and end")
+    ] = False,
+) -> None:
     try:
         logs.configure(logging.WARNING if quiet else logging.INFO, settings.log_form())
         settings.telemetry()
@@ -203,7 +216,7 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
         raise typer.Exit(HELD)
 
 
-@app.command(cls=formerly(launch=ARGUMENT, run="--id"))
+@app.command()
 @command
 def stage(
     name: Annotated[str, typer.Argument(help=", ".join(STAGES))],
@@ -281,10 +294,3 @@ def _date(date: str | None) -> str | None:
         if re.fullmatch(r"[0-9]{8}", date) and datetime.fromisoformat(date):
             return date
     raise ValueError(f"date: {shown(repr(date))} is not YYYYMMDD; write it as in 20261121")
-
-
-def main() -> None:
-    """Entry point of ``tacit``."""
-    streams.be_patient()
-    settings.let_threads_sleep()
-    app(prog_name="tacit")

@@ -1,8 +1,6 @@
 """What every command shares: exit codes, the answer on standard output, finding launches."""
 
-import dataclasses
 import functools
-import inspect
 import io
 import json
 import logging
@@ -28,25 +26,16 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else on standard output")]
+_LEAST_DELTA = 1e-30
 _WIDTH = 140  # where no terminal says how wide it is
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """A command of the application: its parameters that are dataclasses become groups of options.
-
-    An expected error becomes a message and an exit code; a bug keeps its traceback.
-    """
-    parameters = inspect.signature(function).parameters.values()
-    groups: dict[str, Any] = {
-        each.name: each.annotation for each in parameters if dataclasses.is_dataclass(each.annotation)
-    }
-    options = [option for each in parameters for option in _options(each)]
+    """A command of the application: an expected error becomes a message and an exit code; a bug keeps its traceback."""
 
     @functools.wraps(function)
     def wrapped(**asked: Any) -> None:
         try:
-            for name, group in groups.items():
-                asked[name] = group(**{field.name: asked.pop(field.name) for field in dataclasses.fields(group)})
             function(**asked)
         except Exception as error:  # raised again unless exit_code knows it
             code = exit_code(error)
@@ -61,19 +50,15 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
                 typer.echo(json.dumps({"ok": False, "error": str(error), "exit_code": code}))
             raise typer.Exit(code) from error
 
-    wrapped.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]  # what typer reads
-    wrapped.__annotations__ = {option.name: option.annotation for option in options}
     return wrapped
 
 
-def _options(parameter: inspect.Parameter) -> list[inspect.Parameter]:
-    """The parameter itself, or one for each field of the dataclass that it is."""
-    if not dataclasses.is_dataclass(parameter.annotation):
-        return [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
-    return [
-        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
-        for field in dataclasses.fields(parameter.annotation)
-    ]
+def check_delta(delta: float) -> None:
+    """ValueError unless certificates can be computed at it."""
+    if not _LEAST_DELTA <= delta < 1:
+        raise ValueError(
+            f"delta: got {delta:g}; give a number between 0 and 1, as in 1e-10, and not below {_LEAST_DELTA:g}"
+        )
 
 
 def duration(seconds: float) -> str:

@@ -76,7 +76,7 @@ FROZEN = (SEEDED, "central", "counts")  # between them every release, and every 
 _RUN = """
 import json, sys
 import pipeline
-from pipeline.cli.app import main
+from tacit.__main__ import main
 if not pipeline.__file__.startswith(sys.argv[2]):
     sys.exit(f"{pipeline.__file__} is not of the checkout {sys.argv[2]}")
 for arguments in json.loads(sys.argv[1]):

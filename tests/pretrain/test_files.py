@@ -109,7 +109,9 @@ OTHER_WAYS = re.compile(
 )
 
 
-@pytest.mark.parametrize("package", ["pretrain", "discovery", "federated", "evaluation", "reports", "pipeline"])
+@pytest.mark.parametrize(
+    "package", ["pretrain", "discovery", "federated", "evaluation", "reports", "pipeline", "tacit"]
+)
 def test_nobody_writes_in_another_way(package: str):
     root = Path(__file__).parents[2]
     elsewhere = [

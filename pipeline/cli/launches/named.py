@@ -71,7 +71,7 @@ def to_run(name: str, date: str | None = None) -> Named:
     Raises:
       ValueError: no launch file is there, or one that is not valid; or no launch has such an id.
     """
-    if _is_file(name):
+    if is_file(name):
         config = load_launch(Path(name))
         return Named(config, launch_id(config, date))
     here = settings.load()
@@ -87,7 +87,7 @@ def that_began(name: str, here: Settings) -> str:
     Raises:
       ValueError: there is none.
     """
-    if not _is_file(name):
+    if not is_file(name):
         return _begins_so(name, here)
     config = load_launch(Path(name))
     wanted, launches = launch_id(config), begun(here)
@@ -102,7 +102,7 @@ def that_began(name: str, here: Settings) -> str:
     return max(matching, key=lambda each: (began(here, each), each))
 
 
-def _is_file(name: str) -> bool:
+def is_file(name: str) -> bool:
     """Whether a name is a path: by how it is written, else by what is there."""
     if not _ID.fullmatch(name) or name.endswith(_FILES):
         return True

@@ -10,8 +10,8 @@ import pytest
 from federated.accounting import guarantees as accounting
 from federated.accounting.gaussian import curve, delta_of_epsilon, epsilon_of_rho
 from federated.accounting.guarantees import (
+    account,
     from_records,
-    guarantee,
     guarantee_of,
 )
 from federated.config.blt_presets import PRESETS
@@ -66,8 +66,8 @@ def test_epsilon_falls_with_delta_and_rises_with_rho() -> None:
 
 
 def test_guarantee_of_a_published_row() -> None:
-    config = MECHANISM.model_copy(update={"rounds": 1280})
-    reached = guarantee(config, 1280, 181, 5, (1e-10, 1e-6))
+    config = MECHANISM.model_copy(update={"rounds": 1280, "min_sep": 181, "max_participations": 5})
+    reached = account(config, (1e-10, 1e-6))
     assert reached.sensitivity_squared == 87
     assert reached.rho == pytest.approx(0.8878, abs=1e-4)
     assert reached.mu == pytest.approx((2 * reached.rho) ** 0.5)
@@ -79,21 +79,21 @@ def test_a_wrong_accountant_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     right = accounting.epsilon_of_rho
     monkeypatch.setattr(accounting, "epsilon_of_rho", lambda rho, delta: right(rho * 0.99, delta))
     with pytest.raises(ArithmeticError, match="must not be published"):
-        guarantee(MECHANISM, 20, 5, 4, (1e-10,))
+        account(MECHANISM, (1e-10,))
 
 
 def test_a_wrong_sensitivity_is_caught_although_both_conversions_agree_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     right = tree.tree_sensitivity_squared
     monkeypatch.setattr(tree, "tree_sensitivity_squared", lambda *row: right(*row) - 1)
     with pytest.raises(ArithmeticError, match="sensitivity_squared: 35 by one program but 36 by the other"):
-        guarantee(MECHANISM, 20, 5, 4, (1e-10,))
+        account(MECHANISM, (1e-10,))
 
 
 @pytest.mark.slow
 def test_the_method_says_whether_the_sensitivity_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert guarantee(MECHANISM, 20, 5, 4, (1e-10,)).methods[2] == accounting.SENSITIVITY_TWICE
+    assert account(MECHANISM, (1e-10,)).methods[2] == accounting.SENSITIVITY_TWICE
     monkeypatch.setattr(tree, "tree_sensitivity_squared_forward", lambda *_: None)
-    assert guarantee(MECHANISM, 20, 5, 4, (1e-10,)).methods[2] == accounting.SENSITIVITY_ONCE
+    assert account(MECHANISM, (1e-10,)).methods[2] == accounting.SENSITIVITY_ONCE
 
 
 def test_published_blt_by_two_programs() -> None:
@@ -141,7 +141,7 @@ def test_what_happened_is_accounted_not_what_was_planned() -> None:
         records = records.add(number, cohort)
     observed = observe(records, 20, cohorts, np.zeros(400, dtype=bool))
     reached = from_records(MECHANISM, observed)
-    planned = guarantee(MECHANISM, 20, 5, 4, (1e-10,))
+    planned = account(MECHANISM, (1e-10,))
     assert observed.max_participations < 4
     assert reached.rho < planned.rho
     assert reached.max_participations == observed.max_participations

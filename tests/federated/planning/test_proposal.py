@@ -88,7 +88,7 @@ def test_the_block_goes_into_a_launch_file_and_gives_exactly_the_stated_rho(chan
     block = again(proposal)
     assert block == proposal.mechanism
     assert block.kind in wanted.kinds
-    reached = accounting.guarantee(block, block.rounds, block.min_sep, block.max_participations, (1e-10,))
+    reached = accounting.account(block, (1e-10,))
     assert (reached.rho, reached.epsilon[1e-10]) == (proposal.chosen.rho, proposal.chosen.epsilon)
     assert proposal.feasible
     assert reached.rho <= proposal.terms.target.rho

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from federated.accounting.guarantees import guarantee
+from federated.accounting.guarantees import account
 from federated.config.mechanism import TreeMechanism
 from federated.config.planning import PlanningConfig, SmallTrade
 from federated.config.population import EVERYBODY_TRAINS
@@ -31,7 +31,7 @@ TERMS = terms_of(MECHANISM, PLANNING, EVERYBODY_TRAINS)
 @pytest.mark.parametrize("rho", [0.05, 0.5, 1.0])
 def test_a_block_costs_what_was_asked_and_no_more(rho: float) -> None:
     block = trade.training_at(MECHANISM, TERMS, rho, (16, 100), ("tree",))
-    reached = guarantee(block, block.rounds, block.min_sep, block.max_participations, (1e-6,)).rho
+    reached = account(block, (1e-6,)).rho
     assert 0.998 * rho < reached <= rho
     assert trade.own_rho(block) == reached
     assert (block.rounds, block.report_goal, block.min_sep) == (16, 100, 9)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from federated.accounting.guarantees import guarantee
+from federated.accounting.guarantees import account
 from federated.config.mechanism import TreeMechanism
 from federated.planning.feasibility import most_rest, shortfalls
 from federated.planning.worst_case import plan, rho_for
@@ -27,7 +27,7 @@ def test_the_plan_is_the_guarantee_of_the_enforced_limits() -> None:
     planned = plan(MECHANISM, 1000)
     assert planned.feasible
     assert planned.reasons == ()
-    assert planned.guarantee == guarantee(MECHANISM, 20, 5, 4, (1e-10,))
+    assert planned.guarantee == account(MECHANISM, (1e-10,))
 
 
 def test_an_impossible_plan_says_which_number_must_change() -> None:

@@ -51,7 +51,6 @@ _MODULES = (
     "rich.markdown",
     "wordfreq",
 )
-_TACIT = "tests.helpers.processes.forked_tacit"
 _SCRIPT = """#!{python} -IS
 import json, os, socket, sys
 arguments = {before!r} + [argument for argument in sys.argv[1:] if argument != "-u"]
@@ -96,7 +95,7 @@ def begun(meeting: Path, keeper: int, spare: Path | None = None) -> Forked:
 
 def _begin(folder: Path, keeper: int, variables: dict[str, str]) -> None:
     door = folder / "door"
-    for name, before in (("python", []), ("tacit", ["-m", _TACIT])):
+    for name, before in (("python", []), ("tacit", ["-m", "tacit"])):
         script = _SCRIPT.format(python=sys.executable, door=str(door), before=before, killed=KILLED)
         (folder / name).write_text(script, encoding="utf-8")
         (folder / name).chmod(0o755)

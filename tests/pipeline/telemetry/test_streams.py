@@ -12,7 +12,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.telemetry.streams import patient
 
 FULL = Path("/dev/full")
-COMMAND = [sys.executable, "-c", "from pipeline.cli.app import main; main()"]
+COMMAND = [sys.executable, "-m", "tacit"]
 
 
 def test_what_nobody_reads_goes_nowhere():

@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.launches import named
-from pipeline.cli.spelling import ARGUMENT, respelt
 from pipeline.config import launch_id
 from pipeline.runner import open_run
 from pipeline.settings import Settings
 from tests.helpers.inputs.bad_inputs import write_launch
-from tests.helpers.launches.command import answered, ended
+from tests.helpers.launches.command import answered
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 
 OWN = launch_id(launch_config())
@@ -85,25 +84,3 @@ def test_shells_are_offered_launches_and_files(tracked: Settings, tmp_path: Path
     run_id = began(tracked)
     write_launch(tmp_path)
     assert named.complete("tri") == [run_id, "trial.yaml"]
-
-
-@pytest.mark.parametrize(
-    ("before", "now"),
-    [
-        ("audit --run x", "audit x"),
-        ("audit --run=x --json", "audit --json x"),
-        ("stage p --launch f --run x --json", "--id x stage p --json f"),
-        ("stage --run", "stage --run"),
-        ("a -- --run x", "a -- --run x"),
-    ],
-)
-def test_options_of_before_are_understood(before: str, now: str):
-    renamed = {"--run": "--id" if "stage" in before else ARGUMENT, "--launch": ARGUMENT}
-    assert respelt(before.split(), renamed) == now.split()
-
-
-def test_help_shows_today_s_spelling_alone():
-    for command in ("audit", "stage"):
-        text = ended(command, "--help").stdout
-        assert "LAUNCH" in text
-        assert "--run" not in text

@@ -1,4 +1,4 @@
-"""``tacit account shuffle``: three numbers in their order, each within a second, and errors that say what to do."""
+"""``tacit shuffle``: three numbers in their order, each within a second, and errors that say what to do."""
 
 import json
 import time
@@ -8,7 +8,7 @@ import typer
 from typer.testing import CliRunner
 
 from discovery.device.randomizer import subset_selection
-from pipeline.cli.account import shuffle
+from pipeline.cli.shuffle import shuffle
 
 APP = typer.Typer()
 APP.command()(shuffle)
@@ -47,3 +47,13 @@ def test_what_cannot_be_is_refused(change, named):
     done = asked(*PAPER, *change)
     assert done.exit_code == 65
     assert named in done.output
+
+
+def test_more_messages_hide_better():
+    few, many = (
+        json.loads(
+            asked("--epsilon0", "4", "--messages", messages, "--domain", "100", "--delta", "1e-8", "--json").stdout
+        )["clones"]
+        for messages in ("1000", "1000000")
+    )
+    assert 0 < many < few <= 4

@@ -1,0 +1,5 @@
+"""Launch private keyboard language models."""
+
+from importlib.metadata import version
+
+__version__ = version("tacit")

@@ -1,0 +1,16 @@
+"""Entry point of the ``tacit`` command and of ``python -m tacit``."""
+
+from pipeline import settings
+from pipeline.cli.app import app
+from pipeline.telemetry import streams
+
+
+def main() -> None:
+    """Run the command that the process was started with, and exit with its code."""
+    streams.be_patient()
+    settings.let_threads_sleep()
+    app(prog_name="tacit")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+"""``tacit`` and ``python -m tacit`` are one command, and say which version they are."""
+
+import subprocess
+import sys
+
+import pytest
+
+import tacit
+from tests.helpers.launches.command import TACIT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [[TACIT], [sys.executable, "-m", "tacit"]])
+def test_version(command: list) -> None:
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"tacit {tacit.__version__}\n", "")
+
+
+@pytest.mark.slow
+def test_import_loads_nothing_heavy() -> None:
+    script = "import sys, tacit; print({'pipeline', 'torch', 'numpy', 'typer'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
