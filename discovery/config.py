@@ -13,7 +13,7 @@ SIGNIFICANCE_Z = 4.0
 
 
 # The part of a central discovery's delta that is the chance of a word of one device alone being released. Of 0.1, 0.3
-# and 0.5 it found most words of typed chat, by little (LOG, "Discovery with a trusted aggregator").
+# and 0.5 it found most words of typed chat, by little (LOG, "Discovery").
 FAILURE_SHARE = 0.3
 # So much noise is still written exactly on the grid of sums.
 MOST_NOISE = 1e5

@@ -28,7 +28,7 @@ def group_sizes(devices: int, config: TrieConfig, known_words: Collection[str]) 
     A layer with few candidates needs few devices to tell them apart, and one that few words reach has few to
     tell. Candidates alive are those that public words would have, up to the cap on prefixes; devices go by
     its fourth root, which found most words of 0, 1/4, 1/2, 3/4 and 1 on public word lists
-    (LOG, "Discovery's defaults"). Only public numbers decide it.
+    (LOG, "Discovery"). Only public numbers decide it.
     """
     return sizes(devices, alive(config, known_words))
 

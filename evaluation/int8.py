@@ -11,7 +11,7 @@ from pretrain.model import KeyboardLM
 from pretrain.predictor import open_graph, step
 from pretrain.vocabulary import PAD
 
-# The demo's public model agrees on 0.992 of first words and 0.989 of the three best (LOG.md).
+# The demo's public model agrees on 0.992 of first words and 0.989 of the three best (LOG, "Evaluation and typing").
 MIN_TOP1_AGREEMENT, MIN_TOP3_AGREEMENT = 0.98, 0.97
 MAX_SIZE_RATIO, MAX_LATENCY_RATIO = 0.5, 1.0
 _REPEATS, _WORDS = 9, 60

@@ -41,7 +41,7 @@ def frequencies(share_N: np.ndarray, public: TokenStream, first_new: int) -> np.
     Discovery hears of unknown words alone, so its shares are of those. How many of all words are unknown it does not
     hear; public text says it of the same vocabulary: what is ``<unk>`` there, or one of the new words. That a device
     tells a word once however often it types it is left as it is: on the demo's chat that and the public share leave
-    frequent words 1 to 2 times as frequent as they are (LOG, "New words").
+    frequent words 1 to 2 times as frequent as they are (commit b3602598).
 
     Guarantee: post-processing of shares that discovery released; everything else is public.
 
