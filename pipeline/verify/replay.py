@@ -76,7 +76,7 @@ def replay_one(
         return Check(id=check_id, passed=passed, detail=detail)
     with _beside(config, run, settings, stage) as ctx:
         try:
-            wrong = sorted(_differences(stage, how, ctx, record, run, from_nothing))
+            wrong = sorted(second_run_differences(stage, how, ctx, record, run, from_nothing))
         except ServiceUnavailable as error:
             return Check(id=check_id, passed=None, detail=str(error))
         except (LaunchError, ValueError, ArithmeticError, OSError, KeyError) as error:
@@ -90,9 +90,10 @@ def replay_one(
     return Check(id=check_id, passed=not wrong, detail=detail)
 
 
-def _differences(
+def second_run_differences(
     stage: Stage, how: Replay, ctx: StageContext, record: StageRecord, run: RunDir, from_nothing: bool
 ) -> Iterator[str]:
+    """Differences of a stage's second run, or of a cheap look at what it left, from its record and files."""
     if from_nothing and not how.full:
         _keep_only_the_key(ctx.private)
     place = how.full if from_nothing else how.again

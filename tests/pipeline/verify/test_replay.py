@@ -15,7 +15,7 @@ ELSEWHERE = "Another Processor 9000, torch 2.13.0"
 def checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, made_on: str, wrong: list[str], of_this_code: bool
 ) -> replay.Check:
-    monkeypatch.setattr(replay, "_differences", lambda *_: iter(wrong))
+    monkeypatch.setattr(replay, "second_run_differences", lambda *_: iter(wrong))
     monkeypatch.setattr(replay, "is_gone", lambda *_: False)
     run = RunDir(tmp_path / "runs", "trial-1")
     run.public(stage)
