@@ -1,4 +1,4 @@
-"""What leaves Airflow when somebody is needed: to the log, to a webhook, by e-mail.
+"""Notifications that leave Airflow when somebody is needed: to the log, to a webhook, by e-mail.
 
 Events: a task failed for good, a launch is held, an approval is asked for, nobody answered in time, something is late,
 an experiment is decided.

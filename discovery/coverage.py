@@ -1,4 +1,4 @@
-"""How much of what people type a list of words covers."""
+"""Coverage of a word list: the share of held-out devices' out-of-vocabulary tokens that it contains."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence

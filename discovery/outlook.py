@@ -1,4 +1,4 @@
-"""What finding words would promise a device, local and central, in a population of so many: before anybody is asked."""
+"""Worst-case privacy of local and central discovery for a given population size, before any device is asked."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Who was asked in which layer of which pass, and what the records prove.
+"""Records of the devices asked in each layer of each pass, and checks of the layers' claims against them.
 
 Groups are disjoint, so a device's losses do not add up over layers. The records are
 private: they name devices.

@@ -1,4 +1,4 @@
-"""What a discovery says to the world, and what it keeps between layers."""
+"""Public results of a discovery, and the state that it keeps between layers."""
 
 from pydantic import Field
 

@@ -1,4 +1,4 @@
-"""What a discovery keeps in its private directory: whose answers these are, and every finished layer."""
+"""Private directory of a discovery: a fingerprint of the discovery, and every finished layer."""
 
 import hashlib
 import hmac

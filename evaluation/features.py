@@ -1,4 +1,4 @@
-"""What a keyboard does with a next-word model: each feature's metrics, and the one that decides.
+"""Keyboard features of a next-word model: each feature's metrics, and the one that decides.
 
 One model serves all features of a launch (Xu et al. 2023, section 3): it is trained and paid for once, and everything
 that a feature adds is post-processing.

@@ -1,4 +1,4 @@
-"""Whether the int8 form of a model ships: measured beside the float form on held-out public text, and judged."""
+"""Measure the int8 form of a model beside the float form on held-out public text, and judge whether it ships."""
 
 import time
 from pathlib import Path

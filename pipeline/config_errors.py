@@ -1,4 +1,4 @@
-"""What is wrong with a launch file, in the words of its author: field, value, fix."""
+"""Error messages for a launch file, in the words of its author: field, value, fix."""
 
 import difflib
 from collections.abc import Iterable

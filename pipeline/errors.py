@@ -1,4 +1,4 @@
-"""What can stop a launch, and whether trying again can help.
+"""Errors that stop a launch, and whether trying again can help.
 
     LaunchError
     ├── PermanentError          exit 65: trying again changes nothing, a person must act

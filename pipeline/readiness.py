@@ -1,4 +1,4 @@
-"""What can be known of a launch before any data is touched, and with rounded counts of devices before a spend.
+"""Preflight: checks of a launch before any data is touched, and with rounded counts of devices before a spend.
 
 `tacit check`, `tacit plan`, the first task of the DAG, `tacit launch` and the stages ask the same functions, so that
 what is refused is refused at the first place that can know it.

@@ -1,4 +1,4 @@
-"""What was rehearsed of a launch file, and whether it may spend: read by the plan and before every spend.
+"""Rehearsal verdicts on a launch file, which decide whether it may spend: read by the plan and before every spend.
 
 A verdict holds for every file that agrees with it in what a rehearsal depends on, so blocks that were pasted from it
 do not ask for another one. Verdicts stand in ``runs/*/public/rehearsal/verdict.json``.

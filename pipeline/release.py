@@ -1,4 +1,4 @@
-"""Where a launch stands between its report and its users: one state, from its records and the ledger.
+"""Release state of a launch, from its report to its users: one state, from its records and the ledger.
 
 People answer about a report, by its digest; publications and rollbacks are entries of the ledger too. So whatever the
 launch file says by now and whatever a task of Airflow was set to, a launch with reviewers is published only after one

@@ -1,4 +1,4 @@
-"""Where this installation keeps things. The only reader of the environment.
+"""Settings of this installation: addresses and folders. The only reader of the environment.
 
 TACIT_HOME             project root                      default: the checkout that this code is in
 TACIT_RUNS_DIR         runs, ledger and tracking store   default: $TACIT_HOME/runs

@@ -1,4 +1,4 @@
-"""What MLflow is shown of a launch: a stage's numbers by name and step, and a configuration as flat parameters."""
+"""Flatten a stage's results and a launch's configuration into MLflow metrics and parameters."""
 
 import re
 from collections.abc import Iterator, Mapping

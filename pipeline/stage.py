@@ -1,4 +1,4 @@
-"""What a stage is given, what it gives back, and what it may spend."""
+"""Stage definitions: the context that a stage gets, its result, and the privacy loss that it may spend."""
 
 import hashlib
 import importlib

@@ -1,4 +1,4 @@
-"""How far long work is: told as log records, which a command shows as a bar, or as a line now and then.
+"""Progress of long work as log records, which a command shows as a bar, or as a line now and then.
 
 Counts of devices and of what they typed may be private, so a record holds shares of the work and no counts.
 """

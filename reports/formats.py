@@ -1,4 +1,4 @@
-"""How numbers and names read in a report; privacy losses in ``losses``."""
+"""Text forms of numbers and names in reports; privacy losses are in ``losses``."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""How a launch in a table of launches reads: for a terminal and for the site, from the row that ``tacit runs`` has."""
+"""Text of one launch in a table of launches: for a terminal and for the site, from the row of ``tacit runs``."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""How privacy losses read, wherever they stand: rounded up once, here, so that no two places say two numbers."""
+"""Text forms of privacy losses: rounded up once, here, so that every place states the same number."""
 
 import math
 from decimal import ROUND_CEILING, Decimal

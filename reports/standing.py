@@ -1,4 +1,4 @@
-"""Where a launch stands, as a picture: a lamp, the state, and why in words."""
+"""Status badge of a launch: a lamp, the state, and the reason in words."""
 
 import textwrap
 

@@ -1,4 +1,4 @@
-"""How much all devices contributed, as one noisy number, so that a word's weight becomes a share of what is typed."""
+"""Noisy total contribution of all devices: the denominator that turns word weights into shares of typed text."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How the words that a central discovery released are written: by a second release, about these words alone.
+"""Case forms of centrally discovered words: a second noisy release, about the released words alone.
 
 Shape legend: V released words, F forms, D devices of a shard, N occurrences.
 """

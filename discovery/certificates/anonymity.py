@@ -1,4 +1,4 @@
-"""How many votes keep words back that too few devices hold. Votes are noisy already, so it costs no privacy."""
+"""Vote thresholds that keep back words held by too few devices. Votes are noisy already, so they cost no privacy."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What shuffling adds to local privacy: a certificate from the messages received.
+"""Shuffle amplification certificate, from the number of messages received.
 
 Feldman, McMillan and Talwar 2021, *Hiding Among the Clones*, theorem 3.1 evaluated numerically.
 Theorem 3.2 of their 2023 paper has an erratum and is not used.

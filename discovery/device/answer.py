@@ -1,4 +1,4 @@
-"""What one device does in one layer, from the question to its messages. Nothing else sees its words."""
+"""One device's answer in one layer, from the question to its messages. Nothing else sees its words."""
 
 import hashlib
 import json

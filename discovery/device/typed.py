@@ -1,4 +1,4 @@
-"""What devices typed, held once: distinct words and, for each device, their numbers.
+"""Typed words of devices, each distinct word stored once: a word table and, for each device, indices into it.
 
 Shape legend: V distinct words, D devices, N occurrences.
 """

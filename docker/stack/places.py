@@ -1,4 +1,4 @@
-"""Where the stack of this machine keeps what, and what its services are told: the files that compose reads too."""
+"""Folders and ports of this machine's stack, and the environment of its services: files that compose reads too."""
 
 import os
 import re

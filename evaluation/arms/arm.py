@@ -1,4 +1,4 @@
-"""What an arm is: something that gives log-probabilities of the next word, for many sentences in step.
+"""Arms of a comparison: each gives log-probabilities of the next word, for many sentences in step.
 
 Shape legend: B sentences in step, V vocabulary, E embedding.
 

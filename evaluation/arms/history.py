@@ -1,4 +1,4 @@
-"""What a user typed before, mixed into any arm: the on-device cache of Ramaswamy et al. 2020.
+"""On-device history cache (Ramaswamy et al. 2020): the user's earlier words, mixed into any arm.
 
 Shape legend: B sentences in step, N remembered tokens, V vocabulary.
 

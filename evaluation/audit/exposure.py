@@ -1,4 +1,4 @@
-"""How well a model remembers a canary: rank among random secrets, beam search, exposure.
+"""Memorisation of a canary by a model: rank among random secrets, beam search, exposure.
 
 Shape legend: B nodes in a batch, M sampled nodes, V vocabulary, W words (vocabulary without specials).
 

@@ -1,4 +1,4 @@
-"""What turns the correlated noise of a mechanism back into independent noise.
+"""Whitening matrices that turn the correlated noise of a mechanism back into independent noise.
 
 Symbols: T rounds, W lower triangular with ``W Sigma W^T = I`` for the covariance Sigma of the noise that is
 added to the rounds' sums, in units of the noise multiplier squared. Released sums multiplied by W

@@ -1,4 +1,4 @@
-"""What an offline comparison says, as values to store and to show. Aggregates only: no device, no word."""
+"""Results of an offline comparison, as values to store and to show. Aggregates only: no device, no word."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -1,4 +1,4 @@
-"""Whom and what a model serves: slices of held-out words, and how far it leans on frequent words.
+"""Slices of held-out words by user and word, and a model's reliance on frequent words.
 
 Shape legend: P words, D devices.
 """

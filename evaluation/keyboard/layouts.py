@@ -1,4 +1,4 @@
-"""Where the keys of a locale's touch keyboard are.
+"""Touch keyboard layouts: the place of each key, by locale.
 
 Shape legend: A characters.
 

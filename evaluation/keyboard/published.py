@@ -1,4 +1,4 @@
-"""What people are known to do on phones, and the same measured on simulated typists.
+"""Published ranges of typing behaviour on phones, and the same measures on simulated typists.
 
 Shape legend: P words.
 

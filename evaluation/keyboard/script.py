@@ -1,4 +1,4 @@
-"""What simulated typists will do whatever they are shown: everything of a session that no arm can change.
+"""Typing script of a simulated session: everything that no arm's suggestions can change.
 
 Shape legend: P words, D devices, E looks at the strip inside words, W prefixes, V vocabulary.
 

@@ -1,4 +1,4 @@
-"""What the keyboard shows and commits for one word, given the language model's log-probabilities.
+"""Suggestion strip: the words that the keyboard shows and commits, from the language model's log-probabilities.
 
 Shape legend: B sentences in step, V vocabulary, C candidates, W prefixes.
 

@@ -1,4 +1,4 @@
-"""Who types: three calibrations of a population, and the traits of each device, drawn once.
+"""Simulated typists: three calibrations of a population, and the traits of each device, drawn once.
 
 Shape legend: D devices.
 

@@ -1,4 +1,4 @@
-"""What is asked of held-out devices under a budget: ratios of sums, and one bounded vector that each device adds.
+"""Evaluation questions under a budget: ratios of sums, and one bounded vector that each held-out device adds.
 
 Shape legend: D devices, L sums that are asked for, M cells of a vector.
 

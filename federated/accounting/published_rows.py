@@ -1,4 +1,4 @@
-"""What the papers printed about privacy and noise, with the inputs that each number should follow from.
+"""Published figures on privacy and noise, each with the inputs that it should follow from.
 
 Numbers stand here as they were printed, as strings: their last digit says how far they were rounded.
 Nothing here was computed; ``federated.accounting.published`` does that.

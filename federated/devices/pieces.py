@@ -1,4 +1,4 @@
-"""What some devices typed, cut into words, as files in a folder; several such pieces, end to end, are one.
+"""Pieces: tokenised text of some devices, as files in a folder; several pieces joined end to end are one piece.
 
 Shape legend: N tokens.
 """

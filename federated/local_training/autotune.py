@@ -1,4 +1,4 @@
-"""How many devices to train side by side, measured once at the start of a run.
+"""Choose the number of devices to train side by side, by one measurement at the start of a run.
 
 Low bits of the result depend on it, so a run that goes on uses what it began with. One by one a device's update depends
 on no other device (``sums.chunked_sum``), so that is what is taken unless it costs much.

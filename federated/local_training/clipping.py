@@ -1,4 +1,4 @@
-"""How a device's update is clipped and put on a grid of integers, and how noise is added to a sum of them.
+"""Clip device updates onto a grid of integers, and add noise to a sum of them.
 
 Shape legend: P parameters.
 """

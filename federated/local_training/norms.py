@@ -1,4 +1,4 @@
-"""How long updates are, over all parameters together; and layers cut to their share of the clip norm.
+"""Joint L2 norms of updates over all parameters; and layers cut to their share of the clip norm.
 
 Shape legend: C devices of a chunk, P parameters.
 """

@@ -1,4 +1,4 @@
-"""What the participation records show of the protected devices: the accountant's input.
+"""Observed participation of the protected devices, from the records: the accountant's input.
 
 Shape legend: D devices of the population, N participations on record.
 """

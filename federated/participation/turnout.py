@@ -1,4 +1,4 @@
-"""How full the rounds of a run can be expected to be.
+"""Expected turnout: the devices that the rounds of a run can be expected to aggregate.
 
 Too few devices weaken no guarantee: the mean's denominator is the report goal and the noise is that of a
 full round. They make the update smaller and the noise weigh more.

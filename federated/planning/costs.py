@@ -1,4 +1,4 @@
-"""What a mechanism costs once the noise-to-signal ratio is held.
+"""Privacy cost of each mechanism at the same noise-to-signal ratio.
 
 Symbols: T rounds, b ``min_sep``, k ``max_participations``, m ``report_goal``, z noise multiplier.
 

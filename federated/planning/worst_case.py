@@ -1,4 +1,4 @@
-"""What a mechanism will cost and whether the population can carry it; needs no private data."""
+"""Worst-case cost of a mechanism, and whether the population can fill its cohorts; needs no private data."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a run writes down of every round for its audit, along directions that the trainer has no other use for.
+"""Per-round projections onto secret directions, recorded for the noise audit.
 
 Shape legend: P parameters, T rounds, N directions, K weights that are followed.
 

@@ -1,4 +1,4 @@
-"""What secure aggregation does to a sum, bounded before any device is asked.
+"""Error and norm bounds of secure aggregation, computed before any device is asked.
 
 Kairouz, Liu, Steinke 2021, *The Distributed Discrete Gaussian Mechanism for Federated Learning with
 Secure Aggregation*: algorithm 1, theorem 1 and proposition 22. Symbols there: d the order of the transform, gamma the

@@ -1,4 +1,4 @@
-"""What one device does in a round of secure aggregation (Bonawitz et al. 2017, figure 4; Bell et al. 2020).
+"""Device side of a round of secure aggregation (Bonawitz et al. 2017, figure 4; Bell et al. 2020).
 
 Two key pairs, because the private key of the masks may become known to the server if the device drops
 out, and that must not open the channels its shares travel on. The server is taken to be honest but

@@ -1,4 +1,4 @@
-"""What a person sees: one short table per stage, and the end of a launch."""
+"""Terminal output of a launch: one short table per stage, and a summary at the end."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""How a command shows how far it is: a bar on a terminal, and everywhere a line now and then."""
+"""Progress display of commands: a bar on a terminal, and everywhere a line now and then."""
 
 import io
 import logging

@@ -1,4 +1,4 @@
-"""What every command shares: exit codes, the answer on standard output, finding launches."""
+"""Shared parts of all commands: exit codes, the answer on standard output, finding launches."""
 
 import functools
 import io

@@ -1,4 +1,4 @@
-"""How ``tacit plan`` shows what words would cost, local and central, at the launch's own population."""
+"""Privacy cost of words in ``tacit plan``, local and central, at the launch's own population."""
 
 from dataclasses import asdict
 

@@ -1,4 +1,4 @@
-"""What a bundle says to each feature of its launch: thresholds, weights, word scores.
+"""Settings that a bundle holds for each feature of its launch: thresholds, weights, word scores.
 
 All of it is post-processing of the released model, of public text and of what the comparison says anyhow, so a feature
 more costs no device anything.

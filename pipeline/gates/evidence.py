@@ -1,4 +1,4 @@
-"""What the gates look at."""
+"""Evidence that the gates examine."""
 
 from pydantic import BaseModel, ConfigDict, Field
 

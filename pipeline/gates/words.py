@@ -1,4 +1,4 @@
-"""What a gate asks, where its threshold is set, and what to do when it fails: for commands, reports and documents."""
+"""Gate texts: the question, the place of the threshold and the fix, for commands, reports and documents."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What all launches on a population spent, as the disclosure shows it."""
+"""Total privacy loss over all launches on a population, as the disclosure shows it."""
 
 from collections.abc import Collection
 

@@ -1,4 +1,4 @@
-"""Whether the devices of a store already belong to another population, from keyed hashes of their ids.
+"""Detect devices of a store that already belong to another population, from keyed hashes of their ids.
 
 A budget is a population's, so the same devices under another name would get a second one. The ledger keeps 64 bits
 a device, hashed under a key of its own, of at most a million devices (the smallest hashes, so that any two samples

@@ -1,4 +1,4 @@
-"""What one device, or one typed word, loses to the releases in a ledger.
+"""Privacy loss of one device, or one typed word, from the releases in a ledger.
 
 A device is in one split of a population for as long as the rule of the split stays (``Population.split_rule``), so it
 loses to the releases of one split only: under one rule the largest split counts. Over rules they add up, as a device

@@ -1,4 +1,4 @@
-"""What the stages of every launch said, as digests in a chain of their own beside the privacy ledger.
+"""Digests of every stage's results, in a hash chain of their own beside the privacy ledger.
 
 A record (``result.json``) lies where people write, and states the digests of its own files: whoever changes a file
 changes the digest along. So the runner writes the digest of each record down here when its stage ends, in the

@@ -1,4 +1,4 @@
-"""Whether a spend fits under what a population may lose, and from which day on it does.
+"""Check that a spend fits under every ceiling of its population, and find the first day on which it does.
 
 Guarantee: a spend is reserved only if all that was reserved since ``clock.counts_since`` leaves room for it. Of the
 spends in any window of so many days the last one counted all the others, so no window ever holds more than its

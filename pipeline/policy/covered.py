@@ -1,4 +1,4 @@
-"""What a policy that covers every use of private text leaves no room for."""
+"""Limits on launches under a policy that covers every use of private text."""
 
 from evaluation.config import EvaluationConfig
 from pipeline.policy.config import ExperimentConfig, PolicyConfig

@@ -1,4 +1,4 @@
-"""What a policy says of how words are discovered."""
+"""Discovery rules of a policy: each discovery needs the ceiling of its kind."""
 
 from discovery.config import CentralConfig, DiscoveryConfig
 from pipeline.policy.config import PolicyConfig

@@ -1,4 +1,4 @@
-"""What the ledger will say of a launch, before anything is read, trained or spent; nothing is written."""
+"""Forecast the ledger's answer to a launch, before anything is read, trained or spent; nothing is written."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Whether the launches of a schedule fit what their population may lose, for as long as anybody keeps it."""
+"""Check that a schedule's launches fit what their population may lose, for as long as the schedule runs."""
 
 import math
 from bisect import bisect_left, bisect_right

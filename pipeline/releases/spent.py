@@ -1,4 +1,4 @@
-"""What the spending stages reserve before they run: worst cases, without a look at private data."""
+"""Worst-case amounts that the spending stages reserve before they run, without a look at private data."""
 
 import math
 from collections.abc import Sequence

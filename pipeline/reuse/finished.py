@@ -1,4 +1,4 @@
-"""Whether what a stage of this launch made before still holds, and what it computed just before a crash."""
+"""Check that a stage's earlier record in this launch still holds, and recover a computation that a crash cut off."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What a launch would take over from others on this machine, before anything is run; nothing is written."""
+"""Preview of the stages that a launch would reuse from others on this machine; nothing is run or written."""
 
 from dataclasses import dataclass, field, replace
 

@@ -1,4 +1,4 @@
-"""What a stage that follows private data was made of, and launches that made the same of the same.
+"""Cache keys of private stages, and earlier launches with the same key.
 
 A release is post-processing to whoever uses it again: words that one launch discovered, or counts that it released,
 cost the people of that population nothing more in the next. So a stage is known by all that decides its outputs, under

@@ -1,4 +1,4 @@
-"""What stages share: earlier artifacts as values, and progress as log lines."""
+"""Shared helpers of stages: earlier artifacts as values, and progress as log lines."""
 
 import json
 import logging

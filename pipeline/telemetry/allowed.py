@@ -1,4 +1,4 @@
-"""What spans and metrics may say: every name, and what its value may be. Nothing else leaves the process.
+"""Allowlist of spans and metrics: every name, and its permitted values. Nothing else leaves the process.
 
 A value is a number that a stage's result, which is public, or its configuration states, a number of the machine, or a
 word of a closed set. Free text, such as an error's message, may quote what a person typed, so none is on the list.

@@ -1,4 +1,4 @@
-"""How the last try of a stage ended, where it ended badly: for whoever asks without its log, such as ``tacit runs``."""
+"""Record of a stage's last failed attempt, for readers without its log, such as ``tacit runs``."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What this process is at work on: launch, stage and attempt, for its log lines, spans and metrics."""
+"""Current work of this process: launch, stage and attempt, for its log lines, spans and metrics."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What the table of launches in MLflow shows of each: few numbers, by their names in table 1 of Xu et al. 2023.
+"""Columns of MLflow's table of launches: few numbers, by their names in table 1 of Xu et al. 2023.
 
 Everything here follows from results, which hold nothing but what is public or released.
 """

@@ -1,4 +1,4 @@
-"""What the registry says of a model and of each version, in words; nothing reads it but people."""
+"""Descriptions of registered models and versions, in words; only people read them."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What MLflow says of a locale's experiment: what its columns are, and the view that has them chosen."""
+"""MLflow experiment of a locale: a description of its columns, and a view with them chosen."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How a live experiment ended is what the ledger holds, and follows from its gates."""
+"""Verify the end of a live experiment: the ledger holds its record, and the outcome follows from its gates."""
 
 from collections.abc import Iterator
 

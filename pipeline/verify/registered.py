@@ -1,4 +1,4 @@
-"""What MLflow shows of a launch is what the launch says: runs, files, numbers, and the registered model.
+"""Verify that MLflow shows what the launch states: runs, files, numbers, and the registered model.
 
 Nothing of MLflow is believed: it is a display, to which whoever reaches it can write.
 """

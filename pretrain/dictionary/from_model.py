@@ -1,4 +1,4 @@
-"""What a launch ships, as a keyboard's dictionary holds it: words, and what follows them.
+"""Word and next-word frequencies of a launch's models, in the form that a keyboard's dictionary holds.
 
 Shape legend: B rows, V vocabulary, K last tokens that counts look at, P leading words, whose followers are listed.
 """

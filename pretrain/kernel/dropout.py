@@ -1,4 +1,4 @@
-"""What keeps a network from learning little text by heart: outputs left out at random (Srivastava et al. 2014).
+"""Dropout, which keeps a network from memorising a small corpus (Srivastava et al. 2014).
 
 Only between recurrence and output layer, as Zaremba et al. 2014 (section 3) do: what the network remembers stays whole.
 

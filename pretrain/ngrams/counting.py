@@ -1,4 +1,4 @@
-"""How often each k-gram occurs, however much text there is: sorted runs on the disk, merged.
+"""Count k-grams of a corpus of any size: sorted runs on the disk, merged.
 
 Text is read in blocks of sentences, and no more than a run of k-grams is in memory at a time. A k-gram is one whole
 number that sorts as its words do: their ids as the digits of a number, or, where an int64 has no room for that, the

@@ -1,4 +1,4 @@
-"""What people type beyond plain letters: one frozen value a locale, and where each class of it goes.
+"""Typing rules beyond plain letters: one frozen value per locale, and the place of each class of text.
 
 | class | examples | place |
 |---|---|---|

@@ -1,4 +1,4 @@
-"""How words are usually written: *Haus*, *I'm*, *Paris*, *:D*. The model and all its words stay lower-cased.
+"""Truecasing table, the usual form of each word: *Haus*, *I'm*, *Paris*, *:D*. The model and its words are lower-cased.
 
 A table from public text tells how each word is written where it does not begin a sentence. It is stored beside the
 public words and, for the words of a vocabulary, in the bundle; a keyboard shows suggestions in that form, and with a

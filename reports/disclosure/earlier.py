@@ -1,4 +1,4 @@
-"""What an earlier launch said of itself, beside which a later one stands."""
+"""Summary of an earlier launch's disclosure, shown beside a later launch."""
 
 from collections.abc import Mapping
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""What the report's figures share: colours, rows with intervals, and SVG that can stand inside a page.
+"""Shared style of the report's figures: colours, rows with intervals, and SVG that can stand inside a page.
 
 No file, no script, no date: the same numbers give the same bytes every time. Colours are mid-tones
 and text follows ``currentColor``, so one picture serves light and dark.

@@ -1,4 +1,4 @@
-"""Where each word of a chunk's batches lies in the kernel's arrays.
+"""Memory layout of the training kernel: the place of each word of a chunk's batches in its arrays.
 
 Shape legend: C devices of a chunk, R rows, T steps of a row, N positions, K steps of SGD, U distinct words of
 a device.

@@ -1,4 +1,4 @@
-"""What the logs of an experiment say, for a terminal."""
+"""Terminal text of a live experiment's results, from its logs."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""What a population's devices lost over time, from the ledger, for the site's figures."""
+"""Cumulative privacy loss of a population's devices over time, from the ledger, for the site's figures."""
 
 from collections.abc import Collection
 from datetime import datetime, timedelta

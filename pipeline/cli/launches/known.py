@@ -1,4 +1,4 @@
-"""What is known of the launches of this machine: where each stands, what it spent, what it was worth."""
+"""Known launches of this machine: the state, spend and gain of each."""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence

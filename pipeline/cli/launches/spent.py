@@ -1,4 +1,4 @@
-"""What a launch took from its population's budget, and what is left of it."""
+"""Spend of a launch from its population's budget, and the remainder of that budget."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""What to do next with a launch, by where it stands."""
+"""Next steps for a launch, by its state."""
 
 from pipeline.cli.launches.held import failed_gates
 from pipeline.cli.launches.known import UNKNOWN, Launch

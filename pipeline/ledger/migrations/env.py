@@ -1,4 +1,4 @@
-"""What Alembic runs: the scripts of ``versions`` on the connection, and in the transaction, that ``upgrade`` has."""
+"""Alembic environment: runs the scripts of ``versions`` on the connection and in the transaction of ``upgrade``."""
 
 from alembic import context
 

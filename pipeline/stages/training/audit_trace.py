@@ -1,4 +1,4 @@
-"""What training leaves for the audits of its noise, the claim that it is held against, and its noise once more.
+"""Traces that training leaves for its noise audits, the claim that they test, and a second draw of the noise.
 
 As a program this module draws a run's noise again, in a process that shares nothing with training but the key. Its
 arguments: folder of all runs, launch id. Inner products with the directions, and what tests of the noise itself
