@@ -93,7 +93,7 @@ class LayerState(Config):
 
 
 class ProjectedCoverage(Config):
-    """What a discovery found among pretended new words, in a simulation on public text.
+    """Projected coverage: a discovery's yield among pretended new words, in a simulation on public text.
 
     Attributes:
       coverage: of the words held out of the public vocabulary, as they run in text, the share that was found.

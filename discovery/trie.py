@@ -71,7 +71,7 @@ def close_layer(question: Question, votes: ShardVotes) -> LayerState:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a layer's votes say: prefixes that go on, sorted; words that are found; forms of words found before."""
+    """Outcome of a layer's votes: prefixes to extend, sorted; words that are found; forms of words found before."""
 
     prefixes: tuple[str, ...]
     words: tuple[FoundWord, ...]

@@ -18,7 +18,7 @@ _REPEATS, _WORDS = 9, 60
 
 
 class Int8(Config):
-    """What the int8 form was measured to be, and whether it ships.
+    """Measurements of the int8 form, and whether it ships.
 
     Attributes:
       reasons: thresholds it misses, in words; empty if it ships.

@@ -84,7 +84,7 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class Workplace:
-    """Where and how a run happens; no guarantee depends on it.
+    """Place and machine settings of a run; no guarantee depends on them.
 
     Attributes:
       directory: private; checkpoints and the folder ``participation.parquet``. Empty for a new run.
@@ -115,7 +115,7 @@ class Workplace:
 
 @dataclass(frozen=True)
 class FineTuneResult:
-    """What may be told of a finished run.
+    """Publishable result of a finished run.
 
     Attributes:
       rounds: rounds done.

@@ -35,7 +35,7 @@ TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h
 
 @dataclass(frozen=True)
 class Ending:
-    """What an exit code means, and what to do about it."""
+    """Meaning of an exit code, and the fix."""
 
     means: str
     then: str

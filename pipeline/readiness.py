@@ -26,7 +26,7 @@ _MOST_COUNTED_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Look:
-    """What a look at a launch and its data shows.
+    """Findings of the preflight of a launch and its data.
 
     Attributes:
       problems: why it would be refused or held, one line each with the field, the value and the fix.

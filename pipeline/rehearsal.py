@@ -29,7 +29,7 @@ _STAGES = ("ingest_public", "pretrain")
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """What was best, what it means, and where it is written."""
+    """Best run of a rehearsal, its verdict, and the folder of its files."""
 
     best: Rehearsal
     verdict: Verdict

@@ -86,7 +86,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """Where spans and metrics go; nowhere unless somebody says so.
+    """Destinations of spans and metrics; nowhere unless somebody says so.
 
     Attributes:
       traces: ``otlp``, ``console`` or ``none``.

@@ -27,7 +27,7 @@ FetchFile = Callable[[str, Path], bool]
 
 
 class Shelf(Protocol):
-    """Where finished stages of other machines are found; the part of ``tracking.MlflowTracker`` needed here."""
+    """Source of finished stages of other machines; the part of ``tracking.MlflowTracker`` needed here."""
 
     def identical(self, stage: str, content: str) -> Iterator[tuple[StageRecord, FetchFile]]:
         """Finished stages with this content key, each with what fetches its files."""

@@ -11,7 +11,7 @@ from pretrain.files import sha256
 
 @dataclass(frozen=True)
 class Logged:
-    """What MLflow holds of one run: ``metrics`` by step, the ``latest`` that it shows, and digests of its files."""
+    """One run in MLflow: ``metrics`` by step, the ``latest`` that it shows, and digests of its files."""
 
     status: str
     latest: Mapping[str, float]

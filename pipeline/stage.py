@@ -157,7 +157,7 @@ def _never(config: LaunchConfig) -> bool:
 
 @dataclass(frozen=True)
 class Replay:
-    """How ``verify`` holds a stage against a second run.
+    """Comparison of a stage with a second run, as ``verify`` makes it.
 
     Attributes:
       again: ``module:function`` that looks cheaply, of the context in a folder beside the launch's, the record and the

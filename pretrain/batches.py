@@ -32,7 +32,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class Rows:
-    """Where each training row lies in a stream; the rows of ``model.sentence_rows``, not yet cut out.
+    """Places of the training rows in a stream; the rows of ``model.sentence_rows``, not yet cut out.
 
     Attributes:
       tokens_N: int32 token ids.

@@ -83,7 +83,7 @@ NEW_WORD_SHARE, MOST_COPIES = 0.5, 20
 
 
 class PublicCorpus(Config):
-    """What every source may say."""
+    """Fields that every source shares."""
 
     select_by: Literal["champion"] | None = Field(
         default=None,

@@ -42,7 +42,7 @@ Progress = Callable[[dict], None]
 
 
 class CorpusSummary(Config):
-    """What a corpus is. Tokens are words; sentence ends are not counted.
+    """Source, size and digest of a corpus. Tokens are words; sentence ends are not counted.
 
     Attributes:
       parts: where the source is several texts, or a language model wrote some of it.

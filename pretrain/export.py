@@ -32,7 +32,7 @@ _ROWS_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Parity:
-    """How far an exported graph is from the model, over all steps of all rows.
+    """Distance of an exported graph from the model, over all steps of all rows.
 
     Attributes:
       top1_agreement: share of steps at which both put the same entry first.

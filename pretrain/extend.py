@@ -29,7 +29,7 @@ _CONTEXT_ROWS, _CONTEXT_WORDS = 500, 20
 
 @dataclass(frozen=True)
 class NewWords:
-    """What is known of the words that a vocabulary grew by.
+    """Words that extend a vocabulary, with their frequencies.
 
     Attributes:
       first: ids from here on are new.

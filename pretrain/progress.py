@@ -23,7 +23,7 @@ _SECONDS_ON_DISK = 2.0
 
 @dataclass(frozen=True)
 class Point:
-    """How far some work is.
+    """Progress of some work.
 
     Attributes:
       share: of it that is done, from 0 to 1.

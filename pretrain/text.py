@@ -89,7 +89,7 @@ _SENTENCE_END = rf"[\n\r\v\f\u2028\u2029!?…。؟۔।॥։።፧፨¿¡]|\.(?<
 
 @dataclass(frozen=True)
 class _Patterns:
-    """How a locale's text is cut; each pattern takes any case.
+    """Patterns that cut a locale's text; each takes any case.
 
     Attributes:
       breaks: what becomes a line break.

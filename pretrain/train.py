@@ -45,7 +45,7 @@ Kernel = Literal["hand", "float32", "bfloat16"]
 
 
 class CurvePoint(Config):
-    """Where training stood. Losses are nats per target, sentence ends included."""
+    """Losses at one step of training. Losses are nats per target, sentence ends included."""
 
     step: int
     train_loss: float

@@ -6,7 +6,7 @@ from pretrain.config import Config, Line
 
 
 class ReportConfig(Config):
-    """Who answers for the report and which words it may show."""
+    """Contact for the report, its intended use, and the words that it may show."""
 
     contact: Line = Field(description="who answers questions about this launch")
     intended_use: Line = Field(description="one sentence for the front sheet")

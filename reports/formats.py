@@ -268,7 +268,7 @@ def bits_allowed(ceiling_bits: float | None, random_continuations: int) -> str:
 
 
 class Warned(NamedTuple):
-    """What a reader must not miss; ``severe`` if the numbers below do not hold or nothing was published.
+    """Warning that a reader must not miss; ``severe`` if the numbers below do not hold or nothing was published.
 
     Attributes:
       key: by which other languages say it.

@@ -21,7 +21,7 @@ _SOURCES = {"chitchat": "data_set", "synthetic": "made_up"}
 
 
 class _Digits(NamedTuple):
-    """How a language writes numbers: what parts thousands, from how many digits on, and whether % stands apart."""
+    """Number format of a language: thousands separator, number of digits that needs one, and the space before %."""
 
     thousands: str
     least: int

@@ -47,7 +47,7 @@ _FREQUENT = slice(_SPECIALS, _SPECIALS + 5)
 
 @dataclass(frozen=True)
 class Writing:
-    """How a locale is typed.
+    """Typing of a locale: its keys and its rules.
 
     Attributes:
       rows: letters of its keys; none where no layout is known.

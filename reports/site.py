@@ -57,7 +57,7 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class Launches:
-    """What the index says.
+    """Content of the index.
 
     Attributes:
       rows: launches of this machine as ``tacit runs`` lists them, the newest first.

@@ -156,7 +156,7 @@ def runs() -> Path:
 
 
 class LaunchTab(AirflowPlugin):
-    """What Airflow loads."""
+    """Airflow plugin: the page of a launch."""
 
     name = "tacit"
     fastapi_apps: ClassVar = [{"app": app, "url_prefix": "/tacit", "name": "Launches of tacit"}]

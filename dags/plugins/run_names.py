@@ -39,7 +39,7 @@ def name(title: str, partition: str | None, conf: dict | None) -> str:
 
 
 class RunNames(AirflowPlugin):
-    """What Airflow loads."""
+    """Airflow plugin: names of runs."""
 
     name = "tacit run names"
     listeners: ClassVar = [sys.modules[__name__]]

@@ -52,7 +52,7 @@ def letters_of(alphabet: str) -> str:
 
 @dataclass(frozen=True)
 class Broadcast:
-    """What the server tells every device of a layer.
+    """Message from the server to every device of a layer.
 
     Items of the domain: those of each prefix in turn, one for each letter after it, then one None item.
 

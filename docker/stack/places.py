@@ -31,7 +31,7 @@ FILES = {
 
 
 class StackError(Exception):
-    """What stops the stack, and what to do about it."""
+    """Error that stops the stack, with the fix."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ Ratio = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What held-out devices typed. Private.
+    """Typed text of held-out devices. Private.
 
     Attributes:
       spellings: every distinct word, the ones no vocabulary holds included.

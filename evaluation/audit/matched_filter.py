@@ -105,7 +105,7 @@ class MatchedFilter:
 
 @dataclass(frozen=True)
 class Claim:
-    """What a run is held against: strategy, noise multiplier, mu and delta as accounted.
+    """Claim that a run is tested against: strategy, noise multiplier, mu and delta as accounted.
 
     Attributes:
       whitener_TT: W of the mechanism, one row a round done.

@@ -106,7 +106,7 @@ class AuditResult:
 
 @dataclass(frozen=True)
 class Rounds:
-    """What the synthetic devices did in training.
+    """Participation of the synthetic devices in training.
 
     Attributes:
       participations_D: rounds that each synthetic device joined.

@@ -22,7 +22,7 @@ FAMILIES = 3
 
 @dataclass(frozen=True)
 class Trace:
-    """What training kept for the audits. Secret: with the public model it tells sums of real devices.
+    """Trace of training for the audits. Secret: with the public model it tells sums of real devices.
 
     Attributes:
       projections_TN: of every round's released sum minus what the other devices sent, in that round's clip norms.
@@ -37,7 +37,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class Again:
-    """What was made again to hold the trace against.
+    """Models, noise and rows, made again independently of the trainer, against which audits hold the trace.
 
     Attributes:
       models: from the files, not from the trainer.

@@ -78,7 +78,7 @@ class Entrants:
 
 @dataclass(frozen=True)
 class Rules:
-    """How arms are compared; the same for every arm.
+    """Rules of a comparison; the same for every arm.
 
     Attributes:
       features: of the launch; each decides by a metric of its own (``evaluation.features``).

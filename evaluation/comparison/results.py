@@ -23,7 +23,7 @@ class SliceRow:
 
 @dataclass(frozen=True)
 class ComposeSetting:
-    """Where Smart Compose speaks up, set on devices that are not compared; None: never, or nothing to say.
+    """Smart Compose threshold, set on devices that are not compared; None: never, or nothing to say.
 
     Attributes:
       equal: what the arm has in common with the first: how often its phrases are right, or how often it speaks.

@@ -31,7 +31,7 @@ _FEWEST = 20
 
 @dataclass(frozen=True)
 class Scored:
-    """What an arm made of each held-out word, all ``[P]``. Private.
+    """Scores of an arm at each held-out word, all ``[P]``. Private.
 
     Attributes:
       device_P: int64. id_P: int64, ``<unk>`` for a word outside the vocabulary.

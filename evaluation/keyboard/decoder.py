@@ -35,7 +35,7 @@ _NEVER = -1e300
 
 @dataclass(frozen=True)
 class Readings:
-    """What each word's touches may mean: candidates ``[offsets_P1[p]:offsets_P1[p + 1]]``.
+    """Possible readings of each word's touches: candidates ``[offsets_P1[p]:offsets_P1[p + 1]]``.
 
     Attributes:
       id_C: int64 vocabulary ids. score_C: float64 log densities.

@@ -30,7 +30,7 @@ _NOTHING = 0
 
 @dataclass(frozen=True)
 class Session:
-    """What happened at each word, all ``[P]``. Private.
+    """Events at each word of a session, all ``[P]``. Private.
 
     Attributes:
       device_P: int64. letters_P: int64, of the word that was meant.

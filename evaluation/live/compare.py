@@ -27,7 +27,7 @@ MISMATCH = 0.001
 
 @dataclass(frozen=True)
 class SampleRatio:
-    """How many buckets had the candidate, of how many, and the chance of so unlikely a number at the planned share."""
+    """Number of buckets with the candidate, of all, and the chance of so unlikely a number at the planned share."""
 
     treated: int
     buckets: int
@@ -37,7 +37,7 @@ class SampleRatio:
 
 @dataclass(frozen=True)
 class Live:
-    """What logs say; ``undefined`` names metrics that an arm has nothing to divide by for, or too few buckets."""
+    """Metrics from logs; ``undefined`` names metrics that an arm has nothing to divide by for, or too few buckets."""
 
     ratio: SampleRatio
     arms: tuple[ArmMetric, ...]

@@ -51,7 +51,7 @@ Release = Callable[[int, Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]],
 
 @dataclass(frozen=True)
 class Asked:
-    """Whom is asked, and what stands for them where nobody may be.
+    """Held-out devices to evaluate on, or public text where they may not be read.
 
     Attributes:
       words: the store of held-out devices. Private.

@@ -14,7 +14,7 @@ from federated.accounting.guarantees import second_opinion
 
 @dataclass(frozen=True)
 class Composed:
-    """What one device is promised of all releases together.
+    """Guarantee for one device over all releases together.
 
     Attributes:
       rho: the sum; mu: ``sqrt(2 rho)``.

@@ -39,7 +39,7 @@ SENSITIVITY_ONCE = "sensitivity was computed by one program alone: no second one
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What one device is promised. Every number is for the whole run.
+    """Guarantee for one device. Every number is for the whole run.
 
     Attributes:
       sensitivity_squared: in clip norms squared, ``norm_inflation`` included.

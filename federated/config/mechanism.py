@@ -61,7 +61,7 @@ def secagg_threshold(neighbours: int) -> int:
 
 @dataclass(frozen=True)
 class SecretSample:
-    """How devices are sampled, where nobody learns who was: what a second, better epsilon rests on.
+    """Secret sampling of devices, where nobody learns who was sampled: the basis of a second, better epsilon.
 
     Attributes:
       kind: ``poisson``: every device by its own coin; ``fixed``: so many without replacement.

@@ -49,7 +49,7 @@ class SmallLaunch:
 
 @dataclass(frozen=True)
 class SmallTrade:
-    """How rho is split and a population played, to see before any spend what a launch would gain.
+    """Rehearsal settings: splits of rho and a simulated population that show a launch's gain before any spend.
 
     Attributes:
       shares: of the planned rho that one release, counts or training, may have; pairs of them that add up to no more
@@ -70,7 +70,7 @@ class SmallTrade:
 
 
 class PlanningConfig(Config):
-    """What is known and what is wanted before a launch."""
+    """Population facts and privacy target, as known before a launch."""
 
     population_estimate: PositiveInt = Field(
         le=MOST_DEVICES,

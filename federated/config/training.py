@@ -18,7 +18,7 @@ STAGE_TIMEOUT_MINUTES = 720.0
 
 
 class LocalTrainingConfig(Config):
-    """What one device does in one round: epochs of plain SGD."""
+    """Local training of one device in one round: epochs of plain SGD."""
 
     learning_rate: Rate = Field(description="of a device's own steps; 'tacit rehearse' looks for the server's")
     batch_sentences: Batch = Field(description="sentences in one step of a device")

@@ -38,7 +38,7 @@ EVERYONE = Part()
 
 @dataclass(frozen=True)
 class Taken:
-    """What is taken of some rows of a file: ``client_id``, ``ts`` (null if there is none) and, if asked for, ``text``.
+    """Columns read from rows of a file: ``client_id``, ``ts`` (null if there is none) and, if asked for, ``text``.
 
     Attributes:
       rows: that were read.

@@ -31,7 +31,7 @@ _BOUNDS, _LOOKED_AT = 1023, 64
 
 
 class Task(BaseModel):
-    """What all readers are to read, and where parts may begin. Private.
+    """Work order for all readers: the files and rows to read, and the bounds of parts. Private.
 
     Attributes:
       files: path and size of each, in order.

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Read:
-    """What was read of a source. Private.
+    """Counts and schema of the rows read from a source. Private.
 
     Attributes:
       schema: column -> type, as read.
@@ -57,7 +57,7 @@ class Typed:
 
 @dataclass(frozen=True)
 class Counted:
-    """What files hold, as far as it can be known without their text. Private.
+    """Counts of devices and rows in files, as far as they can be known without the text. Private.
 
     Attributes:
       devices: that have a row of the locale.

@@ -41,7 +41,7 @@ _FIX = "build it again"
 
 @dataclass(frozen=True)
 class StoreSummary:
-    """What may be told about a population. Device counts are rounded down to tens.
+    """Publishable facts about a population. Device counts are rounded down to tens.
 
     Attributes:
       population: the key that the ledger knows it by: kind and name.

@@ -22,7 +22,7 @@ _SAFETY = 1.0 - 2.0**-20
 
 @dataclass(frozen=True)
 class Clip:
-    """How one round clips and counts.
+    """Clipping and weighting rules of one round.
 
     Attributes:
       norm: C, the L2 bound of one device's whole update.

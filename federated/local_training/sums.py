@@ -34,7 +34,7 @@ _BELOW, _WEIGHT, _UPDATES, _LONGER, _ADDED, _ROWS = range(6)
 
 @dataclass(frozen=True)
 class Tally:
-    """What was added in a round, seen where it is added. Private.
+    """Counts of the updates added in a round, taken where they are added. Private.
 
     Attributes:
       updates: how many.
@@ -51,7 +51,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Aggregate:
-    """What a round's devices add up to, before noise. Private.
+    """Sum of a round's devices, before noise. Private.
 
     Attributes:
       sum_P: int64 ``[P]``, weighted clipped updates in units of ``clip.norm / 2^44``.

@@ -28,7 +28,7 @@ STREAM = "tree"
 
 @dataclass(frozen=True)
 class TreeState:
-    """Where a run stands. Two integers say it all; nothing else is ever saved.
+    """Position of a run in the tree. Two integers say it all; nothing else is ever saved.
 
     Attributes:
       round: the round that comes next.

@@ -17,7 +17,7 @@ from federated.participation.clock_cohorts import ROUND_MINUTES, ClockCohorts
 
 @dataclass(frozen=True)
 class Campaign:
-    """What a run by the clock came to.
+    """Outcome of a run by the clock.
 
     Attributes:
       start_T, end_T: float64, hours since the first round opened.

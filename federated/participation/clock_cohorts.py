@@ -23,7 +23,7 @@ _ARRIVALS = 0x636C6F636B  # "clock": apart from every other use of a seed
 
 @dataclass(frozen=True, kw_only=True)
 class ClockState(ParticipationState):
-    """What the server remembers about each device, and what time it is.
+    """Server's memory of each device, and the time.
 
     Attributes:
       rests_until_D: float64, hours since the first round opened; a device does not check in before.

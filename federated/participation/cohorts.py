@@ -22,7 +22,7 @@ _COHORT_STREAM = 0x636F686F7274  # "cohort": apart from every other use of the l
 
 @dataclass(frozen=True)
 class ParticipationState:
-    """What the server remembers about each device.
+    """Server's memory of each device.
 
     Attributes:
       last_round_D: int32, the round it last joined; -1 if it never did.

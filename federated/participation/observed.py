@@ -23,7 +23,7 @@ _PARTS = 10
 
 @dataclass(frozen=True)
 class Timetable:
-    """How long the rounds of a run took by the clock.
+    """Durations of a run's rounds by the clock.
 
     Attributes:
       days: from the first round's begin to the last one's end.
@@ -40,7 +40,7 @@ class Timetable:
 
 @dataclass(frozen=True)
 class Turnout:
-    """How full the rounds of a run were, synthetic devices included; holds no device.
+    """Turnout of a run's rounds, synthetic devices included; holds no device.
 
     Attributes:
       rounds_below_goal: rounds that ended with fewer devices than the report goal.
@@ -60,7 +60,7 @@ class Turnout:
 
 @dataclass(frozen=True)
 class Observed:
-    """What the records of the protected devices show; the accountant's input. Holds no device.
+    """Observed participation of the protected devices; the accountant's input. Holds no device.
 
     Of a secret sample it holds bounds in place of what the records show, and no histogram (``_of_secret_sample``).
 

@@ -27,7 +27,7 @@ _HOURS = b"round, begin and end in hours"
 
 @dataclass(frozen=True)
 class Records:
-    """What happened: one entry per (round, device) that was aggregated. Private.
+    """Participation records: one entry per (round, device) that was aggregated. Private.
 
     Attributes:
       cohorts: number and devices of each round, int32, ascending by round.

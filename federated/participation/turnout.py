@@ -18,7 +18,7 @@ from federated.participation.availability import Availability
 
 @dataclass(frozen=True)
 class Expected:
-    """What a run may expect of its population.
+    """Expected turnout of a run.
 
     Attributes:
       devices_T: devices that report in each round, at most the report goal.

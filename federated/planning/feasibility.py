@@ -125,7 +125,7 @@ _LEAST_GOAL = 20
 
 @dataclass(frozen=True)
 class Timer:
-    """How long a device rests, and what is to be expected of that.
+    """Resting time of devices, and the separation and length of a run expected of it.
 
     Attributes:
       days: whole days, as devices are told.

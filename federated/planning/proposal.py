@@ -40,7 +40,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Proposal:
-    """What to run, why, and what else there was.
+    """Proposed run with its reasons, and the alternatives.
 
     Attributes:
       feasible: whether ``chosen`` meets the target; if not, it is the option nearest to it.

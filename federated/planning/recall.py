@@ -21,7 +21,7 @@ _MOST_NUMBERS = 4_000_000
 
 @dataclass(frozen=True)
 class Arm:
-    """What predicts: a network, an n-gram, or the two mixed half and half; None for neither of a kind."""
+    """Predictor: a network, an n-gram, or the two mixed half and half; None for neither of a kind."""
 
     network: KeyboardLM | None
     counts: CountedNGram | NGram | None

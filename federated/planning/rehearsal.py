@@ -45,7 +45,7 @@ _DELTA = 1e-10  # accounted by nobody
 
 @dataclass(frozen=True)
 class Setting:
-    """What all trials have in common; everything here is public."""
+    """Common setting of all trials; everything here is public."""
 
     model: KeyboardLM
     users: TokenStream

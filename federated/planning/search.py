@@ -29,7 +29,7 @@ INDEPENDENT = "independent"
 
 @dataclass(frozen=True)
 class Target:
-    """What the run may cost, as rho; ``epsilon`` is the same at the launch's delta."""
+    """Privacy target of the run, as rho; ``epsilon`` is the same at the launch's delta."""
 
     rho: float
     epsilon: float

@@ -210,7 +210,7 @@ Tried = tuple[Training | None, CountsConfig | None]
 
 @dataclass(frozen=True)
 class TradeSetting:
-    """What the launch says and what plays it; everything here is public.
+    """Launch terms, and the models and text that simulate them; everything here is public.
 
     Attributes:
       setting: model and local training; its users play the devices that train.

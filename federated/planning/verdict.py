@@ -66,7 +66,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a rehearsal says of a launch.
+    """Verdict of a rehearsal on a launch.
 
     Attributes:
       answer: ``go``; ``no-go``; or ``untold`` where the rehearsal's text could not have shown a gain.

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Trainer:
-    """What trains devices: one model, and how many of them side by side.
+    """Training setup for devices: one model, and the number of devices side by side.
 
     Attributes:
       model: every device starts from its weights.

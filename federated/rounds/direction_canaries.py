@@ -24,7 +24,7 @@ from pretrain.randomness.noise import FIXED_POINT
 
 
 class Probe(Sketch, Protocol):
-    """What the loop needs of ``evaluation.audit.directions.Directions``.
+    """The part of ``evaluation.audit.directions.Directions`` that the loop needs.
 
     Attributes:
       count: N.

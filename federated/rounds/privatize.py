@@ -26,7 +26,7 @@ _UPDATES = "updates."
 
 
 class NoiseStream(Protocol):
-    """What a mechanism does round by round. Its state is its own: nobody else looks into it, so it is of any type."""
+    """Round-by-round noise of a mechanism. Its state is its own: nobody else looks into it, so it is of any type."""
 
     @property
     def noise_multiplier(self) -> float:

@@ -26,7 +26,7 @@ _DEVIATIONS = 12
 
 @dataclass(frozen=True)
 class RoundRule:
-    """What a launch's mechanism says about its rounds: who joins, how updates are clipped, summed and released.
+    """Rules of a launch's rounds, from its mechanism: who joins, how updates are clipped, summed and released.
 
     Guarantee: a function of its fields alone, so a retried round is the same release.
 

@@ -147,7 +147,7 @@ def resume(directory: Path, digest: str, privatizer: Privatizer, cohorts: Cohort
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a file holds: the state after ``rounds_done`` rounds.
+    """Content of a checkpoint file: the state after ``rounds_done`` rounds.
 
     Attributes:
       rounds_done: rounds whose release is part of the weights.

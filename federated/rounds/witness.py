@@ -34,7 +34,7 @@ class Sketch(Protocol):
 
 @dataclass(frozen=True)
 class Done:
-    """What a round came to. Private.
+    """Sums of one finished round. Private.
 
     Attributes:
       devices: sum and tally of the devices.

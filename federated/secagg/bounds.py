@@ -20,7 +20,7 @@ _ANY_CLIPPED = 2.0**-10
 
 @dataclass(frozen=True)
 class Encoding:
-    """How devices write their updates as integers, and what that costs. Public.
+    """Integer encoding of device updates, and its cost. Public.
 
     Lengths are in clip norms, integers in units of 1 / ``scale``.
 

@@ -45,7 +45,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Opened:
-    """What a survivor tells the server: (number, share) by the device whose secret it is part of."""
+    """Shares that a survivor reveals to the server: (number, share) by the device whose secret it is part of."""
 
     self_masks: Mapping[int, tuple[int, bytes]]
     private_keys: Mapping[int, tuple[int, bytes]]

@@ -26,7 +26,7 @@ from pretrain.randomness import noise
 
 @dataclass(frozen=True)
 class SecureSum:
-    """What the server has after a round, before noise. Private.
+    """Result of a secure aggregation round on the server, before noise. Private.
 
     Secure aggregation does not make the sum private: the server is still trusted to add the noise
     before anything leaves it.

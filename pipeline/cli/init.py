@@ -29,7 +29,7 @@ _DELTA = 1e-6
 
 @dataclass(frozen=True)
 class Size:
-    """What a population can carry.
+    """Size of a launch that a population can carry.
 
     Attributes:
       rounds, joins: of training, and how many of them one device may join.
@@ -54,7 +54,7 @@ _FEWEST = 60
 
 @dataclass(frozen=True)
 class Asked:
-    """What somebody answered."""
+    """Answers of the user."""
 
     name: str
     locale: str

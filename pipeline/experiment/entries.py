@@ -24,7 +24,7 @@ _KIND, _BEGAN, _ENDED = "experiment", "experiment began", "experiment ended"
 
 
 class Began(BaseModel):
-    """What was begun.
+    """Ledger entry of a begun experiment.
 
     Attributes:
       versions: that some devices get, by the name of their registered model.
@@ -40,7 +40,7 @@ class Began(BaseModel):
 
 
 class Ended(BaseModel):
-    """How it ended.
+    """Ledger entry of an experiment's end.
 
     Attributes:
       by: who decided or stopped it.

@@ -7,7 +7,7 @@ from reports.disclosure.utility import OtherFeature
 
 
 class Evidence(BaseModel):
-    """What the gates look at, by the names that the stages' results give it.
+    """Evidence for the gates, by the names that the stages' results give it.
 
     Anything may be missing; what is missing fails its gate.
     """

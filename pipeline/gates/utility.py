@@ -73,7 +73,7 @@ def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
 
 @dataclass(frozen=True)
 class _Judged:
-    """What speaks against one feature; ``suffix`` and ``of`` tell its gates from those of another."""
+    """Findings against one feature; ``suffix`` and ``of`` tell its gates from those of another."""
 
     attempt: int | None
     broken_margins: tuple[str, ...] | None

@@ -25,7 +25,7 @@ Finite = Annotated[PositiveFloat, Field(allow_inf_nan=False)]
 
 
 class Budget(BaseModel):
-    """What all launches on a population may spend together.
+    """Total that all launches on a population may spend together.
 
     Attributes:
       max_rho: device-level, of one device to noised releases.

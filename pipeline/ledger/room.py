@@ -48,7 +48,7 @@ class Ceiling:
 
 @dataclass(frozen=True)
 class Asking:
-    """Who asks for a spend.
+    """Request for a spend: its population, its launch, its split and the day by which its text was cut.
 
     Attributes:
       rule: of the split in which the devices are that lose.

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 
 class Look(StageResult):
-    """What the logs of an experiment say."""
+    """Results of an experiment's logs."""
 
     first_day: date
     last_day: date
@@ -62,7 +62,7 @@ class Look(StageResult):
 
 
 class Decided(StageResult):
-    """How an experiment ended."""
+    """Decision of an experiment."""
 
     decision: Literal["promote", "roll back"]
     reasons: tuple[str, ...]

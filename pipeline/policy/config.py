@@ -10,7 +10,7 @@ MOST_DAYS = 36_500
 
 
 class BudgetConfig(Config):
-    """What one device may lose in any so many days, over all launches. Text is kept no longer than that."""
+    """Most that one device may lose in any ``days`` days, over all launches. Text is kept no longer than that."""
 
     rho: Amount = Field(description="ceiling on device-level rho in any window")
     epsilon: Amount = Field(

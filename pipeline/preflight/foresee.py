@@ -30,7 +30,7 @@ from pipeline.stage import Spend, Split
 
 @dataclass(frozen=True)
 class Foreseen:
-    """What it will say.
+    """Forecast of the ledger's answer.
 
     Attributes:
       problems: why it would refuse the launch, or its schedule.
@@ -79,7 +79,7 @@ def foresee(
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a dated launch would spend anew, at worst.
+    """New spend of a dated launch, at worst.
 
     Attributes:
       rho: of one device that trains.

@@ -39,7 +39,7 @@ _NAMES: Mapping[Unit, str] = {
 
 @dataclass(frozen=True)
 class Fits:
-    """What a schedule comes to.
+    """Result of a schedule's check.
 
     Attributes:
       problems: why it runs dry although its budget is one in a window.

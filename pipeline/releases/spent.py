@@ -92,7 +92,7 @@ def is_sum(config: LaunchConfig) -> bool:
 
 
 class Loss(Config):
-    """What one device loses to the noised releases of a launch: that of its split, whichever loses more.
+    """Loss of one device to the noised releases of a launch: that of its split, whichever loses more.
 
     Attributes:
       failure: probability with which rho does not hold; epsilon has it in its delta.

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class UsersHave:
-    """What users of a feature have without this launch.
+    """Baseline of a feature: the version that its users have without this launch.
 
     Attributes:
       arm: its name in the comparison; features whose users have the same bundle share one.

@@ -180,7 +180,7 @@ def published_before(ctx: StageContext) -> Had:
 
 @dataclass(frozen=True)
 class Champion:
-    """What users of a locale and feature have, as registered.
+    """Registered version that users of a locale and feature have.
 
     Attributes:
       published: version and launch.

@@ -52,7 +52,7 @@ FIGURES = "figures.json"
 
 
 class Audit(StageResult, AuditBlock):
-    """What the model remembers of compliant canaries, of ``stress`` apart, and the verdicts of the audits of the noise.
+    """Audit result: memory of compliant canaries, of ``stress`` apart, and the verdicts of the audits of the noise.
 
     Guarantee: what is said of canaries follows from models that are released, or were trained on public text; of the
     noise and of sums before it nothing is said but verdicts.

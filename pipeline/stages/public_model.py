@@ -25,7 +25,7 @@ class Training(StageResult):
 
 
 class Adaptation(Training, NewWordAdaptation):
-    """What public training in the grown vocabulary reached, new words apart."""
+    """Result of public training in the grown vocabulary, new words apart."""
 
     new_words: int
 

@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class Publish(StageResult):
-    """What was registered, or why nothing was."""
+    """Registered versions, or the reason for none."""
 
     published: bool
     reason: str

@@ -28,7 +28,7 @@ _SCOPE = "tacit"
 
 @dataclass(frozen=True)
 class Emitter:
-    """What spans and metrics go through.
+    """Exporter of spans and metrics.
 
     Guarantee: only what ``allowed.only`` lets through, whatever is handed in.
     """

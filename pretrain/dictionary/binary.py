@@ -102,7 +102,7 @@ class _Reader:
 
 @dataclass
 class _Words:
-    """What was read so far: words by the address of the node that they end in, bigrams as (address, level)."""
+    """Entries read until now: words by the address of the node that they end in, bigrams as (address, level)."""
 
     texts: dict[int, str] = field(default_factory=dict)
     words: dict[str, Word] = field(default_factory=dict)

@@ -26,7 +26,7 @@ _NEVER = [PAD, BOS]
 
 
 class _State(NamedTuple):
-    """Where sentences side by side stand: what counts look at, ``[B, K]``, and the network's own state."""
+    """State of sentences side by side: last tokens for the counts, ``[B, K]``, and the network's own state."""
 
     last_BK: Tensor
     network: networks.State | None
@@ -34,7 +34,7 @@ class _State(NamedTuple):
 
 @dataclass(frozen=True)
 class Arm:
-    """What a launch ships: a network, counts, or both, mixed as the comparison and the predictor mix them.
+    """Models of a launch: a network, counts, or both, mixed as the comparison and the predictor mix them.
 
     Raises:
       ValueError: neither, or of vocabularies of two sizes.

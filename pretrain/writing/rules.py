@@ -60,7 +60,7 @@ _SYMBOLS = ("at&t", "b&b", "c#", "c++", "d&d", "f#", "h&m", "m&m", "m&ms", "q&a"
 
 @dataclass(frozen=True)
 class TypingRules:
-    """What a locale types that is more than letters. Everything lower-cased.
+    """A locale's typed forms beyond plain letters. Everything lower-cased.
 
     Attributes:
       elisions: what stands before an apostrophe that ends a word: ``l`` cuts *l'homme* into *l'* and *homme*.

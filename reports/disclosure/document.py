@@ -120,7 +120,7 @@ class Artifact(Config):
 
 
 class Verification(Config):
-    """How a reader checks this document."""
+    """Evidence and command with which a reader checks this document."""
 
     ledger_head: str | None
     ledger_entries: int

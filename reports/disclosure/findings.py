@@ -97,7 +97,7 @@ class CentralGuarantee(Config):
 
 
 class WordCoverage(Config):
-    """What the new words are worth on held-out devices, and what public text said they would be."""
+    """Coverage by the new words on held-out devices, and its projection from public text."""
 
     reviewed: bool
     coverage: float | None = Field(description="share of unknown words on held-out devices that are now known")
@@ -107,7 +107,7 @@ class WordCoverage(Config):
 
 
 class AddedWords(WordCoverage):
-    """What became of the words."""
+    """Words added to the vocabulary, and their coverage."""
 
     words_added: int
     words: tuple[str, ...] | None = Field(description="those that were added; None where the launch lists none")

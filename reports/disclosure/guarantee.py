@@ -24,7 +24,7 @@ class Selection(Config):
 
 
 class PublicText(Config):
-    """Where the public model came from."""
+    """Provenance of the public model's training text."""
 
     source: str
     licence: str
@@ -35,7 +35,7 @@ class PublicText(Config):
 
 
 class Population(Config):
-    """Who took part; counts are rounded down to tens."""
+    """Participating population; counts are rounded down to tens."""
 
     name: str
     source: str
@@ -68,7 +68,7 @@ class MechanismBlock(Config):
 
 
 class Timetable(Config):
-    """How long the rounds took by the clock; minutes in two digits, as exact ones would tell how many devices wait."""
+    """Duration of rounds by the clock; minutes in two digits, as exact ones would tell how many devices wait."""
 
     run_days: float
     shortest_minutes: float
@@ -78,7 +78,7 @@ class Timetable(Config):
 
 
 class ObservedParticipation(Config):
-    """What the records show for protected devices.
+    """Observed participation of the protected devices, from the records.
 
     ``min_sep`` is the difference of two rounds; the papers' MinS is ``min_sep - 1``.
     Histogram counts are rounded down to tens; 0 stands for fewer than ten.
@@ -99,7 +99,7 @@ class ObservedParticipation(Config):
 
 
 class Participation(ObservedParticipation):
-    """What was enforced, and what the records show."""
+    """Enforced limits on participation, and the participation that the records show."""
 
     enforced_min_sep: int
     enforced_max_participations: int
@@ -116,7 +116,7 @@ class Participation(ObservedParticipation):
 
 
 class SecAgg(Config):
-    """How devices wrote their updates under secure aggregation, and what that costs."""
+    """Encoding of device updates under secure aggregation, and its cost."""
 
     bits: int
     neighbours: int
@@ -128,7 +128,7 @@ class SecAgg(Config):
 
 
 class Amplified(Config):
-    """What secret sampling adds to the guarantee of independent noise; no gate and no ledger entry counts on it."""
+    """Second guarantee of independent noise, under secret sampling; no gate and no ledger entry counts on it."""
 
     sampling: str
     sampling_rate: float
@@ -178,7 +178,7 @@ class PrivacyLoss(Config):
 
 
 class GroupLoss(Config):
-    """What somebody with several devices loses: sums of each release may change by as many contributions."""
+    """Privacy loss of a person with several devices: sums of each release may change by as many contributions."""
 
     devices: int = Field(ge=2)
     rho: float
@@ -285,7 +285,7 @@ class ReusedRelease(Config):
 
 
 class WindowLoss(Config):
-    """What one device lost in any window of so many days."""
+    """Most rho that one device lost in any window of ``days`` days."""
 
     days: int
     ceiling_rho: float

@@ -10,7 +10,7 @@ NON_PRIVATE = "non_private"
 
 
 class Champion(Config):
-    """What users had when the launch was compared with it."""
+    """Baseline of users, as it was when the launch was compared with it."""
 
     registered_model: str
     version: int
@@ -22,7 +22,7 @@ class Champion(Config):
 
 
 class OtherFeature(Config):
-    """What a feature beside the main one is held against, and what spoke against it; the model is the same.
+    """Champion of a feature beside the main one, and the findings against the launch; the model is the same.
 
     Attributes:
       attempt: the how-manieth launch on these held-out devices against what users of this feature have.
@@ -79,7 +79,7 @@ class SliceMetric(Config):
 
 
 class Verdict(Config):
-    """Whether a candidate is shown not to be inferior; which metrics say no, which have no interval."""
+    """Verdict on non-inferiority of a candidate: the metrics that fail, and those that have no interval."""
 
     candidate: str
     baseline: str

@@ -58,7 +58,7 @@ class Optimiser:
 
 @dataclass(frozen=True)
 class Seen:
-    """What training wrote down of its rounds; ``federated.rounds.witness`` says what the names mean. Secret."""
+    """Training's record of its rounds; ``federated.rounds.witness`` says what the names mean. Secret."""
 
     sums_TN: np.ndarray
     released_TN: np.ndarray

@@ -53,7 +53,7 @@ def failed_gates(decided: Mapping[str, Any]) -> list[Failed]:
 
 @dataclass(frozen=True)
 class Hold:
-    """What a launch that is held cost, why it is held, and what there is to do.
+    """Cost of a launch on hold, the reasons of the hold, and the next steps.
 
     Attributes:
       spent: by the launch itself.

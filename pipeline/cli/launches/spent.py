@@ -15,7 +15,7 @@ NAMES: dict[Unit, str] = {"device": "rho", "item": "epsilon per typed word"}
 
 @dataclass(frozen=True)
 class Left:
-    """What one unit of a population may still lose.
+    """Remaining budget of one unit of a population.
 
     Attributes:
       days: in any so many days; None for ever.
@@ -59,7 +59,7 @@ def left(entries: Iterable[Entry], names: Iterable[PopulationKey] | None = None)
 
 @dataclass(frozen=True)
 class Spent:
-    """What one stage of a launch spent: reserved as long as it has not ended, then what came of it."""
+    """Spend of one stage of a launch: a reservation until the stage has ended, then its outcome."""
 
     stage: str
     unit: str
