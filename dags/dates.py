@@ -43,12 +43,12 @@ def on_publication(launch_name: str) -> PartitionedAssetTimetable:
 
 
 def public_model_asset(locale: str) -> Asset:
-    """What ``public_model.py`` emits, a partition a date, and scheduled launches of the locale wait for."""
+    """Asset that ``public_model.py`` emits, a partition a date; scheduled launches of the locale wait for it."""
     return Asset(name=f"public_model/{locale}", uri=f"x-tacit://public_model/{locale}")
 
 
 def experiment_asset(launch_name: str) -> Asset:
-    """What publication emits, a partition a launch, where some devices try it first; ``experiment.py`` waits for it."""
+    """Asset that publication emits if some devices try it first, a partition a launch; ``experiment.py`` awaits it."""
     return Asset(name=f"experiment/{launch_name}", uri=f"x-tacit://experiment/{launch_name}")
 
 

@@ -43,7 +43,7 @@ class LaunchFile:
 
     @property
     def title(self) -> str:
-        """What people read in lists of DAGs and runs: where it goes and what for, then the file's name."""
+        """Title in lists of DAGs and runs: the locale and the features, then the file's name."""
         return f"{self.locale} {'+'.join(self.features)}: {self.name}"
 
 

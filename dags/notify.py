@@ -89,7 +89,7 @@ def late(launch: LaunchFile, context: Context, after: timedelta) -> Iterator[Non
 
 
 def held(context: Context) -> bool:
-    """Whether the launch was decided against."""
+    """Return whether the decision on the launch is hold."""
     return result(context, "decide").get("decision") == "hold"
 
 

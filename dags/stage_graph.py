@@ -28,7 +28,7 @@ class StageNode:
     whatever_fails: bool
 
     def computes_on_device(self, launch: Mapping[str, Any]) -> bool:
-        """Whether the stage computes on ``runtime.device`` under a launch file."""
+        """Return whether the stage computes on ``runtime.device`` under a launch file."""
         if isinstance(self.device, bool):
             return self.device
         field, wanted = self.device

@@ -40,7 +40,7 @@ class LocalOutlook:
 
 
 def local(config: TrieConfig, devices: int, alphabet: str, known_words: Collection[str] | None = None) -> LocalOutlook:
-    """What so many training devices would have of a local discovery that asks for these letters.
+    """Privacy and reach of a local discovery over this alphabet, for a given number of training devices.
 
     Args:
       known_words: of the public vocabulary, by which devices are shared out among layers; without them it is as if as

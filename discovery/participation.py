@@ -23,7 +23,7 @@ _ALIVE_POWER = 0.25
 
 
 def group_sizes(devices: int, config: TrieConfig, known_words: Collection[str]) -> list[int]:
-    """How many devices of one pass each layer has, at least one; they differ with what is still alive in it.
+    """Devices of one pass in each layer, at least one; they differ with the candidates still alive in it.
 
     A layer with few candidates needs few devices to tell them apart, and one that few words reach has few to
     tell. Candidates alive are those that public words would have, up to the cap on prefixes; devices go by
@@ -61,7 +61,7 @@ def fewest_in_a_layer(devices: int, config: TrieConfig) -> int:
 
 
 def sizes(devices: int, alive_L: np.ndarray) -> list[int]:
-    """How many of so many devices each layer has, with so many candidates alive."""
+    """Devices of each layer, of ``devices`` in all, by the candidates alive in it."""
     weight_L = np.maximum(alive_L, 1.0) ** _ALIVE_POWER
     spare = max(devices - len(alive_L), 0)
     ends_L = np.floor(spare * np.cumsum(weight_L) / weight_L.sum() + 1e-9).astype(np.int64)

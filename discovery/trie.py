@@ -30,7 +30,7 @@ def question_of(
     known_words: frozenset[str],
     config: TrieConfig,
 ) -> Question:
-    """What a layer asks; ``letters`` as of ``letters_of``."""
+    """Question of a layer; ``letters`` as of ``letters_of``."""
     broadcast = Broadcast(layer, prefixes, letters)
     return Question(broadcast, subset_selection(config.epsilon0, broadcast.domain), known_words, config)
 

@@ -103,12 +103,12 @@ class Workplace:
 
     @property
     def leads(self) -> bool:
-        """Whether this process measures the model, writes checkpoints and records, and tells of progress."""
+        """Return whether this process measures the model, writes checkpoints and records, and reports progress."""
         return self.process.rank == 0
 
     @property
     def chunks_at_once(self) -> int:
-        """How many chunks of devices this process trains at the same time."""
+        """Number of chunks of devices that this process trains at the same time."""
         cores = len(os.sched_getaffinity(0)) if self.runtime.device == "cpu" else 1
         return self.threads or max(1, cores // self.process.size)
 
@@ -247,7 +247,7 @@ def _number(content: bytes | memoryview) -> int:
 
 
 def _trainer(model: KeyboardLM, local: LocalTrainingConfig, place: Workplace, rounds_done: int) -> Trainer:
-    """What trains the rounds that are left, once what was recorded of them is forgotten."""
+    """Make the trainer of the rounds that are left, once records of them are forgotten."""
     bits = low_bits.low_bits_of(model, local)
     low_bits.require_one_kind(bits, place.process)
     if place.leads:

@@ -109,12 +109,12 @@ class LaunchConfig(Config):
 
     @property
     def trains(self) -> bool:
-        """Whether a network is trained on devices; not where counts ship alone or with the network of public text."""
+        """Return whether a network is trained on devices; not if counts ship alone or with the public network."""
         return self.counts is None or self.counts.trains
 
     @property
     def beside_training(self) -> dict[str, float]:
-        """What else costs a train device something, by the name of its block: rho, known beforehand."""
+        """Other costs of a train device, by the name of the block: rho, known beforehand."""
         return {name: block.rho for name, block in self._spending() if block.split == "train"}
 
     def _spending(self) -> Iterator[tuple[str, SpendingBlock]]:

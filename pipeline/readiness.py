@@ -40,7 +40,7 @@ class Look:
 
 
 def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> Look:
-    """What can be known of a launch here and now.
+    """Check a launch with the facts that are known here and now.
 
     Of the files that a launch names only the ends are read, where they tell what a file is, and of its population's
     the columns that say whose a row is and of which locale.
@@ -98,7 +98,7 @@ def require_schedule(config: LaunchConfig) -> tuple[str, ...]:
 
 
 def require(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> tuple[str, ...]:
-    """What the launch's owner would want to know; ValueError with every problem."""
+    """Warnings for the launch's owner; ValueError with every problem."""
     seen = look(config, settings, run_id, taken_over)
     if seen.problems:
         raise ValueError("\n".join(seen.problems))
@@ -124,7 +124,7 @@ def _no_gang(config: LaunchConfig, settings: Settings) -> list[str]:
 
 
 def _population(config: LaunchConfig, kept: Kept | None, withdrawn: Withdrawn) -> Look:
-    """Whether the population's devices are enough, by its files or by what is to be made up.
+    """Check that the population has enough devices, by its files or by the size of a synthetic one.
 
     Guarantee: what is said goes to logs and to Airflow before anything is spent, so it is what ``ingest_private`` says
     of a population: rounded counts, and with a budget for evaluation that of devices alone.

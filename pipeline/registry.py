@@ -199,7 +199,7 @@ class Registry:
         return self.published(name, max(numbers)) if numbers else None
 
     def champion_before(self, name: str, launch_id: str) -> Published | None:
-        """What users have without this launch: the champion or, where that is this launch itself, the one before."""
+        """Version that users have without this launch: the champion or, if that is this launch, the one before."""
         for alias in ("champion", "previous"):
             number = self.alias(name, alias)
             if number is None:
@@ -313,7 +313,7 @@ class Registry:
         self._ledger.bind_result(published.launch_id, _crowned(published), _digest(published))
 
     def was_champion(self, published: Published) -> bool:
-        """Whether a version has been champion before, so that publishing it again does not undo a rollback."""
+        """Return whether a version has been champion before, so that publishing it again does not undo a rollback."""
         bound = self._ledger.bound_results(published.launch_id)
         return bound.get(_crowned(published), ("",))[0] == _digest(published)
 

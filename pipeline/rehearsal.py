@@ -112,7 +112,7 @@ def paste(best: Rehearsal) -> str:
 
 
 def remarks(best: Rehearsal, small: SmallLaunch) -> tuple[str, ...]:
-    """What a person must know before using the numbers."""
+    """Remarks that a person must know before using the numbers."""
     notes = []
     largest, smallest = max(small.noise_to_signal), min(small.noise_to_signal)
     if best.noise_to_signal is None:

@@ -22,7 +22,7 @@ _SECONDS, _SCORING = 5e-10, 120.0
 
 
 def rho_to_spend(config: LaunchConfig, planning: PlanningConfig) -> float:
-    """What a launch may cost: the planned rho, and never more than its policy allows."""
+    """Most rho that a launch may cost: the planned rho, and never more than its policy allows."""
     return min(planning.target_rho, config.policy.max_rho)
 
 
@@ -87,7 +87,7 @@ def minutes(config: LaunchConfig, planning: PlanningConfig) -> int:
 
 
 def outcome_of_file(verdict: Verdict, config: LaunchConfig) -> Outcome | None:
-    """What was rehearsed of this file's own run; None if it says another one."""
+    """Rehearsed outcome of this file's own run; None if it states another one."""
     if config.counts is not None and not config.trains:
         alone = [one for one in verdict.outcomes if not one.gradient_rho and one.ships == config.counts.ships]
         return next((one for one in alone if math.isclose(one.counts_rho, config.counts.rho, rel_tol=1e-3)), None)
@@ -95,7 +95,7 @@ def outcome_of_file(verdict: Verdict, config: LaunchConfig) -> Outcome | None:
 
 
 def in_words(verdict: Verdict, outcome: Outcome) -> str:
-    """What was rehearsed of one run, in a sentence for a record."""
+    """Rehearsed outcome of one run, in a sentence for a record."""
     if verdict.answer == "untold":
         return verdict.sentence
     return (

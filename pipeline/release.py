@@ -262,12 +262,12 @@ def _of_report(reviews: Iterable[tuple[str, Review]], report: str) -> list[Revie
 
 
 def _versions(published: StageRecord | None) -> dict[str, int]:
-    """What a launch registered, by the registered model's name; empty if it was not published."""
+    """Versions that a launch registered, by the registered model's name; empty if it was not published."""
     if published is None or not published.result["published"]:
         return {}
     return dict(published.result["versions"])
 
 
 def _stage_of(verdict: Review) -> str:
-    """What stands for the stage in a review's entry: each reviewer answers once about each report."""
+    """Stage name of a review's entry: each reviewer answers once about each report."""
     return f"review of {verdict.report[:16]} by {person(verdict.account)}"

@@ -121,7 +121,7 @@ class RunDir:
         return key
 
     def left_by_devices(self, stage: str) -> bool:
-        """Whether a stage that spends left anything private but its key."""
+        """Return whether a stage that spends left anything private but its key."""
         return any(path.name != KEY and not path.name.startswith(".") for path in self.private(stage).iterdir())
 
     def manifest(self, stage: str) -> dict[str, str]:
@@ -142,7 +142,7 @@ class RunDir:
         return text_sha256(sealed)
 
     def private_problems(self, stage: str, digest: str) -> list[str]:
-        """What is no longer as it was when the stage sealed its private folder, in words."""
+        """Changes to a stage's private folder since the stage sealed it, in words."""
         path = self.path / "private" / stage / SEAL
         if not path.is_file() or sha256(path) != digest:
             return [f"{SEAL} is lost or changed"]
@@ -262,7 +262,7 @@ class RunDir:
         return sha256(Path(name)) if Path(name).is_file() else None
 
     def available(self, stage: str, name: str, digest: str) -> bool:
-        """Whether an output is here with these bytes, after fetching it if it was lost or damaged."""
+        """Return whether an output is here with these bytes, after fetching it if it was lost or damaged."""
         path = self.path / "public" / stage / name
         if path.is_file() and sha256(path) == digest:
             return True
@@ -319,7 +319,7 @@ def read_record(path: Path) -> StageRecord:
 
 
 def has_private_files(run: RunDir, stage: str) -> bool:
-    """Whether a stage left something in its private folder; hidden files are bookkeeping."""
+    """Return whether a stage left something in its private folder; hidden files are bookkeeping."""
     return any(not path.name.startswith(".") for path in run.private(stage).iterdir())
 
 

@@ -233,7 +233,7 @@ def _released(ctx: StageContext, stages: Stages, planned: Spend) -> StageRecord:
 
 
 def _counted_by(ctx: StageContext, population: Population | None, before: Entry | None) -> dict[str, str]:
-    """What says whose devices and which days of text a spend is about: the ledger counts by it."""
+    """Devices and days of text that a spend concerns: the ledger counts by them."""
     ingested = ctx.run.record("ingest_private")
     as_of = ingested.result.get("as_of") if ingested else None
     if as_of and population and not before:

@@ -147,7 +147,7 @@ def _yes_or_no(environment: Mapping[str, str], name: str, *, default: bool) -> b
 
 
 def telemetry(environment: Mapping[str, str] | None = None) -> Telemetry:
-    """What the standard's variables ask for (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER, ...).
+    """Telemetry set by the standard's variables (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_EXPORTER, ...).
 
     The exporters read the rest of them themselves.
 
@@ -177,7 +177,7 @@ def _exporter(environment: Mapping[str, str], signal: str) -> str:
 
 
 def log_form(environment: Mapping[str, str] | None = None) -> str:
-    """How log lines are written: ``text`` for people or ``json``.
+    """Form of log lines: ``text`` for people or ``json``.
 
     Raises:
       ValueError: TACIT_LOG is neither.
@@ -211,7 +211,7 @@ def _check_tracking(uri: str) -> None:
 
 
 def processor(environment: Mapping[str, str] | None = None) -> str:
-    """What decides about the last digits of a model here, in words: processor, libraries, and what they are told to be.
+    """Influences on the last digits of a model here, in words: processor, libraries, and the overrides of either.
 
     Equal words, equal digits; other words may give the same ones too.
     """

@@ -34,7 +34,7 @@ class Shelf(Protocol):
 
 
 def is_public(name: str, stages: Stages) -> bool:
-    """Whether a stage reads public data alone, so that any launch may take over what it made.
+    """Return whether a stage reads public data alone, so that any launch may reuse its outputs.
 
     Guarantee: a stage that may spend, that keeps something private for others, or that opens a stage which is not
     public is never public itself.
@@ -100,7 +100,7 @@ def begin(ctx: StageContext, content: str) -> None:
 
 
 def was_begun_as(ctx: StageContext, content: str) -> bool:
-    """Whether everything in the stage's folder was made of this content."""
+    """Return whether everything in the stage's folder was made of this content."""
     marker = ctx.public / CONTENT
     return marker.is_file() and marker.read_text(encoding="utf-8") == content
 
@@ -186,7 +186,7 @@ def copy(folder: Path, filename: str, destination: Path) -> bool:
 
 
 def bring(source: StageRecord, fetch: FetchFile, staged: Path) -> bool:
-    """Whether all outputs are in the folder ``staged`` now, with the digests of the record."""
+    """Bring all outputs into the folder ``staged``, with the digests of the record; return whether that worked."""
     shutil.rmtree(staged, ignore_errors=True)
     try:
         for name, digest in source.outputs.items():
@@ -234,7 +234,7 @@ def field_of(content: dict[str, Any], name: str) -> object:
 
 @cache
 def version_of(library: str) -> str:
-    """What is installed here, which stays as it is while a process runs: to look it up means to search a folder."""
+    """Installed version of a library, which stays the same while a process runs; each look-up searches a folder."""
     return metadata.version(library)
 
 

@@ -226,7 +226,7 @@ class Stage:
 
     @property
     def spends(self) -> bool:
-        """Whether it may release something of devices under a budget."""
+        """Return whether it may release something of devices under a budget."""
         return self.planned is not None
 
     @property
@@ -249,7 +249,7 @@ def of_launch(config: LaunchConfig, stages: Stages) -> tuple[str, ...]:
 
 
 def concludes(name: str, stages: Stages) -> bool:
-    """Whether a stage is made of the results of others alone, once all evidence is there or was not to be had."""
+    """Return whether a stage uses other stages' results alone, once all evidence is there or was not to be had."""
     stage = stages[name]
     return bool(stage.evidence) or any(concludes(other, stages) for other in stage.opens if other in stages)
 
@@ -264,7 +264,7 @@ def stage_key(config: LaunchConfig, run: RunDir, name: str) -> bytes:
 def binding_of(
     config: LaunchConfig, run: RunDir, key: bytes, stage: Stage, begun: Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """What makes a retry the same release: configuration, key (by commitment), inputs and constants.
+    """Binding that makes a retry the same release: configuration, key (by commitment), inputs and constants.
 
     Args:
       begun: what the reservation that stands says; None if there is none.

@@ -81,7 +81,7 @@ class MlflowTracker:
             self._set_status(parent, status.after(record, decision, before))
 
     def show_state(self, state: str, approvers: str = "") -> None:
-        """Where the launch stands (``pipeline.release``), and who approved it, as tags and status of its run."""
+        """Show the launch's state (``pipeline.release``), and its approvers, as tags and status of its run."""
         with answering():
             parent = self.parent_run_id
             tags = self._client.get_run(parent).data.tags
@@ -204,7 +204,7 @@ class MlflowTracker:
             return (whole[0].model_uri, whole[0].model_id) if whole else None
 
     def logged(self, key: str) -> list[shown.Logged]:
-        """What MLflow holds under a key: a launch's own run, or that of one of its stages."""
+        """Runs that MLflow holds under a key: a launch's own run, or that of one of its stages."""
         with answering():
             return [self._logged(run) for run in self._find(_KEY, key)]
 
@@ -272,7 +272,7 @@ class MlflowTracker:
         self._client.log_text(run_id, record_text(record), RESULT)
 
     def _log_row(self, parent: str, record: StageRecord) -> dict[str, str]:
-        """What a stage adds to its launch's row and curves, once; the row's tags.
+        """Log a stage's columns in its launch's row and curves, once; return the row's tags.
 
         MLflow shows the value of the latest time: in one hour each value is a millisecond after the one before it.
         """

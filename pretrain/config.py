@@ -71,7 +71,7 @@ def _as_written(value: object) -> object:
 
 @cache
 def _takes(annotation: Hashable, *kinds: type) -> bool:
-    """Whether one of the kinds stands anywhere in an annotation."""
+    """Return whether one of the kinds occurs anywhere in an annotation."""
     return annotation in kinds or any(_takes(part, *kinds) for part in get_args(annotation))
 
 
@@ -158,7 +158,7 @@ class ModelConfig(Config):
     tied: bool = Field(description="one matrix for input and output embeddings")
 
     def weights(self, words: int) -> int:
-        """How many there are in a model of so many words."""
+        """Number of weights of a model over ``words`` words."""
         rows = words * (self.embedding_dim * (1 if self.tied else 2) + 1)
         return rows + self.hidden_dim * (7 * self.embedding_dim + 3)
 

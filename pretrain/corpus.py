@@ -74,7 +74,7 @@ class Corpus:
     summary: CorpusSummary
 
     def counts(self) -> dict[str, int]:
-        """How often each word occurs in the train split."""
+        """Count of each word in the train split."""
         total: Counter[str] = Counter()
         for shard in self.train:
             total.update(shard.word_counts())
@@ -146,7 +146,7 @@ def build_corpus(
 
 
 def _read_instead(shard: Path) -> str:
-    """What was read where nothing was held out, and what to do."""
+    """Error text where nothing was held out: the documents that were read, and the fix."""
     store = open_words(shard)
     different = len({store.owner(number).tobytes() for number in range(len(store))})
     return (
@@ -175,7 +175,7 @@ def open_corpus(directory: Path) -> Corpus:
 
 
 def usual_forms(directory: Path) -> dict[str, Usual]:
-    """How the words of a corpus are usually written."""
+    """Usual forms of a corpus's words."""
     return truecasing.load(directory / "train" / _shard_name(0) / _TRUECASE)
 
 

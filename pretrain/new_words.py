@@ -36,7 +36,7 @@ class Enriched:
 
 
 def frequencies(share_N: np.ndarray, public: TokenStream, first_new: int) -> np.ndarray:
-    """How often each new word is typed, as a share of all words and sentence ends, float64 ``[N]``.
+    """Frequency of each new word, as a share of all words and sentence ends, float64 ``[N]``.
 
     Discovery hears of unknown words alone, so its shares are of those. How many of all words are unknown it does not
     hear; public text says it of the same vocabulary: what is ``<unk>`` there, or one of the new words. That a device

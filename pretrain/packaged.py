@@ -34,7 +34,7 @@ class PackagedText:
 
     @property
     def name(self) -> str:
-        """What the text is and where it comes from."""
+        """Title of the text, and the package that it comes from."""
         return f"{self.title} ({self.package} {self.version})"
 
 
@@ -91,7 +91,7 @@ _OTHER_AIML = frozenset({"std-german.aiml", "std-sextalk.aiml", "sex.aiml"})
 
 
 def bot_replies(folder: Path) -> Iterator[str]:
-    """What bots of AIML sets say: every alternative answer a line, what they look up or remember a placeholder."""
+    """Replies of AIML bots: every alternative answer a line, looked-up or remembered values as a placeholder."""
     for path in sorted(folder.glob("*/*.aiml")):
         if path.name in _OTHER_AIML or path.name.startswith("dev-"):
             continue

@@ -52,7 +52,7 @@ _RUNTIME_ERRORS: tuple[type[Exception], ...] = (
 
 @contextmanager
 def _of_a_graph(name: str) -> Iterator[None]:
-    """What onnxruntime says of a damaged or foreign graph, as an error that names the file and the fix."""
+    """Turn an onnxruntime error about a damaged or foreign graph into one that names the file and the fix."""
     try:
         yield
     except _RUNTIME_ERRORS as error:
@@ -207,7 +207,7 @@ class KeyboardPredictor:
         return [truecasing.shown(word, self._usual, locale, begins=begins) for word in offered]
 
     def phrase(self, text: str) -> list[str]:
-        """What Smart Compose offers after ``text``: the two likeliest words, if sure enough; else nothing.
+        """Smart Compose's offer after ``text``: the two likeliest words, if sure enough; else nothing.
 
         Raises:
           ValueError: the bundle is not for it.
@@ -233,7 +233,7 @@ class KeyboardPredictor:
         return self._vocabulary.words[best], float(np.log(max(prob_V[best], 1e-300)))
 
     def reading(self, text: str, literal: str, fits: Mapping[str, float]) -> str:
-        """What touches mean after ``text``: a decoder's candidates rescored on the fly.
+        """Best reading of touches after ``text``: a decoder's candidates rescored on the fly.
 
         The decoder searches by how well touches fit and, before the context is known, by ``word_scores.npy``, whose
         place the model's word for word takes here. A literal reading that is no word pays for each of its letters.
@@ -261,7 +261,7 @@ class KeyboardPredictor:
         return max(scores, key=lambda word: scores[word])
 
     def _settings(self, feature: str) -> Mapping[str, Any]:
-        """What ``bundle.json`` says of a feature; ValueError if it is not for that one."""
+        """Settings of a feature in ``bundle.json``; ValueError if the bundle is not for that feature."""
         features = self.about.get("features")
         if not isinstance(features, dict) or not isinstance(features.get(feature), dict):
             raise ValueError(f"bundle: not published for {feature}; launch with features: [..., {feature}]")
@@ -277,5 +277,5 @@ class KeyboardPredictor:
 
 
 def _load_pyfunc(data_path: str) -> KeyboardPredictor:
-    """What MLflow calls to load a registered model."""
+    """Entry point with which MLflow loads a registered model."""
     return KeyboardPredictor(Path(data_path))

@@ -72,7 +72,7 @@ def along(what: str, total: float) -> Callable[[float], None]:
 
 
 def nothing(_amount: float = 1.0) -> None:
-    """Whom nobody hears."""
+    """A progress callback that does nothing."""
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def open_stream(config: CorpusConfig, locale: str, split: Split, state: dict | N
 
 
 def identity(config: CorpusConfig, locale: str) -> dict[str, list]:
-    """What decides a source's text beside its configuration: bytes of files, versions of packages. C4 does not change.
+    """Identity of a source's text beside its configuration: bytes of files, versions of packages. C4 does not change.
 
     Raises:
       ValueError: a file pattern matches nothing; a package of the sample is not installed.
@@ -222,7 +222,7 @@ class _FileStream:
 
 
 def _columns(path: Path) -> tuple[Column, ...]:
-    """What is read of a file, from its name and its first record.
+    """Columns to read from a file, by its name and its first record.
 
     Raises:
       ValueError: neither Parquet nor JSON; damaged; a column is missing.

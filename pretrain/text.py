@@ -210,7 +210,7 @@ def unfinished(text: str, locale: str) -> tuple[list[str], bool]:
 
 
 def for_browsers(locale: str) -> dict[str, Any]:
-    """What ``unfinished`` goes by, as JSON: a page cuts what is typed into the same words."""
+    """Rules of ``unfinished`` as JSON: a page cuts typed text into the same words."""
     patterns = _patterns(locale)
     by_name = {"may_break": _MAY_NOT_BE_WORD, "breaks": patterns.breaks, "ends": patterns.ends}
     by_name |= {"may_be_more": _MAY_BE_MORE, "words": patterns.words, "tokens": patterns.tokens}

@@ -68,7 +68,7 @@ def save(vocabulary: Vocabulary, path: Path) -> None:
 
 
 def _whole(text: str) -> bool:
-    """Whether text is of one line and of whole characters."""
+    """Return whether text is one line of whole characters."""
     return not any(character in "\n\r\0" or "\ud800" <= character <= "\udfff" for character in text)
 
 

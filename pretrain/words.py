@@ -50,11 +50,11 @@ class WordStore:
         return self.tokens_N[self.offsets_D1[number] : self.offsets_D1[number + 1]]
 
     def word_counts(self) -> dict[str, int]:
-        """How often each word occurs."""
+        """Count of each word."""
         return self.first_counts(len(self.tokens_N))
 
     def first_counts(self, tokens: int) -> dict[str, int]:
-        """How often each word occurs among the first so many tokens."""
+        """Count of each word among the first ``tokens`` tokens."""
         counts = np.bincount(self.tokens_N[:tokens], minlength=len(self.lexicon) + 1)[1:]
         return {word: int(count) for word, count in zip(self.lexicon, counts, strict=True)}
 

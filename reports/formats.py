@@ -226,14 +226,14 @@ class Change(NamedTuple):
 
 
 def change(row: Difference) -> Change:
-    """What is shown of a difference: of simulated typing the relative change, of scored words the points."""
+    """Shown form of a difference: of simulated typing the relative change, of scored words the points."""
     if row.metric in _IN_POINTS or row.relative is None:
         return Change(row.metric, row.value, row.low, row.high, relative=False)
     return Change(row.metric, row.relative["value"], row.relative["low"], row.relative["high"], relative=True)
 
 
 def verdict(row: Difference) -> str:
-    """What the interval shown says about the candidate; metrics of known words depend on the arm's vocabulary."""
+    """Verdict of the interval shown on the candidate; metrics of known words depend on the arm's vocabulary."""
     if row.metric in ("invocab_accuracy", "cross_entropy"):
         return "–"
     interval = change(row)
@@ -280,7 +280,7 @@ class Warned(NamedTuple):
 
 
 def warnings(disclosure: Disclosure) -> list[Warned]:
-    """What a reader must not miss, worst first."""
+    """Warnings that a reader must not miss, worst first."""
     launch, accounting, seen = disclosure.launch, disclosure.accounting, disclosure.participation
     said = []
     if disclosure.decision.decision == "hold":
@@ -326,7 +326,7 @@ def light(disclosure: Disclosure) -> str:
 
 
 def turnout(seen: Participation, rounds: int) -> str:
-    """How full the rounds were, in a sentence; empty where the sample is secret."""
+    """Turnout of the rounds, in a sentence; empty where the sample is secret."""
     if seen.mean_devices is None:
         return ""
     return by_the_clock(seen) + (
@@ -338,7 +338,7 @@ def turnout(seen: Participation, rounds: int) -> str:
 
 
 def by_the_clock(seen: Participation) -> str:
-    """How long rounds took and which separation came out, in two sentences; empty where rounds are counted."""
+    """Duration of rounds and their separation, in two sentences; empty where rounds are counted."""
     table = seen.timetable
     if table is None:
         return ""

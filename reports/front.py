@@ -60,7 +60,7 @@ def in_digits_of(language: str, shown: str) -> str:
 
 
 def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
-    """What the template of a language needs: facts, and functions that write numbers as the language does.
+    """Values for the template of a language: facts, and functions that write numbers as the language does.
 
     ``facts`` beyond thresholds are sentences in English, so other languages say how many there are.
     """
@@ -106,7 +106,7 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
 
 
 def gained(disclosure: Disclosure) -> Difference | None:
-    """How much more often the first suggestion is right than with what users have; None where that is no arm."""
+    """Gain in right first suggestions over the arm that users have; None where that is no arm."""
     utility = disclosure.utility
     arm = utility.champion.arm if utility and utility.champion and not utility.champion.left_out else None
     rows = utility.differences if utility else ()

@@ -73,7 +73,7 @@ class Runtime:
 
 
 def load_runtime(folder: Path) -> Runtime | None:
-    """What ``make web`` installed into a folder; None if nothing is there.
+    """Runtime that ``make web`` installed into a folder; None if nothing is there.
 
     Raises:
       ValueError: an onnxruntime-web whose files are made in another way.
@@ -180,7 +180,7 @@ def _policy(text: str) -> str:
 
 
 def digest(inside: str) -> str:
-    """How a page's policy names what stands inside a script or style of it."""
+    """Name by which a page's policy allows the inside of a script or style of it."""
     return f"'sha256-{_base64(hashlib.sha256(inside.encode()).digest())}'"
 
 

@@ -8,7 +8,7 @@ Row = Mapping[str, Any]
 
 
 def gain(row: Row) -> str:
-    """What the launch gained in top-1 recall, with its interval; a dash where that is not known."""
+    """Gain of the launch in top-1 recall, with its interval; a dash where that is not known."""
     value, low, high = (row[name] for name in ("top1_gain", "top1_gain_low", "top1_gain_high"))
     if value is None:
         return "-"
@@ -23,5 +23,5 @@ def minute(when: datetime | str) -> str:
 
 
 def shown_state(row: Row) -> str:
-    """Where the launch stands; one that has not ended and whose last try failed is called that."""
+    """Display state; ``failed`` if the launch is unfinished and its last attempt failed."""
     return "failed" if row["failed"] else row["state"]

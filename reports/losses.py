@@ -24,7 +24,7 @@ def strength(epsilon: float) -> str:
 
 
 def guesser(mu: float, false_alarms: float, epsilon: float = 0.0, delta: float = 0.0) -> str:
-    """How often the best possible attacker is right about one device, rounded up.
+    """Rate at which the best possible attacker is right about one device, rounded up.
 
     The trade-off of mu-GDP: at most ``Phi(Phi^-1(false_alarms) + mu)``; with something (epsilon, delta)-private
     beside it that of both together, where randomised response is the worst there is (Dong et al. 2022, theorem 4).

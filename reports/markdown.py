@@ -187,7 +187,7 @@ def _is_figure(inline: Token, env: EnvType) -> bool:
 
 
 def _is_bold(inline: Token) -> bool:
-    """Whether all of a paragraph is one strong phrase."""
+    """Return whether all of a paragraph is one strong phrase."""
     drawn = [token for token in inline.children or () if token.content or token.nesting]
     ends = [at for at, token in enumerate(drawn) if token.type.startswith("strong_")]
     return ends == [0, len(drawn) - 1]

@@ -107,7 +107,7 @@ def draw(disclosure: Disclosure) -> dict[str, str]:
 
 
 def pages(disclosure: Disclosure, figures: Mapping[str, str]) -> dict[str, str]:
-    """What people read, by file name: the report as a page and as Markdown, the model card, and a registry's record.
+    """Files for readers, by name: the report as a page and as Markdown, the model card, and a registry's record.
 
     The record is of deployments alone.
     """
@@ -137,7 +137,7 @@ def pages(disclosure: Disclosure, figures: Mapping[str, str]) -> dict[str, str]:
 
 
 def model_card(disclosure: Disclosure) -> str:
-    """What the model is, for whoever has its bundle alone."""
+    """Model card, for readers who have the bundle alone."""
     return _written("model_card.md", {"d": disclosure})
 
 
@@ -164,11 +164,11 @@ def environment(*, html: bool) -> Environment:
 
 
 def _deployed(disclosure: Disclosure) -> bool:
-    """Whether a launch is a deployment: it was let go, and its guarantee is one."""
+    """Return whether a launch is a deployment: it was let go, and its guarantee is one."""
     return disclosure.decision.decision == "launch" and not disclosure.launch.void
 
 
 def _opendp_values(disclosure: Disclosure) -> dict[str, object]:
-    """What the template needs beside filters."""
+    """Values for the template beside filters."""
     slug = re.sub(r"[^a-z0-9]+", "-", disclosure.launch.id.lower()).strip("-")
     return {"d": disclosure, "version": OPENDP_DAY, "commit": OPENDP_COMMIT, "slug": slug}

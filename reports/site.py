@@ -156,7 +156,7 @@ def _shown(row: Row) -> dict[str, Any]:
 
 
 def _links(runs_dir: Path, name: str, keyboards: Mapping[str, Path]) -> list[tuple[str, str]]:
-    """What there is of a launch to look at: its name, and its address from the index."""
+    """Links to a launch's pages: the name of each, and its address from the index."""
     public = runs_dir / name / "public"
     files = [(label, public / path) for label, path in (*_FILES, *_MORE) if (public / path).is_file()]
     if name in keyboards:

@@ -87,7 +87,7 @@ def _variety(utility: Utility) -> list[str]:
 
 
 def _losses(utility: Utility) -> list[str]:
-    """What is clearly worse than with something else that users could have."""
+    """Metrics that are clearly worse than with something else that users could have."""
     facts = []
     for metric in _NOTICED:
         worse = [

@@ -112,7 +112,7 @@ def shown(launch: str, stage: str, name: str) -> Path | None:
 
 
 def seen(launch: str) -> dict[str, Any]:
-    """What the page shows of a launch, from the results of its stages."""
+    """Content of the page of a launch, from the results of its stages."""
     stages = ("fine_tune", "ab_test", "decide", "report", "publish", "experiment")
     records = {stage: record(launch, stage) for stage in stages}
     results = {stage: written["result"] for stage, written in records.items() if written}
@@ -150,7 +150,7 @@ def record(launch: str, stage: str) -> dict[str, Any] | None:
 
 
 def runs() -> Path:
-    """Where launches are kept, as ``tacit`` reads it."""
+    """Folder of launches, as ``tacit`` reads it."""
     home = Path(os.environ.get("TACIT_HOME") or _HERE.parents[2])
     return (home / Path(os.environ.get("TACIT_RUNS_DIR") or "runs").expanduser()).resolve()
 

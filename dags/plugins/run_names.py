@@ -25,7 +25,7 @@ def on_dag_run_running(dag_run: "DagRun", msg: str) -> None:
 
 
 def name(title: str, partition: str | None, conf: dict | None) -> str:
-    """What a run is about.
+    """Name of a run.
 
     Args:
       title: of its DAG, which begins with locale and features.

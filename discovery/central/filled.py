@@ -58,7 +58,7 @@ def filled(
 
 
 def units(contributed: Contributions, most: int) -> int:
-    """What a shard's devices add together, in units of 1 / ``GRID``; private.
+    """Total contribution of a shard's devices, in units of 1 / ``GRID``; private.
 
     Guarantee: one device adds at most ``GRID``.
     """

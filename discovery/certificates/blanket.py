@@ -140,6 +140,6 @@ def _fair(count: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=1)
 def _fair_table() -> tuple[np.ndarray, np.ndarray]:
-    """What ``_fair`` says of every count up to ``_EXACT``, each asked for thousands of times."""
+    """Values of ``_fair`` for every count up to ``_EXACT``, each asked for thousands of times."""
     count_S, most_T = np.arange(_EXACT + 1)[:, None], np.arange(_EXACT + 1)[None, :]
     return stats.binom.cdf(most_T, count_S, 0.5), stats.binom.pmf(most_T, np.maximum(count_S - 1, 0), 0.5)

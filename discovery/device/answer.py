@@ -89,7 +89,7 @@ class Broadcast:
         return self.prefixes[prefix] + self.letters_after(self.prefixes[prefix])[item - int(self._starts[prefix])]
 
     def letters_after(self, prefix: str) -> str:
-        """What may follow a prefix: letters, or behind the end of a word its digits, then its forms."""
+        """Characters that may follow a prefix: letters, or behind the end of a word its digits, then its forms."""
         word, end, digits = prefix.partition(END)
         if not end:
             return self.letters

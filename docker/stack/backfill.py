@@ -18,7 +18,7 @@ _VENV = Path(__file__).resolve().parents[2] / ".venv"
 def backfill(
     ledger: Mapping[str, str], environment: Mapping[str, str], file: str, first: str, last: str, go: str = ""
 ) -> int:
-    """What the dates would spend, said; with ``go`` Airflow runs them. Exit code: 0, 1, or what `tacit` ended with.
+    """Print the spend of the dates; with ``go`` Airflow runs them. Exit code: 0, 1, or that of `tacit`.
 
     Args:
       ledger: variables of `tacit`, which name the ledger.
@@ -39,7 +39,7 @@ def backfill(
 
 
 def not_switched_on(environment: Mapping[str, str], name: str) -> str:
-    """What keeps a launch file's dates from running through, and what to do; empty where nothing does."""
+    """Reason that keeps a launch file's dates from running through, and the fix; empty where nothing does."""
     listed = airflow(environment, "dags", "list", "--columns", "dag_id,is_paused", "--output", "json")
     if listed.returncode:
         return f"Airflow does not answer: {last_line(listed.stderr)}"

@@ -139,7 +139,7 @@ def environment_of(place: Places, kind: str) -> dict[str, str]:
 
 
 def filled_in(kind: str, variables: Mapping[str, str]) -> dict[str, str]:
-    """What the files of a kind say with these variables filled in, and the variables."""
+    """Environment from the files of a kind, with these variables filled in, and the variables."""
     read = "set -aeu; " + " ".join(f". {ROOT / name};" for name in FILES[kind]) + " env -0"
     done = subprocess.run(["bash", "-c", read], env=dict(variables), capture_output=True, text=True, check=False)
     if done.returncode:
@@ -148,5 +148,5 @@ def filled_in(kind: str, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def compose_service(name: str) -> dict:
-    """What ``compose.yaml`` says of a service, so that its command is written once."""
+    """Definition of a service in ``compose.yaml``, so that its command is written once."""
     return yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))["services"][name]

@@ -193,7 +193,7 @@ def airflow() -> list[Object]:
 
 
 def pod_templates() -> Object:
-    """What Airflow's executor makes a stage's pod from; a stage that trains on a GPU names the second."""
+    """Templates of which Airflow's executor makes a stage's pod; a stage that trains on a GPU names the second."""
     files = {f"{kind}.yaml": yaml.safe_dump(stage_pod(kind), sort_keys=False) for kind in ("cpu", "gpu")}
     return {**head("v1", "ConfigMap", "pods"), "data": files}
 

@@ -101,7 +101,7 @@ def _make_cluster(place: Places, folder: Path, password: str, user: str | None) 
 
 
 def _unprivileged() -> str | None:
-    """Whom PostgreSQL runs as, which refuses root; None: the user who starts it."""
+    """User that PostgreSQL runs as, since it refuses root; None: the user who starts it."""
     if os.geteuid() != 0:
         return None
     try:

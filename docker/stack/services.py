@@ -54,7 +54,7 @@ def all_services(place: Places, secret: dict[str, str]) -> dict[str, Service]:
 
 
 def asking(name: str, place: Places, secret: dict[str, str]) -> Callable[[], str | None]:
-    """How a service of Airflow is asked."""
+    """Health check of a service of Airflow."""
     match name:
         case "api-server":
             return lambda: ask_web(f"http://{place.address('AIRFLOW')}/api/v2/version")
@@ -75,7 +75,7 @@ def ask_web(address: str) -> str | None:
 
 
 def ask_health(place: Places, part: str) -> str | None:
-    """What Airflow says of the last sign of life of one of its parts."""
+    """Problem with one of Airflow's parts, by its last sign of life; None if it is healthy."""
     address = f"http://{place.address('AIRFLOW')}/api/v2/monitor/health"
     try:
         with _OPENER.open(address, timeout=10) as answer:
@@ -86,7 +86,7 @@ def ask_health(place: Places, part: str) -> str | None:
 
 
 def ask_worker(place: Places, secret: dict[str, str], queue: str) -> str | None:
-    """Whether the worker of this machine answers over the queue, as `celery inspect ping` asks it."""
+    """Ask this machine's worker over the queue, as `celery inspect ping` does; the problem, or None if it answers."""
     from celery import Celery
 
     broker = f"redis://:{secret['REDIS_PASSWORD']}@{place.address('REDIS')}/0"

@@ -93,7 +93,7 @@ class Directions:
         return hashlib.sha256(f"{self.layers}|{self.count}|{self.seed}".encode()).hexdigest()
 
     def update(self, number: int) -> np.ndarray:
-        """What the device of one direction sends before clipping: float32 ``[P]``, length ``UPDATE_NORM``."""
+        """Update that the device of one direction sends, before clipping: float32 ``[P]``, length ``UPDATE_NORM``."""
         weights_Q = np.zeros(self._padded)
         weights_Q[self._rows_N] = self._mixture_NN[number]
         row_P = hadamard(weights_Q)[: self.num_parameters] * self._scaled_signs_P

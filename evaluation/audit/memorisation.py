@@ -190,7 +190,7 @@ def attacked(
 
 
 def summed_up(table: Sequence[CanaryRow], random_continuations: int) -> AuditResult:
-    """What gates and report read, of all canaries wherever they were planted; some are compliant."""
+    """Summary for gates and report, of all canaries wherever they were planted; some are compliant."""
     rows = [row for row in table if row.population == "compliant"]
     single = [row for row in rows if row.n_u == 1]
     return AuditResult(
@@ -258,7 +258,7 @@ def _row(
 
 
 def completed(row: CanaryRow) -> bool:
-    """Whether a search found the canary."""
+    """Return whether a search found the canary."""
     return bool(row.found_by_beam or row.found_by_best_first)
 
 
@@ -277,7 +277,7 @@ def _stress(rows: list[CanaryRow]) -> StressResult | None:
 
 
 def _pooled(rows: list[CanaryRow], references: int) -> float:
-    """Whether canaries are remembered too well on average, where no single one is."""
+    """P-value of pooled ranks: small where canaries are remembered too well on average, though no single one is."""
     # Half a place off both ends, as a share of 0 or 1 has no quantile.
     shares = np.clip([row.rank / (references + 1) for row in rows], 0.5 / references, 1 - 0.5 / references)
     excess = stats.norm.isf(shares) - [row.mu for row in rows]

@@ -73,7 +73,7 @@ def noise_audit(
     again: Again,
     alpha: float = ALPHA,
 ) -> NoiseAudit:
-    """What was released, the matched filter with its parts, the estimate on the final model and the one-run bound.
+    """Audit the noise: released sums, matched filter with its parts, estimate on the final model, one-run bound.
 
     Guarantee: if the claim is true, ``passed`` is True with probability at least ``1 - alpha``: the matched filter,
     the one-run bound and the noise's own values (``again.rows``) have a share each (``FAMILIES``), and the bound

@@ -162,7 +162,7 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
 
 
 def _thresholds(entrants: Entrants, devices: Devices, rules: Rules, workers: int) -> tuple[ComposeSetting, ...]:
-    """Where Smart Compose speaks under each arm, by devices that are not compared."""
+    """Smart Compose thresholds of each arm, by devices that are not compared."""
     # Twice the sessions' words: a threshold is as noisy as what it is set on.
     text = held_out(devices.words, devices.tuning, 2 * rules.session_words or MOST_TYPED)
     if not len(text.word_P):

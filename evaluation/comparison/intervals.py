@@ -232,7 +232,7 @@ def degrees_of_freedom(weight_B: np.ndarray) -> float:
 
 
 def _defined(denominator_D: np.ndarray, bucket_D: np.ndarray, buckets: int) -> bool:
-    """Whether something is left to divide by whichever bucket is left out."""
+    """Return whether the denominator stays positive without any one bucket."""
     held = np.bincount(bucket_D, weights=denominator_D, minlength=buckets)
     return bool(np.all(held.sum() - held > 0))
 

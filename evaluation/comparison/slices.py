@@ -83,5 +83,5 @@ def head_words(arm: str, scored: Scored, heads: Sequence[int] = HEADS) -> list[H
 
 
 def distinct_words(scored: Scored) -> int:
-    """How many different words were ever the first candidate."""
+    """Number of different words that were ever the first candidate."""
     return len(np.unique(scored.first_P))

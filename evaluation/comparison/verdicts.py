@@ -150,7 +150,7 @@ def verdict(
     guardrails: Iterable[str] = GUARDRAILS,
     feature: str = "",
 ) -> Verdict:
-    """Whether a candidate is not inferior, for a feature.
+    """Judge whether a candidate is not inferior, for a feature.
 
     The primary metric passes if its whole interval is better than ``-margin`` (relative). A guardrail
     fails only if its whole interval is worse than ``-GUARDRAIL_MARGIN``: it has to be shown to be hurt.
@@ -180,7 +180,7 @@ def margin(relative: Estimate) -> float:
 
 
 def _change(row: Difference) -> Estimate | None:
-    """What a metric is judged by; None where there is nothing to judge: a baseline of no picks is no baseline."""
+    """Estimate by which a metric is judged; None where there is none: a baseline of no picks is no baseline."""
     return row.relative if row.relative is not None or row.metric not in LOWER_IS_BETTER else row.absolute
 
 
@@ -229,7 +229,7 @@ def guardrails(baseline: str, *, typed: bool) -> tuple[str, ...]:
 
 
 def sign_check(by_calibration: Mapping[str, Difference]) -> SignCheck:
-    """What the calibrations say of one difference, the median first: whether they contradict, and where it is worse."""
+    """Compare the calibrations of one difference, the median first: whether they contradict, and where it is worse."""
     first = next(iter(by_calibration.values()))
     changes = {name: _change(row) or row.absolute for name, row in by_calibration.items()}
     worse = {name for name, row in by_calibration.items() if _change(row) and _check(row, "guardrail").clearly_worse}

@@ -86,7 +86,7 @@ class Keyboard:
 
 
 def has_keyboard(locale: str) -> bool:
-    """Whether sessions can be simulated for a locale."""
+    """Return whether sessions can be simulated for a locale."""
     return langcodes.Language.get(locale).maximize().script == "Latn"
 
 

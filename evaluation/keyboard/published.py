@@ -41,7 +41,7 @@ class Range:
     source: str
 
     def holds(self, value: float, calibration: str) -> bool:
-        """Whether a simulated value lies in the range that its calibration must meet."""
+        """Return whether a simulated value lies in the range that its calibration must meet."""
         if calibration == MEDIAN.name:
             return self.low <= value <= self.high
         return self.person_low <= value <= self.person_high
@@ -132,7 +132,7 @@ RANGES = (
 
 
 def measure(run: Session, script: Script, text: HeldOut) -> dict[str, float]:
-    """What studies measure, of one session.
+    """Measures of one session that studies report.
 
     ``errors_left_per_character`` is the edit distance that stays, over characters; ``corrected_words`` and
     ``corrections_wrong`` are of all words and of corrections; ``completed_length`` is that of completed words over

@@ -87,7 +87,7 @@ class Session:
         }
 
     def counts(self, chosen_P: np.ndarray) -> dict[str, np.ndarray]:
-        """What ``evaluation.counts`` asks for, by device ``[D]``; a pick counts as its chance."""
+        """Counts for ``evaluation.counts``, by device ``[D]``; a pick counts as its chance."""
         events_P = self.how_P != _NOTHING
         values = {
             "shown": events_P,
@@ -183,7 +183,7 @@ def for_all(parts: list[np.ndarray], work: Callable[[np.ndarray], None], workers
 
 
 def earlier(ids_P: np.ndarray, text: HeldOut, batch_B: np.ndarray) -> list[np.ndarray]:
-    """What each sentence's device typed before it."""
+    """Text that each sentence's device typed before it."""
     first_of_device = np.searchsorted(text.device_S, text.device_S[batch_B])
     begins = text.starts_S[first_of_device]
     return [ids_P[low:high] for low, high in zip(begins, text.starts_S[batch_B], strict=True)]

@@ -177,7 +177,7 @@ def _reading(log_probs_V: np.ndarray, word: int, script: Script, weight: float) 
 
 @numba.njit(nogil=True, cache=True)
 def _completes(log_probs_V: np.ndarray, meant: int, look: int, script: Script, weight: float) -> bool:
-    """Whether the strip at this look holds the word: among the best three below the likeliest prefixes."""
+    """Return whether the strip at this look holds the word: among the best three below the likeliest prefixes."""
     place = script.place_V[meant]
     mine = -np.inf
     for prefix in range(script.first_EW.shape[1]):

@@ -113,5 +113,5 @@ def _degrees(ratio: Ratio) -> float:
 
 
 def _defined(ratio: Ratio) -> bool:
-    """Whether an interval can be had: two buckets that count, so that something is left without any one of them."""
+    """Return whether an interval exists: two buckets that count, so that something is left without any one of them."""
     return int(np.count_nonzero(ratio[1] > 0)) >= 2

@@ -64,7 +64,7 @@ class Logs:
     simulated: bool
 
     def counts(self, arm: str) -> dict[str, np.ndarray]:
-        """What ``evaluation.counts`` asks for, of one arm's buckets."""
+        """Counts for ``evaluation.counts``, of one arm's buckets."""
         chosen_B = self.treated_B == (arm == TREATMENT)
         return {name: values_B[chosen_B] for name, values_B in self.sums.items()}
 

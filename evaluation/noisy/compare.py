@@ -65,12 +65,12 @@ class Asked:
 
 
 def baselines(entrants: Entrants) -> list[str]:
-    """What this launch is compared with."""
+    """Baselines with which this launch is compared."""
     return [baseline for candidate, baseline in entrants.pairs if candidate == OURS and baseline not in _REMEMBER]
 
 
 def layout(entrants: Entrants) -> Layout:
-    """What is asked; it follows from who is compared."""
+    """Layout of the questions; it follows from the arms that are compared."""
     levels = [Question(metric) for metric in RECALLS]
     paired = [Question(difference(metric, other), above=FINE) for other in baselines(entrants) for metric in RECALLS]
     new = [_of_new(metric) for metric in RECALLS]
@@ -139,7 +139,7 @@ def _phrases(entrants: Entrants, text: HeldOut, rules: Rules, workers: int) -> t
 
 
 def parts(entrants: Entrants, text: HeldOut, workers: int = 1) -> dict[str, np.ndarray]:
-    """What each device adds to each sum, in words, ``[D]`` by name. Private."""
+    """Contribution of each device to each sum, in words, ``[D]`` by name. Private."""
     advance = progress.along("scoring arms", float((1 + len(baselines(entrants))) * text.lengths_S.sum()))
     ours = _scored(entrants, OURS, text, workers, advance)
     new_P = (ours.id_P >= entrants.base_size) & (ours.id_P < entrants.launch_size)

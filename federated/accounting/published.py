@@ -127,7 +127,7 @@ def _blt_losses(blt: Blt, run: tuple[int, int, int]) -> Losses:
 
 
 def _from_one_start(buffers: int, run: tuple[int, int, int]) -> Blt:
-    """Where a search for the least MaxLoss ends that begins with decays from ``1 - 1 / (2 min_sep)`` to 0.05."""
+    """BLT found by a search for the least MaxLoss that begins with decays from ``1 - 1 / (2 min_sep)`` to 0.05."""
     rounds, min_sep, most = run
     start_Q = starts(rounds, min_sep, buffers)[5]
     options = {"maxiter": 600, "maxcor": 20, "ftol": 1e-11, "gtol": 1e-8}

@@ -27,10 +27,10 @@ class CountsConfig(SpendingBlock):
 
     @property
     def trains(self) -> bool:
-        """Whether a network is trained on devices beside them."""
+        """Return whether a network is trained on devices beside the counts."""
         return self.model in ("network", "mixture")
 
     @property
     def ships(self) -> Ships:
-        """What the launch publishes."""
+        """Models that the launch publishes."""
         return "mixture" if self.model == "start-mixture" else self.model

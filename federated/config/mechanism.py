@@ -102,7 +102,7 @@ class _Mechanism(Config):
 
     @property
     def secret_sample(self) -> SecretSample | None:
-        """How devices are sampled in secret; None where a timer decides."""
+        """Secret sampling of devices; None where a timer decides."""
         return None
 
     @model_validator(mode="after")

@@ -148,7 +148,7 @@ def _first_after(batch: pa.RecordBatch, bound: _Key) -> int:
 
 
 def _key(batch: pa.RecordBatch, place: int) -> _Key:
-    """What Arrow sorts by: text by its characters, then numbers, then what is no number, then what is missing."""
+    """Sort key in Arrow's order: text by its characters, then numbers, then NaN, then missing values."""
     client, time, row = (batch[name][place].as_py() for name in ("client_id", "ts", "row"))
     if time is None:
         return client, 2, 0.0, row

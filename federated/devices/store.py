@@ -92,7 +92,7 @@ class DeviceStore:
         return np.flatnonzero(self.split_D == SPLITS.index(split))
 
     def speaking(self, split: str) -> int:
-        """How many devices of a split have a word."""
+        """Number of devices of a split that have a word."""
         return int(np.count_nonzero(np.diff(self.words.offsets_D1)[self.devices(split)]))
 
     def encode(self, vocabulary: Vocabulary, split: str, more: TokenStream | None = None) -> TokenStream:
@@ -250,7 +250,7 @@ def _typed(
 
 
 def identity(config: PopulationConfig) -> object:
-    """What decides a population's text beside its configuration, the locale and a seed, as JSON values. Private.
+    """Identity of a population's text beside its configuration, the locale and a seed, as JSON values. Private.
 
     Raises:
       ValueError: a file pattern matches nothing; the package is not installed.

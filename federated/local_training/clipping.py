@@ -43,7 +43,7 @@ class Clip:
 
 
 def grid_scale(norm: float, clip_norm: float, weight: float = 1.0) -> float:
-    """What an update of this joint L2 norm is multiplied by, before it is cut towards zero to integers.
+    """Factor for an update of this joint L2 norm, before it is cut towards zero to integers.
 
     ``w * min(1, C (1 - 2^-20) / norm) * 2^44 / C``; 0 if the norm is not finite.
 

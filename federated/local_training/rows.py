@@ -55,7 +55,7 @@ def rows_digest(devices: Iterable[DeviceRows]) -> np.ndarray:
 
 
 def round_offset(seed: int, round_number: int) -> float:
-    """Where in its text every device starts in this round, as a fraction in [0, 1).
+    """Start of every device in its text in this round, as a fraction in [0, 1).
 
     A function of (seed, round), so a retried round trains on the same words.
     """

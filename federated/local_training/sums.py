@@ -112,7 +112,7 @@ class Sums:
 
     @property
     def tally(self) -> Tally:
-        """What was added."""
+        """Counts of the updates added."""
         updates, longer, added, rows = (int(self.counts[place]) for place in (_UPDATES, _LONGER, _ADDED, _ROWS))
         return Tally(updates, longer, added, rows)
 

@@ -47,7 +47,7 @@ def build(config: MechanismConfig) -> Mechanism:
 
 
 def fits(config: MechanismConfig, mechanism: Mechanism) -> bool:
-    """Whether a mechanism, as from a mechanism file, is what a launch file asks for.
+    """Return whether a mechanism, as from a mechanism file, matches a launch file.
 
     A banded strategy is searched for, and a search ends a little differently on another machine; what its
     guarantee rests on is the matrix in the file.
@@ -75,7 +75,7 @@ def sensitivity_squared(config: MechanismConfig) -> float:
 def whitener(
     mechanism: Mechanism, rounds: int, of_tree: Callable[..., np.ndarray], of_coefficients: Callable[..., np.ndarray]
 ) -> np.ndarray:
-    """What makes the noise of the released sums independent again, ``[T, T]``.
+    """Matrix that makes the noise of the released sums independent again, ``[T, T]``.
 
     Args:
       of_tree: from rounds and restarts. of_coefficients: from a Toeplitz strategy's coefficients and restarts.
@@ -93,7 +93,7 @@ def whitener(
 
 
 def begins_anew(mechanism: Mechanism, round_number: int) -> bool:
-    """Whether no noise of earlier rounds is still to be cancelled: only here may the clip norm change."""
+    """Return whether no noise of earlier rounds is still to be cancelled: only here may the clip norm change."""
     match mechanism:
         case Independent():
             return True

@@ -44,7 +44,7 @@ class Campaign:
 
     @property
     def days(self) -> float:
-        """How long the run took."""
+        """Length of the run in days."""
         return float(self.end_T[-1]) / 24
 
 

@@ -53,12 +53,12 @@ class ClockCohorts(Cohorts):
 
     @property
     def day(self) -> Availability:
-        """Who is awake at which hour, and who reports; its ``round_minutes`` is not used."""
+        """Devices awake at each hour, and those that report; its ``round_minutes`` is not used."""
         return self.availability or Availability(seed=self.seed)
 
     @property
     def patience_hours(self) -> float:
-        """How long a round stays open: who rested has then had a whole day to come, so waiting longer brings nobody."""
+        """Hours that a round stays open: rested devices have a whole day to come, so waiting longer brings nobody."""
         return 24.0 * (self.timer_days + 1)
 
     def init(self) -> ClockState:

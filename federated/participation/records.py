@@ -58,7 +58,7 @@ class Records:
         return Records((*self.cohorts, (round_number, cohort.astype(np.int32))), hours)
 
     def participations(self, num_devices: int) -> np.ndarray:
-        """How many rounds each device joined, int64 ``[D]``."""
+        """Rounds that each device joined, int64 ``[D]``."""
         return np.bincount(self.devices_N, minlength=num_devices)
 
     def joined(self, rounds: int, devices: np.ndarray) -> np.ndarray:
@@ -81,7 +81,7 @@ def no_records() -> Records:
 
 
 def by_the_rule(cohorts: Cohorts | SampledCohorts, rounds: int) -> tuple[Records, ParticipationState]:
-    """Who must have joined the first rounds, drawn again from seed or key, and what the timer then remembers.
+    """Records that the rule gives for the first rounds, drawn again from seed or key, and the timer state after them.
 
     Guarantee: depends on no file that a run wrote, so records that were edited differ from it.
     """

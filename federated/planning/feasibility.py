@@ -37,7 +37,7 @@ def rounds_below_goal(config: MechanismConfig, devices: int) -> int | None:
 
 
 def _day(config: MechanismConfig) -> Availability | None:
-    """Who checks in during a round that takes its time, full or not; None for everybody, always, and by the clock."""
+    """Availability in a round that takes its time, full or not; None for everybody, always, and by the clock."""
     block = None if isinstance(config, IndependentMechanism) else config.availability
     # The seed decides who comes, not how many are expected.
     return None if block is None or block.round_minutes is None else Availability(round_minutes=block.round_minutes)
@@ -167,7 +167,7 @@ def timer(training_devices: int, round_minutes: float, rounds: int, report_goal:
 
 
 def of_launch(config: MechanismConfig, training_devices: int) -> Timer | None:
-    """What is to be expected of a launch by the clock, whose floor and cap are enforced too; None for another."""
+    """Timer of a launch by the clock, with its expected effects; floor and cap are enforced too. None for another."""
     days = config.timer_days
     if days is None:
         return None

@@ -260,7 +260,7 @@ def _mechanism(setting: Setting, ratio: float, clip_norm: float | None) -> TreeM
 
 
 def digest_of(setting: Setting, content: Mapping[str, object]) -> str:
-    """What a simulation's result depends on, but for its mechanism and server rate; ``content`` is JSON values."""
+    """Digest of a simulation's inputs, but for its mechanism and server rate; ``content`` is JSON values."""
     total = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
     total.update(setting.local_training.model_dump_json().encode())
     total.update(setting.server.model_dump_json(exclude={"learning_rate"}).encode())

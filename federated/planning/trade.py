@@ -177,7 +177,7 @@ def scaled_counts(noise_multiplier: float, users: int, devices: int) -> float:
 
 
 def notes(mechanism: MechanismConfig, users: int, devices: int, limits: SmallTrade) -> tuple[str, ...]:
-    """What was scaled, for people; () if nothing was."""
+    """Notes for people on the scaled quantities; () if nothing was scaled."""
     played = scaled(mechanism, users, limits)
     if users == devices and (played.rounds, played.report_goal) == (mechanism.rounds, mechanism.report_goal):
         return ()
@@ -292,7 +292,7 @@ class Gains:
 def gains(
     trade: TradeSetting, tried: Sequence[Tried], work: Path, on_progress: Callable[[str], None] = lambda line: None
 ) -> Gains:
-    """What each of ``tried`` gains, trained and counted on the trade's users and judged on its people.
+    """Gains of each of ``tried``, trained and counted on the trade's users and judged on its people.
 
     Counts without training are judged alone and mixed with the start: two outcomes. For nothing come the n-gram of the
     start's text and a table of counts that nobody was asked for, each alone and mixed with the start.
@@ -361,7 +361,7 @@ def trained(
 def counted(
     trade: TradeSetting, cells: Cells, releases: Sequence[CountsConfig], on_progress: Callable[[str], None]
 ) -> dict[CountsConfig, CountedNGram]:
-    """What counts of the pseudo-users make, with the launch's noise-to-signal ratio."""
+    """Models made by counts of the pseudo-users, with the launch's noise-to-signal ratio."""
     users = trade.setting.users
     tables: dict[CountsConfig, CountedNGram] = {}
     for config in dict.fromkeys(releases):

@@ -102,11 +102,11 @@ class Verdict:
 
     @property
     def least(self) -> float:
-        """What a gain must exceed: the launch's own gate, and what public text gives without any rho."""
+        """Lower bound that a gain must exceed: the launch's own gate, and the gain from public text without any rho."""
         return max(self.min_gain, self.free)
 
     def pays(self, outcome: Outcome) -> bool:
-        """Whether the gain exceeds the gate by more than chance explains, and what public text gives by its value.
+        """Return whether the gain exceeds the gate by more than chance explains, and that of public text by its value.
 
         Counts without training, which hold that text, must exceed it by more than chance explains too.
         """
@@ -118,7 +118,7 @@ class Verdict:
 
 
 def run_of(mechanism: MechanismConfig, server_rate: float, counts: CountsConfig | None) -> dict[str, Any]:
-    """What of a launch file decides an outcome, as plain JSON values."""
+    """Parts of a launch file that decide an outcome, as plain JSON values."""
     return {
         "mechanism": mechanism.model_dump(mode="json", exclude=_ASIDE),
         "server_learning_rate": server_rate,

@@ -44,7 +44,7 @@ class RoundRule:
 
     @cached_property
     def mechanism(self) -> mechanisms.Mechanism:
-        """What makes the noise, and what the run is accounted with."""
+        """Mechanism that makes the noise, and with which the run is accounted."""
         return self.stored or mechanisms.build(self.config)
 
     @cached_property
@@ -58,7 +58,7 @@ class RoundRule:
 
     @property
     def sensitivity(self) -> float:
-        """How far one device moves the sum that is released, in clip norms.
+        """Most by which one device moves the sum that is released, in clip norms.
 
         2 for the clipped estimator (McMahan et al. 2018, lemma 1): one device changes the sum and the weight
         that it is divided by.
@@ -68,12 +68,12 @@ class RoundRule:
 
     @property
     def denominator(self) -> float:
-        """What every round's released sum is divided by: fixed, whoever arrives."""
+        """Divisor of every round's released sum: fixed, whoever arrives."""
         return float(self.config.report_goal)
 
     @property
     def availability(self) -> Availability | None:
-        """Who checks in and reports; None for everybody, always. A secret sample has no availability."""
+        """Devices that check in and report; None for everybody, always. A secret sample has no availability."""
         block = None if isinstance(self.config, IndependentMechanism) else self.config.availability
         if block is None:
             return None
@@ -125,7 +125,7 @@ class RoundRule:
         check_clip_norm(self.config.clip_norm)
 
     def encoding(self, num_parameters: int, num_devices: int) -> Encoding | None:
-        """How devices write their updates as integers; None without secure aggregation.
+        """Integer encoding of device updates; None without secure aggregation.
 
         Raises:
           ValueError: ``secagg.bits`` cannot hold such a sum, or the graph cannot be made.
@@ -138,7 +138,7 @@ class RoundRule:
         return plan_encoding(num_parameters, cohort, block.bits)
 
     def clip(self, privacy: PrivacyState) -> Clip:
-        """How the coming round clips and counts."""
+        """Clipping and counting rules of the coming round."""
         return Clip(
             norm=privacy.clip_norm,
             per_layer=self.config.clipping == "per-layer",

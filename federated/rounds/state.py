@@ -69,7 +69,7 @@ def run_digest(
     seed: int,
     key: bytes,
 ) -> str:
-    """What a checkpoint must have been started with to be gone on with."""
+    """Digest of a run's start, which a checkpoint must share to be resumed."""
     total = hashlib.sha256(b"tacit fine-tune run")
     for config in configs:
         total.update(config.model_dump_json().encode())

@@ -58,7 +58,7 @@ class Done:
 
     @property
     def unexplained(self) -> int:
-        """What is in the sum that gets the noise and no device added, or the other way round; modulo 2^64.
+        """Part of the sum that gets the noise and that no device added, or the other way round; modulo 2^64.
 
         Decoded sums of secure aggregation hold its rounding too, so there it is only how many numbers the sum has
         that were not decoded; what was added, the canaries alone tell.
@@ -122,7 +122,7 @@ def init(count: int, num_parameters: int) -> Witness:
 
 
 def row(sketch: Sketch, done: Done, weights_P: np.ndarray, clip_norm: float) -> dict[str, object]:
-    """What is written down of one round.
+    """Row recorded for one round.
 
     Args:
       weights_P: of the model that devices are sent next.

@@ -114,7 +114,7 @@ def rounded_norm(order: int, scale: float, beta: float) -> float:
 
 
 def decoding_error(num_parameters: int, order: int, devices: int, norm: float) -> float:
-    """How much further apart two decoded sums may be than the sums themselves, in clip norms.
+    """Bound on the additional distance of two decoded sums over that of the sums themselves, in clip norms.
 
     Each is off by the float64 inverse transform of a sum of norm ``devices * norm`` at most, and each
     parameter is rounded to the grid of 2^-44.

@@ -20,7 +20,7 @@ _TRIES = 16
 
 
 def encode(update_P: np.ndarray, encoding: Encoding, rotation: Rotation, key: bytes) -> np.ndarray:
-    """What one device adds to the sum.
+    """Encode one device's update for the sum.
 
     Guarantee: as a vector of integers it has L2 norm at most ``encoding.norm_limit`` and
     no element above ``encoding.element_bound``, whatever ``update_P`` is: one that is longer

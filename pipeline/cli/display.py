@@ -68,7 +68,7 @@ def shown(value: object) -> str | None:
 
 
 def ending(content: Mapping[str, Any], now: Standing, held: Sequence[str] = ()) -> str:
-    """What a launch came to, and where to look.
+    """Text at the end of a launch: its outcome, and where to look.
 
     Args:
       held: lines in the place of the reasons of one that is held.

@@ -121,7 +121,7 @@ def _explained(name: str) -> tuple[dict[str, Any], str]:
 
 
 def field_words(name: str | None = None) -> list[FieldWords]:
-    """What is said of the fields with a name, or of all; kinds of a block that say the same of one are put together."""
+    """Descriptions of the fields with a name, or of all; kinds of a block with the same description share one."""
     fields = [each for each in fields_of(LaunchConfig) if name is None or _is_named(each[0], name)]
     home = settings.load().home if fields else Path()
     rows = [_field_words(path, where, field, home) for path, where, field in fields]
@@ -146,7 +146,7 @@ def _blocks(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _kind(block: type[BaseModel]) -> str:
-    """How a block of several kinds says which it is, as in ``kind: tree``."""
+    """Kind of a block of several kinds, as the file states it: ``kind: tree``."""
     for name, field in block.model_fields.items():
         if name in ("kind", "source"):
             return f"{name}: {get_args(field.annotation)[0]}"

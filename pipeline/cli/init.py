@@ -141,7 +141,7 @@ def init(
 
 
 def _asker(as_json: bool) -> Any:
-    """What asks for an answer that no option gave; an error where nobody can answer."""
+    """Function that asks for an answer that no option gave; an error where nobody can answer."""
 
     def ask(option: str, question: str, default: object, kind: type = str) -> Any:
         if as_json or not sys.stdin.isatty():

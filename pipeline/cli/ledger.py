@@ -256,7 +256,7 @@ def ledger_forecast(
 
 
 def would_spend(config: LaunchConfig, here: settings.Settings, run_id: str, made: Collection[str]) -> tuple[str, ...]:
-    """What a dated launch would spend now, in a line; none where no ledger is there to ask.
+    """New spend of a dated launch as of now, in a line; none where no ledger is there to ask.
 
     Args:
       made: stages that another launch made for it.
@@ -292,7 +292,7 @@ def _day(text: str, option: str) -> date:
 
 
 def _windows(ledger: "PrivacyLedger", name: PopulationKey) -> list[str]:
-    """What counts against a population's budget now and what the worst window held; nothing where it has no window."""
+    """Spend that counts against a population's budget now, and that of the worst window; nothing without a window."""
     population = ledger.registered(name)
     days = population.budget.window_days if population else None
     if population is None or days is None:

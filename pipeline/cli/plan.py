@@ -250,7 +250,7 @@ def _tell(message: str) -> None:
 
 
 def _splits(config: LaunchConfig, run_id: str, population: int | None) -> dict[str, int]:
-    """How many devices train, validate and test: of those that may take part, about, or of those that were ingested."""
+    """Numbers of devices that train, validate and test: an estimate of those that may take part, or those ingested."""
     from pipeline.run.known import run_folder
 
     if population is not None:
@@ -261,7 +261,7 @@ def _splits(config: LaunchConfig, run_id: str, population: int | None) -> dict[s
 
 
 def _room(config: LaunchConfig, run_id: str, spends: Mapping[str, Spend], reused: Collection[str]) -> "Foreseen":
-    """What the ledger has to say of the launch, as far as it is known here."""
+    """Forecast of the ledger's answer to the launch, as far as it is known here."""
     from pipeline.preflight.foresee import foresee
 
     return foresee(config, settings.load(), run_id, spends, reused)
@@ -347,7 +347,7 @@ def _show_options(options: "tuple[Option, ...]", target_rho: float, console: Con
 
 
 def _show_trade(verdict: "Verdict", of_file: "Outcome | None", console: Console) -> None:
-    """What each split of rho would give."""
+    """Print the gain of each split of rho."""
     title = f"Gain over {100 * verdict.start:.2f}% on held-out pseudo-users, points of top-1 recall"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("spent on", "ships", "rounds", "goal", "rho", "gain", "pays"):

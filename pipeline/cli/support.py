@@ -88,7 +88,7 @@ def printable(text: str) -> str:
 
 
 def show_state(config: LaunchConfig, run: RunDir, here: Settings) -> "Standing":
-    """Where a launch stands, which its report and MLflow show too from now on."""
+    """Return a launch's state, and show it in its report and in MLflow from now on."""
     from pipeline import release
     from pipeline.ledger.ledger import PrivacyLedger
     from pipeline.tracking import MlflowTracker
@@ -114,7 +114,7 @@ def open_existing(name: str) -> tuple[LaunchConfig, RunDir, Settings]:
 
 
 def foreseen(config: LaunchConfig, run_id: str, here: Settings) -> "list[Foreseen]":
-    """What a launch would take over from others on this machine."""
+    """Stages that a launch would reuse from others on this machine."""
     from pipeline.reuse import foreseen as core
 
     if not core.are_others(run_id, here):

@@ -54,7 +54,7 @@ def _central(config: CentralConfig, devices: int) -> tuple[dict, str]:
 
 
 def _finds(share: float) -> str:
-    """What is found every second time, where so many devices must hold it."""
+    """Rarest words that a discovery finds every second time, in words, by the share of devices that must hold one."""
     percent = float(f"{100 * share:.2g}")
     return (
         f"finds a word that {percent:g}% of devices hold"

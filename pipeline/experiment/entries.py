@@ -74,12 +74,12 @@ class Experiment:
     ended_at: str
 
     def over(self, today: date | None = None) -> bool:
-        """Whether all its days are, in UTC."""
+        """Return whether all its days are over, in UTC."""
         return (today or datetime.now(UTC).date()) > self.last
 
     @property
     def said(self) -> str:
-        """Who has what until when, or how it ended, in words."""
+        """Versions and days of a running experiment, or the end of a finished one, in words."""
         if self.ended is not None:
             return f"by {self.ended.by} at {self.ended_at}Z: {'; '.join(self.ended.reasons)}"
         each = " and ".join(f"version {version} of {name}" for name, version in self.began.versions.items())

@@ -239,5 +239,5 @@ _UNKNOWN = GateWords("", "", "see what its report says of it: this version of ta
 
 
 def words_of(gate: str) -> GateWords:
-    """What is said of a gate; one of a further feature, such as ``typing_OTF``, is that of the main one."""
+    """Texts of a gate; a gate of a further feature, such as ``typing_OTF``, has those of the main one."""
     return GATES.get(gate) or GATES.get(gate.rpartition("_")[0], _UNKNOWN)

@@ -226,7 +226,7 @@ def ceilings(population: Population | None, asked: Asked, *units: Unit) -> tuple
 
 
 def days_kept(population: Population, asked: Asked) -> int | None:
-    """How many days what people typed is kept: as long as the shorter window; None for ever, and for what is nobody's.
+    """Days for which typed text is kept: the shorter window; None for ever, and for text that is nobody's.
 
     A window of the ledger says something of a device only if what it typed before is gone.
     """

@@ -10,7 +10,7 @@ from reports.disclosure.guarantee import Composition, PopulationSpend, WindowLos
 
 
 def composition(entries: Collection[Entry], population: PopulationKey, policy: PolicyConfig) -> Composition:
-    """What one device of a population lost by these entries, and to what."""
+    """Privacy loss of one device of a population by these entries, and the releases that caused it."""
     spending = [entry for entry in entries if entry.population == population and entry.rho is not None]
     latest = {(entry.launch_id, entry.stage): entry for entry in spending}
     counted, window = releases(entries, population, "device"), policy.budget

@@ -28,7 +28,7 @@ def transaction(database: Engine) -> Iterator[Connection]:
 
 
 def address(url: str) -> str:
-    """Where a ledger is, for people: a file, or the URL without its password."""
+    """Address of a ledger, for people: a file, or the URL without its password."""
     parsed = make_url(url)
     is_file = parsed.get_backend_name() == "sqlite" and parsed.database
     return str(parsed.database) if is_file else parsed.render_as_string(hide_password=True)

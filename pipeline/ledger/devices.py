@@ -49,10 +49,10 @@ def to_bytes(sample: np.ndarray) -> bytes:
 
 
 def from_bytes(content: bytes) -> np.ndarray:
-    """What ``to_bytes`` wrote."""
+    """Hashes in the bytes that ``to_bytes`` wrote."""
     return np.frombuffer(content, dtype=_TYPE)
 
 
 def digest(content: bytes) -> str:
-    """What an entry says of the bytes in the database."""
+    """Digest by which an entry names the bytes in the database."""
     return hashlib.sha256(b"tacit devices" + content).hexdigest()

@@ -115,7 +115,7 @@ def canonical(value: object) -> str:
 
 
 def chain_problems(entries: list[Entry]) -> list[str]:
-    """Where the chain is broken, in words."""
+    """Breaks of the chain, in words."""
     problems, previous = [], GENESIS
     for position, entry in enumerate(entries, start=1):
         name = f"entry {entry.seq} ({entry.kind} of {entry.launch_id}/{entry.stage})"
@@ -177,5 +177,5 @@ def _content_problems(entries: list[Entry]) -> list[str]:
 
 
 def is_amount(value: object) -> TypeGuard[float]:
-    """Whether a value can be an amount of privacy: zero or more, and finite."""
+    """Return whether a value can be an amount of privacy: zero or more, and finite."""
     return isinstance(value, int | float) and math.isfinite(value) and value >= 0

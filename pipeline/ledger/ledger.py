@@ -178,7 +178,7 @@ class PrivacyLedger(WholeLedger):
             return old
 
     def noted(self, kind: str, launch_id: str, stage: str) -> Entry | None:
-        """What ``note`` wrote; None if it wrote nothing."""
+        """Entry that ``note`` wrote; None if it wrote nothing."""
         with self.transaction() as connection:
             return find(connection, launch_id, stage, kind)
 
@@ -257,7 +257,7 @@ class PrivacyLedger(WholeLedger):
         return total_spent(self.entries(), population, "item")
 
     def counted(self, population: PopulationKey, unit: Unit, delta: float | None = None) -> float:
-        """What counts against a population's registered budget now: all that was spent, or that of its window."""
+        """Spend that counts against a population's registered budget now: all of it, or that of its window."""
         entries = self.entries()
         asked = budgets.registered(entries, population)
         since = clock.counts_since(asked.budget.window_days if asked else None)

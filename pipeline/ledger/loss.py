@@ -87,7 +87,7 @@ def releases(entries: Iterable[Entry], population: PopulationKey, unit: Unit) ->
 
 
 def together(counted: Iterable[Release]) -> tuple[float, float]:
-    """What one unit loses to all of these, and the probability with which it does not hold.
+    """Loss of one unit to all of these, and the probability with which it does not hold.
 
     Guarantee: rho of releases on the same devices adds up (zCDP), and so do local epsilons of the same typed word
     asked for in several launches (basic composition; delta 0, as discovery's messages have it), and probabilities of

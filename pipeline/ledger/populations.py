@@ -128,7 +128,7 @@ def _require_unchanged(entries: Iterable[Entry], sealed: Mapping[PopulationKey, 
 
 
 def _numbered(entries: Iterable[Entry], kind: str, key: PopulationKey) -> str:
-    """What stands for the stage in an entry of which a population may have several."""
+    """Stage name of an entry of which a population may have several."""
     return f"{key} {sum((entry.kind, entry.population) == (kind, key) for entry in entries) + 1}"
 
 

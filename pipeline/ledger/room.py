@@ -40,7 +40,7 @@ class Ceiling:
     delta: float | None = None
 
     def holds(self, before: Iterable[Release], release: Release, since: str) -> bool:
-        """Whether there is room for a release beside those that count."""
+        """Return whether there is room for a release beside those that count."""
         counted = [each for each in before if each.written >= since]
         # What is not a number fits here and is refused as what it is when the entry is written.
         return not added([*counted, release], self.delta) > self.amount * (1 + ROUNDING)

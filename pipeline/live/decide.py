@@ -89,7 +89,7 @@ def begun(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Experimen
 def look(
     config: LaunchConfig, run: RunDir, settings: Settings, patterns: Iterable[str], today: date | None = None
 ) -> tuple[Look, tuple[str, ...]]:
-    """What the logs say so far, and the digests of their files; nothing is decided.
+    """Results of the logs until now, and the digests of their files; nothing is decided.
 
     Args:
       patterns: paths or globs of the logs.
@@ -249,7 +249,7 @@ def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: 
 
 
 def _replaced(tried: Experiment, registry: Registry) -> dict[str, str]:
-    """Where the champion is another by now than the control had, in words."""
+    """Models whose champion is no longer the one that the control had, in words."""
     now = {name: registry.alias(name, "champion") for name in tried.began.controls}
     return {
         name: f"{name}: they had version {then or 'none'}, and users have {now[name] or 'none'} by now"

@@ -76,7 +76,7 @@ def _gain(name: str, title: str, change: Estimate | None, threshold: float) -> G
 
 
 def _guardrails(feature: str, primary: str) -> tuple[str, ...]:
-    """What must not be hurt: the counted ones of simulated typing, and how good the offers of Smart Compose are."""
+    """Guardrail metrics: the counted ones of simulated typing, and the quality of Smart Compose's offers."""
     at_equal_rate = FEATURES[feature].at_equal_rate
     wanted = [name for name in GUARDRAILS if name in _COUNTED] + ([at_equal_rate] if at_equal_rate else [])
     return tuple(name for name in wanted if name != primary)

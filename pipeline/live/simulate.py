@@ -106,7 +106,7 @@ def _table(rows: dict[str, np.ndarray], keys: list[str], treated_B: np.ndarray, 
 
 
 def _arms(ctx: StageContext, tried: Experiment) -> tuple[Vocabulary, dict[str, NextWord]]:
-    """What both arms suggest, in one vocabulary; of the launch's main feature."""
+    """Models of both arms, in one vocabulary; of the launch's main feature."""
     registry, device = Registry(ctx.settings), ctx.config.runtime.device
     name = registry.names_of(ctx.config)[ctx.config.feature]
     candidate = artifacts.champion(ctx, registry.published(name, tried.began.versions[name]))

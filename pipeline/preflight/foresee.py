@@ -50,7 +50,7 @@ def foresee(
     planned: Mapping[str, Spend],
     taken_over: Collection[str] = (),
 ) -> Foreseen:
-    """What the ledger here and now has to say; without one nothing is known.
+    """Forecast the answer of the ledger here and now; without one nothing is known.
 
     Args:
       planned: every release of the launch by its stage, at worst.
@@ -106,7 +106,7 @@ def forecast(
     planned: Mapping[str, Spend],
     taken_over: Callable[[str], Collection[str]],
 ) -> list[Forecast]:
-    """What launches of some dates would spend, each after those before it; nothing is written.
+    """Forecast the spend of launches on some dates, each after those before it; nothing is written.
 
     Guarantee: the amounts, the ceilings and the time by which they count are those of the reservation itself
     (``room.require_room``), and what an earlier date would spend stands beside what is spent. A launch spends at most
@@ -167,7 +167,7 @@ def _forecast(
 
 
 def spends_of(config: LaunchConfig, planned: Mapping[str, Spend], left_out: Collection[str]) -> list[Spend]:
-    """What a launch spends on words found locally, on devices that train and on those held out, where it does.
+    """Spend of a launch on words found locally, on devices that train and on those held out, where it has them.
 
     A population may have spent all of its budget, and more, before that was lowered; what costs nothing has room.
 

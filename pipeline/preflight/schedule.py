@@ -106,7 +106,7 @@ def _launch(config: LaunchConfig, words: Spend, unit: Unit) -> list[Release]:
 
 
 def require_fits(config: LaunchConfig, words: Spend) -> tuple[str, ...]:
-    """What the owner of a schedule would want to know; ValueError if the file's own budget cannot bear it."""
+    """Warnings for the owner of a schedule; ValueError if the file's own budget cannot bear it."""
     come_to = fits(config, None, words)
     if come_to.problems:
         raise ValueError("\n".join(come_to.problems))

@@ -61,7 +61,7 @@ def planned_evaluation(config: LaunchConfig, run: RunDir | None = None) -> Spend
 
 
 def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
-    """What a central discovery costs a device, or a local one its messages with as few as its smallest layer will have.
+    """Cost of a central discovery to a device, or of a local one's messages with the devices of its smallest layer.
 
     The first spend of a launch: words for a model that a rehearsal found not worth training are not asked for. The plan
     knew no vocabulary yet, by which devices are shared out among layers, so the one number is held against its ceiling
@@ -128,7 +128,7 @@ def _spent(release: Release, config: LaunchConfig, result: Stated) -> Spend:
 
 
 def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
-    """What one device loses to the noised releases of a launch that has trained, by two accountants.
+    """Loss of one device to the noised releases of a launch that has trained, by two accountants.
 
     Guarantee: releases on the same devices, a later one chosen in the light of the earlier ones, add up: their rho
     (see ``composition.compose``) and the probabilities with which they fail. A device is in one split, and has nothing
@@ -149,7 +149,7 @@ def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
 
 
 def loss_together(spends: Sequence[Spend], delta: float) -> Loss:
-    """What noised releases on the same devices cost together, at a delta that holds their failures.
+    """Total cost of noised releases on the same devices, at a delta that holds their failures.
 
     Raises:
       ValueError: the failures alone are more than delta.

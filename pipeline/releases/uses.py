@@ -19,7 +19,7 @@ _HELD_OUT = "aggregate metrics of held-out devices, released without noise; thei
 
 
 def _open(config: LaunchConfig) -> bool:
-    """Whether held-out devices are evaluated as they are."""
+    """Return whether held-out devices are evaluated without noise."""
     return config.evaluation is None
 
 

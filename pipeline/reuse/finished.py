@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 def still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, released: bool | None = None) -> bool:
-    """Whether a record holds: same configuration, same inputs, outputs with the digests it names."""
+    """Return whether a record holds: same configuration, same inputs, outputs with the digests it names."""
     if record.config_digest != config_digest(config):
         return False
     # A release stays what it was when its private folder is gone; other stages make theirs again.
@@ -85,7 +85,7 @@ def require_whole(run: RunDir, spending: Stage, stages: Stages) -> None:
 
 
 def outcome_path(run: RunDir, name: str) -> Path:
-    """Where a computation is kept until its record is written."""
+    """Place of a computation until its record is written."""
     return run.private(name) / OUTCOME
 
 

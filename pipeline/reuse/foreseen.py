@@ -46,7 +46,7 @@ class _Seen(RunDir):
 
 
 def are_others(run_id: str, settings: Settings) -> bool:
-    """Whether another launch on this machine has got so far that something could be taken over."""
+    """Return whether another launch on this machine has finished anything that could be reused."""
     return any(path.parents[2].name != run_id for path in settings.runs_dir.glob(f"*/public/ingest_private/{RESULT}"))
 
 

@@ -7,7 +7,7 @@ from pretrain.files import undamaged
 
 
 def read_kept(path: Path) -> LaunchConfig:
-    """What ``runner.open_run`` wrote.
+    """Configuration that ``runner.open_run`` wrote.
 
     Raises:
       ValueError: damaged, gone, or with fields that this version does not know.

@@ -115,7 +115,7 @@ def _problem(run: RunDir, record: StageRecord, stage: Stage, ctx: StageContext, 
 def paid_for(
     record: StageRecord, population: PopulationKey, planned: Spend | None, ledger: PrivacyLedger
 ) -> Mapping[str, object] | None:
-    """What the ledger is told of a release that is used again; None if nobody paid for it.
+    """Ledger binding of a release that is reused; None if nobody paid for it.
 
     Guarantee: the launch that released it committed, on the same population, exactly what a release anew would spend.
     """
@@ -165,7 +165,7 @@ def sealed(run: RunDir, stage: str, names: Iterable[str]) -> dict[str, str]:
 
 
 def is_same(path: Path, digest: str) -> bool:
-    """Whether a file is there and has these bytes."""
+    """Return whether a file is there and has these bytes."""
     return path.is_file() and not path.is_symlink() and sha256(path) == digest
 
 

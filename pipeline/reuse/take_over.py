@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 def take_over(ctx: StageContext, config: LaunchConfig, stage: Stage, planned: Spend | None) -> StageRecord | None:
-    """What an identical stage made, in this launch's folder, as this launch's record; None if it is to be run.
+    """Reuse the outputs of an identical stage: copy them, and return this launch's record; None if it is to be run.
 
     Guarantee: nothing is released. What is taken over was released by a launch whose commit the ledger holds for the
     same amounts, or releases nothing; the record is the one that the ledger knows, and every file has the digest that
@@ -91,7 +91,7 @@ def _inputs(record: StageRecord, run: RunDir) -> dict[str, str] | None:
 
 
 def _brought(source: Source, ctx: StageContext, stage: Stage) -> bool:
-    """Whether the files are in this launch's folders now, with the digests of the source; all at once, or none."""
+    """Bring the files into this launch's folders, with the digests of the source; True for all, False for none."""
     staged = ctx.public.with_name(f".{ctx.stage}.taken")
     try:
         if not sharing.bring(source.record, partial(sharing.copy, source.run.public(ctx.stage)), staged):
@@ -109,7 +109,7 @@ def _brought(source: Source, ctx: StageContext, stage: Stage) -> bool:
 
 
 def _brought_private(there: RunDir, ctx: StageContext, names: tuple[str, ...]) -> bool:
-    """Whether the private files and folders named were copied; what an interrupted attempt left of them is replaced."""
+    """Copy the private files and folders named, in place of an interrupted attempt's; return whether that worked."""
     files = sealed(there, ctx.stage, names)
     if not files:
         return False

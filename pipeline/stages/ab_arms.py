@@ -98,7 +98,7 @@ def gather(
 
 
 def _champions(ctx: StageContext, published: Had) -> tuple[tuple[UsersHave, ...], dict[str, artifacts.Champion]]:
-    """What users of each feature have, and those of them that may be arms, by name."""
+    """Baseline of each feature, and those baselines that may be arms, by name."""
     if not published:
         _log.info("nothing was published before, so there is no champion")
     had: list[UsersHave] = []
@@ -124,7 +124,7 @@ def _bundle(published: Published) -> tuple[str, str]:
 
 
 def as_arm(champion: artifacts.Champion, device: str) -> NextWord:
-    """What was published before, as it suggests: network, counts, or both mixed."""
+    """Arm made of an earlier publication: network, counts, or both mixed."""
     parts: list[NextWord] = [] if champion.network is None else [neural(champion.network, device=device)]
     parts += [] if champion.counts is None else [PublicNGram(champion.counts)]
     return Mixture(*parts) if len(parts) == 2 else parts[0]

@@ -121,7 +121,7 @@ def ab_test(
 
 
 def _released(config: LaunchConfig, estimate: Estimate | None) -> dict[str, object]:
-    """What evaluation spent, and what it says of discovered words, beside the comparison itself."""
+    """Spend of evaluation, and its figures on discovered words, beside the comparison itself."""
     ends = {} if estimate is None else {"": estimate.value, "_low": estimate.low, "_high": estimate.high}
     return {
         "spend": planned_evaluation(config),
@@ -146,7 +146,7 @@ def attempt_of(ctx: StageContext, feature: str, champion: Published | None, *, a
 
 
 def described(had: UsersHave) -> Champion:
-    """What users have, as the disclosure says it."""
+    """Baseline of users, as the disclosure states it."""
     stated = {**vars(had.published), "registered_model": had.published.name, "left_out": had.left_out, "arm": had.arm}
     stated |= {"earlier": had.earlier}
     return Champion.model_validate(stated, extra="ignore")
@@ -310,7 +310,7 @@ def _disagrees(row: SignCheck) -> bool:
 
 
 def _disagreement(row: SignCheck) -> str:
-    """What the calibrations of simulated typists say differently of one metric."""
+    """Disagreement of the calibrations of simulated typists about one metric, in words."""
     ends = "; ".join(f"{name} {change.low:+.2%} to {change.high:+.2%}" for name, change in row.changes.items())
     how = (
         f"clearly worse under {' and '.join(row.worse_under)}"

@@ -89,7 +89,7 @@ def shown_words(ctx: StageContext) -> tuple[str, ...]:
 
 
 def frequencies(ctx: StageContext, public: TokenStream) -> np.ndarray:
-    """How often each discovered word is typed, float64, as far as discovery says.
+    """Frequency of each discovered word, float64, as far as discovery states it.
 
     Args:
       public: train text in ids of the grown vocabulary.
@@ -170,7 +170,7 @@ def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
 
 
 def published_before(ctx: StageContext) -> Had:
-    """What users of this locale, population and each feature of the launch have without this launch."""
+    """Versions that users of this locale, population and each feature of the launch have without this launch."""
     registry = Registry(ctx.settings)
     population = ctx.population or ctx.config.population
     names = {feature: registry.name_for(ctx.config.locale, feature, population) for feature in ctx.config.features}

@@ -64,7 +64,7 @@ class Audit(StageResult, AuditBlock):
 
 
 def audit(ctx: StageContext) -> Audit:
-    """What the private model remembers of the canaries, and whether the noise was what it should have been."""
+    """Audit the private model's memory of the canaries, and check that the noise was as claimed."""
     if not ctx.config.trains:
         return _of_counts(ctx)
     config, trained, mechanism = ctx.config, ctx.run.result("fine_tune"), artifacts.mechanism(ctx.run)
@@ -154,7 +154,7 @@ def trained_twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tupl
 
 
 def _of_counts(ctx: StageContext) -> Audit:
-    """Where counts ship alone: no canary was planted, so the noise of their release is what is looked at."""
+    """Audit a launch whose counts ship alone: no canary was planted, so the noise of their release is audited."""
     asked, words = ctx.config.counts, artifacts.vocabulary(ctx, "build_vocabulary")
     assert asked is not None
     stated = ReleasedCounts.model_validate(ctx.run.result("count")["counts"])

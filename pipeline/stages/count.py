@@ -78,7 +78,7 @@ def begun_with(ctx: StageContext) -> float:
 def asked_of_devices(
     ctx: StageContext, words: Vocabulary, public: TokenStream, start_weight: float
 ) -> counted_cells.Cells:
-    """What is counted, and how much it weighs, from public text, the vocabulary and what discovery released."""
+    """Cells to count and their weights, from public text, the vocabulary and the words that discovery released."""
     return counted_cells.choose(
         public, words, frequency_N=artifacts.frequencies(ctx, public), start_weight=start_weight
     )

@@ -61,7 +61,7 @@ def evidence(ctx: StageContext) -> Evidence:
 
 
 def _together(ctx: StageContext) -> dict[str, float | None]:
-    """What one device loses to the launch; None where a release of it has not finished, so that its gates fail."""
+    """Loss of one device to the launch; None where a release of it has not finished, so that its gates fail."""
     try:
         loss = launch_loss(ctx.config, ctx.run)
     except StageInputMissing:

@@ -106,7 +106,7 @@ def _untrained(ctx: StageContext) -> FineTune:
 
 
 def participation(observed: Observed) -> ObservedParticipation:
-    """What may be shown of participation: bounds as they are, counts of devices rounded down to tens."""
+    """Publishable participation: bounds as they are, counts of devices rounded down to tens."""
     turnout = observed.turnout
     return ObservedParticipation(
         observed_min_sep=observed.min_sep,
@@ -125,7 +125,7 @@ def participation(observed: Observed) -> ObservedParticipation:
 
 
 def timetable(of_rounds: participated.Timetable) -> Timetable:
-    """What may be shown of the rounds' hours: two digits."""
+    """Publishable hours of the rounds: two digits."""
     return Timetable(
         run_days=two_digits(of_rounds.days),
         shortest_minutes=two_digits(of_rounds.shortest),

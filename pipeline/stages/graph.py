@@ -226,7 +226,7 @@ def edges() -> dict[str, list[str]]:
 
 
 def is_evidence(name: str) -> bool:
-    """Whether a launch is held, and reported, where this stage failed for good."""
+    """Return whether a launch is held, and reported, where this stage failed for good."""
     return any(name in stage.evidence for stage in STAGES.values())
 
 

@@ -22,7 +22,7 @@ from pretrain.files import sha256
 
 
 def people(run: RunDir) -> dict[str, object]:
-    """What names the device store: population, text and split."""
+    """Identity of the device store: population, text and split."""
     stated = run.result("ingest_private")
     return {name: stated[name] for name in ("population", "store_digest", "split")}
 

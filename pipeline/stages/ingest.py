@@ -118,13 +118,13 @@ def _require_readable(config: LaunchConfig, counts: Mapping[str, int], words: in
 
 
 def _is_foreign(counts: Mapping[str, int], locale: str) -> bool:
-    """Whether more than half of running words, emoji among them, have no letter of a locale's script."""
+    """Return whether more than half of running words, emoji among them, have no letter of a locale's script."""
     letter = letter_of(locale)
     return 2 * sum(count for word, count in counts.items() if letter.search(word)) < sum(counts.values())
 
 
 def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageContext], Had]) -> Selection:
-    """How often each sentence is taken, by the last published model, as a file beside the corpus.
+    """Weights of sentences by the last published model, as a file beside the corpus.
 
     Guarantee: the champion is a release that was accounted when it was made, and the rest is public; what is
     computed from them alone is private at no further cost.

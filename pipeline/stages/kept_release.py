@@ -35,14 +35,14 @@ class Kept:
 
     @staticmethod
     def of(ctx: StageContext, *, again: bool) -> "Kept":
-        """What this launch keeps."""
+        """Release that this launch keeps."""
         return Kept(None if again else ctx.private / _FILE)
 
     def _content(self) -> dict | None:
         return None if self.path is None or not self.path.is_file() else json.loads(self.path.read_text("utf-8"))
 
     def before(self, now: Callable[[StageContext], Had]) -> Callable[[StageContext], Had]:
-        """What users had when the release was made; where it is yet to be made, what they have ``now``."""
+        """Versions that users had when the release was made; if it is yet to be made, those that they have ``now``."""
         content = self._content()
         if content is None:
             return now
@@ -54,7 +54,7 @@ class Kept:
         return then
 
     def release(self, ctx: StageContext, had: Had, devices: int) -> Release:
-        """What releases the sums, once.
+        """Function that releases the sums, once.
 
         Guarantee: that of ``released_sum`` at the launch file's noise multiplier and ``questions.CLIP_NORM``, under
         the stage's key, whose noise is drawn for one set of sums only.

@@ -140,7 +140,7 @@ def _named(champion: Mapping[str, Any] | None) -> str:
 
 
 def registered_tags(ctx: StageContext, bundle: Path) -> dict[str, str]:
-    """What the registry shows of a bundle."""
+    """Tags of a bundle in the registry."""
     loss = launch_loss(ctx.config, ctx.run)
     whole = Disclosure.model_validate_json((bundle / "disclosure.json").read_bytes()).accounting.total
     return {
@@ -269,7 +269,7 @@ def _add_network(model: KeyboardLM, made: Path, bundle: Path, rows_RT: np.ndarra
 
 
 def _counts_parity(model: CountedNGram, made: Path, rows_RT: np.ndarray) -> dict[str, float]:
-    """How far what a keyboard loads predicts otherwise than what was compared.
+    """Distance between the predictions of the counts that a keyboard loads and those that were compared.
 
     Raises:
       ArithmeticError: it does at all.
@@ -283,7 +283,7 @@ def _counts_parity(model: CountedNGram, made: Path, rows_RT: np.ndarray) -> dict
 
 
 def _measured_before(bundle: Path, made: Path) -> Int8 | None:
-    """What an attempt that did not finish measured: times differ at each run, and a retry is the same bundle."""
+    """Measurement of an unfinished earlier attempt: times differ at each run, and a retry is the same bundle."""
     if not (bundle / "bundle.json").exists():
         return None
     about = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))

@@ -215,7 +215,7 @@ def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, A
 
 
 def group_losses(rho: float, delta: float) -> tuple[GroupLoss, ...]:
-    """What a person with so many devices loses to Gaussian releases of which one device loses ``rho``.
+    """Loss of a person with several devices to Gaussian releases of which one device loses ``rho``.
 
     Guarantee: each device adds a vector of bounded length, so the vectors of k devices are k times as long at most:
     rho grows by the square, and epsilon is that of the exact curve there. No such rule holds for a chance of failing.
@@ -338,7 +338,7 @@ def disclosed(run: RunDir) -> Disclosure | None:
 
 
 def same_launch(one: Disclosure, other: Disclosure) -> bool:
-    """Whether two disclosures say the same of a launch, whenever they were written."""
+    """Return whether two disclosures state the same of a launch, whenever they were written."""
     return not any(says_otherwise(one, other))
 
 

@@ -61,7 +61,7 @@ def _one_of(*words: str) -> Callable[[Value], bool]:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a finite number; a truth value is none."""
+    """Return whether a value is a finite number; a truth value is none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -109,6 +109,6 @@ def error_type(error: BaseException) -> str:
 
 
 def prometheus_name(metric: str) -> str:
-    """What Prometheus calls a metric that it takes by OTLP."""
+    """Prometheus's name of a metric that it takes by OTLP."""
     suffix = {"s": "_seconds", "By": "_bytes", "": ""}[METRICS[metric].unit]
     return metric.replace(".", "_") + suffix

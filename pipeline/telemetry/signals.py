@@ -78,7 +78,7 @@ def _labels(at_work: work.Work) -> dict[str, Value]:
 
 
 def _planned(config: LaunchConfig, stage: str) -> dict[str, Value]:
-    """What the launch file says of rounds, devices and noise, where the stage trains on devices."""
+    """Rounds, devices and noise of the launch file, where the stage trains on devices."""
     if stage != "fine_tune" or not config.trains:
         return {}
     mechanism = config.mechanism
@@ -91,7 +91,7 @@ def _planned(config: LaunchConfig, stage: str) -> dict[str, Value]:
 
 
 def _facts(record: StageRecord) -> dict[str, Value]:
-    """What a stage's public result says that is on the list."""
+    """Values of a stage's public result that are on the list."""
     facts: dict[str, Value] = {"tacit.stage.reused": int(record.reused_from is not None)}
     spend, decision = record.result.get("spend") or {}, record.result.get("decision")
     facts |= {f"tacit.spend.{name}": spend[name] for name in ("rho", "epsilon") if spend.get(name) is not None}

@@ -27,7 +27,7 @@ _now = Work()
 
 
 def now() -> Work:
-    """What is worked on now."""
+    """Current work."""
     return _now
 
 

@@ -68,7 +68,7 @@ _PARAMETERS = (
 
 
 def columns(record: StageRecord) -> dict[str, float | str]:
-    """What a finished stage adds to its launch's row; strings are tags."""
+    """Columns that a finished stage adds to its launch's row; strings are tags."""
     result: Mapping[str, Any] = record.result
     row: dict[str, float | str] = dict(result.get("headline", {}))
     if record.stage == "fine_tune":

@@ -47,7 +47,7 @@ def interrupted(launch: Path) -> str | None:
 
 
 def _held(lock: Path) -> bool:
-    """Whether a process holds a lock, or nobody here may ask."""
+    """Return whether a process holds a lock, or nobody here may ask."""
     try:
         with lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -45,7 +45,7 @@ def control(
 
 
 def summed_up(rows: Sequence[CanaryRow], rounds: int, devices: int) -> ControlBlock:
-    """How many canaries are found, by copies: completed by a search, and ranked among as many as a search lists."""
+    """Canaries found, by number of copies: completed by a search, and ranked among as many as a search lists."""
     copies = sorted({row.n_e for row in rows})
     table = []
     for n_e in copies:

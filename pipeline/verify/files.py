@@ -90,13 +90,13 @@ def _bound(name: str, record: StageRecord, bound: Mapping[str, tuple[str, str]],
 
 
 def is_gone(run: RunDir, stage: str) -> bool:
-    """Whether nothing is left of a stage's private folder but bookkeeping."""
+    """Return whether nothing is left of a stage's private folder but bookkeeping."""
     folder = run.path / "private" / stage
     return not folder.is_dir() or {entry.name for entry in folder.iterdir()} <= bookkeeping.TRACES
 
 
 def missing(run: RunDir, ledger: PrivacyLedger) -> tuple[bool | None, str]:
-    """What to say of a private folder that is not there: verified only if it was erased after it had been verified.
+    """Result for an absent private folder: verified only if it was erased after it had been verified.
 
     Guarantee: a statement that the launch had verified counts only if the ledger holds its digest.
     """

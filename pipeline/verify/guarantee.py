@@ -70,7 +70,7 @@ def guarantee(config: LaunchConfig, run: RunDir, records: Mapping[str, StageReco
 
 
 def _untrained(stated: Mapping[str, object]) -> bool:
-    """Whether a stage states what it does of a launch without training: no round, no loss, nobody."""
+    """Return whether a stage states the figures of a launch without training: no round, no loss, nobody."""
     nothing = ("rounds", "rho", "epsilon", "observed_max_participations", "violations", "synthetic_devices")
     return stated["spend"] is None and all(stated[name] == 0 for name in nothing)
 
@@ -78,7 +78,7 @@ def _untrained(stated: Mapping[str, object]) -> bool:
 def participation(
     config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord], gone: tuple[bool | None, str]
 ) -> Iterator[Check]:
-    """Who took part is what the rule picks, by the seed or the key, and gives the figures that were stated."""
+    """Check that the rule, by the seed or the key, picks the recorded devices, which give the stated figures."""
     if not config.trains or "fine_tune" not in records:
         return  # Nobody took part, as ``guarantee`` sees; or nobody has yet.
     path = run.path / "private" / "fine_tune" / "rounds" / "participation.parquet"
@@ -115,7 +115,7 @@ def participation(
 
 
 def words(config: LaunchConfig, records: Mapping[str, StageRecord]) -> Iterator[Check]:
-    """What a central discovery promises, from its configuration alone: nothing of it depends on who took part."""
+    """Check a central discovery's guarantee, from its configuration alone: nothing of it depends on who took part."""
     if config.central_discovery is None or "discover" not in records:
         return
     central, stated = config.central_discovery, records["discover"].result
@@ -174,7 +174,7 @@ def _of_train_devices(config: LaunchConfig, trained: accounting.Guarantee) -> ac
 
 
 def whole(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord]) -> Iterator[Check]:
-    """What the front of the disclosure says that one device loses, derived from the launch file and what happened."""
+    """Check the loss of one device on the disclosure's front, derived from the launch file and what happened."""
     stated = disclosed(run)
     if stated is None or not {"fine_tune", "plan"} <= records.keys():
         return

@@ -112,7 +112,7 @@ def registered(
 def _version(
     registry: Registry, record: StageRecord, name: str, version: int, expected: Mapping[str, str]
 ) -> tuple[bool | None, str]:
-    """Whether one feature's registered version is what was published, and why."""
+    """Return whether one feature's registered version is the one that was published, and why."""
     try:
         wrong = list(_tags(registry.tags(name, version), expected))
         with tempfile.TemporaryDirectory() as folder:

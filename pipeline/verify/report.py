@@ -25,7 +25,7 @@ _FILE = "disclosure.json"
 
 
 def of_this_code(run: RunDir, settings: Settings, ledger: PrivacyLedger) -> bool:
-    """Whether a launch's report was written by the commit that is running; other code need not compute the same."""
+    """Return whether the running commit wrote a launch's report; other code need not compute the same."""
     stated = disclosed(run)
     if not ledger.bound_results(run.launch_id) or stated is None:
         return False

@@ -28,7 +28,7 @@ def reused(run: RunDir, records: Mapping[str, StageRecord], ledger: PrivacyLedge
 
 
 def _problem(run: RunDir, record: StageRecord, ledger: PrivacyLedger, entries: list[Entry]) -> tuple[str, str]:
-    """What is wrong, or empty; and who paid."""
+    """Problem of a reuse, or empty; and the launch that paid."""
     release = (run.launch_id, record.stage, "reuse")
     noted = next((entry for entry in entries if (entry.launch_id, entry.stage, entry.kind) == release), None)
     if noted is None:

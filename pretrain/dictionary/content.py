@@ -80,7 +80,7 @@ class Dictionary:
 
 
 def fits(text: str) -> bool:
-    """Whether both files can hold a word: 1 to 47 characters, none that ends a field, no space at an end."""
+    """Return whether both files can hold a word: 1 to 47 characters, none that ends a field, no space at an end."""
     plain = text == text.strip() and not any(character == "," or ord(character) < 0x20 for character in text)
     return plain and 1 <= len(text) <= MAX_WORD_LENGTH
 
@@ -103,7 +103,7 @@ def bigram_level(unigram: int, bigram: int) -> int:
 
 
 def read_frequency(unigram: int, level: int) -> int:
-    """What a keyboard makes of the four bits (``ProbabilityUtils::computeProbabilityForBigram``)."""
+    """Frequency that a keyboard computes from the four bits (``ProbabilityUtils::computeProbabilityForBigram``)."""
     return int(_READ[unigram, level])
 
 

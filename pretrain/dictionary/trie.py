@@ -34,12 +34,12 @@ class Node:
 
     @property
     def child_field(self) -> int:
-        """Where the children's address stands; it counts from there."""
+        """Place of the children's address; the address counts from there."""
         return self.address + self.head
 
     @property
     def bigram_fields(self) -> list[int]:
-        """Where each bigram's address stands, behind one byte of flags; it counts from there."""
+        """Places of the bigrams' addresses, each behind one byte of flags; an address counts from there."""
         starts = itertools.accumulate(self.bigram_sizes, lambda start, size: start + size + 1, initial=0)
         return [self.child_field + self.child_size + 1 + start for start in starts][: len(self.bigram_sizes)]
 
@@ -99,7 +99,7 @@ def build(words: dict[str, Word]) -> tuple[list[Array], dict[str, Node]]:
 
 
 def _shared(first: str, last: str) -> str:
-    """What texts from the first to the last in order all begin with."""
+    """Common prefix of sorted texts, from the first and the last of them."""
     for place, (one, other) in enumerate(zip(first, last, strict=False)):
         if one != other:
             return first[:place]

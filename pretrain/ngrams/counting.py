@@ -149,7 +149,7 @@ def _by_neighbours(level: Counted, neighbours_G: np.ndarray, folder: Path | None
 
 
 def _packs(vocabulary_size: int, k: int) -> bool:
-    """Whether the ids of k words fit into an int64 side by side."""
+    """Return whether the ids of k words fit into an int64 side by side."""
     return vocabulary_size**k < 1 << 63
 
 
@@ -224,5 +224,5 @@ def _merged(runs: list[_Run]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _place(column: Column, bound: int) -> int:
-    """How many values of an ascending column are below a bound."""
+    """Number of values of an ascending column below a bound."""
     return bisect.bisect_left(range(len(column)), bound, key=lambda place: int(column.read(place, place + 1)[0]))

@@ -181,7 +181,7 @@ def _discounts_of(count: Column) -> tuple[float, float, float]:
 
 
 def _counts_of_counts(count_G: np.ndarray) -> np.ndarray:
-    """How many k-grams occur once, twice, three and four times."""
+    """Numbers of k-grams that occur once, twice, three and four times."""
     return np.array([np.count_nonzero(count_G == times) for times in range(1, 5)])
 
 

@@ -83,7 +83,7 @@ def _keystream(key: bytes, info: str) -> CipherContext:
 
 
 def on_grid(noisy: np.ndarray, deviation: float) -> np.ndarray:
-    """What may be shown of noisy sums: the nearest multiples of a power of two, 2^-21 to 2^-20 of the noise.
+    """Publishable form of noisy sums: the nearest multiples of a power of two, 2^-21 to 2^-20 of the noise.
 
     Guarantee: a function of sums that have noise, so it costs nothing. Two coordinates whose noise is drawn together
     may have 2^50 values and more around each pair of multiples, whatever the sums without noise were.

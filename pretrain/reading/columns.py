@@ -29,7 +29,7 @@ class Column:
 
 
 def most_bytes(path: Path) -> int:
-    """How much a file may unpack to."""
+    """Most bytes that a file may unpack to."""
     return max(FREE_BYTES, MOST_EXPANSION * path.stat().st_size)
 
 

@@ -38,7 +38,7 @@ def load(text: str, name: str) -> object:
 
 
 def _problem(error: yaml.YAMLError) -> str:
-    """What is wrong, and in which line."""
+    """Problem in the text, with its line."""
     mark = getattr(error, "problem_mark", None)
     what = " ".join(str(getattr(error, "problem", None) or error).split())
     return shown(what) + (f" in line {mark.line + 1}" if mark else "")

@@ -58,7 +58,7 @@ def translate(pattern: regex.Pattern) -> str:
 
 
 def _code(text: str, *, inside: bool) -> str:
-    """What stands for a backslash and its character, in a set or outside."""
+    """JavaScript form of a backslash and its character, in a set or outside."""
     sign = text[1]
     if sign == "w":
         return _WORD if inside else f"[{_WORD}]"

@@ -244,7 +244,7 @@ class ControlBlock(Config):
 
     @property
     def passed(self) -> bool:
-        """Whether every canary with the most copies is found."""
+        """Return whether every canary with the most copies is found."""
         most = max(self.rows, key=lambda row: row.n_e)
         return most.found == most.canaries
 

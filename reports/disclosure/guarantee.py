@@ -208,7 +208,7 @@ class Accounting(PrivacyLoss):
 
     @property
     def trains(self) -> float:
-        """What a device loses that trains: to words and counts, where there are any, and to training."""
+        """Loss of a device that trains: to words and counts, where there are any, and to training."""
         if self.training_rho is None:
             return self.rho
         return math.fsum((self.training_rho, self.words_rho or 0.0, self.counts.rho if self.counts else 0.0))

@@ -35,7 +35,7 @@ class Course:
         return f"{self.population}, {within}"
 
     def told(self) -> str:
-        """What it comes to now."""
+        """Present loss and its ceiling, in words."""
         _, spent, ceiling = self.points[-1]
         of = "" if ceiling is None else f" of {ceiling:g}"
         return f"{self.name}: rho {up(spent, 4)}{of}"

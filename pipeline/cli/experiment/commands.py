@@ -133,7 +133,7 @@ def simulate(
 
 
 def show(launch: str, patterns: list[str], as_json: bool) -> None:
-    """What logs say of an experiment, which decides nothing."""
+    """Print the results in an experiment's logs, which decides nothing."""
     from pipeline.cli.experiment.shown import lines
     from pipeline.live import decide as core
 

@@ -85,6 +85,6 @@ class Hold:
 
 
 def budget_lines(spent: "Iterable[Spent]", left: "Iterable[Left]") -> list[str]:
-    """What a launch spent and what its population has left, for a terminal."""
+    """Spend of a launch and remainder of its population's budget, for a terminal."""
     lines = [f"spent:   {each}" for each in spent] or ["spent:   nothing"]
     return [*lines, *(f"left:    {each}, for {each.population}" for each in left)]

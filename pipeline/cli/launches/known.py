@@ -51,7 +51,7 @@ class Launch:
 
     @property
     def row(self) -> dict[str, Any]:
-        """What a table of launches says of it; None where it has not come so far."""
+        """Row of a launch in a table of launches; None where it has not come so far."""
         results = self.results
         spent, compared = cost(results), results.get("ab_test", {})
         return {
@@ -92,7 +92,7 @@ def entries_of(here: Settings) -> "list[Entry] | None":
 
 
 def without_ledger(here: Settings) -> str:
-    """What is to be done where there is no ledger: make one, or restore that of which launches here hold receipts."""
+    """Fix where there is no ledger: make one, or restore that of which launches here hold receipts."""
     from pipeline.ledger.database import address, missing
 
     return str(missing(address(here.ledger_url), len(Receipts(here.runs_dir).read())))
@@ -118,7 +118,7 @@ def launches(here: Settings, entries: "Sequence[Entry] | None", only: Iterable[s
 
 
 def rows(here: Settings, entries: "Sequence[Entry] | None") -> list[dict[str, Any]]:
-    """What a table says of every launch of this machine, the newest first: its row, and which stage of it runs."""
+    """Rows of the table of launches of this machine, the newest first: each launch's row, and its running stage."""
     now = {each.launch_id: each.stage for each in running(here)}
     return [each.row | {"running": now.get(each.run.launch_id)} for each in launches(here, entries)]
 

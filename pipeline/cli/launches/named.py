@@ -31,7 +31,7 @@ class Named:
 
 
 def complete(incomplete: str) -> list[str]:
-    """What a shell offers: launches of this machine, then launch files."""
+    """Completions that a shell offers: launches of this machine, then launch files."""
     here = settings.load()
     files = sorted(path for suffix in _FILES for path in Path().glob(f"{incomplete}*{suffix}"))
     shipped = sorted((here.home / "dags" / "launches").glob("*.yaml")) if not incomplete else []
@@ -103,7 +103,7 @@ def that_began(name: str, here: Settings) -> str:
 
 
 def is_file(name: str) -> bool:
-    """Whether a name is a path: by how it is written, else by what is there."""
+    """Return whether a name is a path: by its spelling, else by the files that exist."""
     if not _ID.fullmatch(name) or name.endswith(_FILES):
         return True
     return Path(name).is_file() and not any(each.startswith(name) for each in begun(settings.load()))

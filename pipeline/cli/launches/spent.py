@@ -41,7 +41,7 @@ class Left:
 
 
 def left(entries: Iterable[Entry], names: Iterable[PopulationKey] | None = None) -> list[Left]:
-    """What is left under every ceiling that populations were registered with.
+    """Remainder under every ceiling that populations were registered with.
 
     Args:
       names: of populations; by default all that are registered.
@@ -72,7 +72,7 @@ class Spent:
 
 
 def of_launch(entries: Iterable[Entry], run_id: str) -> list[Spent]:
-    """What a launch spent itself, stage by stage; what it took over from another one cost nothing."""
+    """Spend of a launch itself, stage by stage; results reused from another launch cost nothing."""
     latest = {
         entry.stage: Spent(entry.stage, entry.unit, entry.epsilon if entry.rho is None else entry.rho, entry.does)
         for entry in entries

@@ -100,7 +100,7 @@ def whitener(mechanism: mechanisms.Mechanism, rounds: int) -> np.ndarray:
 
 
 def claim(config: MechanismConfig, mechanism: mechanisms.Mechanism, rounds: int, joined_TN: np.ndarray) -> Claim:
-    """What the accountant says of a canary that joined as often as it was allowed to.
+    """Accountant's claim about a canary that joined as often as it was allowed to.
 
     For the enforced limits, not the observed ones: canaries are more eager than any real device. Where nothing
     is enforced, for the rounds that a canary really joined.
@@ -111,7 +111,7 @@ def claim(config: MechanismConfig, mechanism: mechanisms.Mechanism, rounds: int,
 
 
 def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Seen) -> Again:
-    """What the trace is held against: models and records from their files, and noise that another process draws.
+    """References for the trace: models and records from their files, and noise that another process draws.
 
     Raises:
       OSError: that process failed.
