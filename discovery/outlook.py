@@ -1,4 +1,4 @@
-"""Worst-case privacy of local and central discovery for a given population size, before any device is asked."""
+"""Projected privacy of local and central discovery for a given population size, before any device is asked."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -233,7 +233,7 @@ def _released(ctx: StageContext, stages: Stages, planned: Spend) -> StageRecord:
 
 
 def _counted_by(ctx: StageContext, population: Population | None, before: Entry | None) -> dict[str, str]:
-    """Devices and days of text that a spend concerns: the ledger counts by them."""
+    """Split rule and cut-off day of a spend, its devices and its days of text: the ledger counts by them."""
     ingested = ctx.run.record("ingest_private")
     as_of = ingested.result.get("as_of") if ingested else None
     if as_of and population and not before:

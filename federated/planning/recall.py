@@ -21,7 +21,7 @@ _MOST_NUMBERS = 4_000_000
 
 @dataclass(frozen=True)
 class Arm:
-    """Predictor: a network, an n-gram, or the two mixed half and half; None for neither of a kind."""
+    """Predictor: a network, an n-gram, or the two mixed half and half; an absent one is None."""
 
     network: KeyboardLM | None
     counts: CountedNGram | NGram | None

@@ -1,4 +1,4 @@
-"""Check that a schedule's launches fit what their population may lose, for as long as the schedule runs."""
+"""Check that a schedule's launches fit what their population may lose, for as long as it is kept."""
 
 import math
 from bisect import bisect_left, bisect_right

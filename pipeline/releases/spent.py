@@ -61,7 +61,7 @@ def planned_evaluation(config: LaunchConfig, run: RunDir | None = None) -> Spend
 
 
 def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
-    """Cost of a central discovery to a device, or of a local one's messages with the devices of its smallest layer.
+    """Cost to a device of a central discovery, or of a local one's messages among as few as its smallest layer has.
 
     The first spend of a launch: words for a model that a rehearsal found not worth training are not asked for. The plan
     knew no vocabulary yet, by which devices are shared out among layers, so the one number is held against its ceiling

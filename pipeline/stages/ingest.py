@@ -124,7 +124,7 @@ def _is_foreign(counts: Mapping[str, int], locale: str) -> bool:
 
 
 def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageContext], Had]) -> Selection:
-    """Weights of sentences by the last published model, as a file beside the corpus.
+    """Choose the copies of each sentence by the last published model, and write them as a file beside the corpus.
 
     Guarantee: the champion is a release that was accounted when it was made, and the rest is public; what is
     computed from them alone is private at no further cost.
