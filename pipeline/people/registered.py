@@ -1,6 +1,7 @@
 """Population of a launch file as the ledger knows it: its registration, its ceilings, and how long its text is kept."""
 
 from datetime import date, timedelta
+from typing import TYPE_CHECKING
 
 from federated.config.population import Kept
 from pipeline import settings
@@ -9,10 +10,13 @@ from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Asked, Budget, Population, days_kept, require_no_more
 from pipeline.ledger.dates import day_of
-from pipeline.ledger.ledger import PrivacyLedger
+
+if TYPE_CHECKING:
+    # It imports SQLAlchemy, which reading a launch file does without.
+    from pipeline.ledger.ledger import PrivacyLedger
 
 
-def register_simulation(config: LaunchConfig, ledger: PrivacyLedger) -> None:
+def register_simulation(config: LaunchConfig, ledger: "PrivacyLedger") -> None:
     """Register a simulation of ours with its first launch file's ceilings.
 
     Guarantee: a launch file makes no other population: people, and files that are said to be made up, are registered
@@ -34,7 +38,7 @@ def register_simulation(config: LaunchConfig, ledger: PrivacyLedger) -> None:
     ledger.register(config.population, budget, by=f"launch file {config.name}", raised_by=(settings.account(),))
 
 
-def require_population(config: LaunchConfig, ledger: PrivacyLedger) -> Population:
+def require_population(config: LaunchConfig, ledger: "PrivacyLedger") -> Population:
     """The launch's population, registered, and asked for no more than its budget.
 
     Raises:
