@@ -122,6 +122,12 @@ def _install_postgres() -> None:
     _install("postgresql")
 
 
+@pytest.fixture(autouse=True)
+def own_tracking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """MLflow leaves the address that it was last given in the environment, where the next test would read it."""
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
 @pytest.fixture(scope="session")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> "Forked":
     """Commands that have nothing to import any more; the workers of a test run share what forks."""

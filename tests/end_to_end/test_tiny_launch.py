@@ -80,7 +80,7 @@ def test_audit_and_ab_show_what_was_found(launched: Launched, forked: Forked) ->
     assert (audited.returncode, compared.returncode) == (0, 0), audited.stderr + compared.stderr
     assert "compliant: obey the timer" in audited.stdout
     assert "stress: always available, under no guarantee; on a twin that never ships" in audited.stdout
-    assert "control without noise, 4 copies: 2 of 2 found" in audited.stdout
+    assert "control without noise, 10 copies: 2 of 2 found" in audited.stdout
     assert "champion: none, nothing was published before" in compared.stdout
     assert "private minus start within " in compared.stdout
     assert "prate" in compared.stdout

@@ -99,7 +99,7 @@ def test_a_truncated_checkpoint_means_going_back_one(finished, tmp_path):
         {"seed": 12},
         {"key": seeded_key(6)},
         {"devices": stream(DEVICES, 2)},
-        {"server": ServerConfig(learning_rate=0.7)},
+        {"server": ServerConfig(learning_rate=0.6)},
     ],
     ids=lambda changed: next(iter(changed)),
 )

@@ -73,6 +73,8 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
 
     def build_vocabulary(ctx: StageContext) -> Counted:
         vocabulary.save(WORDS, ctx.public / "vocabulary.json")
+        for name in (artifacts.SHARES, artifacts.SHOWN):
+            write_text(ctx.public / name, "[]\n")
         return Counted(value=1)
 
     def count(ctx: StageContext) -> Counted:
