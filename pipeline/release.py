@@ -29,6 +29,8 @@ from reports.standing import badge
 
 State = Literal["unfinished", "held", "waiting", "approved", "in experiment", "rejected", "published", "rolled back"]
 MAY_PUBLISH = frozenset({"approved", "in experiment", "published"})
+# Records of what comes once a launch may be published; an experiment reads logs, which no stage made.
+_AFTERWARDS = frozenset({"publish", "experiment"})
 
 
 class Standing(BaseModel):
@@ -197,8 +199,9 @@ def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
     Raises:
       ReleaseRefused: it is held, waits, was rejected or was rolled back; or a stage was run again since.
     """
-    for record in run.records():
-        if record.stage != "publish" and (changed := changed_inputs(record, run)):
+    before = (record for record in run.records() if record.stage not in _AFTERWARDS)
+    for record in before:
+        if changed := changed_inputs(record, run):
             raise ReleaseRefused(
                 f"publish: {run.launch_id}: {changed[0]} is not what stage {record.stage!r} was made of; run "
                 f"{record.stage!r} and the stages after it again"

@@ -39,7 +39,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
 ]
 BLOCK = {"share": 0.25, "days": 2, "min_gain": -0.02}
-TREATED, CONTROL = 15, 45
+TREATED, CONTROL = 25, 75
 
 
 @dataclass(frozen=True)
@@ -289,7 +289,7 @@ def test_simulated_typists_make_logs_that_are_read_and_decide(trial: Trial):
     assert len(made) == 2
     look = answered(home, "ab", trial.run_id, "--logs", *made[:1], "--logs", made[1])
     assert look["simulated"]
-    assert look["buckets"] == 80
+    assert look["buckets"] == 160
     assert {row["metric"] for row in look["differences"]} >= {"prate", "words_modified", "words_per_minute"}
     assert {gate["id"]: gate["passed"] for gate in look["gates"]}["live_split"]
 
