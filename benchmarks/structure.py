@@ -110,7 +110,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 
 
 def total(arrows: Arrows) -> int:
-    """How many arrows there are."""
+    """Number of arrows."""
     return sum(map(len, arrows.values()))
 
 

@@ -1,4 +1,4 @@
-"""Which dated launch a run is about: one date, one launch, one spend.
+"""Dated launch of a run: one date, one launch, one spend.
 
 A schedule makes partitioned runs, whose key is the date (YYYYMMDD); a backfill makes the same runs for dates that
 passed. The public model of a locale is an asset with one partition a date, and each partition starts one run of the

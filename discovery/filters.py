@@ -1,4 +1,4 @@
-"""Which discovered words may enter a vocabulary without a person looking first."""
+"""Filters for discovered words that may enter a vocabulary before a person has looked."""
 
 from collections.abc import Iterable
 from pathlib import Path

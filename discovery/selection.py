@@ -1,4 +1,4 @@
-"""Which finished candidates of a layer are words, and how often they are typed.
+"""Selection of words among the finished candidates of a layer, with estimates of how often they are typed.
 
 All of it is post-processing of noisy votes and public numbers. The server knows exactly how many messages
 it received; what is published is computed from that number rounded once to whole tens of devices, so

@@ -213,7 +213,7 @@ def _looks(config: LaunchConfig, kept: Kept | None) -> list[Callable[[], object]
 
 
 def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
-    """Which stage could not run, whatever the keyed hash draws; it may still be one, once the parts are counted.
+    """Reasons for which a stage could not run whatever the keyed hash draws; counted splits may give more.
 
     Args:
       devices: rounded down to tens, as in ``too_few``.

@@ -243,7 +243,7 @@ def verdict(row: Difference) -> str:
 
 
 def canaries_held(audit: AuditBlock) -> str:
-    """Which canaries are in the model that ships."""
+    """Canaries in the model that ships, in words."""
     words = {"compliant": "the canaries of devices that obey the timer", "stress": "those of devices under stress"}
     held = [words[population] for population in audit.in_launch or ()]
     return " and ".join(held) + (" and no others" if audit.twin else "") if held else "none of these canaries"

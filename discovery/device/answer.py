@@ -142,7 +142,7 @@ def spoken_item(word: str, known_words: frozenset[str], broadcast: Broadcast, co
 def sample(
     counts: Mapping[int, int], contributions: int, kind: Literal["random", "greedy"], none: int, bits: Keystream
 ) -> np.ndarray:
-    """Which candidates fill the C messages: exactly ``contributions`` items, int64, in random order.
+    """Candidates that fill the C messages: exactly ``contributions`` items, int64, in random order.
 
     Distinct candidates and copies of ``none``; if there are more candidates, a random subset of them, or those that
     the device has most often (Sun & Sun 2024, section 3: Random and Greedy).

@@ -109,7 +109,7 @@ def held_out(words: WordStore, owners: np.ndarray, max_words: int | None = None)
 
 
 def _in_turn(device_S: np.ndarray, number_S: np.ndarray, lengths_S: np.ndarray, max_words: int) -> np.ndarray:
-    """Which sentences are read until there are so many words, if everybody reads one in turn."""
+    """Sentences that are read, one of each device in turn, until they have a number of words."""
     turn_S = np.lexsort((device_S, number_S))
     before_S = np.cumsum(lengths_S[turn_S]) - lengths_S[turn_S]
     keep_S = np.zeros(len(lengths_S), dtype=bool)

@@ -60,7 +60,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which cells a vector has; it follows from the questions alone.
+    """Cells of a vector; they follow from the questions alone.
 
     Attributes:
       questions: whose ratios are asked for.

@@ -28,7 +28,7 @@ TOPICS, MEAN_WORDS = 20, 200
 
 @dataclass(frozen=True)
 class Kept:
-    """Which text of people is kept: what was typed in so many days before a day.
+    """Retention window of people's text: the days before one day on which it was typed.
 
     Attributes:
       now: what is said to be typed later waits for its time: read now, it would count from now and be read for longer.

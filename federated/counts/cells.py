@@ -1,4 +1,4 @@
-"""Which counts are released, and how each is weighted: by public text, the vocabulary and what discovery released.
+"""Counts that are released, and the weight of each: by public text, the vocabulary and what discovery released.
 
 Shape legend: V vocabulary, K contexts, N tokens, U distinct cells of a device.
 

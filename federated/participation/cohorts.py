@@ -119,7 +119,7 @@ class Cohorts:
         return ready
 
     def within_limits(self, state: ParticipationState, round_number: int, devices: np.ndarray | slice) -> np.ndarray:
-        """Which devices timer and cap let into a round."""
+        """Devices that timer and cap let into a round."""
         last, count = state.last_round_D[devices], state.count_D[devices]
         within = ((last == _NEVER) | (round_number - last >= self.min_sep)) & (count < self.max_participations)
         return within if self.stress_D is None else within & ~self.stress_D[devices]

@@ -1,4 +1,4 @@
-"""Which mechanism, report goal, separation and noise meet a target at a held noise-to-signal ratio.
+"""Search for mechanism, report goal, separation and noise that meet a target at a held noise-to-signal ratio.
 
 Symbols as in ``costs``. Xu et al. 2023, section 2.5: a small simulation finds the ratio that
 utility can bear; then report goal and noise multiplier grow together, which leaves utility alone

@@ -78,7 +78,7 @@ class Server:
         self._added.add(index)
 
     def question(self, index: int) -> tuple[frozenset[int], frozenset[int]]:
-        """Which of a device's neighbours are alive, and which dropped. No vector is taken after this."""
+        """Neighbours of a device that are alive, and those that dropped. No vector is taken after this."""
         self._closed = True
         neighbours = frozenset(self._graph[index])
         return neighbours & self._added, neighbours - self._added

@@ -34,7 +34,7 @@ def joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 def shared(first: np.ndarray, second: np.ndarray) -> float:
-    """Which share of the smaller of two sets of devices is in the other; exact while both are kept whole."""
+    """Share of the smaller of two sets of devices that is in the other; exact while both are kept whole."""
     # Beyond the largest hash that a full sample kept, it says nothing.
     ends = [sample[-1] for sample in (first, second) if len(sample) == MOST_HASHES]
     if ends:

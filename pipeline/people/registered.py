@@ -52,7 +52,7 @@ def require_population(config: LaunchConfig, ledger: "PrivacyLedger") -> Populat
 
 
 def kept(config: LaunchConfig, population: Population, run_id: str, before: str | None = None) -> Kept | None:
-    """Which text of a launch's population is kept; None where all is, as where it is nobody's.
+    """Retention window of the population's text for a launch; None where all is, as where it is nobody's.
 
     Args:
       before: the day that the launch's text was cut by already; by default that of its id, or today.

@@ -5,6 +5,11 @@ from pipeline.config import LaunchConfig
 from pipeline.releases.release import Outlook, Release, Stated
 from pipeline.stage import Spend
 
+_TRUSTED = (
+    "The aggregator that discovers words sees a bounded number of words that each device typed, adds them up, adds "
+    "noise, and keeps only words that pass a threshold: the trust that training needs too. It forgets the others."
+)
+
 
 def central_discovery(config: CentralConfig) -> Spend:
     """The ledger entry of a central discovery: approximate zCDP of one device, known exactly beforehand.
@@ -53,5 +58,6 @@ CENTRAL_WORDS = Release(
     paid=_spend,
     neighbour="words left out of discovery",
     output=lambda config, whole: "the discovered words with their noisy weights",
+    trusts=lambda config, whole: (_TRUSTED,),
     disclosed=lambda config, result: {"words_rho": result["rho"]},
 )

@@ -20,6 +20,18 @@ def _says(config: LaunchConfig) -> str:
     return f"Gaussian noise, multiplier {config.counts.noise_multiplier:g}, one release"
 
 
+def _limits(config: LaunchConfig) -> tuple[str, ...]:
+    if config.trains:
+        return (
+            "Canaries are planted in training, not in the counts: what bounds the counts is their noise alone, which "
+            "no attack here has tried.",
+        )
+    return (
+        "Nothing was trained on devices and no canary was planted: what bounds the counts is their noise alone. "
+        "That was tested; no attack here has tried it.",
+    )
+
+
 COUNTS = Release(
     stage="count",
     name="counts",
@@ -28,6 +40,7 @@ COUNTS = Release(
     says=_says,
     planned=_spend,
     paid=_spend,
+    limits=_limits,
     neighbour="counts replaced by zeros",
     output=lambda config, whole: "the noisy counts and every model made from them",
     disclosed=lambda config, result: {"counts": result["counts"]},

@@ -6,6 +6,11 @@ from pipeline.releases.release import Outlook, Release, Stated, gaussian
 from pipeline.stage import Spend
 from reports.disclosure.guarantee import ReleasedEvaluation
 
+_EVALUATED = (
+    "Under the budget of evaluation there are no slices and no simulated typing, and a test device "
+    "counts as at most a few words: what heavy typists would say weighs less. Training is watched on public text."
+)
+
 
 def evaluated(rho: float, delta: float) -> Spend:
     """The one release about held-out devices: who trains loses nothing to it."""
@@ -51,6 +56,7 @@ EVALUATION = Release(
     neighbour="what a test device adds to the evaluation",
     output=lambda config, whole: "",
     split="test",
+    limits=lambda config: (_EVALUATED,),
     certain=True,
     disclosed=lambda config, result: {"evaluation": evaluation_block(config)},
 )

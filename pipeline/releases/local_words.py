@@ -10,10 +10,6 @@ from pipeline.stage import Spend
 from reports.disclosure.findings import DiscoveryGuarantee
 from reports.disclosure.total import Total
 
-_TRUSTED_WITH_WORDS = (
-    "The aggregator that discovers words sees a bounded number of words that each device typed, adds them up, adds "
-    "noise, and keeps only words that pass a threshold: the trust that training needs too. It forgets the others."
-)
 _HIDDEN = {
     "shuffled": "messages of word discovery being shuffled: nobody links one to its sender, or to another of the same "
     "sender",
@@ -116,21 +112,6 @@ def guarantee_of(discovered: Mapping[str, Any]) -> DiscoveryGuarantee:
     return DiscoveryGuarantee.model_validate({name: discovered[name] for name in _STATED if name in discovered})
 
 
-def trusts(config: LaunchConfig, whole: Total) -> tuple[str, ...]:
-    """Assumptions of the launch's number about word discovery."""
-    words = whole.words
-    if words is None:
-        return (_TRUSTED_WITH_WORDS,)
-    if words.how == "local":
-        return (_LOCAL,)
-    assert isinstance(config.discovery, TrieConfig), "words are apart from noised releases"
-    return (
-        f"The one number counts on {_HIDDEN[words.how]}. It assumes that {config.discovery.honest_share:.0%} of the "
-        "other devices of a layer answer as agreed and tell nobody what they sent; fewer hide a device less. Against "
-        "whoever links its messages a device has the local guarantee alone.",
-    )
-
-
 def _config(config: LaunchConfig) -> TrieConfig:
     assert isinstance(config.discovery, TrieConfig), "it is not asked for"
     return config.discovery
@@ -153,6 +134,38 @@ def _output(config: LaunchConfig, whole: Total) -> str:
     return _OUTPUT[whole.words.how]
 
 
+def _trusts(config: LaunchConfig, whole: Total) -> tuple[str, ...]:
+    assert whole.words is not None, "words are apart from noised releases"
+    if whole.words.how == "local":
+        return (_LOCAL,)
+    return (
+        f"The one number counts on {_HIDDEN[whole.words.how]}. It assumes that {_config(config).honest_share:.0%} of "
+        "the other devices of a layer answer as agreed and tell nobody what they sent; fewer hide a device less. "
+        "Against whoever links its messages a device has the local guarantee alone.",
+    )
+
+
+def _limits(config: LaunchConfig) -> tuple[str, ...]:
+    units = (
+        "Over launches rho adds up for a device, and discovery's local epsilon for a typed word: no ledger adds these "
+        "two. What a device loses to all its messages joins rho as epsilon, in a budget of its own."
+    )
+    return (units, _item_losses(config))
+
+
+def _item_losses(config: LaunchConfig) -> str:
+    ceiling = config.policy.population_max_discovery_epsilon
+    opening = (
+        "What a typed word loses to several launches that discover words on one population adds up; words that one of "
+        "them discovered and another one uses again count once. "
+    )
+    if ceiling is None:
+        return opening + "The ledger lists these losses, but this launch file names no ceiling on their sum."
+    window = config.policy.budget
+    within = f" in any {window.days} days" if window else ""
+    return opening + f"The ledger refuses a launch that would take their sum{within} above epsilon {ceiling:g}."
+
+
 LOCAL_WORDS = Release(
     stage="discover",
     name="words",
@@ -163,4 +176,6 @@ LOCAL_WORDS = Release(
     paid=lambda config, result: words_of(result),
     neighbour="messages of word discovery each replaced by one that names no word",
     output=_output,
+    trusts=_trusts,
+    limits=_limits,
 )

@@ -16,6 +16,10 @@ from reports.disclosure.total import ReleaseName, Total
 Stated = Mapping[str, Any]
 
 
+def _unlimited(config: LaunchConfig) -> tuple[str, ...]:
+    return ()
+
+
 @dataclass(frozen=True)
 class Use:
     """A use of private data.
@@ -26,6 +30,7 @@ class Use:
       says: how it is covered, or why not; never empty.
       part: what of the stage, where it makes several.
       covered: whether nothing that leaves tells of one device more than the launch's one number says.
+      limits: limitations that a launch with this use has, each a sentence.
     """
 
     stage: str
@@ -33,6 +38,7 @@ class Use:
     says: Callable[[LaunchConfig], str]
     part: str = ""
     covered: bool = False
+    limits: Callable[[LaunchConfig], tuple[str, ...]] = _unlimited
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,10 @@ def _nothing(config: LaunchConfig, result: Stated) -> Mapping[str, object]:
     return {}
 
 
+def _nobody(config: LaunchConfig, whole: Total) -> tuple[str, ...]:
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Release(Use):
     """A use that spends from a budget.
@@ -66,6 +76,7 @@ class Release(Use):
         and the launch that made it paid the same, or it would not have been taken over.
       neighbour: what of one device the neighbouring population has not, as a part of a sentence.
       output: what of it leaves, likewise; empty for what is said of devices that train nothing.
+      trusts: assumptions of the one number beyond those of every launch, each a sentence.
       split: whose devices lose.
       certain: whether the loss is known exactly beforehand, and counts as spent also where its stage failed.
       disclosed: its part of the block of accounting.
@@ -78,6 +89,7 @@ class Release(Use):
     paid: Callable[[LaunchConfig, Stated], Spend]
     neighbour: str
     output: Callable[[LaunchConfig, Total], str]
+    trusts: Callable[[LaunchConfig, Total], tuple[str, ...]] = _nobody
     split: Split = "train"
     certain: bool = False
     disclosed: Callable[[LaunchConfig, Stated], Mapping[str, object]] = _nothing

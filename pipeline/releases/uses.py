@@ -17,6 +17,15 @@ from reports.disclosure.document import DataAccess
 
 _HELD_OUT = "aggregate metrics of held-out devices, released without noise; their text trains nothing"
 
+_EVALUATED_WITHOUT_NOISE = (
+    "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
+    "devices whose text trains nothing."
+)
+_WITHOUT_PRIVACY = (
+    "One arm of the comparison was trained without noise. That is allowed because this population is a simulation; on "
+    "people's own text it would be a release without any guarantee."
+)
+
 
 def _open(config: LaunchConfig) -> bool:
     """Return whether held-out devices are evaluated without noise."""
@@ -77,12 +86,18 @@ USES: tuple[Use, ...] = (
         ),
         covered=True,
     ),
-    Use(stage="ab_test", asked=_open, says=lambda config: _HELD_OUT),
+    Use(
+        stage="ab_test",
+        asked=_open,
+        says=lambda config: _HELD_OUT,
+        limits=lambda config: (_EVALUATED_WITHOUT_NOISE,),
+    ),
     EVALUATION,
     Use(
         stage="ab_test",
         part="an arm trained without privacy",
         asked=lambda config: config.ab_test.non_private_upper_bound,
+        limits=lambda config: (_WITHOUT_PRIVACY,),
         says=lambda config: (
             "simulation only: the population is a public data set or made up, so nobody's secret is at "
             "stake; the model is deleted once it has been compared"
@@ -101,6 +116,11 @@ def releases(config: LaunchConfig) -> tuple[Release, ...]:
 def planned(config: LaunchConfig, seen: Outlook) -> dict[str, Spend]:
     """Every release of a launch by its stage, at worst."""
     return {release.stage: release.planned(config, seen) for release in releases(config)}
+
+
+def limits(config: LaunchConfig) -> tuple[str, ...]:
+    """Limitations that come with the uses of a launch."""
+    return tuple(line for use in USES if use.asked(config) for line in use.limits(config))
 
 
 def uncovered(config: LaunchConfig) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def private_text(ctx: StageContext) -> dict[str, object]:
 
 
 def kept_by(ctx: StageContext, population: Population) -> Kept | None:
-    """Which text is kept. A launch without a date that reads its text again keeps what it kept."""
+    """Retention window of the launch's text; without a date, a launch that reads its text again keeps its window."""
     before = ctx.run.record("ingest_private")
     return registered.kept(ctx.config, population, ctx.run.launch_id, before.result.get("as_of") if before else None)
 

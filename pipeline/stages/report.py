@@ -13,10 +13,9 @@ from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.config import LaunchConfig
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.releases.local_words import trusts
 from pipeline.releases.spent import is_sum, launch_loss, spent
 from pipeline.releases.total import total
-from pipeline.releases.uses import accesses, releases
+from pipeline.releases.uses import accesses, limits, releases
 from pipeline.reuse.sources import reused_commit
 from pipeline.run.second_run import differences
 from pipeline.run_dir import GIVEN, RunDir
@@ -55,14 +54,6 @@ _ASSUMPTIONS = (
     "The timer of each device is honest, so that no device joins two rounds closer than enforced.",
     "One person uses one device. A person with several devices gets group privacy, which is weaker.",
     "Noise is pseudo-random under a secret 256-bit key (AES-256-CTR): the guarantee is computational.",
-)
-_EVALUATED_WITHOUT_NOISE = (
-    "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
-    "devices whose text trains nothing."
-)
-_EVALUATED = (
-    "Under the budget of evaluation there are no slices and no simulated typing, and a test device "
-    "counts as at most a few words: what heavy typists would say weighs less. Training is watched on public text."
 )
 _LIMITATIONS = (
     "Hyperparameters were chosen before this launch; choosing them on this population would not be covered.",
@@ -134,7 +125,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
         unit="device",
         adjacency=_adjacency(config),
         output=_output(config, whole),
-        assumptions=(*_ASSUMPTIONS, *trusts(config, whole)),
+        assumptions=(*_ASSUMPTIONS, *(line for release in releases(config) for line in release.trusts(config, whole))),
         public_text=block(PublicText, public),
         population=block(Population, private, name=private["population"]),
         mechanism=_mechanism(config),
@@ -155,7 +146,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
             adaptation=result("adapt")["curve"],
             fine_tuning=trained["curve"],
         ),
-        limitations=_limitations(config, private, whole),
+        limitations=_limitations(config, private),
         artifacts=_artifacts(ctx),
         verification=_verification(ctx),
     )
@@ -262,51 +253,18 @@ def _reused(ctx: StageContext) -> tuple[ReusedRelease, ...]:
     return tuple(block(ReusedRelease, commit.model_dump()) for commit in commits)
 
 
-def _limitations(config: LaunchConfig, private: dict[str, Any], whole: Total) -> tuple[str, ...]:
+def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ...]:
     more = []
     if private["synthetic"]:
         more.append("The population is synthetic: nothing here says how real typists would fare.")
-    if config.ab_test.non_private_upper_bound:
-        more.append(
-            "One arm of the comparison was trained without noise. That is allowed because this population is a "
-            "simulation; on people's own text it would be a release without any guarantee."
-        )
     if config.mechanism.randomness == "seeded":
         more.append("Noise was seeded: anyone with the launch file can subtract it, so there is no privacy at all.")
-    if not config.trains:
-        more.append(
-            "Nothing was trained on devices and no canary was planted: what bounds the counts is their noise alone. "
-            "That was tested; no attack here has tried it."
-        )
-    elif config.counts is not None:
-        more.append(
-            "Canaries are planted in training, not in the counts: what bounds the counts is their noise alone, which "
-            "no attack here has tried."
-        )
     if not config.private_text.simulated:
         more.append(
             "A person who withdraws is left out of later launches, and what is kept of their text is erased. What was "
             "released before stays, this model among it: it cannot be made to forget one device."
         )
-    units = (
-        "Over launches rho adds up for a device, and discovery's local epsilon for a typed word: no ledger adds these "
-        "two. What a device loses to all its messages joins rho as epsilon, in a budget of its own."
-    )
-    more.append(_EVALUATED if config.evaluation else _EVALUATED_WITHOUT_NOISE)
-    return (*more, *_LIMITATIONS, *(() if config.central_discovery else (units, _item_losses(config))))
-
-
-def _item_losses(config: LaunchConfig) -> str:
-    ceiling = config.policy.population_max_discovery_epsilon
-    opening = (
-        "What a typed word loses to several launches that discover words on one population adds up; words that one of "
-        "them discovered and another one uses again count once. "
-    )
-    if ceiling is None:
-        return opening + "The ledger lists these losses, but this launch file names no ceiling on their sum."
-    window = config.policy.budget
-    within = f" in any {window.days} days" if window else ""
-    return opening + f"The ledger refuses a launch that would take their sum{within} above epsilon {ceiling:g}."
+    return (*more, *limits(config), *_LIMITATIONS)
 
 
 def _artifacts(ctx: StageContext) -> tuple[Artifact, ...]:

@@ -1,4 +1,4 @@
-"""Which stages run on this machine, and how far they are; looking takes no lock and stops nobody."""
+"""Stages that run on this machine, and how far they are; looking takes no lock and stops nobody."""
 
 import os
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which of MLflow's five statuses a launch has: only what is published has a tick."""
+"""One of MLflow's five statuses for each launch: only what is published has a tick."""
 
 import fcntl
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is told to processes beside client text: workers, pods of stages, hosts of a gang; by one list of names."""
+"""Environment of processes beside client text (workers, pods of stages, hosts of a gang), by one list of names."""
 
 import functools
 import importlib.util

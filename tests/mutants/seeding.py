@@ -55,7 +55,7 @@ def _parsed(*texts: str) -> list[ast.expr] | list[list[ast.stmt]]:
 
 
 def _places(scope: Node, wanted: ast.expr | list[ast.stmt]) -> Iterator[tuple[ast.AST, str, int | None, int]]:
-    """Where the original stands: its parent's field and, in a list, index and length."""
+    """Place of the original: its parent's field and, in a list, index and length."""
     if isinstance(wanted, list):
         yield from _statements(scope, [ast.dump(node) for node in wanted])
         return

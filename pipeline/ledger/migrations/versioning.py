@@ -15,7 +15,7 @@ _META = "privacy_ledger_meta"  # its one row is the key of device hashes
 
 
 def version(connection: Connection) -> str | None:
-    """Which version of the tables there is; None where there is no ledger, 'none' where it lost what says so."""
+    """Version of the tables; None where there is no ledger, 'none' where it lost what says so."""
     tables = set(inspect(connection).get_table_names())
     if "privacy_ledger" not in tables:
         return None

@@ -5,7 +5,7 @@ import pytest
 from discovery.certificates.blanket import blanket
 from discovery.certificates.group import group
 from discovery.device.randomizer import subset_selection
-from pipeline.releases.local_words import certified, trusts, words_of
+from pipeline.releases.local_words import LOCAL_WORDS, certified, words_of
 from pipeline.releases.release import gaussian
 from pipeline.releases.total import total
 from pipeline.releases.uses import accesses
@@ -52,6 +52,6 @@ def test_who_reads_the_table_sees_that_words_are_a_device_s() -> None:
 def test_what_the_number_counts_on_is_said(certificate: float, says: str) -> None:
     spend = words_of(discovered((20, 30), device_epsilon_central=certificate))
     whole = total(launch_config(), {"discover": spend, "fine_tune": gaussian(0.4, DELTA, "")})
-    (sentence,) = trusts(launch_config(), whole)
+    (sentence,) = LOCAL_WORDS.trusts(launch_config(), whole)
     assert says in sentence
     assert ("50% of the other devices of a layer answer as agreed" in sentence) == (whole.words.how == "shuffled")

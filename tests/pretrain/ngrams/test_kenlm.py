@@ -1,7 +1,7 @@
 """The n-gram against scores by kenlm 0.3.0.
 
 The constants are what kenlm said of these very models, each written to an ARPA file by ``evaluation/arpa.py`` of
-version 0.1, by
+commit 447b269, by
 
     python -m venv v && v/bin/pip install kenlm==0.3.0
     v/bin/python -c "import kenlm; m = kenlm.Model('order.arpa'); print(m.score('w1 w2', bos=True, eos=True))"
