@@ -101,15 +101,18 @@ def _postgres_programs() -> Path | None:
     return Path(on_path).resolve().parent if on_path else None
 
 
-def _install(package: str) -> None:
+def _install(package: str, *how: str, folder: Path | None = None) -> None:
+    """Have Debian's package, by ``apt-get`` with the arguments ``how``; by default it is installed."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         _unavailable(f"{package} is not installed and this user cannot install it")
     variables = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     with (Path(tempfile.gettempdir()) / "tacit-tests-apt.lock").open("w") as lock:
         # Two processes of one test run may want a package at the same time, and apt-get does not wait.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
-            done = subprocess.run(["apt-get", *command], env=variables, capture_output=True, text=True, check=False)
+        for command in (["update"], [*(how or ("install", "-y", "--no-install-recommends")), package]):
+            done = subprocess.run(
+                ["apt-get", *command], env=variables, cwd=folder, capture_output=True, text=True, check=False
+            )
             if done.returncode:
                 _unavailable(f"{package} cannot be installed: {done.stderr.strip()[-300:]}")
 
@@ -120,6 +123,18 @@ def _install_postgres() -> None:
         _MAKE_NO_CLUSTER.parent.mkdir(parents=True, exist_ok=True)
         _MAKE_NO_CLUSTER.write_text("create_main_cluster = false\n", encoding="utf-8")
     _install("postgresql")
+
+
+@pytest.fixture(scope="session")
+def promtool(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prometheus' checker of rules, out of Debian's package, which is not installed, as it would start a server."""
+    if found := shutil.which("promtool"):
+        return Path(found)
+    folder = tmp_path_factory.mktemp("prometheus")
+    _install("prometheus", "download", folder=folder)
+    (package,) = folder.glob("*.deb")
+    subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
+    return folder / "usr" / "bin" / "promtool"
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,8 +104,8 @@ def test_the_limit_of_memory_is_that_of_the_workers() -> None:
     assert compose["services"]["worker-cpu"]["mem_limit"] == f"{stated[1]}g"
 
 
-@pytest.mark.skipif(not shutil.which("promtool"), reason="promtool (Debian's package prometheus) is not installed")
-def test_alerts_fire_when_they_should_and_not_otherwise() -> None:
+@pytest.mark.services
+def test_alerts_fire_when_they_should_and_not_otherwise(promtool: Path) -> None:
     for command in (["check", "rules", "rules.yaml"], ["test", "rules", "rules_test.yaml"]):
-        done = subprocess.run(["promtool", *command], cwd=FOLDER, capture_output=True, text=True, check=False)
+        done = subprocess.run([promtool, *command], cwd=FOLDER, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
