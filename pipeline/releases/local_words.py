@@ -123,10 +123,11 @@ def _planned(config: LaunchConfig, seen: Outlook) -> Spend:
 
 def _says(config: LaunchConfig) -> str:
     local = _config(config)
-    return (
-        f"LDP TrieHH, Subset Selection: {local.messages_per_device} messages of epsilon {local.epsilon0:g} a device, "
-        "counted together"
+    sent = local.messages_per_device
+    messages = (
+        f"one message of epsilon {local.epsilon0:g}" if sent == 1 else f"{sent} messages of epsilon {local.epsilon0:g}"
     )
+    return f"LDP TrieHH, Subset Selection: {messages} a device" + (", counted together" if sent > 1 else "")
 
 
 def _output(config: LaunchConfig, whole: Total) -> str:
