@@ -19,6 +19,7 @@ from discovery.device import votes
 from discovery.device.answer import END, Broadcast, Question
 from discovery.device.randomizer import subset_selection
 from discovery.device.typed import TypedWords
+from evaluation.audit import keyed_noise
 from federated.config.blt_presets import PRESETS
 from federated.local_training.clipping import Clip, release
 from federated.local_training.kernel.chunk import train_chunk
@@ -66,6 +67,7 @@ def same_everywhere() -> dict[str, str]:
     whole_N = np.arange(200_001) * 10**9
     return {
         "noise": digest(normals_N),
+        "noise of the audits": digest(keyed_noise.gaussian(KEY, "processors", 3, 200_001)),
         "noise far out": digest(noise.box_muller(np.array([[0, 5], [3, 2**63]], np.uint64), np.zeros(2, np.uint64))),
         "words of noise": digest(noise.uniform_words(KEY, "who", 0, 1000)),
         "releases on their lattice": digest(release(whole_N, normals_N, 0.3, 1.0), noise.on_grid(normals_N, 0.7)),

@@ -1,0 +1,86 @@
+"""The key of a release: the one that the ledger was committed to, and none that the public could make.
+
+No test proves that a key is secret. This one refuses every key that follows from what everybody may know of a launch
+by the ways in which programs make keys of such facts.
+"""
+
+import hashlib
+import hmac
+import itertools
+from collections.abc import Iterable, Iterator
+
+from evaluation.audit.keyed_noise import subkey
+from evaluation.audit.verdict import Verdict
+
+_BYTES = 32
+# Seeds that somebody types.
+_SEEDS = range(1 << 14)
+_BETWEEN = ("", " ", "-", "_", ":", "/", "|", ",", ".", "\n")
+_BEFORE = ("", "tacit ", "tacit seeded ", "tacit seeded noise ")
+_SLACK = "any key but the committed one; of keys made from public facts those of one or two facts, hashed or keyed"
+
+
+def key_audit(key: bytes, commitment: str, facts: Iterable[str], *, seeded: bool) -> Verdict:
+    """The verdict on a release's key.
+
+    Args:
+      key: as its file has it.
+      commitment: to the key, from the reservation in the ledger; SHA-256 as hexadecimal digits.
+      facts: what everybody may know: launch id, population, locale, seed, names of stages, digests.
+      seeded: whether the launch file declares that its noise follows from a seed, so that anyone can subtract it.
+    """
+    tested = "the noise's key is the one that the ledger was committed to before the release, and no public one"
+    reason = ""
+    if hashlib.sha256(b"tacit key commitment" + key).hexdigest() != commitment:
+        reason = "the key is not the one that the ledger holds a commitment to"
+    elif seeded:
+        return Verdict("key", tested, _SLACK, True, "by the launch file the key follows from its seed: anyone has it")
+    elif is_public(key, facts):
+        reason = "the key follows from what everybody knows of the launch"
+    return Verdict("key", tested, _SLACK, not reason, reason)
+
+
+def is_public(key: bytes, facts: Iterable[str]) -> bool:
+    """Return whether a key is constant, short, or made of ``facts``."""
+    return len(key) != _BYTES or len(set(key)) <= 2 or key in _counting() or key in _derived(tuple(facts))
+
+
+def _counting() -> set[bytes]:
+    upwards = bytes(range(256)) * 2
+    found = {upwards[start : start + _BYTES] for start in range(256)}
+    return found | {way[::-1] for way in found}
+
+
+def _derived(facts: tuple[str, ...]) -> set[bytes]:
+    return {
+        *(key for text in _texts(facts) for key in _keys(text)),
+        *(hashlib.sha256(f"{before}{seed}".encode()).digest() for seed in _SEEDS for before in _BEFORE),
+        *(key for one, other in itertools.product(facts, repeat=2) for key in _keyed(one.encode(), other)),
+    }
+
+
+def _texts(facts: tuple[str, ...]) -> Iterator[bytes]:
+    together = (between.join(pair) for pair in itertools.permutations(facts, 2) for between in _BETWEEN)
+    for text in itertools.chain(facts, together):
+        yield from ((before + text).encode() for before in _BEFORE)
+    for text in facts:
+        try:
+            yield bytes.fromhex(text)
+        except ValueError:
+            continue
+
+
+def _keys(text: bytes) -> Iterator[bytes]:
+    yield hashlib.sha256(text).digest()
+    yield hashlib.sha3_256(text).digest()
+    yield hashlib.blake2s(text).digest()
+    yield hashlib.blake2b(text, digest_size=_BYTES).digest()
+    yield hashlib.sha512(text).digest()[:_BYTES]
+    yield hashlib.md5(text, usedforsecurity=False).hexdigest().encode()
+    yield text[:_BYTES].ljust(_BYTES, b"\0")
+    yield text[:_BYTES].rjust(_BYTES, b"\0")
+
+
+def _keyed(one: bytes, other: str) -> Iterator[bytes]:
+    yield hmac.digest(one, other.encode(), hashlib.sha256)
+    yield subkey(one, other)
