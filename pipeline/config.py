@@ -24,6 +24,7 @@ from pipeline.policy.discovery import require_allowed_discovery
 from pipeline.policy.simulated import require_people_protected
 from pipeline.policy.total import require_total_ceilings
 from pretrain.config import (
+    LOCALE,
     AdaptConfig,
     Config,
     CorpusConfig,
@@ -36,7 +37,6 @@ from pretrain.config import (
 from pretrain.reading import paths, yaml_text
 from reports.config import ReportConfig
 
-LOCALE = r"^[a-z]{2,3}(-[A-Z][a-z]{3})?(-[A-Z]{2})?$"
 Feature = Literal["NWP", "SC", "OTF"]  # ``evaluation.features`` says what decides each
 FEATURES = get_args(Feature)
 # A keyboard's model has a few million; so many take 1 GB, and training them several times that.

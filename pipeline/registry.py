@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 
 from federated.config.population import PopulationKey, is_simulation
 from pipeline import shown, tracking
-from pipeline.config import FEATURES, LOCALE, LaunchConfig
+from pipeline.config import FEATURES, LaunchConfig
 from pipeline.errors import PermanentError, ReleaseRefused
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.settings import Settings
 from pipeline.tracked import describe
+from pretrain.config import LOCALE
 from pretrain.files import sha256, text_sha256
 from pretrain.reading import paths
 

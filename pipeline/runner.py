@@ -8,7 +8,7 @@ holds its digest, commit and digest in the ledger are free, tracking starts afre
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,8 +20,8 @@ from pipeline.errors import PermanentError, RefusedUntouched
 from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.spend import Spend
 from pipeline.people.registered import asked, kept, register_simulation
-from pipeline.release import MAY_PUBLISH, standing
 from pipeline.reuse.finished import interrupted, keep_outcome, outcome_path, require_private, require_whole, still_true
 from pipeline.reuse.sources import content_key
 from pipeline.reuse.take_over import take_over
@@ -29,7 +29,7 @@ from pipeline.run import fence
 from pipeline.run.known import run_folder, write_down
 from pipeline.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_text
 from pipeline.settings import Settings, processor
-from pipeline.stage import Spend, Stage, StageContext, Stages, binding_of, of_launch, stage_key
+from pipeline.stage import Stage, StageContext, Stages, binding_of, stage_key
 from pipeline.telemetry import stopped
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.telemetry.leaving import require_listed
@@ -120,56 +120,19 @@ def run_stage(
     if name not in stages:
         raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(stages)}")
     run = open_run(config, run_id, settings, tracker)
-    with watched(config, run_id, name) as finished, run.lock(name), stopped.noted(run.private(name), name):
+    mechanism = config.mechanism if config.trains else None
+    watching = watched(run_id, name, config.locale, config.features, mechanism)
+    with watching as finished, run.lock(name), stopped.noted(run.private(name), name):
         if left := [*remove_leavings(run.public(name)), *remove_leavings(run.private(name))]:
             _log.info("%s: removed what an interrupted attempt left: %s", name, ", ".join(left))
         record = run.record(name)
         if record and still_true(record, config, run):
             outcome_path(run, name).unlink(missing_ok=True)
-            finished(record)
+            finished(record.result, reused=record.reused_from is not None)
             return StageOutcome(record, skipped=True)
         record = _run_held(name, config, run, settings, stages, tracker)
-        finished(record)
+        finished(record.result, reused=record.reused_from is not None)
         return StageOutcome(record, skipped=False)
-
-
-def run_launch(
-    config: LaunchConfig,
-    run_id: str,
-    settings: Settings,
-    stages: Stages,
-    tracker: Tracker | None = None,
-    on_stage: Callable[[StageOutcome], None] = lambda outcome: None,
-) -> dict[str, StageOutcome]:
-    """Every stage in order in this process; ``on_stage`` hears of each as it ends.
-
-    Where the launch names reviewers it is published once one of them has approved its report. Where
-    evidence cannot be had after the spend, the launch is held for it, its report is written all the
-    same, and then the error is raised.
-    """
-    outcomes: dict[str, StageOutcome] = {}
-    failed: Exception | None = None
-    evidence = {other for stage in stages.values() for other in stage.evidence}
-    for name in of_launch(config, stages):
-        if name == "publish" and failed:
-            raise failed
-        if name == "publish" and config.reviewers:
-            run = open_run(config, run_id, settings, tracker)
-            now = standing(config, run, PrivacyLedger.of(settings).entries())
-            if now.state not in MAY_PUBLISH:
-                _log.warning("publish: left out, the launch is %s: %s", now.state, now.detail)
-                continue
-        done = find_done(name, config, run_id, settings, tracker)
-        try:
-            outcomes[name] = done or run_stage(name, config, run_id, settings, stages, tracker)
-        except (PermanentError, ValueError, ArithmeticError) as error:
-            if name not in evidence:
-                raise failed or error from error
-            _log.error("%s: %s; the launch is held without it, and reported", name, error)
-            failed = failed or error
-            continue
-        on_stage(outcomes[name])
-    return outcomes
 
 
 def _run_held(

@@ -7,60 +7,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from federated.config.population import PopulationKey
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.errors import PermanentError, RefusedUntouched
+from pipeline.ledger.spend import Spend
 from pipeline.run_dir import RESULT, RunDir
 from pipeline.settings import Settings
 from pretrain.config import Config
 
-Split = Literal["train", "validation", "test"]
 _UNSTATED = PopulationKey("")
-# Fields of a spend that an entry of the ledger keeps in its binding.
-BESIDE = ("failure", "split", "messages", "device_epsilon", "device_delta")
-
-
-class Spend(BaseModel):
-    """Privacy loss of one release, to its unit; of messages about items, what their device loses beside it.
-
-    Guarantee: but for an event of probability ``failure`` the release is ``rho``-zCDP for one device of ``split``
-    (approximate zCDP, Bun & Steinke 2016, definition 8.1), and for one of another split nothing at all. Epsilon at a
-    delta is then the Gaussian curve at that delta less the failures.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    unit: Literal["device", "item"]
-    adjacency: str = Field(description="'zero-out' for training, 'swap' for discovery")
-    rho: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = Field(description="zCDP; unit device only")
-    epsilon: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-    delta: Annotated[float, Field(ge=0.0, lt=1.0)]
-    note: str = ""
-    failure: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
-        default=0.0, description="probability with which rho or epsilon does not hold; it adds up over releases"
-    )
-    split: Split = Field(default="train", description="whose devices lose")
-    messages: Annotated[int, Field(ge=0)] = Field(default=0, description="about items, that a device sends")
-    device_epsilon: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = Field(
-        default=0.0, description="of all messages of a device, at device_delta; unit item only"
-    )
-    device_delta: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-
-    def model_post_init(self, _context: object) -> None:
-        if (self.unit == "device") != (self.rho is not None):
-            raise ValueError(
-                f"rho: {self.rho!r} with unit {self.unit!r}; a device-level spend states rho, "
-                "an item-level one leaves it None because the two never add up"
-            )
-        if self.unit == "item" and self.epsilon and not (self.messages and self.device_epsilon):
-            raise ValueError(
-                f"device_epsilon: {self.device_epsilon} with {self.messages} messages of epsilon {self.epsilon}; state "
-                "what a device loses to all of them, as it counts against the budget of the device"
-            )
 
 
 class Dataset(Config):

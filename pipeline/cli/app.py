@@ -159,6 +159,7 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
     from pipeline import readiness, release, runner, tracking
     from pipeline.cli import display
     from pipeline.ledger.ledger import PrivacyLedger
+    from pipeline.stages.launch import run_launch
 
     named, here = to_run(launch, _date(date)), settings.load()
     parsed, run_id = named.config, named.run_id
@@ -171,7 +172,7 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
     _erase_expired(here)
     console, tracker = _console(), tracking.MlflowTracker(here, parsed, run_id)
     with tracker.failing():
-        outcomes = runner.run_launch(
+        outcomes = run_launch(
             parsed,
             run_id,
             here,

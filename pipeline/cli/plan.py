@@ -15,6 +15,7 @@ from pipeline import rehearsed, settings
 from pipeline.cli.launches.named import LaunchName, to_run
 from pipeline.cli.support import AsJson, answer, command, foreseen, taken_over
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.preflight.shortfalls import too_few
 from pipeline.releases.ceiling import in_words
 from pipeline.releases.policy import above_policy, likely
@@ -22,7 +23,6 @@ from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned as planned_spends
 from pipeline.run_dir import RunDir
-from pipeline.stage import Spend
 from pretrain.config import LEAST_AMOUNT, MOST_AMOUNT
 from reports.losses import up
 

@@ -13,7 +13,7 @@ from federated.config.population import population_key
 from pipeline import settings
 from pipeline.cli.launches.named import LaunchName
 from pipeline.cli.support import AsJson, answer, command, open_existing, show_state
-from pipeline.config import LOCALE
+from pretrain.config import LOCALE
 from pretrain.reading.paths import require_folder
 
 _log = logging.getLogger(__name__)

@@ -15,13 +15,13 @@ from pipeline.ledger import clock
 from pipeline.ledger.entries import NO_UNIT, Entry, canonical
 from pipeline.ledger.loss import Unit
 from pipeline.ledger.room import Ceiling
-from pipeline.policy.config import MOST_DAYS, BudgetConfig
 
 # Goes up when ``federated.devices.store`` splits otherwise.
 _SPLIT_RULE = "tacit split 1"
 # Longer than a yearly schedule leaves a population alone.
 _REST = timedelta(days=400)
 Finite = Annotated[PositiveFloat, Field(allow_inf_nan=False)]
+Days = Annotated[int, Field(ge=1, le=36_500)]
 
 
 class Budget(BaseModel):
@@ -41,7 +41,7 @@ class Budget(BaseModel):
     max_epsilon: Finite
     delta: Annotated[float, Field(gt=0.0, lt=1.0)]
     max_discovery_epsilon: Finite | None = None
-    window_days: Annotated[int, Field(ge=1, le=MOST_DAYS)] | None = None
+    window_days: Days | None = None
     lifetime_rho: Finite | None = None
     lifetime_epsilon: Finite | None = None
 
@@ -136,6 +136,15 @@ def require_clock(entries: Iterable[Entry], key: PopulationKey) -> None:
 
 
 @dataclass(frozen=True)
+class Window:
+    """Most that one device may lose in any ``days`` days, over all launches, as a launch file asks for it."""
+
+    rho: float
+    epsilon: float
+    days: int
+
+
+@dataclass(frozen=True)
 class Asked:
     """The ceilings that a launch file names itself.
 
@@ -150,7 +159,7 @@ class Asked:
 
     rho: float | None = None
     epsilon: float | None = None
-    window: BudgetConfig | None = None
+    window: Window | None = None
     total: float | None = None
     delta: float | None = None
 

@@ -18,7 +18,7 @@ from pipeline.ledger.entries import (
     with_spend,
 )
 from pipeline.ledger.receipts import Receipt, Written
-from pipeline.stage import BESIDE, Spend
+from pipeline.ledger.spend import BESIDE, Spend
 
 _MOST_SHOWN = 8  # of problems, in an error
 _NO_AMOUNTS = {"unit": NO_UNIT, "adjacency": "", "rho": None, "epsilon": 0.0, "delta": 0.0, "note": ""}

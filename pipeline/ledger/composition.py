@@ -3,17 +3,21 @@
 from collections.abc import Collection
 
 from federated.config.population import PopulationKey
+from pipeline.ledger.budget import Asked
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.loss import most_in_any, releases, together
-from pipeline.policy.config import PolicyConfig
 from reports.disclosure.guarantee import Composition, PopulationSpend, WindowLoss
 
 
-def composition(entries: Collection[Entry], population: PopulationKey, policy: PolicyConfig) -> Composition:
-    """Privacy loss of one device of a population by these entries, and the releases that caused it."""
+def composition(entries: Collection[Entry], population: PopulationKey, asked: Asked) -> Composition:
+    """Privacy loss of one device of a population by these entries, and the releases that caused it.
+
+    Args:
+      asked: ceilings beside which it stands.
+    """
     spending = [entry for entry in entries if entry.population == population and entry.rho is not None]
     latest = {(entry.launch_id, entry.stage): entry for entry in spending}
-    counted, window = releases(entries, population, "device"), policy.budget
+    counted, window = releases(entries, population, "device"), asked.window
     total, failure = together(counted)
     return Composition(
         spends=[
@@ -30,7 +34,7 @@ def composition(entries: Collection[Entry], population: PopulationKey, policy: P
         ],
         total_rho=total,
         total_failure=failure,
-        ceiling_rho=policy.population_max_rho,
+        ceiling_rho=asked.rho,
         window=window
         and WindowLoss(days=window.days, ceiling_rho=window.rho, most_rho=most_in_any(counted, window.days)),
     )

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard, get_args
 from pydantic import BaseModel, ConfigDict
 
 from federated.config.population import PopulationKey
-from pipeline.stage import BESIDE, Spend, Split
+from pipeline.ledger.spend import BESIDE, Spend, Split
 
 GENESIS = "0" * 64
 # Entries that spend have a unit; those that say something else have this one, and no amounts.

@@ -40,7 +40,7 @@ from pipeline.ledger.dates import require_once
 from pipeline.ledger.entries import AS_OF, GENESIS, NO_UNIT, SPLIT_RULE, Entry, canonical
 from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
 from pipeline.ledger.room import Asking, require_room
-from pipeline.stage import Spend
+from pipeline.ledger.spend import Spend
 
 Content = Mapping[str, object]
 

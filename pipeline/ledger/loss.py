@@ -17,7 +17,7 @@ from federated.config.population import PopulationKey
 from pipeline.errors import LedgerTampered
 from pipeline.ledger import clock
 from pipeline.ledger.entries import NO_UNIT, SPLIT_RULE, Entry, is_amount
-from pipeline.stage import Spend
+from pipeline.ledger.spend import Spend
 
 # What is added up: rho of a device, epsilon of an item, or a device's epsilon over both.
 Unit = Literal["device", "item", "total"]

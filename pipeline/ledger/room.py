@@ -17,7 +17,7 @@ from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.loss import Release, Unit, added, release_of, releases
-from pipeline.stage import Spend
+from pipeline.ledger.spend import Spend
 
 # Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not be refused for their last bit.
 ROUNDING = 1e-12

@@ -17,6 +17,7 @@ from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.comparison.intervals import bucket_of
 from evaluation.keyboard import script, sessions, strip, typist
 from evaluation.live import logs
+from pipeline.champion import fetched
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.experiment.entries import Experiment
@@ -109,13 +110,13 @@ def _arms(ctx: StageContext, tried: Experiment) -> tuple[Vocabulary, dict[str, N
     """Models of both arms, in one vocabulary; of the launch's main feature."""
     registry, device = Registry(ctx.settings), ctx.config.runtime.device
     name = registry.names_of(ctx.config)[ctx.config.feature]
-    candidate = artifacts.champion(ctx, registry.published(name, tried.began.versions[name]))
+    candidate = fetched(ctx, registry.published(name, tried.began.versions[name]))
     control = tried.began.controls[name]
     if control is None:
         ours = as_arm(candidate, device)
         start = neural(artifacts.model(ctx, "adapt"), device=device)
         return candidate.words, {logs.TREATMENT: ours, logs.CONTROL: start}
-    champion = artifacts.champion(ctx, registry.published(name, control))
+    champion = fetched(ctx, registry.published(name, control))
     both = vocabularies.extend(candidate.words, champion.words.words, len(champion.words))
     each = {logs.TREATMENT: candidate, logs.CONTROL: champion}
     return both, {arm: translated(as_arm(model, device), model.words, both) for arm, model in each.items()}

@@ -8,7 +8,7 @@ from pipeline import settings
 from pipeline.config import LaunchConfig
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
-from pipeline.ledger.budget import Asked, Budget, Population, days_kept, require_no_more
+from pipeline.ledger.budget import Asked, Budget, Population, Window, days_kept, require_no_more
 from pipeline.ledger.dates import day_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def asked(config: LaunchConfig) -> Asked:
     return Asked(
         rho=policy.population_max_rho,
         epsilon=policy.population_max_discovery_epsilon,
-        window=policy.budget,
+        window=Window(**policy.budget.model_dump()) if policy.budget else None,
         total=policy.population_max_epsilon,
         delta=policy.population_delta,
     )

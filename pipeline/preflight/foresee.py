@@ -22,10 +22,10 @@ from pipeline.ledger.entries import GENESIS, SPLIT_RULE, Entry, canonical, with_
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import release_of, total_epsilon
 from pipeline.ledger.room import Asking, require_room
+from pipeline.ledger.spend import Spend, Split
 from pipeline.people.registered import asked, kept
 from pipeline.preflight import schedule
 from pipeline.settings import Settings
-from pipeline.stage import Spend, Split
 
 
 @dataclass(frozen=True)

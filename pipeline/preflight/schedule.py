@@ -11,8 +11,8 @@ from croniter import croniter, croniter_range
 from pipeline.config import LaunchConfig
 from pipeline.ledger.budget import Population, ceilings
 from pipeline.ledger.loss import Release, Unit, added, release_of
+from pipeline.ledger.spend import Spend
 from pipeline.people.registered import asked
-from pipeline.stage import Spend
 
 _PRESETS = {
     "@hourly": "0 * * * *",

@@ -44,6 +44,11 @@ def parameters(config: LaunchConfig, words: int) -> int:
         return parameter_count(build_model(config.model, words, config.seed))
 
 
+def most_parameters(config: LaunchConfig) -> int:
+    """Size of the model if every place for a new word is taken."""
+    return parameters(config, config.vocabulary.base_size + config.vocabulary.max_new_words)
+
+
 def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[str]:
     """Stages that could not run, or would tell nothing, with so many devices.
 

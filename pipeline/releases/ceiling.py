@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterator, Mapping
 
 from discovery.config import TrieConfig
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.releases.local_words import planned_words
 from pipeline.releases.total import total
 from pipeline.releases.uses import RELEASES
-from pipeline.stage import Spend
 from reports.disclosure.total import Part, Total
 from reports.losses import up
 

@@ -2,8 +2,8 @@
 
 from discovery.config import CentralConfig
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook, Release, Stated
-from pipeline.stage import Spend
 
 _TRUSTED = (
     "The aggregator that discovers words sees a bounded number of words that each device typed, adds them up, adds "

@@ -1,8 +1,8 @@
 """Noisy counts of words and pairs: one Gaussian release, beside training or in its place."""
 
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook, Release, Stated, gaussian
-from pipeline.stage import Spend
 
 
 def counts(rho: float, delta: float) -> Spend:

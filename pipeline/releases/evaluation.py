@@ -2,8 +2,8 @@
 
 from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook, Release, Stated, gaussian
-from pipeline.stage import Spend
 from reports.disclosure.guarantee import ReleasedEvaluation
 
 _EVALUATED = (

@@ -5,8 +5,8 @@ from typing import Any
 
 from discovery.config import TrieConfig
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook, Release
-from pipeline.stage import Spend
 from reports.disclosure.findings import DiscoveryGuarantee
 from reports.disclosure.total import Total
 

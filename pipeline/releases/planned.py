@@ -2,10 +2,10 @@
 
 from federated.config.population import SyntheticPopulation
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.releases import uses
 from pipeline.releases.release import Outlook
 from pipeline.releases.training import training_rho
-from pipeline.stage import Spend
 
 
 def planned(config: LaunchConfig, devices: int | None) -> dict[str, Spend]:

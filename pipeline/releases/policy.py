@@ -5,10 +5,10 @@ from collections.abc import Collection, Mapping
 
 from discovery.config import TrieConfig
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.releases.ceiling import above_total, in_words
 from pipeline.releases.release import gaussian
 from pipeline.releases.total import total
-from pipeline.stage import Spend
 from reports.losses import up
 
 # Noise is written with so many digits.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config import LaunchConfig
-from pipeline.stage import Spend, Split
+from pipeline.ledger.spend import Spend, Split
 from reports.disclosure.total import ReleaseName, Total
 
 Stated = Mapping[str, Any]

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend, Split
 from pipeline.releases.uses import RELEASES
-from pipeline.stage import Spend, Split
 from reports.disclosure.total import Part, Total
 
 _NAMES = {release.stage: release.name for release in RELEASES}

@@ -1,8 +1,8 @@
 """Federated training under DP-FTRL: the models after every round."""
 
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook, Release, Stated, gaussian
-from pipeline.stage import Spend
 
 
 def training_rho(config: LaunchConfig) -> float:

@@ -6,13 +6,13 @@ release is a file with a ``Release``, and a line in this list.
 
 from evaluation.config import ALPHA
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.releases.central_words import CENTRAL_WORDS
 from pipeline.releases.counts import COUNTS
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.release import Outlook, Release, Use
 from pipeline.releases.training import TRAINING
-from pipeline.stage import Spend
 from reports.disclosure.document import DataAccess
 
 _HELD_OUT = "aggregate metrics of held-out devices, released without noise; their text trains nothing"

@@ -22,10 +22,11 @@ from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.spend import Spend
 from pipeline.run.known import as_it_lies
 from pipeline.run_dir import RESULT, RunDir, StageRecord, receipt_digest
 from pipeline.sharing import code_digest, field_of, fields_of, version_of
-from pipeline.stage import Spend, Stage, StageContext
+from pipeline.stage import Stage, StageContext
 from pretrain.files import sha256, text_sha256
 
 

@@ -10,10 +10,11 @@ from pipeline import sharing
 from pipeline.bookkeeping import CONTENT, WINDOW
 from pipeline.config import LaunchConfig, config_digest
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.spend import Spend
 from pipeline.people.registered import require_population
 from pipeline.reuse.sources import Source, content_key, is_same, sealed, sources
 from pipeline.run_dir import GIVEN, RESULT, RunDir, StageRecord, record_digest
-from pipeline.stage import Spend, Stage, StageContext
+from pipeline.stage import Stage, StageContext
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pretrain.files import PRIVATE, private_directory, scratch, write_text
 

@@ -17,6 +17,7 @@ from evaluation.config import HISTORY_WEIGHT, NGRAM_ORDER
 from federated.config.mechanism import MechanismConfig
 from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
+from pipeline.champion import Champion, fetched, published_before, trained_on
 from pipeline.errors import PermanentError
 from pipeline.registry import Had, Published
 from pipeline.stage import StageContext
@@ -55,7 +56,7 @@ class UsersHave:
 
 
 def gather(
-    ctx: StageContext, before: Callable[[StageContext], Had] = artifacts.published_before
+    ctx: StageContext, before: Callable[[StageContext], Had] = published_before
 ) -> tuple[Entrants, tuple[UsersHave, ...]]:
     """Load, fit and, for the arm without privacy, train what a launch is compared with; and what users have.
 
@@ -97,18 +98,18 @@ def gather(
     return Entrants({**wide, **theirs}, (*pairs, *last), both, *sizes, last, only), had
 
 
-def _champions(ctx: StageContext, published: Had) -> tuple[tuple[UsersHave, ...], dict[str, artifacts.Champion]]:
+def _champions(ctx: StageContext, published: Had) -> tuple[tuple[UsersHave, ...], dict[str, Champion]]:
     """Baseline of each feature, and those baselines that may be arms, by name."""
     if not published:
         _log.info("nothing was published before, so there is no champion")
     had: list[UsersHave] = []
-    champions: dict[str, artifacts.Champion] = {}
+    champions: dict[str, Champion] = {}
     for feature, each in published.items():
         same = next((one for one in had if _bundle(one.published) == _bundle(each)), None)
         if same is not None:
             had.append(UsersHave(feature, each, same.arm, same.left_out, same.earlier))
             continue
-        champion = artifacts.champion(ctx, each)
+        champion = fetched(ctx, each)
         unfair = left_out(champion.devices, ctx.run.result("ingest_private"))
         arm = CHAMPION if feature == ctx.config.feature else f"{CHAMPION}_{feature}"
         had.append(UsersHave(feature, each, arm, unfair, champion.earlier))
@@ -123,7 +124,7 @@ def _bundle(published: Published) -> tuple[str, str]:
     return published.launch_id, published.bundle_sha256
 
 
-def as_arm(champion: artifacts.Champion, device: str) -> NextWord:
+def as_arm(champion: Champion, device: str) -> NextWord:
     """Arm made of an earlier publication: network, counts, or both mixed."""
     parts: list[NextWord] = [] if champion.network is None else [neural(champion.network, device=device)]
     parts += [] if champion.counts is None else [PublicNGram(champion.counts)]
@@ -143,7 +144,7 @@ def left_out(theirs: tuple[str, str] | None, ingested: dict) -> str:
     if theirs is None:
         return "its disclosure does not say which devices it trained on, so they may be held out here"
     same_population = theirs[0] == ingested["population"]
-    if same_population and theirs != artifacts.trained_on(ingested):
+    if same_population and theirs != trained_on(ingested):
         return f"it trained on population {theirs[0]!r} under another split, so on devices that may be held out here"
     return ""
 

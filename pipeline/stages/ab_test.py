@@ -14,6 +14,7 @@ from evaluation.comparison.verdicts import Check, SignCheck
 from evaluation.features import FEATURES
 from evaluation.keyboard.layouts import has_keyboard
 from evaluation.noisy import compare as noisy
+from pipeline.champion import published_before, published_then
 from pipeline.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.registry import Had, Published
@@ -72,7 +73,7 @@ class AbTest(StageResult, Utility):
 
 def ab_test(
     ctx: StageContext,
-    before: Callable[[StageContext], Had] = artifacts.published_before,
+    before: Callable[[StageContext], Had] = published_before,
     *,
     again: bool = False,
 ) -> AbTest:
@@ -327,5 +328,5 @@ def _interval(estimate: Estimate) -> dict[str, float]:
 def compared_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
     """Against what users had then, which later launches have replaced."""
     others = {feature: each["champion"] for feature, each in record.result.get("others", {}).items()}
-    then = artifacts.published_then(ctx, record.result["champion"], others)
+    then = published_then(ctx, record.result["champion"], others)
     yield from outcome_differences(ab_test(ctx, then, again=True), ctx, record, run)

@@ -2,9 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
@@ -12,24 +10,20 @@ from discovery.results import FoundWord
 from federated.devices import store as population
 from federated.mechanisms import Mechanism
 from federated.mechanisms import mechanism_file as mechanism_files
-from pipeline.config import LaunchConfig
 from pipeline.errors import StageInputMissing
-from pipeline.preflight.shortfalls import parameters
-from pipeline.registry import Had, Published, Registry
 from pipeline.run_dir import RunDir
 from pipeline.stage import StageContext
 from pipeline.telemetry import signals
 from pipeline.telemetry.allowed import two_digits
 from pretrain import corpus, export, new_words, selection
 from pretrain import vocabulary as vocabularies
-from pretrain.files import scratch, sha256
+from pretrain.files import sha256
 from pretrain.model import KeyboardLM, placed
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.progress import reaching
 from pretrain.vocabulary import TokenStream, Vocabulary
 from pretrain.words import WordStore, encode_all
-from reports.disclosure.earlier import Earlier, earlier
 
 MECHANISM, COUNTS, RELEASED, WORDS = "mechanism.json", "counts.npz", "released.npy", "words.json"
 SELECTION, SHARES, SHOWN = "selection.npy", "shares.json", "shown.json"
@@ -122,11 +116,6 @@ def mechanism(run: RunDir) -> Mechanism:
     return mechanism_files.load(run.input("plan", MECHANISM))
 
 
-def most_parameters(config: LaunchConfig) -> int:
-    """Size of the model if every place for a new word is taken."""
-    return parameters(config, config.vocabulary.base_size + config.vocabulary.max_new_words)
-
-
 def most_devices(ctx: StageContext) -> int:
     """Devices that training may draw from, the launch's canaries included; counts are known only rounded down."""
     grid = ctx.config.audit
@@ -167,70 +156,3 @@ def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, T
 def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
     """Shards in a vocabulary's ids, as one stream."""
     return encode_all(shards, words)
-
-
-def published_before(ctx: StageContext) -> Had:
-    """Versions that users of this locale, population and each feature of the launch have without this launch."""
-    registry = Registry(ctx.settings)
-    population = ctx.population or ctx.config.population
-    names = {feature: registry.name_for(ctx.config.locale, feature, population) for feature in ctx.config.features}
-    had = {feature: registry.champion_before(name, ctx.run.launch_id) for feature, name in names.items()}
-    return {feature: published for feature, published in had.items() if published is not None}
-
-
-@dataclass(frozen=True)
-class Champion:
-    """Registered version that users of a locale and feature have.
-
-    Attributes:
-      published: version and launch.
-      words: its own vocabulary.
-      network: None where counts ship alone.
-      counts: None where the network ships alone.
-      earlier: what its disclosure says of its launch; None where it does not say it all.
-      devices: whom it trained on, as its disclosure says: population and split; None where it does not say.
-    """
-
-    published: Published
-    network: KeyboardLM | None
-    words: Vocabulary
-    counts: CountedNGram | None
-    devices: tuple[str, str] | None
-    earlier: Earlier | None
-
-
-def trained_on(population: dict) -> tuple[str, str] | None:
-    """Population and rule of its splits, of a disclosure or ``ingest_private``; None where it does not say.
-
-    The rule says also how many devices are held out.
-    """
-    name, rule = population.get("name") or population.get("population"), population.get("split_rule")
-    return (name, rule) if name and rule else None
-
-
-def champion(ctx: StageContext, published: Published) -> Champion:
-    """A registered version, fetched."""
-    with scratch(ctx.private, "champion") as folder:
-        bundle = Registry(ctx.settings).fetch(published, folder)
-        words = vocabularies.load(bundle / "vocabulary.json")
-        network = export.load_graph(bundle / "model.onnx") if (bundle / "model.onnx").is_file() else None
-        mixed_in = counted.load(bundle / COUNTS) if (bundle / COUNTS).is_file() else None
-        disclosed = json.loads((bundle / "disclosure.json").read_text(encoding="utf-8"))
-    _log.info("%s: the champion is version %d of launch %s", published.name, published.version, published.launch_id)
-    return Champion(published, network, words, mixed_in, trained_on(disclosed["population"]), earlier(disclosed))
-
-
-def published_then(
-    ctx: StageContext, stated: Mapping[str, Any] | None, others: Mapping[str, Mapping[str, Any] | None] | None = None
-) -> Callable[[StageContext], Had]:
-    """The registered versions that a stage says it used, for the main feature and for others."""
-
-    def then(_: StageContext) -> Had:
-        named = {ctx.config.feature: stated, **(others or {})}
-        return {
-            feature: Registry(ctx.settings).published(each["registered_model"], each["version"])
-            for feature, each in named.items()
-            if each is not None
-        }
-
-    return then

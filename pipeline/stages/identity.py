@@ -10,6 +10,7 @@ from pathlib import Path
 from discovery.state import AFTERWARDS
 from federated.config.population import Kept
 from federated.devices import store
+from pipeline.champion import published_before
 from pipeline.config import LaunchConfig
 from pipeline.ledger.budget import Population
 from pipeline.ledger.ledger import PrivacyLedger
@@ -42,9 +43,7 @@ def public_text(ctx: StageContext) -> dict[str, object]:
     """The text, and the champion where it chooses among sentences."""
     config, published = ctx.config, None
     if config.public_text.select_by == "champion":
-        from pipeline.stages import artifacts  # torch is slow to import
-
-        published = artifacts.published_before(ctx).get(config.feature)
+        published = published_before(ctx).get(config.feature)
     return {
         "text": sources.identity(config.public_text, config.locale),
         "champion": asdict(published) if published else None,

@@ -13,6 +13,7 @@ from federated.config.population import VALIDATION_FRACTION, Files, Kept, Popula
 from federated.devices import parts, pieces, store
 from federated.devices.withdrawn import Withdrawn
 from pipeline.bookkeeping import PARTS
+from pipeline.champion import fetched, published_before, published_then
 from pipeline.config import LaunchConfig
 from pipeline.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
@@ -69,9 +70,7 @@ class IngestPrivate(StageResult):
     older: int = 0
 
 
-def ingest_public(
-    ctx: StageContext, before: Callable[[StageContext], Had] = artifacts.published_before
-) -> IngestPublic:
+def ingest_public(ctx: StageContext, before: Callable[[StageContext], Had] = published_before) -> IngestPublic:
     """Public text into word shards, and the base vocabulary from its counts.
 
     Args:
@@ -139,7 +138,7 @@ def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageC
             f"public_text.select_by: 'champion', and no launch of {name} was published; publish one first, or remove "
             "the line"
         )
-    champion = artifacts.champion(ctx, published)
+    champion = fetched(ctx, published)
     model, words = champion.network, champion.words
     if model is None:
         raise PermanentError(
@@ -281,5 +280,5 @@ def store_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator
 
 def selected_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
     """Ingest with the model that chose among sentences then, which later launches have replaced."""
-    then = artifacts.published_then(ctx, record.result.get("selection"))
+    then = published_then(ctx, record.result.get("selection"))
     yield from outcome_differences(ingest_public(ctx, then), ctx, record, run)

@@ -12,7 +12,7 @@ from federated.planning.proposal import Proposal, Sweep, to_yaml
 from federated.rounds.rule import RoundRule
 from pipeline import rehearsed
 from pipeline.preflight.foresee import foresee
-from pipeline.preflight.shortfalls import of_file, too_few, unheard
+from pipeline.preflight.shortfalls import most_parameters, of_file, too_few, unheard
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
@@ -65,7 +65,7 @@ def plan(ctx: StageContext) -> Plan:
     if ctx.config.trains:
         rule, most = RoundRule(mechanism, ctx.config.seed), artifacts.most_devices(ctx)
         rule.require_sums(most)
-        encoding = rule.encoding(artifacts.most_parameters(ctx.config), most)
+        encoding = rule.encoding(most_parameters(ctx.config), most)
         planned = planner.plan(mechanism, training_devices, encoding)
     else:
         planned = planner.nothing(mechanism)

@@ -13,6 +13,7 @@ from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.config import LaunchConfig
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.people.registered import asked
 from pipeline.releases.spent import is_sum, launch_loss, spent
 from pipeline.releases.total import total
 from pipeline.releases.uses import accesses, limits, releases
@@ -242,7 +243,7 @@ def _given_files(ctx: StageContext) -> dict[str, str]:
 
 def _composition(ctx: StageContext) -> Composition:
     ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.population
-    return composition(ledger.entries(), population, ctx.config.policy)
+    return composition(ledger.entries(), population, asked(ctx.config))
 
 
 def _reused(ctx: StageContext) -> tuple[ReusedRelease, ...]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
+from evaluation.features import FEATURES
 from pipeline import errors
-from pipeline.config import FEATURES, LOCALE
+from pretrain.config import LOCALE
 
 Value = str | int | float | bool
 

@@ -1,19 +1,19 @@
-"""A stage as a span and as metrics, from its configuration and its public result; off unless somebody asks.
+"""A stage as a span and as metrics, from its mechanism and its public result; off unless somebody asks.
 
-with watched(config, launch_id, stage) as finished:
-    finished(record)
+with watched(launch_id, stage, locale, features, mechanism) as finished:
+    finished(result, reused=False)
 """
 
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any, Protocol
 
+from federated.config.mechanism import MechanismConfig
 from pipeline import settings
-from pipeline.config import LaunchConfig
 from pipeline.errors import exit_code
-from pipeline.run_dir import StageRecord
 from pipeline.telemetry import export, work
 from pipeline.telemetry.allowed import Value, error_type
 
@@ -27,25 +27,36 @@ _BESIDE = {
 }
 
 
+class Finished(Protocol):
+    """A call with a stage's public result, once there is one."""
+
+    def __call__(self, result: Mapping[str, Any], *, reused: bool) -> None: ...
+
+
 @contextmanager
-def watched(config: LaunchConfig, launch_id: str, stage: str) -> Iterator[Callable[[StageRecord], None]]:
-    """Tell how a stage goes, from beginning to end; the value takes its record once there is one.
+def watched(
+    launch_id: str, stage: str, locale: str, features: tuple[str, ...], mechanism: MechanismConfig | None
+) -> Iterator[Finished]:
+    """Tell how a stage goes, from beginning to end.
+
+    Args:
+      mechanism: where the launch trains on devices.
 
     Guarantee: everything that leaves the process passes ``allowed.only``, and comes from the launch file, the stage's
     public result, the clock, or this process's use of memory; of an error its class alone.
     """
-    with work.at(launch_id, stage, config.locale, config.features) as at_work:
+    with work.at(launch_id, stage, locale, features) as at_work:
         emitter = export.emitter(settings.telemetry())
         if emitter is None:
-            yield lambda record: None
+            yield lambda result, *, reused: None
             return
         labels = _labels(at_work)
-        begun, values = time.monotonic(), dict[str, Value](_planned(config, stage))
+        begun, values = time.monotonic(), dict[str, Value](_planned(mechanism, stage))
         emitter.record(values, labels)
         span = emitter.begin(launch_id, labels | values)
         ended: dict[str, Value] = {}
         try:
-            yield lambda record: values.update(_facts(record))
+            yield lambda result, *, reused: values.update(_facts(stage, result, reused=reused))
         except BaseException as error:
             ended = {"tacit.stage.exit_code": exit_code(error) or _BUG, "error_type": error_type(error)}
             raise
@@ -77,11 +88,10 @@ def _labels(at_work: work.Work) -> dict[str, Value]:
     }
 
 
-def _planned(config: LaunchConfig, stage: str) -> dict[str, Value]:
+def _planned(mechanism: MechanismConfig | None, stage: str) -> dict[str, Value]:
     """Rounds, devices and noise of the launch file, where the stage trains on devices."""
-    if stage != "fine_tune" or not config.trains:
+    if stage != "fine_tune" or mechanism is None:
         return {}
-    mechanism = config.mechanism
     return {
         "tacit.rounds.total": mechanism.rounds,
         "tacit.devices.goal": mechanism.report_goal,
@@ -90,14 +100,14 @@ def _planned(config: LaunchConfig, stage: str) -> dict[str, Value]:
     }
 
 
-def _facts(record: StageRecord) -> dict[str, Value]:
+def _facts(stage: str, result: Mapping[str, Any], *, reused: bool) -> dict[str, Value]:
     """Values of a stage's public result that are on the list."""
-    facts: dict[str, Value] = {"tacit.stage.reused": int(record.reused_from is not None)}
-    spend, decision = record.result.get("spend") or {}, record.result.get("decision")
+    facts: dict[str, Value] = {"tacit.stage.reused": int(reused)}
+    spend, decision = result.get("spend") or {}, result.get("decision")
     facts |= {f"tacit.spend.{name}": spend[name] for name in ("rho", "epsilon") if spend.get(name) is not None}
     facts |= {"unit": spend["unit"]} if "unit" in spend else {}
-    if record.stage == "fine_tune" and "rounds" in record.result:
-        facts["tacit.rounds.done"] = record.result["rounds"]
+    if stage == "fine_tune" and "rounds" in result:
+        facts["tacit.rounds.done"] = result["rounds"]
     if decision in ("launch", "hold"):
         facts |= {"decision": decision, "tacit.launch.held": int(decision == "hold")}
     return facts

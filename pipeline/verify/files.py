@@ -11,9 +11,9 @@ from pipeline.config import LaunchConfig, config_digest
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.receipts import FILE as RECEIPTS
+from pipeline.ledger.spend import Spend
 from pipeline.release import Standing, standing
 from pipeline.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, receipt_digest
-from pipeline.stage import Spend
 from pipeline.stages.graph import STAGES
 from pipeline.telemetry.stopped import latest
 from pipeline.verify import endings, experiment

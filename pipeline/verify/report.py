@@ -10,6 +10,7 @@ from pipeline.config import LaunchConfig
 from pipeline.errors import LaunchError
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.people.registered import asked
 from pipeline.run.second_run import differences
 from pipeline.run_dir import RunDir, StageRecord
 from pipeline.settings import Settings
@@ -81,7 +82,7 @@ def _ledger_then(stated: Disclosure, config: LaunchConfig, settings: Settings, o
     count, head = stated.verification.ledger_entries, stated.verification.ledger_head
     then = PrivacyLedger.of(settings).entries()[:count]
     same = len(then) == count and (then[-1].hash if then else None) == head
-    again = composition(then, config.population, config.policy)
+    again = composition(then, config.population, asked(config))
     detail = f"{count} entries then, ending in {str(head)[:12]}, with these spends"
     # What later code states beside it was not stated then.
     listed = stated.composition.model_dump(exclude_unset=not of_this_code)

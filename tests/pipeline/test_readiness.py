@@ -16,6 +16,7 @@ from pipeline.errors import RefusedUntouched, StageInputMissing
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Asked
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.preflight.shortfalls import most_parameters
 from pipeline.readiness import Look, look, unusable_files
 from pipeline.releases.local_words import local_discovery
 from pipeline.releases.policy import above_policy
@@ -279,7 +280,7 @@ def test_the_plan_pays_for_secure_aggregation(settings: Settings, monkeypatch: p
     )
     plan_of(settings, monkeypatch, config, train=60, test=60)
     result = run_folder(settings, launch_id(config)).result("plan")
-    encoding = RoundRule(config.mechanism, config.seed).encoding(artifacts.most_parameters(config), 70)
+    encoding = RoundRule(config.mechanism, config.seed).encoding(most_parameters(config), 70)
     paid = result["rho"] / plan_costs(config.mechanism, 60).guarantee.rho
     assert paid == pytest.approx(encoding.inflated_norm**2)
     assert paid > 1.005

@@ -15,6 +15,7 @@ from pipeline.run.known import run_folder
 from pipeline.settings import Settings
 from pipeline.stage import StageResult, Stages
 from pipeline.stages.graph import STAGES
+from pipeline.stages.launch import run_launch
 from tests.helpers.launches.pipeline_launch import launch_config, stand_in
 from tests.helpers.launches.stages import stages_of
 
@@ -257,8 +258,8 @@ def test_the_ledger_holds_one_answer_a_reviewer_and_report(case: Case):
 
 def test_an_approval_publishes_and_nothing_else_does(settings: Settings):
     made = stages_of({name: lambda ctx: StageResult() for name in STAGES}) | stages()
-    first = runner.run_launch(CONFIG, launch_id(CONFIG), settings, made)
+    first = run_launch(CONFIG, launch_id(CONFIG), settings, made)
     assert "publish" not in first
     run, ledger = run_folder(settings, launch_id(CONFIG)), PrivacyLedger(settings.ledger_url)
     review(CONFIG, run, ledger, Review(account="os:bo", answer="approve", reason="", report=SEEN))
-    assert "publish" in runner.run_launch(CONFIG, launch_id(CONFIG), settings, made)
+    assert "publish" in run_launch(CONFIG, launch_id(CONFIG), settings, made)

@@ -20,6 +20,7 @@ from pipeline.run_dir import RESULT, RunDir, StageRecord
 from pipeline.runner import StageOutcome
 from pipeline.settings import Settings
 from pipeline.stages.graph import STAGES
+from pipeline.stages.launch import run_launch
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config, stand_in
 from tests.helpers.launches.stages import running, stages_of
 
@@ -297,7 +298,7 @@ def test_launch_runs_every_stage_in_order_and_leaves_publication_to_reviewers(se
         (launch_config(counts={"noise_multiplier": 2.0, "model": "network"}), list(STAGES)),
     ):
         seen.clear()
-        outcomes = runner.run_launch(
+        outcomes = run_launch(
             config,
             launch_id(config),
             settings,
@@ -309,9 +310,9 @@ def test_launch_runs_every_stage_in_order_and_leaves_publication_to_reviewers(se
 
 def test_a_finished_launch_never_loads_its_stages(settings: Settings):
     stages = stages_of({name: lambda ctx: Counted(value=1) for name in STAGES})
-    runner.run_launch(CONFIG, ID, settings, stages)
+    run_launch(CONFIG, ID, settings, stages)
     elsewhere = {name: replace(stage, run="no_such_module:stage") for name, stage in stages.items()}
-    assert all(outcome.skipped for outcome in runner.run_launch(CONFIG, ID, settings, elsewhere).values())
+    assert all(outcome.skipped for outcome in run_launch(CONFIG, ID, settings, elsewhere).values())
     (settings.runs_dir / ID / "public" / "publish" / RESULT).unlink()
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-        runner.run_launch(CONFIG, ID, settings, elsewhere)
+        run_launch(CONFIG, ID, settings, elsewhere)

@@ -17,17 +17,18 @@ from federated.mechanisms import mechanism_file as files
 from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe
 from federated.participation.records import no_records, save_records
-from pipeline import runner
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.gates.decide import decide as decided
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.spend import Spend
 from pipeline.run.known import run_folder
 from pipeline.run_dir import RESULT
 from pipeline.settings import Settings
-from pipeline.stage import Spend, Stage, StageContext
+from pipeline.stage import Stage, StageContext
 from pipeline.stages.decide import evidence
 from pipeline.stages.fine_tune import participation as participation_shown
 from pipeline.stages.graph import STAGES
+from pipeline.stages.launch import run_launch
 from pipeline.verify.guarantee import observed
 from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
@@ -131,7 +132,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[LaunchConfig, Pa
     )
     here = settings_module.load({"TACIT_HOME": str(home)})
     installed(home, "people")
-    runner.run_launch(config, launch_id(config), here, stages)
+    run_launch(config, launch_id(config), here, stages)
     return config, home
 
 

@@ -16,6 +16,7 @@ from pipeline.settings import Settings
 from pipeline.stage import StageContext
 from pipeline.stages.decide import optional
 from pipeline.stages.graph import STAGES
+from pipeline.stages.launch import run_launch
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config
 from tests.helpers.launches.stages import stages_of
 
@@ -56,12 +57,12 @@ def everything(broken: str = "") -> Stages:
 @pytest.mark.parametrize("broken", ["audit", "ab_test"])
 def test_evidence_that_cannot_be_had_holds_the_launch_and_leaves_its_report(settings: Settings, broken: str):
     with pytest.raises(ArithmeticError, match=f"{broken} went wrong"):
-        runner.run_launch(CONFIG, ID, settings, everything(broken))
+        run_launch(CONFIG, ID, settings, everything(broken))
     run = run_folder(settings, ID)
     assert run.record("report").result["text"] == "hold"
     assert run.record("publish") is None
     # Once it can be had, what was made without it is made again.
-    outcomes = runner.run_launch(CONFIG, ID, settings, everything())
+    outcomes = run_launch(CONFIG, ID, settings, everything())
     again = {name for name, outcome in outcomes.items() if not outcome.skipped}
     assert again == {broken, "decide", "report", "publish"}
     assert outcomes["publish"].result["text"] == "launch"
@@ -70,7 +71,7 @@ def test_evidence_that_cannot_be_had_holds_the_launch_and_leaves_its_report(sett
 @pytest.mark.parametrize("broken", ["fine_tune", "decide", "report"])
 def test_any_other_failure_ends_the_launch_there(settings: Settings, broken: str):
     with pytest.raises(ArithmeticError, match=f"{broken} went wrong"):
-        runner.run_launch(CONFIG, ID, settings, everything(broken))
+        run_launch(CONFIG, ID, settings, everything(broken))
     assert run_folder(settings, ID).record(broken) is None
     assert run_folder(settings, ID).record("publish") is None
 

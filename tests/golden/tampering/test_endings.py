@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import runner, tracking
 from pipeline import settings as settings_module
+from pipeline import tracking
 from pipeline.config import LaunchConfig, launch_id, load_launch
 from pipeline.errors import PERMANENT
 from pipeline.run.known import run_folder
 from pipeline.settings import Settings
 from pipeline.stage import StageContext, StageResult, Stages
 from pipeline.stages.graph import STAGES
+from pipeline.stages.launch import run_launch
 from tests.golden import seeded_launch
 from tests.golden.seeded_launch import SEEDED
 from tests.golden.tampering.checking import checks
@@ -49,7 +50,7 @@ def launched(config: LaunchConfig, here: Settings, stage: str) -> Launch:
     run_id = launch_id(config)
     tracker = tracking.MlflowTracker(here, config, run_id)
     with pytest.raises(ValueError, match="too few devices"):
-        runner.run_launch(config, run_id, here, unmade(stage), tracker)
+        run_launch(config, run_id, here, unmade(stage), tracker)
     return Launch(here, run_folder(here, run_id))
 
 

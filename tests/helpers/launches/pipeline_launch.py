@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from pipeline.config import LaunchConfig, launch_id
+from pipeline.ledger.spend import Spend
 from pipeline.runner import run_stage
 from pipeline.settings import Settings
-from pipeline.stage import Dataset, Spend, Stage, StageContext, StageResult, Stages
+from pipeline.stage import Dataset, Stage, StageContext, StageResult, Stages
 from pipeline.stages.graph import STAGES
 from pipeline.telemetry import leaving
 from pipeline.telemetry.leaving import Source

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline import runner, tracking
+from pipeline.champion import published_before
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.people.registered import register_simulation
@@ -97,7 +98,7 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
     def ab_test(ctx: StageContext) -> StatedCompared:
         had = {
             feature: described(UsersHave(feature, published, "champion", ""))
-            for feature, published in artifacts.published_before(ctx).items()
+            for feature, published in published_before(ctx).items()
         }
         others = {
             feature: OtherFeature(

@@ -3,7 +3,7 @@
 from pipeline.ledger.budget import Asked, Budget
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.stage import Spend
+from pipeline.ledger.spend import Spend
 
 BINDING = {"config": "c", "inputs": "i", "key": "k"}
 

@@ -9,15 +9,15 @@ import pytest
 from pipeline.config import LaunchConfig, launch_id
 from pipeline.errors import BudgetExceeded, LedgerMissing, PopulationUnknown
 from pipeline.ledger import clock
+from pipeline.ledger.budget import Window
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.spend import Spend
 from pipeline.people.registered import kept
-from pipeline.policy.config import BudgetConfig
 from pipeline.preflight import schedule
 from pipeline.preflight.foresee import forecast
 from pipeline.releases.release import Outlook
 from pipeline.releases.uses import planned
 from pipeline.settings import Settings, load
-from pipeline.stage import Spend
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
 
@@ -102,7 +102,7 @@ def test_a_forecast_is_what_reserving_in_turn_does(ledger: PrivacyLedger, here: 
     population = ledger.population("people")
     for row in rows:
         binding = BINDING | {"split_rule": population.split_rule(launch.private_text.test_fraction)}
-        asked = {"budget_rho": None, "binding": binding, "window": BudgetConfig(rho=0.5, epsilon=1e6, days=60)}
+        asked = {"budget_rho": None, "binding": binding, "window": Window(rho=0.5, epsilon=1e6, days=60)}
         try:
             kept(launch, population, row.launch_id)
             words = asked | {"stage": "discover", "budget_discovery_epsilon": 2.0}

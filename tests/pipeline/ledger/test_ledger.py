@@ -15,7 +15,7 @@ from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerTampered, Serv
 from pipeline.ledger import schema
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.stage import Spend
+from pipeline.ledger.spend import Spend
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.spends import BINDING, device, item, reserve
 

@@ -12,7 +12,7 @@ from pipeline.errors import BudgetExceeded, LedgerConflict
 from pipeline.ledger.entries import SPLIT_RULE, Entry, chain_problems
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import Release, together
-from pipeline.stage import Spend
+from pipeline.ledger.spend import Spend
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.spends import BINDING, device, reserve
 

@@ -12,20 +12,19 @@ from federated.config.population import Kept
 from pipeline.config import load_launch
 from pipeline.errors import BudgetExceeded, PermanentError
 from pipeline.ledger import clock
-from pipeline.ledger.budget import Budget
+from pipeline.ledger.budget import Budget, Window
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.policy.config import BudgetConfig
+from pipeline.ledger.spend import Spend
 from pipeline.preflight import schedule
 from pipeline.releases.planned import estimated_devices, planned
-from pipeline.stage import Spend
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
 
 SPLITS = ("train", "validation", "test")
 START = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
 PRODUCTION = ("de-DE", "en-US", "es-ES", "fr-FR", "pt-BR")
-WINDOW = BudgetConfig(rho=1.0, epsilon=1e6, days=30)
+WINDOW = Window(rho=1.0, epsilon=1e6, days=30)
 
 
 class Hands:
@@ -273,14 +272,14 @@ def test_a_lifetime_ceiling_stands_beside_a_window(ledger: PrivacyLedger, hands:
     with pytest.raises(BudgetExceeded, match=r"1 of 1\.5 is spent and 0\.5 is left; waiting makes no room"):
         ask(ledger, "second", device(1.0), population="theirs")
     ask(ledger, "second", device(0.4), population="theirs")
-    ours = BudgetConfig(rho=0.45, epsilon=1e6, days=10)
+    ours = Window(rho=0.45, epsilon=1e6, days=10)
     with pytest.raises(BudgetExceeded, match=r"0\.4 of 0\.45 in any 10 days is spent .*\(policy\.budget\) reviewed"):
         ask(ledger, "third", device(0.1), population="theirs", window=ours)
 
 
 def test_a_launch_asks_for_no_larger_window_budget(ledger: PrivacyLedger):
     with pytest.raises(BudgetExceeded, match=r"policy\.budget\.rho: 2 is more than .* registered with \(1\)"):
-        ask(ledger, "first", device(0.1), window=BudgetConfig(rho=2.0, epsilon=1e6, days=30))
+        ask(ledger, "first", device(0.1), window=Window(rho=2.0, epsilon=1e6, days=30))
     # A lifetime ceiling above what a window allows asks for no more: both hold.
     reserve(ledger, "first", device(0.1), budget_rho=50.0)
 

@@ -9,11 +9,10 @@ import pytest
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.errors import BudgetExceeded
 from pipeline.ledger import clock
-from pipeline.ledger.budget import Asked, Budget
+from pipeline.ledger.budget import Asked, Budget, Window
 from pipeline.ledger.entries import chain_problems
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import Release, total_epsilon
-from pipeline.policy.config import BudgetConfig
 from pipeline.preflight import schedule
 from pipeline.releases.local_words import local_discovery
 from pipeline.releases.release import Outlook, gaussian
@@ -83,14 +82,14 @@ def test_a_spend_that_left_the_window_counts_no_more(ledger: PrivacyLedger, monk
 
 
 def test_a_launch_file_asks_for_less_in_a_window_and_for_ever(ledger: PrivacyLedger) -> None:
-    window = Asked(window=BudgetConfig(rho=9.0, epsilon=12.0, days=60), delta=W)
+    window = Asked(window=Window(rho=9.0, epsilon=12.0, days=60), delta=W)
     launch(ledger, "first", window)
     with pytest.raises(BudgetExceeded, match=r"of 12 in any 60 days.*\(policy\.budget\)"):
         launch(ledger, "second", window)
     with pytest.raises(BudgetExceeded, match=r"policy\.population_delta: 1e-08 is more than"):
-        launch(ledger, "second", Asked(window=BudgetConfig(rho=9.0, epsilon=12.0, days=60), delta=1e-8))
+        launch(ledger, "second", Asked(window=Window(rho=9.0, epsilon=12.0, days=60), delta=1e-8))
     with pytest.raises(BudgetExceeded, match=r"policy.budget.epsilon: 26 is more than .* --max-epsilon 26"):
-        launch(ledger, "second", Asked(window=BudgetConfig(rho=9.0, epsilon=26.0, days=60), delta=W))
+        launch(ledger, "second", Asked(window=Window(rho=9.0, epsilon=26.0, days=60), delta=W))
 
 
 def test_what_is_given_back_has_no_messages_either(ledger: PrivacyLedger) -> None:

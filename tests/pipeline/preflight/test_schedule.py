@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.preflight import schedule
 from pipeline.releases.release import Outlook
 from pipeline.releases.uses import planned
-from pipeline.stage import Spend
 from tests.helpers.launches.pipeline_launch import launch_config
 
 

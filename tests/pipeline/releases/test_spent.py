@@ -8,11 +8,11 @@ from federated.accounting.gaussian import epsilon_of_rho
 from federated.accounting.guarantees import guarantee_of
 from federated.mechanisms.independent import Independent
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.releases import spent as spends
 from pipeline.releases.central_words import central_discovery
 from pipeline.releases.counts import counts
 from pipeline.releases.local_words import local_discovery
-from pipeline.stage import Spend
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 from tests.helpers.reports.spent import DELTA, trained

@@ -9,6 +9,7 @@ from discovery.certificates.group import device, honest_messages
 from discovery.device.randomizer import subset_selection
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.releases.ceiling import above_total
 from pipeline.releases.central_words import central_discovery
 from pipeline.releases.counts import counts
@@ -19,7 +20,6 @@ from pipeline.releases.release import Outlook, gaussian
 from pipeline.releases.spent import spent
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
-from pipeline.stage import Spend
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 from tests.helpers.reports.reports_example import block
 

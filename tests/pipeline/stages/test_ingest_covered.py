@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.champion import trained_on
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.known import run_folder
 from pipeline.run_dir import RunDir
@@ -53,8 +54,8 @@ def test_a_split_is_named_by_its_fractions_too(settings: Settings) -> None:
     few, many = told_with(settings, 0.1), told_with(settings, 0.2)
     assert few["split"] == many["split"], "the key is the population's"
     assert few["split_rule"] != many["split_rule"], "a device that one holds out the other trains on"
-    assert artifacts.trained_on(few) != artifacts.trained_on(many)
-    assert artifacts.trained_on(few) == ("synthetic:made-up", few["split_rule"])
+    assert trained_on(few) != trained_on(many)
+    assert trained_on(few) == ("synthetic:made-up", few["split_rule"])
     population = PrivacyLedger(settings.ledger_url).population("synthetic:made-up")
     assert few["split_rule"] == population.split_rule(0.1)
 

@@ -18,6 +18,7 @@ from pipeline.settings import Settings
 from pipeline.stage import Stage, StageContext, Stages, of_launch
 from pipeline.stages.decide import evidence
 from pipeline.stages.graph import STAGES, is_evidence
+from pipeline.stages.launch import run_launch
 from pipeline.verify.check import Check
 from pipeline.verify.endings import Summary, summary
 from pipeline.verify.launch import verify
@@ -87,7 +88,7 @@ class Case:
         self.ledger = registered(PrivacyLedger(settings.ledger_url), "people")
 
     def launch(self, made: Stages) -> None:
-        runner.run_launch(self.config, self.run.launch_id, self.settings, made)
+        run_launch(self.config, self.run.launch_id, self.settings, made)
 
     def stage(self, name: str, made: Stages) -> None:
         runner.run_stage(name, self.config, self.run.launch_id, self.settings, made)
