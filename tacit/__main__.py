@@ -1,7 +1,7 @@
 """Entry point of the ``tacit`` command and of ``python -m tacit``."""
 
-from pipeline import settings
 from pipeline.cli.app import app
+from pipeline.ground import settings
 from pipeline.telemetry import streams
 
 

@@ -12,9 +12,9 @@ import typer
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.cli.app import app
 from pipeline.cli.explain import field_words
-from pipeline.config import load_launch
-from pipeline.errors import ENDINGS
-from pipeline.gates.words import GATES
+from pipeline.ground.errors import ENDINGS
+from pipeline.launch.config import load_launch
+from pipeline.publication.gates.words import GATES
 from reports.losses import guesser, strength, up
 from tests.helpers.launches.checkout import tracked
 from tests.helpers.launches.command import ended

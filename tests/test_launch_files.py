@@ -13,11 +13,11 @@ from discovery import outlook
 from federated.config.mechanism import BltMechanism
 from federated.config.population import FilePopulation
 from federated.planning.worst_case import rho_for
-from pipeline.config import LaunchConfig, launch_id, load_launch
-from pipeline.gates.decide import decide
-from pipeline.gates.evidence import Evidence
-from pipeline.gates.words import GATES
+from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.preflight import schedule
+from pipeline.publication.gates.decide import decide
+from pipeline.publication.gates.evidence import Evidence
+from pipeline.publication.gates.words import GATES
 from pipeline.releases.planned import estimated_devices, planned
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.total import total

@@ -107,12 +107,12 @@ def test_heavy_and_foreign_imports_are_where_they_belong():
         light = package == "dags" or "config" in (path.stem, path.parent.name)
         allowed = {
             "airflow": package == "dags",
-            "mlflow": name in ("pipeline/tracking.py", "pipeline/tracked/client.py"),
+            "mlflow": name in ("pipeline/tracking/mlflow_tracker.py", "pipeline/tracking/client.py"),
             "torch": not light,
             "datasets": not light,
         }
         wrong += [f"{name}: {root}" for root in roots if not allowed.get(root, True)]
-        if package != "dags" and name != "pipeline/settings.py" and uses_environment(path):
+        if package != "dags" and name != "pipeline/ground/settings.py" and uses_environment(path):
             wrong.append(f"{name}: reads the environment")
     assert wrong == []
 
@@ -143,20 +143,25 @@ def test_docker_is_not_a_package():
 
 # Who may do what only one reader of records does (``pipeline.run.known``), and why.
 _READERS = {
-    "read_record": {"pipeline/run_dir.py", "pipeline/tracking.py"},  # the reader; what MLflow has, asked about after
-    "StageRecord.model_validate": {"pipeline/reuse/finished.py"},  # a computation before a crash, asked about at once
-    "StageRecord.model_validate_json": {"pipeline/run_dir.py"},
+    "read_record": {
+        "pipeline/run/run_dir.py",
+        "pipeline/tracking/mlflow_tracker.py",
+    },  # the reader; what MLflow has, asked about after
+    "StageRecord.model_validate": {
+        "pipeline/run/reuse/finished.py"
+    },  # a computation before a crash, asked about at once
+    "StageRecord.model_validate_json": {"pipeline/run/run_dir.py"},
     # Verification looks at what does not count, to say what is wrong; so does a re-use that is refused. A process
     # that a stage starts reads what the stage opened before: it needs no ledger.
     "as_it_lies": {
         *("pipeline/stages/training/audit_trace.py", "pipeline/stages/training/fine_tune_workers.py"),
-        *("pipeline/run/known.py", "pipeline/reuse/sources.py"),
+        *("pipeline/run/known.py", "pipeline/run/reuse/sources.py"),
         *("pipeline/verify/launch.py", "pipeline/verify/replay.py", "pipeline/verify/reused.py"),
     },
     # Without receipts: the ledger's own reads, and the question that each record asks.
-    "PrivacyLedger": {"pipeline/run/known.py", "pipeline/preflight/foresee.py", "pipeline/people/withdrawals.py"},
+    "PrivacyLedger": {"pipeline/run/known.py", "pipeline/preflight/foresee.py", "pipeline/run/people/withdrawals.py"},
     # The Airflow tab shows records as they lie, and says so: Airflow's environment has no ledger.
-    "'result.json'": {"dags/plugins/launch_tab.py", "pipeline/run_dir.py"},
+    "'result.json'": {"dags/plugins/launch_tab.py", "pipeline/run/run_dir.py"},
 }
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 import psycopg2
 from psycopg2 import sql
 
-from pipeline.config import launch_id, load_launch
+from pipeline.launch.config import launch_id, load_launch
 from pipeline.stages.graph import STAGES
 from tests.helpers.processes.forked import begun
 from tests.helpers.processes.proc import tree

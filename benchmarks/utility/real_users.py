@@ -20,7 +20,7 @@ from federated.planning.rehearsal import Setting
 from federated.planning.search import terms_of
 from federated.planning.trade import TradeSetting, Training, Tried
 from federated.planning.verdict import Outcome
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pretrain.corpus import build_corpus, open_corpus
 from pretrain.export import load_model, save_model
 from pretrain.model import KeyboardLM, build_model

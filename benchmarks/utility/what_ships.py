@@ -47,7 +47,7 @@ from federated.devices.store import DeviceStore
 from federated.planning import recall, trade
 from federated.planning.rehearsal import Setting, pseudo_users, rehearse
 from federated.planning.verdict import SHIPS_BOTH, SHIPS_COUNTS, Outcome, Verdict, as_json, from_json
-from pipeline.config import LaunchConfig, load_launch
+from pipeline.launch.config import LaunchConfig, load_launch
 from pretrain.files import write_text
 from pretrain.ngrams import counted
 from pretrain.ngrams.ngram import NGram

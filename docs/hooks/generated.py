@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 
 from pipeline.cli import explain
 from pipeline.cli.app import app
-from pipeline.gates.words import GATES
+from pipeline.publication.gates.words import GATES
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

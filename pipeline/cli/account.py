@@ -9,11 +9,11 @@ import typer
 from pydantic import ValidationError
 
 from federated.config.mechanism import MechanismConfig
-from pipeline import config_errors
 from pipeline.cli.launches.named import complete, is_file
 from pipeline.cli.paper import paper
 from pipeline.cli.support import AsJson, answer, check_delta, command, open_existing
-from pipeline.config import load_launch
+from pipeline.launch import config_errors
+from pipeline.launch.config import load_launch
 from pretrain.config import Config
 from pretrain.reading import paths, yaml_text
 from pretrain.reading.paths import shown

@@ -17,7 +17,6 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from pipeline import settings
 from pipeline.cli import account as cli_account
 from pipeline.cli import explain as cli_explain
 from pipeline.cli import init as cli_init
@@ -35,9 +34,10 @@ from pipeline.cli.launches import known
 from pipeline.cli.launches import pages as cli_pages
 from pipeline.cli.launches.named import LaunchName, to_run
 from pipeline.cli.support import AsJson, answer, command, foreseen, printable, show_state, taken_over
-from pipeline.errors import HELD, PERMANENT
-from pipeline.run_dir import RESULT
-from pipeline.stage import of_launch
+from pipeline.ground import settings
+from pipeline.ground.errors import HELD, PERMANENT
+from pipeline.run.run_dir import RESULT
+from pipeline.run.stage import of_launch
 from pipeline.stages.graph import STAGES
 from pipeline.telemetry import logs, work
 from pretrain.reading.paths import shown
@@ -123,7 +123,7 @@ def check(
         named = to_run(launch, _date(date))
         parsed, run_id = named.config, named.run_id
         notes: tuple[str, ...] = ()
-        from pipeline import readiness
+        from pipeline.preflight import readiness
 
         if alone:
             notes = readiness.require_schedule(parsed)
@@ -156,10 +156,13 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
 
     Example: tacit launch dags/launches/demo-en-US.yaml
     """
-    from pipeline import readiness, release, runner, tracking
     from pipeline.cli import display
     from pipeline.ledger.ledger import PrivacyLedger
+    from pipeline.preflight import readiness
+    from pipeline.publication import approvals
+    from pipeline.run import runner
     from pipeline.stages.launch import run_launch
+    from pipeline.tracking import mlflow_tracker
 
     named, here = to_run(launch, _date(date)), settings.load()
     parsed, run_id = named.config, named.run_id
@@ -170,7 +173,7 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
             _log.info("%s", each)
         readiness.require(parsed, here, run_id, taken_over(taken))
     _erase_expired(here)
-    console, tracker = _console(), tracking.MlflowTracker(here, parsed, run_id)
+    console, tracker = _console(), mlflow_tracker.MlflowTracker(here, parsed, run_id)
     with tracker.failing():
         outcomes = run_launch(
             parsed,
@@ -187,9 +190,9 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
     run_dir = here.runs_dir / run_id
     ledger = PrivacyLedger.of(here)
     run = runner.open_run(parsed, run_id, here)
-    now = release.standing(parsed, run, ledger.entries())
+    now = approvals.standing(parsed, run, ledger.entries())
     if not all(outcome.skipped for outcome in outcomes.values()):
-        release.show(run, now)
+        approvals.show(run, now)
         tracker.show_state(now.state, ", ".join(now.approvers))
     # Where more than training was released the decision states what all of it costs.
     spent = known.cost(result)
@@ -239,12 +242,13 @@ def stage(
     work.attempt(attempt)
     if name not in STAGES:
         raise ValueError(f"stage: {shown(repr(name))} does not exist; choose one of {', '.join(STAGES)}")
-    from pipeline import runner, tracking
     from pipeline.cli import display
+    from pipeline.run import runner
+    from pipeline.tracking import mlflow_tracker
 
     if name == "ingest_private":
         _erase_expired(here)
-    tracker = tracking.MlflowTracker(here, parsed, run)
+    tracker = mlflow_tracker.MlflowTracker(here, parsed, run)
     outcome = runner.find_done(name, parsed, run, here, tracker)
     with tracker.failing():
         outcome = outcome or runner.run_stage(name, parsed, run, here, STAGES, tracker)
@@ -266,9 +270,9 @@ def ready() -> None:
 
     Example: tacit ready <<< '["check", "dags/launches/demo-en-US.yaml"]'
     """
-    from pipeline import tracking
+    from pipeline.tracking import mlflow_tracker
 
-    tracking.load()
+    mlflow_tracker.load()
     for each in STAGES.values():
         _ = each.function
     if line := sys.stdin.readline():
@@ -282,7 +286,7 @@ def _console() -> Console:
 
 def _erase_expired(here: settings.Settings) -> None:
     """Erase launches whose time is over, before text is read and when a launch ends; what fails is in the log."""
-    from pipeline.erasure.expiry import sweep
+    from pipeline.verify.expiry import sweep
 
     sweep(here)
 

@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pipeline.release import Standing
-from pipeline.run_dir import RESULT
-from pipeline.runner import StageOutcome
+from pipeline.publication.approvals import Standing
+from pipeline.run.run_dir import RESULT
+from pipeline.run.runner import StageOutcome
 from reports.losses import up
 
 # A result's own bookkeeping, which the table leaves out.

@@ -14,10 +14,10 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from pipeline import settings
 from pipeline.cli.support import AsJson, answer, command
-from pipeline.config import LaunchConfig
-from pipeline.errors import ENDINGS
+from pipeline.ground import settings
+from pipeline.ground.errors import ENDINGS
+from pipeline.launch.config import LaunchConfig
 from pretrain.reading.paths import shown
 
 _BOUNDS = {
@@ -88,7 +88,7 @@ def explain(
 
 
 def _all_names(as_json: bool) -> None:
-    from pipeline.gates.words import GATES
+    from pipeline.publication.gates.words import GATES
 
     fields = list(dict.fromkeys(path for path, _, _ in fields_of(LaunchConfig)))
     lines = ["exit codes:", f"  {', '.join(map(str, ENDINGS))}", "gates:", *(f"  {each}" for each in GATES)]
@@ -101,7 +101,7 @@ def _explained(name: str) -> tuple[dict[str, Any], str]:
         ending, page = ENDINGS[code], f"docs/exit_codes/{code}.md"
         text = f"exit code {code}: {ending.means}\n  then: {ending.then}\n  more: {page}"
         return {"code": code, **asdict(ending), "page": page}, text
-    from pipeline.gates.words import GATES
+    from pipeline.publication.gates.words import GATES
 
     base = name if name in GATES else name.rpartition("_")[0]
     rows = field_words(name)
@@ -165,7 +165,7 @@ def _all_kinds(row: FieldWords, rows: list[FieldWords]) -> FieldWords:
 
 
 def _field_words(path: str, where: str, field: FieldInfo, home: Path) -> FieldWords:
-    from pipeline.gates.words import GATES
+    from pipeline.publication.gates.words import GATES
 
     blocks = _blocks(field.annotation)
     means = field.description or " ".join((each.__doc__ or "").split("\n\n")[0].strip() for each in blocks[:1])
@@ -261,7 +261,7 @@ def _line(value: Any) -> str:
 
 
 def _names() -> list[str]:
-    from pipeline.gates.words import GATES
+    from pipeline.publication.gates.words import GATES
 
     paths = [path for path, _, _ in fields_of(LaunchConfig)]
     last = [path.rpartition(".")[2] for path in paths]

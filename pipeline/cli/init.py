@@ -15,7 +15,7 @@ from federated.config.mechanism import MOST_DEVICES, MechanismConfig
 from federated.config.planning import SPARE_FRACTION, PlanningConfig
 from federated.config.population import Splits
 from pipeline.cli.support import AsJson, answer, command
-from pipeline.config import LaunchConfig, load_launch, problems
+from pipeline.launch.config import LaunchConfig, load_launch, problems
 from pretrain.config import LOCALE
 from pretrain.files import write_text
 from pretrain.reading.paths import require_folder, shown

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from federated.config.population import PopulationKey, population_key
-from pipeline import settings
 from pipeline.cli.launches.budget import (
     Delta,
     LifetimeEpsilon,
@@ -22,8 +21,9 @@ from pipeline.cli.launches.budget import (
 )
 from pipeline.cli.launches.named import LaunchName, to_run
 from pipeline.cli.support import AsJson, answer, command, foreseen, taken_over
-from pipeline.config import LaunchConfig, launch_id
-from pipeline.errors import PERMANENT, LedgerMissing, PopulationUnknown
+from pipeline.ground import settings
+from pipeline.ground.errors import PERMANENT, LedgerMissing, PopulationUnknown
+from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import NO_UNIT, Entry
 from pretrain.reading.paths import shown

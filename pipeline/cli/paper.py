@@ -10,7 +10,7 @@ from rich.progress import track
 from rich.table import Table
 
 from pipeline.cli.support import answer, table_text
-from pipeline.errors import PERMANENT
+from pipeline.ground.errors import PERMANENT
 
 if TYPE_CHECKING:
     from federated.accounting.published import Checked, Row

@@ -11,18 +11,19 @@ from rich.console import Console
 from rich.table import Table
 
 from federated.config.mechanism import MOST_DEVICES
-from pipeline import rehearsed, settings
 from pipeline.cli.launches.named import LaunchName, to_run
 from pipeline.cli.support import AsJson, answer, command, foreseen, taken_over
-from pipeline.config import LaunchConfig
+from pipeline.ground import settings
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
+from pipeline.preflight import rehearsed
 from pipeline.preflight.shortfalls import too_few
 from pipeline.releases.ceiling import in_words
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned as planned_spends
-from pipeline.run_dir import RunDir
+from pipeline.run.run_dir import RunDir
 from pretrain.config import LEAST_AMOUNT, MOST_AMOUNT
 from reports.losses import up
 
@@ -182,7 +183,7 @@ def _unrehearsed(config: LaunchConfig, planning: "PlanningConfig", launch: str) 
 def _rehearsed(config: LaunchConfig, verdict: "Verdict", directory: Path) -> tuple[dict, list[str]]:
     """The verdict, the split, and blocks to paste."""
     from federated.planning.verdict import as_json
-    from pipeline.rehearsal import draw_trade
+    from pipeline.preflight.rehearsal import draw_trade
 
     of_file = rehearsed.outcome_of_file(verdict, config)
     best = None if verdict.best is None else verdict.outcomes[verdict.best]
@@ -219,11 +220,11 @@ def rehearse(
     planning = config.planning
     if planning is None:
         raise ValueError(f"planning: {launch} has no such block, and the rehearsal is described in it; add one")
-    from pipeline import rehearsal as core
-    from pipeline import tracking
+    from pipeline.preflight import rehearsal as core
     from pipeline.stages.graph import STAGES
+    from pipeline.tracking import mlflow_tracker
 
-    tracker = tracking.MlflowTracker(here, config, run_id)
+    tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
     done = core.run(config, planning, run_id, here, STAGES, tracker, lambda line: _log.info("rehearse: %s", line))
     best = done.best
     ratio = best.noise_to_signal

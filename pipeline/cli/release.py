@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from federated.config.population import population_key
-from pipeline import settings
 from pipeline.cli.launches.named import LaunchName
 from pipeline.cli.support import AsJson, answer, command, open_existing, show_state
+from pipeline.ground import settings
 from pretrain.config import LOCALE
 from pretrain.reading.paths import require_folder
 
@@ -49,7 +49,7 @@ def predict(
     if not re.fullmatch(LOCALE, bundle):
         # Before onnxruntime, which is slow to import.
         require_folder(Path(bundle or "nothing"), "bundle", _BUNDLE)
-    from pipeline.registry import Registry
+    from pipeline.publication.registry import Registry
     from pipeline.run.known import is_known_bundle
     from pretrain.predictor import KeyboardPredictor
 
@@ -80,13 +80,13 @@ def rollback(
 
     Example: tacit rollback en-US --reason "suggests nothing after numbers"
     """
-    from pipeline import release
-    from pipeline.registry import model_name
+    from pipeline.publication import approvals
+    from pipeline.publication.registry import model_name
 
     here = settings.load()
     model_name(locale, feature)  # What can be no name is refused before anything is asked.
     of = None if population is None else population_key(population)
-    done = release.rollback(locale, feature, here, reason, settings.account(), of)
+    done = approvals.rollback(locale, feature, here, reason, settings.account(), of)
     if (here.runs_dir / done["launch_id"]).is_dir():
         show_state(*open_existing(done["launch_id"]))
     text = f"{done['registered_model']}: version {done['champion']} is champion again, {done['rolled_back']} is not"
@@ -116,31 +116,31 @@ def review(
 
     Example: tacit review en-US-0123abcd --answer approve --accept 1 --accept 2
     """
-    from pipeline import airflow_answer, release
     from pipeline.ledger.ledger import PrivacyLedger
-    from pipeline.tracked import receipts
+    from pipeline.publication import airflow_answer, approvals
+    from pipeline.tracking import receipts
 
     config, run, here = open_existing(launch)
     ledger, account = PrivacyLedger.of(here), f"os:{settings.account()}"
     if verdict is not None and answered_in_airflow is not None:
         raise ValueError("--answer: the answer in Airflow is Airflow's to tell; give one of the two options")
     if verdict is None and answered_in_airflow is None:
-        now = release.standing(config, run, ledger.entries())
+        now = approvals.standing(config, run, ledger.entries())
     else:
         ledger.require_whole(receipts.of_locale(here, config.locale))
         reported = run.result("report")
         if verdict == "approve":
             _require_accepted(reported["concerns"], accept or [])
         if answered_in_airflow is not None:
-            names = zip(release.Question.model_fields, answered_in_airflow, strict=True)
-            question, concerns = release.Question(**dict(names)), reported["concerns"]
+            names = zip(approvals.Question.model_fields, answered_in_airflow, strict=True)
+            question, concerns = approvals.Question(**dict(names)), reported["concerns"]
             word = airflow_answer.read(question, run.launch_id, concerns, here.airflow, account)
         elif verdict in ("approve", "reject"):
             seen = report or reported["disclosure_sha256"]
-            word = release.Review(account=account, answer=verdict, reason=reason, report=seen)
+            word = approvals.Review(account=account, answer=verdict, reason=reason, report=seen)
         else:
             raise ValueError(f"--answer: {verdict!r}; write approve or reject")
-        now = release.review(config, run, ledger, word)
+        now = approvals.review(config, run, ledger, word)
         show_state(config, run, here)
     content = {"launch_id": run.launch_id, "ledger": ledger.address} | now.model_dump()
     lines = [f"launch {run.launch_id}: {now.state}" + f": {now.detail}" * bool(now.detail)]

@@ -7,7 +7,7 @@ import typer
 from pipeline.cli.experiment import commands as cli_experiment
 from pipeline.cli.launches.named import LaunchName
 from pipeline.cli.support import AsJson, answer, command, open_existing
-from pipeline.config import FEATURES
+from pipeline.launch.config import FEATURES
 from pretrain.reading.paths import shown
 
 

@@ -11,17 +11,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pipeline import settings as settings_module
 from pipeline.cli.launches import named
-from pipeline.config import LaunchConfig
-from pipeline.errors import exit_code
-from pipeline.run_dir import RunDir
-from pipeline.settings import Settings
+from pipeline.ground import settings as settings_module
+from pipeline.ground.errors import exit_code
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig
+from pipeline.run.run_dir import RunDir
 from pipeline.stages.graph import STAGES
 
 if TYPE_CHECKING:
-    from pipeline.release import Standing
-    from pipeline.reuse.foreseen import Foreseen
+    from pipeline.publication.approvals import Standing
+    from pipeline.run.reuse.foreseen import Foreseen
 
 _log = logging.getLogger(__name__)
 
@@ -89,13 +89,13 @@ def printable(text: str) -> str:
 
 def show_state(config: LaunchConfig, run: RunDir, here: Settings) -> "Standing":
     """Return a launch's state, and show it in its report and in MLflow from now on."""
-    from pipeline import release
     from pipeline.ledger.ledger import PrivacyLedger
-    from pipeline.tracking import MlflowTracker
+    from pipeline.publication import approvals
+    from pipeline.tracking.mlflow_tracker import MlflowTracker
 
     ledger, tracker = PrivacyLedger.of(here), MlflowTracker(here, config, run.launch_id)
-    now = release.standing(config, run, ledger.entries())
-    release.show(run, now)
+    now = approvals.standing(config, run, ledger.entries())
+    approvals.show(run, now)
     tracker.show_state(now.state, ", ".join(now.approvers))
     tracker.keep_receipts(ledger.heads())
     return now
@@ -104,7 +104,7 @@ def show_state(config: LaunchConfig, run: RunDir, here: Settings) -> "Standing":
 def open_existing(name: str) -> tuple[LaunchConfig, RunDir, Settings]:
     """A launch that was begun on this machine, as people name it, with the configuration that it keeps."""
     from pipeline.run.known import run_folder
-    from pipeline.tracking import MlflowTracker
+    from pipeline.tracking.mlflow_tracker import MlflowTracker
 
     here = settings_module.load()
     run_id = named.that_began(name, here)
@@ -115,7 +115,7 @@ def open_existing(name: str) -> tuple[LaunchConfig, RunDir, Settings]:
 
 def foreseen(config: LaunchConfig, run_id: str, here: Settings) -> "list[Foreseen]":
     """Stages that a launch would reuse from others on this machine."""
-    from pipeline.reuse import foreseen as core
+    from pipeline.run.reuse import foreseen as core
 
     if not core.are_others(run_id, here):
         return []

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from federated.config.population import population_key
-from pipeline import settings
 from pipeline.cli.launches import named
 from pipeline.cli.launches.named import LaunchName, complete
 from pipeline.cli.support import AsJson, answer, command, open_existing
-from pipeline.errors import PERMANENT
+from pipeline.ground import settings
+from pipeline.ground.errors import PERMANENT
 
 if TYPE_CHECKING:
-    from pipeline.erasure.expiry import Sweep
+    from pipeline.verify.expiry import Sweep
 
 
 @command
@@ -78,9 +78,9 @@ def erase(
 
     Example: tacit erase demo-en-US-0123abcd
     """
-    from pipeline.erasure import erase as core
-    from pipeline.erasure import expiry
     from pipeline.run.known import run_folder
+    from pipeline.verify import erase as core
+    from pipeline.verify import expiry
 
     if (launch is None) == (not expired):
         raise ValueError("launch: name one, or --expired for all whose time is over")
@@ -121,8 +121,8 @@ def withdraw(
 
     Example: tacit withdraw en-US --ids withdrawn.txt
     """
-    from pipeline.erasure import withdrawal
-    from pipeline.erasure.expiry import sweep
+    from pipeline.verify import withdrawal
+    from pipeline.verify.expiry import sweep
 
     here = settings.load()
     seen = withdrawal.withdraw(here, population_key(population), withdrawal.read_ids(None if ids == "-" else Path(ids)))

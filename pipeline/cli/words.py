@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from discovery import outlook
 from discovery.config import CentralConfig, TrieConfig
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.releases.central_words import central_discovery
 from pretrain import text
 from reports.losses import strength, up

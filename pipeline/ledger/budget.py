@@ -10,7 +10,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 
 from federated.config.population import VALIDATION_FRACTION, PopulationKey, is_simulation
-from pipeline.errors import BudgetExceeded, PermanentError, PopulationUnknown
+from pipeline.ground.errors import BudgetExceeded, PermanentError, PopulationUnknown
 from pipeline.ledger import clock
 from pipeline.ledger.entries import NO_UNIT, Entry, canonical
 from pipeline.ledger.loss import Unit

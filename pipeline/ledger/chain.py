@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import Connection, insert, select, update
 
 from federated.config.population import PopulationKey
-from pipeline.errors import LedgerConflict, LedgerTampered
+from pipeline.ground.errors import LedgerConflict, LedgerTampered
 from pipeline.ledger import clock, receipts, results, schema, triggers
 from pipeline.ledger.budget import require_clock
 from pipeline.ledger.entries import (

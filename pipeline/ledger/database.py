@@ -7,12 +7,12 @@ from typing import Self
 from sqlalchemy import Connection, create_engine, event, exc
 from sqlalchemy.engine import Engine, make_url
 
-from pipeline.errors import LedgerMissing, LedgerTampered, ServiceUnavailable
+from pipeline.ground.errors import LedgerMissing, LedgerTampered, ServiceUnavailable
+from pipeline.ground.settings import Settings
 from pipeline.ledger import receipts, results, schema
 from pipeline.ledger.chain import problems_of, require_whole, written
 from pipeline.ledger.migrations import versioning
 from pipeline.ledger.receipts import Receipt, Receipts
-from pipeline.settings import Settings
 
 
 @contextmanager

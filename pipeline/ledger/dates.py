@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import UTC, date, datetime
 
 from federated.config.population import PopulationKey
-from pipeline.errors import BudgetExceeded
+from pipeline.ground.errors import BudgetExceeded
 from pipeline.ledger.entries import SPENDING, Entry
 
 # As ``config.launch_id`` ends: a digest, and the date of a scheduled launch.

@@ -23,7 +23,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from federated.config.population import PopulationKey
-from pipeline.errors import LedgerConflict
+from pipeline.ground.errors import LedgerConflict
 from pipeline.ledger import budget as budgets
 from pipeline.ledger import clock, populations
 from pipeline.ledger.budget import Budget, Population

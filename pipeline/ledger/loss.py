@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from federated.config.population import PopulationKey
-from pipeline.errors import LedgerTampered
+from pipeline.ground.errors import LedgerTampered
 from pipeline.ledger import clock
 from pipeline.ledger.entries import NO_UNIT, SPLIT_RULE, Entry, is_amount
 from pipeline.ledger.spend import Spend

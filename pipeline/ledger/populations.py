@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from sqlalchemy import Connection, insert, select, update
 
 from federated.config.population import PopulationKey, is_simulation
-from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerTampered
+from pipeline.ground.errors import BudgetExceeded, LedgerConflict, LedgerTampered
 from pipeline.ledger import devices, schema
 from pipeline.ledger.budget import Budget, Population, registered, require_registered
 from pipeline.ledger.chain import append, entries_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from federated.config.population import PopulationKey
-from pipeline.errors import BudgetExceeded
+from pipeline.ground.errors import BudgetExceeded
 from pipeline.ledger import clock
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.loss import Release, Unit, added, release_of, releases

@@ -1,15 +1,15 @@
 """The first spend of a launch, refused where anything that is known by then speaks against the launch."""
 
-from pipeline.config import LaunchConfig
-from pipeline.errors import StageInputMissing
+from pipeline.ground.errors import StageInputMissing
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
+from pipeline.preflight.rehearsed import require_worth
 from pipeline.preflight.shortfalls import of_file, parameters
-from pipeline.rehearsed import require_worth
 from pipeline.releases.central_words import CENTRAL_WORDS
 from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
 from pipeline.releases.uses import planned
-from pipeline.run_dir import RunDir
+from pipeline.run.run_dir import RunDir
 from pretrain.vocabulary import load as load_vocabulary
 
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from federated.config.population import Kept
-from pipeline.config import LaunchConfig
-from pipeline.errors import LedgerMissing, PermanentError
+from pipeline.ground.errors import LedgerMissing, PermanentError
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger import clock
 from pipeline.ledger.budget import (
     Population,
@@ -23,9 +24,8 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import release_of, total_epsilon
 from pipeline.ledger.room import Asking, require_room
 from pipeline.ledger.spend import Spend, Split
-from pipeline.people.registered import asked, kept
 from pipeline.preflight import schedule
-from pipeline.settings import Settings
+from pipeline.run.people.registered import asked, kept
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from datetime import UTC, date, datetime, time
 
 from croniter import croniter, croniter_range
 
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.budget import Population, ceilings
 from pipeline.ledger.loss import Release, Unit, added, release_of
 from pipeline.ledger.spend import Spend
-from pipeline.people.registered import asked
+from pipeline.run.people.registered import asked
 
 _PRESETS = {
     "@hourly": "0 * * * *",

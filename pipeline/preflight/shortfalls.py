@@ -10,7 +10,7 @@ nothing that these could know (``tests/pipeline/preflight/test_shortfalls.py``).
 from collections.abc import Mapping
 
 from discovery.config import TrieConfig
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 
 # Of fewer devices, rounded down to tens, a tenth is nobody or one.
 FEW = 20

@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 
 from discovery.config import TrieConfig
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases.local_words import planned_words
 from pipeline.releases.total import total

@@ -1,7 +1,7 @@
 """New words found by an aggregator that is trusted: weighted Gaussian selection."""
 
 from discovery.config import CentralConfig
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook, Release, Stated
 

@@ -1,6 +1,6 @@
 """Noisy counts of words and pairs: one Gaussian release, beside training or in its place."""
 
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook, Release, Stated, gaussian
 

@@ -1,7 +1,7 @@
 """Sums over held-out devices under a budget: one Gaussian release, for gates and headlines alike."""
 
 from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook, Release, Stated, gaussian
 from reports.disclosure.guarantee import ReleasedEvaluation

@@ -1,7 +1,7 @@
 """Worst-case cost of a launch, by its file alone: before any data is touched."""
 
 from federated.config.population import SyntheticPopulation
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases import uses
 from pipeline.releases.release import Outlook

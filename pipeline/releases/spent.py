@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from federated.accounting import guarantees as accounting
 from federated.accounting.composition import compose
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases.counts import COUNTS
 from pipeline.releases.evaluation import EVALUATION
@@ -13,7 +13,7 @@ from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.release import Release, Stated
 from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import releases
-from pipeline.run_dir import RunDir
+from pipeline.run.run_dir import RunDir
 from pretrain.config import Config
 
 

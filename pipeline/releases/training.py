@@ -1,6 +1,6 @@
 """Federated training under DP-FTRL: the models after every round."""
 
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook, Release, Stated, gaussian
 

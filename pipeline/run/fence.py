@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.bookkeeping import ATTEMPT, ATTEMPT_LOCK
-from pipeline.errors import StaleAttempt
+from pipeline.ground.errors import StaleAttempt
+from pipeline.run.bookkeeping import ATTEMPT, ATTEMPT_LOCK
 from pretrain.files import PRIVATE, write_text
 
 

@@ -12,10 +12,20 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from pipeline.errors import LedgerMissing
+from pipeline.ground.errors import LedgerMissing
+from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import ABSENT, GIVEN, RESULT, Belief, Fetch, RunDir, StageRecord, receipt_digest, record_digest
-from pipeline.settings import Settings
+from pipeline.run.run_dir import (
+    ABSENT,
+    GIVEN,
+    RESULT,
+    Belief,
+    Fetch,
+    RunDir,
+    StageRecord,
+    receipt_digest,
+    record_digest,
+)
 from pretrain.files import sha256
 
 

@@ -5,8 +5,8 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipeline.run_dir import RunDir, StageRecord
-from pipeline.stage import Stage, StageContext, StageResult
+from pipeline.run.run_dir import RunDir, StageRecord
+from pipeline.run.stage import Stage, StageContext, StageResult
 
 # What stages compute with a model differs in its last digits from one kind of processor to another.
 REPLAYED = 1e-6

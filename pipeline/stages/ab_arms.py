@@ -17,11 +17,11 @@ from evaluation.config import HISTORY_WEIGHT, NGRAM_ORDER
 from federated.config.mechanism import MechanismConfig
 from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
-from pipeline.champion import Champion, fetched, published_before, trained_on
-from pipeline.errors import PermanentError
-from pipeline.registry import Had, Published
-from pipeline.stage import StageContext
-from pipeline.stages import artifacts
+from pipeline.ground.errors import PermanentError
+from pipeline.publication.champion import Champion, fetched, published_before, trained_on
+from pipeline.publication.registry import Had, Published
+from pipeline.run import artifacts
+from pipeline.run.stage import StageContext
 from pretrain import vocabulary as vocabularies
 from pretrain.model import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram

@@ -14,16 +14,17 @@ from evaluation.comparison.verdicts import Check, SignCheck
 from evaluation.features import FEATURES
 from evaluation.keyboard.layouts import has_keyboard
 from evaluation.noisy import compare as noisy
-from pipeline.champion import published_before, published_then
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.registry import Had, Published
+from pipeline.publication.champion import published_before, published_then
+from pipeline.publication.registry import Had, Published
 from pipeline.releases.evaluation import evaluation_block
 from pipeline.releases.spent import planned_evaluation
+from pipeline.run import artifacts
+from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import outcome_differences
-from pipeline.run_dir import RunDir, StageRecord
-from pipeline.stage import StageContext, StageResult
-from pipeline.stages import ab_arms, artifacts
+from pipeline.run.stage import StageContext, StageResult
+from pipeline.stages import ab_arms
 from pipeline.stages.ab_arms import NON_PRIVATE, PUBLIC_MIXTURE, UsersHave
 from pipeline.stages.kept_release import Kept
 from pretrain import corpus

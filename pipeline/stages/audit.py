@@ -22,13 +22,13 @@ from evaluation.config import ALPHA
 from federated.counts.release import CLIP_NORM, weighted
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
-from pipeline.stage import StageContext, StageResult, stage_key
-from pipeline.stages import artifacts
+from pipeline.run import artifacts
+from pipeline.run.stage import StageContext, StageResult, stage_key
 from pipeline.stages.count import asked_of_devices
 from pipeline.stages.training import audit_trace, fine_tune_workers
-from pipeline.twin.control import control
-from pipeline.twin.pseudo_people import pseudo_people
-from pipeline.twin.training import Trained, train_twin
+from pipeline.stages.training.control import control
+from pipeline.stages.training.pseudo_people import pseudo_people
+from pipeline.stages.training.twin import Trained, train_twin
 from pretrain.files import PRIVATE, write_text
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import KeyboardLM

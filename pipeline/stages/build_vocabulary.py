@@ -9,9 +9,9 @@ from discovery import coverage, filters, projection, review
 from discovery.config import PROJECTED_WORDS, CentralConfig
 from discovery.results import ProjectedCoverage
 from evaluation.config import CONFIDENCE
-from pipeline.errors import PermanentError
-from pipeline.stage import StageContext, StageResult
-from pipeline.stages import artifacts
+from pipeline.ground.errors import PermanentError
+from pipeline.run import artifacts
+from pipeline.run.stage import StageContext, StageResult
 from pretrain import corpus, text, vocabulary
 from pretrain.files import private_directory, write_text
 from reports.disclosure.findings import ProjectedCoverage as DisclosedCoverage

@@ -10,8 +10,8 @@ from federated.counts.posterior import LEAST_PAIR, counted_ngram
 from federated.counts.release import CLIP_NORM, released_counts
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases.counts import counts
-from pipeline.stage import StageContext, StageResult
-from pipeline.stages import artifacts
+from pipeline.run import artifacts
+from pipeline.run.stage import StageContext, StageResult
 from pretrain.files import atomic
 from pretrain.ngrams import counted
 from pretrain.ngrams.ngram import NGram

@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pipeline.errors import StageInputMissing
-from pipeline.gates.decide import decide as decided
-from pipeline.gates.evidence import Evidence
+from pipeline.ground.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.publication.gates.decide import decide as decided
+from pipeline.publication.gates.evidence import Evidence
 from pipeline.releases.spent import is_sum, launch_loss, spent
 from pipeline.releases.total import total
 from pipeline.releases.uses import uncovered
+from pipeline.run.run_dir import ABSENT, RESULT, RunDir, StageRecord
 from pipeline.run.second_run import differences
-from pipeline.run_dir import ABSENT, RESULT, RunDir, StageRecord
-from pipeline.stage import StageContext, StageResult
+from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.graph import SPENDING
 from reports.disclosure.document import DecisionBlock
 

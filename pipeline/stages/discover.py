@@ -16,9 +16,9 @@ from discovery.results import DiscoveryResult, FoundWord
 from federated.secagg.votes import require_devices, secure_votes
 from pipeline.releases.central_words import central_discovery
 from pipeline.releases.local_words import words_of
-from pipeline.stage import StageContext, StageResult
-from pipeline.stages import artifacts
-from pipeline.stages.artifacts import WORDS
+from pipeline.run import artifacts
+from pipeline.run.artifacts import WORDS
+from pipeline.run.stage import StageContext, StageResult
 from pretrain import text
 from pretrain.files import PRIVATE, text_sha256, write_text
 from pretrain.randomness.noise import subkey

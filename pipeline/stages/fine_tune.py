@@ -10,10 +10,10 @@ from federated.accounting import guarantees as accounting
 from federated.participation import observed as participated
 from federated.participation.observed import Observed
 from pipeline.releases import spent as spends
+from pipeline.run import artifacts
+from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences, outcome_differences
-from pipeline.run_dir import RunDir, StageRecord
-from pipeline.stage import StageContext, StageResult
-from pipeline.stages import artifacts
+from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.training import audit_trace, fine_tune_workers
 from pipeline.telemetry.allowed import two_digits
 from pretrain import export, vocabulary

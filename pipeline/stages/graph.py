@@ -10,11 +10,11 @@ import json
 import sys
 
 from federated.config.counts import START_WEIGHT
-from pipeline.config import LaunchConfig
-from pipeline.stage import Replay, Stage, Stages, later
+from pipeline.launch.config import LaunchConfig
+from pipeline.run.stage import Replay, Stage, Stages, later
 
 # Whatever a public stage runs of ours. Too much rather than too little: a change here only means to compute again.
-_CODE = ("pretrain", "pipeline/stage.py", "pipeline/stages", "reports/disclosure")
+_CODE = ("pretrain", "pipeline/run/stage.py", "pipeline/stages", "reports/disclosure")
 # What ``pretrain`` imports of others.
 _LIBRARIES = (
     "cryptography",

@@ -10,14 +10,14 @@ from pathlib import Path
 from discovery.state import AFTERWARDS
 from federated.config.population import Kept
 from federated.devices import store
-from pipeline.champion import published_before
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.budget import Population
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.people import registered, withdrawals
+from pipeline.publication.champion import published_before
 from pipeline.releases import spent as spends
-from pipeline.run_dir import RunDir
-from pipeline.stage import StageContext
+from pipeline.run.people import registered, withdrawals
+from pipeline.run.run_dir import RunDir
+from pipeline.run.stage import StageContext
 from pretrain import sources
 from pretrain.files import sha256
 

@@ -12,17 +12,18 @@ import numpy as np
 from federated.config.population import VALIDATION_FRACTION, Files, Kept, PopulationKey, SyntheticPopulation
 from federated.devices import parts, pieces, store
 from federated.devices.withdrawn import Withdrawn
-from pipeline.bookkeeping import PARTS
-from pipeline.champion import fetched, published_before, published_then
-from pipeline.config import LaunchConfig
-from pipeline.errors import PermanentError
+from pipeline.ground.errors import PermanentError
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.people import registered, window, withdrawals
-from pipeline.registry import Had, model_name
+from pipeline.publication.champion import fetched, published_before, published_then
+from pipeline.publication.registry import Had, model_name
+from pipeline.run import artifacts
+from pipeline.run.bookkeeping import PARTS
+from pipeline.run.people import registered, window, withdrawals
+from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import outcome_differences
-from pipeline.run_dir import RunDir, StageRecord
-from pipeline.stage import Dataset, StageContext, StageResult
-from pipeline.stages import artifacts, identity
+from pipeline.run.stage import Dataset, StageContext, StageResult
+from pipeline.stages import identity
 from pretrain import corpus, selection, vocabulary
 from pretrain.files import atomic
 from pretrain.text import letter_of

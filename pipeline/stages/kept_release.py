@@ -15,8 +15,8 @@ import numpy as np
 from evaluation.noisy.compare import Release
 from evaluation.noisy.questions import CLIP_NORM
 from federated.counts.bounded_sum import released_sum, require_few_enough
-from pipeline.registry import Had, Published
-from pipeline.stage import StageContext
+from pipeline.publication.registry import Had, Published
+from pipeline.run.stage import StageContext
 from pretrain.files import PRIVATE, write_text
 
 STREAM = "evaluation"

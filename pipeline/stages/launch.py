@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Callable
 
-from pipeline import runner
-from pipeline.config import LaunchConfig
-from pipeline.errors import PermanentError
+from pipeline.ground.errors import PermanentError
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.release import MAY_PUBLISH, standing
-from pipeline.settings import Settings
-from pipeline.stage import Stages, of_launch
+from pipeline.publication.approvals import MAY_PUBLISH, standing
+from pipeline.run import runner
+from pipeline.run.stage import Stages, of_launch
 
 _log = logging.getLogger(__name__)
 

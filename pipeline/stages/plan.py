@@ -10,15 +10,15 @@ from federated.mechanisms import mechanism_file
 from federated.planning import worst_case as planner
 from federated.planning.proposal import Proposal, Sweep, to_yaml
 from federated.rounds.rule import RoundRule
-from pipeline import rehearsed
+from pipeline.preflight import rehearsed
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.shortfalls import most_parameters, of_file, too_few, unheard
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned as planned_spends
-from pipeline.stage import StageContext, StageResult
-from pipeline.stages import artifacts
+from pipeline.run import artifacts
+from pipeline.run.stage import StageContext, StageResult
 from pretrain.files import write_text
 from reports.disclosure.total import Total
 

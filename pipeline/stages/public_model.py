@@ -4,10 +4,10 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 
+from pipeline.run import artifacts
+from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
-from pipeline.run_dir import RunDir, StageRecord
-from pipeline.stage import StageContext, StageResult
-from pipeline.stages import artifacts
+from pipeline.run.stage import StageContext, StageResult
 from pretrain import export, extend, new_words
 from pretrain import train as public_training
 from pretrain.model import KeyboardLM, build_model, parameter_count, placed

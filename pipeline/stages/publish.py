@@ -15,18 +15,18 @@ from pydantic import Field
 
 from evaluation import int8
 from evaluation.int8 import Int8
-from pipeline.errors import PermanentError, ReleaseRefused
-from pipeline.experiment.entries import offer
-from pipeline.experiment.promotion import void
-from pipeline.features import settings as feature_settings
+from pipeline.ground.errors import PermanentError, ReleaseRefused
+from pipeline.launch import features as feature_settings
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.registry import Registry
-from pipeline.release import require_approved
+from pipeline.publication.approvals import require_approved
+from pipeline.publication.experiment import offer
+from pipeline.publication.promotion import void
+from pipeline.publication.registry import Registry
 from pipeline.releases.spent import launch_loss
+from pipeline.run import artifacts
+from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import file_differences
-from pipeline.run_dir import RunDir, StageRecord
-from pipeline.stage import StageContext, StageResult
-from pipeline.stages import artifacts
+from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.report import disclosed, same_launch
 from pretrain import corpus, export, vocabulary
 from pretrain.dictionary import binary, combined

@@ -10,18 +10,18 @@ from pydantic import Field, ValidationError
 from discovery.config import PROJECTED_WORDS
 from federated.accounting.gaussian import curve, epsilon_of_rho
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.people.registered import asked
 from pipeline.releases.spent import is_sum, launch_loss, spent
 from pipeline.releases.total import total
 from pipeline.releases.uses import accesses, limits, releases
-from pipeline.reuse.sources import reused_commit
+from pipeline.run import artifacts
+from pipeline.run.people.registered import asked
+from pipeline.run.reuse.sources import reused_commit
+from pipeline.run.run_dir import GIVEN, RunDir
 from pipeline.run.second_run import differences
-from pipeline.run_dir import GIVEN, RunDir
-from pipeline.stage import StageContext, StageResult
-from pipeline.stages import artifacts
+from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.decide import optional
 from pipeline.stages.graph import SPENDING
 from pipeline.telemetry.allowed import this_hour

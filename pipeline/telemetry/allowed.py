@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 from evaluation.features import FEATURES
-from pipeline import errors
+from pipeline.ground import errors
 from pretrain.config import LOCALE
 
 Value = str | int | float | bool

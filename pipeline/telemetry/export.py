@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.settings import Telemetry
+from pipeline.ground.settings import Telemetry
 from pipeline.telemetry.allowed import METRICS, SPAN, Value, only
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from pipeline.errors import PermanentError
+from pipeline.ground.errors import PermanentError
 
 
 class Source(StrEnum):

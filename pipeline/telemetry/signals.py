@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from federated.config.mechanism import MechanismConfig
-from pipeline import settings
-from pipeline.errors import exit_code
+from pipeline.ground import settings
+from pipeline.ground.errors import exit_code
 from pipeline.telemetry import export, work
 from pipeline.telemetry.allowed import Value, error_type
 

@@ -7,12 +7,12 @@ these endings verifies. One that has not ended is no broken launch: what has not
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pipeline.config import LaunchConfig
-from pipeline.release import Standing
-from pipeline.run_dir import ABSENT, StageRecord
-from pipeline.stage import of_launch
+from pipeline.launch.config import LaunchConfig
+from pipeline.publication.approvals import Standing
+from pipeline.run.run_dir import ABSENT, StageRecord
+from pipeline.run.stage import of_launch
+from pipeline.run.stopped import Stop
 from pipeline.stages.graph import STAGES, is_evidence
-from pipeline.telemetry.stopped import Stop
 from pipeline.verify.check import Check
 
 _UNFINISHED = "unfinished:"  # how checks of stages begin that have not finished

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from pipeline.config import LaunchConfig
-from pipeline.experiment import entries
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import RunDir, StageRecord, record_digest
+from pipeline.publication import experiment
+from pipeline.run.run_dir import RunDir, StageRecord, record_digest
 from pipeline.verify.check import Check
 
 NAME = "experiment"
@@ -17,19 +17,19 @@ def record(run: RunDir) -> dict[str, StageRecord]:
     return {} if ended is None else {NAME: ended}
 
 
-def experiment(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Iterator[Check]:
+def ended(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Iterator[Check]:
     """The record is the one whose digest the ledger holds. The logs are not kept, so metrics are not derived again."""
-    tried, ended = entries.of(config, run.launch_id, ledger.entries()), record(run).get(NAME)
+    tried, ending = experiment.of(config, run.launch_id, ledger.entries()), record(run).get(NAME)
     if tried is None or tried.ended is None:
-        if ended is not None:
+        if ending is not None:
             yield Check(id=NAME, passed=False, detail="there is a record of its end, and the ledger knows of none")
         elif tried is not None:
             yield Check(id=NAME, passed=True, detail=f"goes on: {tried.said}")
         return
-    if ended is None or record_digest(ended) != tried.ended.result:
+    if ending is None or record_digest(ending) != tried.ended.result:
         yield Check(id=NAME, passed=False, detail="its record is lost, or another than the ledger's")
         return
-    look = ended.result["look"]
+    look = ending.result["look"]
     passed = look is not None and all(gate["passed"] for gate in look["gates"])
-    same = (ended.result["decision"] == "promote") == tried.ended.promoted == passed
-    yield Check(id=NAME, passed=same, detail=f"{ended.result['decision']} {tried.said}")
+    same = (ending.result["decision"] == "promote") == tried.ended.promoted == passed
+    yield Check(id=NAME, passed=same, detail=f"{ending.result['decision']} {tried.said}")

@@ -5,17 +5,17 @@ from collections.abc import Container, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
-from pipeline import bookkeeping
-from pipeline.bookkeeping import differences
-from pipeline.config import LaunchConfig, config_digest
+from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.receipts import FILE as RECEIPTS
 from pipeline.ledger.spend import Spend
-from pipeline.release import Standing, standing
-from pipeline.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, receipt_digest
+from pipeline.publication.approvals import Standing, standing
+from pipeline.run import bookkeeping
+from pipeline.run.bookkeeping import differences
+from pipeline.run.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, receipt_digest
+from pipeline.run.stopped import latest
 from pipeline.stages.graph import STAGES
-from pipeline.telemetry.stopped import latest
 from pipeline.verify import endings, experiment
 from pipeline.verify.check import Check, in_words
 from pretrain.files import sha256

@@ -18,7 +18,7 @@ from federated.participation.observed import Observed, observe
 from federated.participation.records import load_records, require_by_the_rule
 from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import plan_encoding
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.releases.ceiling import in_words as in_parts
 from pipeline.releases.central_words import central_discovery
 from pipeline.releases.evaluation import evaluation_block
@@ -27,10 +27,10 @@ from pipeline.releases.release import Outlook
 from pipeline.releases.spent import is_sum, planned_evaluation
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
+from pipeline.run import artifacts
+from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
-from pipeline.run_dir import RunDir, StageRecord
-from pipeline.stage import stage_key
-from pipeline.stages import artifacts
+from pipeline.run.stage import stage_key
 from pipeline.stages.fine_tune import participation as participation_shown
 from pipeline.stages.report import disclosed
 from pipeline.verify.check import TOLERANCE, Check, in_words

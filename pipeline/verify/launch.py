@@ -3,12 +3,12 @@
 from collections.abc import Container, Iterator
 from itertools import chain
 
-from pipeline.config import LaunchConfig
-from pipeline.errors import LaunchError, ServiceUnavailable
+from pipeline.ground.errors import LaunchError, ServiceUnavailable
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.known import as_it_lies
-from pipeline.run_dir import RunDir
-from pipeline.settings import Settings
+from pipeline.run.run_dir import RunDir
 from pipeline.stages.graph import STAGES
 from pipeline.verify import experiment, files, guarantee, registered, replay, report, reused
 from pipeline.verify.check import Check
@@ -39,7 +39,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
             yield Check(id=f"record:{name}", passed=False, detail=str(error))
     ours = report.of_this_code(run, settings, ledger)
     subjects: dict[str, Iterator[Check]] = {
-        "files": chain(files.files(config, run, records, ledger), experiment.experiment(config, run, ledger)),
+        "files": chain(files.files(config, run, records, ledger), experiment.ended(config, run, ledger)),
         "ledger": chain(files.ledger_checks(run, records, ledger), reused.reused(run, records, ledger)),
         "guarantee": chain(
             guarantee.guarantee(config, run, records),

@@ -8,18 +8,17 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from pipeline import shown, tracking
-from pipeline.bookkeeping import differences
-from pipeline.config import LaunchConfig, config_digest
-from pipeline.errors import LaunchError, ServiceUnavailable
-from pipeline.registry import Registry
-from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
-from pipeline.settings import Settings
-from pipeline.shown import Logged
-from pipeline.stage import StageContext
+from pipeline.ground.errors import LaunchError, ServiceUnavailable
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, config_digest
+from pipeline.publication.registry import Registry
+from pipeline.run.bookkeeping import differences
+from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_text
+from pipeline.run.stage import StageContext
 from pipeline.stages.publish import registered_tags
-from pipeline.tracked import columns
-from pipeline.tracking import MlflowTracker
+from pipeline.tracking import columns, mlflow_tracker, shown
+from pipeline.tracking.mlflow_tracker import MlflowTracker
+from pipeline.tracking.shown import Logged
 from pipeline.verify.check import Check, in_words
 from pretrain.files import text_sha256
 
@@ -48,7 +47,7 @@ def _held_against(identity: str, tracker: MlflowTracker, key: str, compare: Call
 
 def _stage(record: StageRecord, logged: Logged) -> list[str]:
     text = text_sha256(record_text(record))
-    tags = {tracking.RECORD: text, "tacit.stage": record.stage}
+    tags = {mlflow_tracker.RECORD: text, "tacit.stage": record.stage}
     expected: dict[str, list[tuple[int, float]]] = {}
     for key, step, value in shown.points(record):
         expected.setdefault(key, []).append((step, value))

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from pipeline.config import LaunchConfig
-from pipeline.errors import LaunchError, ServiceUnavailable
+from pipeline.ground.errors import LaunchError, ServiceUnavailable
+from pipeline.ground.settings import Settings, processor
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.known import as_it_lies
+from pipeline.run.run_dir import KEY, RunDir, StageRecord
 from pipeline.run.second_run import made_again
-from pipeline.run_dir import KEY, RunDir, StageRecord
-from pipeline.settings import Settings, processor
-from pipeline.stage import Replay, Stage, StageContext, imported, stage_key
+from pipeline.run.stage import Replay, Stage, StageContext, imported, stage_key
 from pipeline.stages.graph import STAGES
 from pipeline.verify.check import Check, in_words
 from pipeline.verify.files import is_gone, missing

@@ -5,16 +5,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.bookkeeping import differences as file_differences
-from pipeline.config import LaunchConfig
-from pipeline.errors import LaunchError
+from pipeline.ground.errors import LaunchError
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.people.registered import asked
+from pipeline.run.bookkeeping import differences as file_differences
+from pipeline.run.people.registered import asked
+from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
-from pipeline.run_dir import RunDir, StageRecord
-from pipeline.settings import Settings
-from pipeline.stage import StageContext
+from pipeline.run.stage import StageContext
 from pipeline.stages.report import disclosed, disclosure, says_otherwise
 from pipeline.verify.check import Check, in_words
 from pretrain.files import sha256

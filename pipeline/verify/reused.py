@@ -3,13 +3,13 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.reuse.kept import read_kept
-from pipeline.reuse.sources import commit_of, said
 from pipeline.run.known import as_it_lies
-from pipeline.run_dir import RunDir, StageRecord, receipt_digest
+from pipeline.run.reuse.kept import read_kept
+from pipeline.run.reuse.sources import commit_of, said
+from pipeline.run.run_dir import RunDir, StageRecord, receipt_digest
 from pipeline.stages.graph import STAGES
 from pipeline.verify.check import Check
 

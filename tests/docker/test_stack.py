@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import launch_id, load_launch
+from pipeline.launch.config import launch_id, load_launch
 from tests.helpers.processes.forked import Forked
 from tests.helpers.processes.proc import LOOPBACK, arguments, listening, naming, tree
 from tests.helpers.processes.server import until

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config import launch_id, load_launch
+from pipeline.launch.config import launch_id, load_launch
 from tests.helpers.launches.command import LAUNCHED, Launched, tacit, watched
 from tests.helpers.launches.installed import installed, keyed
 from tests.helpers.launches.tiny_launch import write_launch

@@ -8,12 +8,13 @@ import pytest
 import yaml
 
 from discovery.device import votes as shards
-from pipeline import runner, settings
-from pipeline.config import launch_id, load_launch
+from pipeline.ground import settings
+from pipeline.launch.config import launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run import artifacts as load
+from pipeline.run import runner
 from pipeline.run.known import run_folder
-from pipeline.stage import StageContext
-from pipeline.stages import artifacts as load
+from pipeline.run.stage import StageContext
 from pipeline.stages import build_vocabulary
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.installed import installed

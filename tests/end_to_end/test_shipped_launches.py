@@ -14,12 +14,12 @@ from matplotlib.figure import Figure
 
 from federated import mechanisms
 from federated.accounting.gaussian import epsilon_of_rho
-from pipeline.config import LaunchConfig, launch_id, load_launch
-from pipeline.errors import PERMANENT
+from pipeline.ground.errors import PERMANENT
+from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.release import Review, review
+from pipeline.publication.approvals import Review, review
 from pipeline.run.known import as_it_lies
-from pipeline.run_dir import RunDir
+from pipeline.run.run_dir import RunDir
 from reports.disclosure.document import Disclosure
 from tests.helpers.audits.made_once import made_once
 from tests.helpers.launches.command import LAUNCHED, answered

@@ -12,8 +12,8 @@ from evaluation.audit import canaries
 from federated.devices import store as population
 from federated.participation.records import load_records
 from federated.rounds.state import RECORDS
-from pipeline.config import launch_id, load_launch
-from pipeline.errors import HELD, PERMANENT
+from pipeline.ground.errors import HELD, PERMANENT
+from pipeline.launch.config import launch_id, load_launch
 from pipeline.stages.graph import STAGES
 from pipeline.telemetry.allowed import ATTRIBUTES, METRICS
 from tests.helpers.launches.command import AIRFLOW, ROOT, Launched, answered, environment, ledger_entries, tacit

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config import launch_id, load_launch
-from pipeline.errors import PERMANENT
+from pipeline.ground.errors import PERMANENT
+from pipeline.launch.config import launch_id, load_launch
 from pretrain import vocabulary
 from pretrain.files import sha256
 from tests.helpers.launches.command import answered

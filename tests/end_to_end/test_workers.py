@@ -15,11 +15,11 @@ import pytest
 import yaml
 
 from federated.rounds import state
-from pipeline import runner
-from pipeline import settings as settings_module
-from pipeline.config import launch_id, load_launch
-from pipeline.errors import PermanentError
+from pipeline.ground import settings as settings_module
+from pipeline.ground.errors import PermanentError
+from pipeline.launch.config import launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run import runner
 from pipeline.stages import ingest
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.command import environment

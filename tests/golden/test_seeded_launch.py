@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.run_dir import GIVEN, RESULT
+from pipeline.run.run_dir import GIVEN, RESULT
 from pipeline.stages.graph import STAGES
 from reports.disclosure.document import Disclosure
 from tests.golden import facts

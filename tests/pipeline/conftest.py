@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
 
-from pipeline import settings as settings_module
-from pipeline.settings import Settings
+from pipeline.ground import settings as settings_module
+from pipeline.ground.settings import Settings
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.public_stages import Public
 from tests.helpers.launches.tracking_database import prepared, put

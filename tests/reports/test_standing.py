@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pipeline.release import State
+from pipeline.publication.approvals import State
 from reports.standing import badge
 
 

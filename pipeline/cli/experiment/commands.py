@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline import settings
 from pipeline.cli.launches.named import LaunchName
 from pipeline.cli.support import AsJson, answer, command, open_existing, show_state
-from pipeline.errors import HELD, TooEarly
-from pipeline.settings import Settings
+from pipeline.ground import settings
+from pipeline.ground.errors import HELD, TooEarly
+from pipeline.ground.settings import Settings
 
 if TYPE_CHECKING:
-    from pipeline.live.decide import Decided
+    from pipeline.experiments.decide import Decided
 
 _HELP = """Let some devices try an approved model before all get it, and decide by what keyboards log.
 
@@ -37,8 +37,8 @@ def status(launch: LaunchName, as_json: AsJson = False) -> None:
 
     Example: tacit experiment status en-US-0123abcd
     """
+    from pipeline.experiments.decide import begun
     from pipeline.ledger.ledger import PrivacyLedger
-    from pipeline.live.decide import begun
 
     config, run, here = open_existing(launch)
     tried = begun(config, run, PrivacyLedger.of(here))
@@ -74,8 +74,8 @@ def decide(launch: LaunchName, logs: Logs = None, as_json: AsJson = False) -> No
 
     Example: tacit experiment decide en-US-0123abcd --logs 'logs/*.parquet'
     """
+    from pipeline.experiments import decide as core
     from pipeline.ledger.ledger import PrivacyLedger
-    from pipeline.live import decide as core
 
     config, run, here = open_existing(launch)
     tried = core.begun(config, run, PrivacyLedger.of(here))
@@ -97,7 +97,7 @@ def stop(
 
     Example: tacit experiment stop en-US-0123abcd --reason "crashes on old phones"
     """
-    from pipeline.live import decide as core
+    from pipeline.experiments import decide as core
 
     config, run, here = open_existing(launch)
     done = core.stop(config, run, here, settings.account(), reason)
@@ -119,7 +119,7 @@ def simulate(
     Example: tacit experiment simulate demo-en-US-0123abcd
     """
     config, run, here = open_existing(launch)
-    from pipeline.live.simulate import simulate as core
+    from pipeline.experiments.simulate import simulate as core
 
     folder = out or here.experiment_logs / run.launch_id
     made = core(config, run, here, folder)
@@ -135,7 +135,7 @@ def simulate(
 def show(launch: str, patterns: list[str], as_json: bool) -> None:
     """Print the results in an experiment's logs, which decides nothing."""
     from pipeline.cli.experiment.shown import lines
-    from pipeline.live import decide as core
+    from pipeline.experiments import decide as core
 
     config, run, here = open_existing(launch)
     seen, _ = core.look(config, run, here, patterns)
@@ -160,7 +160,7 @@ def _arrived(here: Settings, launch_id: str) -> list[str]:
 def _answer(launch_id: str, done: "Decided", as_json: bool) -> None:
     from pipeline.cli.experiment.shown import lines
     from pipeline.cli.launches.held import Failed
-    from pipeline.gates.words import words_of
+    from pipeline.publication.gates.words import words_of
 
     rolled_back = done.decision == "roll back"
     failed = [] if done.look is None else [gate for gate in done.look.gates if not gate.passed]

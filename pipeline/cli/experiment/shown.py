@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from evaluation.comparison.verdicts import LOWER_IS_BETTER
 from evaluation.live.logs import CONTROL, TREATMENT
-from pipeline.live.decide import Look
+from pipeline.experiments.decide import Look
 from reports.disclosure.utility import ArmMetric
 from reports.formats import metric_name
 

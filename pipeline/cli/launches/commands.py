@@ -8,17 +8,17 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from pipeline import settings
 from pipeline.cli.launches import known, named, spent
 from pipeline.cli.launches.held import Hold, budget_lines, failed_gates
 from pipeline.cli.launches.known import Launch
 from pipeline.cli.launches.named import complete
 from pipeline.cli.launches.steps import next_steps
 from pipeline.cli.support import AsJson, answer, command, duration, table_text
-from pipeline.settings import Settings
-from pipeline.stage import of_launch
+from pipeline.ground import settings
+from pipeline.ground.settings import Settings
+from pipeline.run.stage import of_launch
 from pipeline.stages.graph import STAGES
-from pipeline.tracked.running import Running, running
+from pipeline.tracking.running import Running, running
 from reports.listed import gain, minute, shown_state
 from reports.losses import up
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipeline.gates.words import words_of
+from pipeline.publication.gates.words import words_of
 
 if TYPE_CHECKING:
     from pipeline.cli.launches.spent import Left, Spent

@@ -7,15 +7,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pipeline.cli.launches import named
-from pipeline.config import LaunchConfig
-from pipeline.errors import LedgerMissing
+from pipeline.ground.errors import LedgerMissing
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.receipts import Receipts
-from pipeline.run_dir import Belief, RunDir, StageRecord
-from pipeline.settings import Settings
+from pipeline.run import stopped
+from pipeline.run.run_dir import Belief, RunDir, StageRecord
+from pipeline.run.stopped import Stop
 from pipeline.stages.graph import STAGES
-from pipeline.telemetry import stopped
-from pipeline.telemetry.stopped import Stop
-from pipeline.tracked.running import running
+from pipeline.tracking.running import running
 
 if TYPE_CHECKING:
     from pipeline.ledger.entries import Entry
@@ -29,7 +29,7 @@ class Launch:
     """One launch of this machine.
 
     Attributes:
-      state: as ``pipeline.release`` decides it.
+      state: as ``pipeline.publication.approvals`` decides it.
       detail: why, in words.
       records: of the stages that ended.
       approvers: who approved it.
@@ -124,7 +124,7 @@ def rows(here: Settings, entries: "Sequence[Entry] | None") -> list[dict[str, An
 
 
 def _launch(here: Settings, run_id: str, entries: "Sequence[Entry] | None", believes: Belief) -> Launch | None:
-    from pipeline.release import standing
+    from pipeline.publication.approvals import standing
 
     run, records = RunDir(here.runs_dir, run_id, believes), dict[str, StageRecord]()
     try:

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from pipeline import settings
-from pipeline.config import LaunchConfig, launch_id, load_launch
-from pipeline.reuse.kept import read_kept
-from pipeline.run_dir import RESULT
-from pipeline.settings import Settings
+from pipeline.ground import settings
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id, load_launch
+from pipeline.run.reuse.kept import read_kept
+from pipeline.run.run_dir import RESULT
 from pretrain.reading.paths import shown
 
 _KEPT = "public/launch/launch.json"

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pipeline import settings
 from pipeline.cli.launches import known, named, spent
 from pipeline.cli.support import AsJson, answer, command
+from pipeline.ground import settings
+from pipeline.ground.settings import Settings
 from pipeline.ledger.entries import SPENDING, Entry
-from pipeline.run_dir import RunDir
-from pipeline.settings import Settings
+from pipeline.run.run_dir import RunDir
 
 if TYPE_CHECKING:
     from reports.site import Elsewhere, Launches, Published
@@ -74,7 +74,7 @@ def _launches(here: Settings) -> "Launches":
 
 def _elsewhere(entries: Sequence[Entry], begun: Sequence[str]) -> "list[Elsewhere]":
     """Launches that only the ledger knows, the newest first."""
-    from pipeline.release import approvers
+    from pipeline.publication.approvals import approvers
     from reports.site import Elsewhere
 
     others: dict[str, list[Entry]] = {}

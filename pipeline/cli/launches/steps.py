@@ -12,7 +12,7 @@ def next_steps(launch: Launch, *, runs: bool = False) -> list[str]:
     Args:
       runs: whether a stage of it runs now.
     """
-    from pipeline.erasure.erase import in_words, statement  # with SQLAlchemy: slow to import
+    from pipeline.verify.erase import in_words, statement  # with SQLAlchemy: slow to import
 
     run_id, path = launch.run.launch_id, launch.run.path
     read = _READ.format(run=path)

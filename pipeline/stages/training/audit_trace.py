@@ -35,13 +35,13 @@ from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from federated.rounds.state import RECORDS
 from federated.train import FineTuneResult, TrainingData
-from pipeline import settings
-from pipeline.config import LaunchConfig
-from pipeline.reuse.kept import read_kept
+from pipeline.ground import settings
+from pipeline.launch.config import LaunchConfig
+from pipeline.run import artifacts
 from pipeline.run.known import as_it_lies
-from pipeline.run_dir import RunDir
-from pipeline.stage import StageContext, stage_key
-from pipeline.stages import artifacts
+from pipeline.run.reuse.kept import read_kept
+from pipeline.run.run_dir import RunDir
+from pipeline.run.stage import StageContext, stage_key
 from pipeline.telemetry import logs
 from pretrain.files import PRIVATE, atomic
 from pretrain.model import KeyboardLM

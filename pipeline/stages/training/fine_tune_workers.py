@@ -26,15 +26,14 @@ from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, TrainingData, Workplace
 from federated.train import fine_tune as train_rounds
 from federated.workers import ALONE, Worker, joined
-from pipeline import settings
-from pipeline.bookkeeping import FAILED, LOCK, PLANTED
-from pipeline.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
-from pipeline.reuse.kept import read_kept
-from pipeline.run import fence, gang
+from pipeline.ground import settings
+from pipeline.ground.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
+from pipeline.run import artifacts, fence, gang
+from pipeline.run.bookkeeping import FAILED, LOCK, PLANTED
 from pipeline.run.known import as_it_lies
-from pipeline.run_dir import RunDir
-from pipeline.stage import StageContext, stage_key
-from pipeline.stages import artifacts
+from pipeline.run.reuse.kept import read_kept
+from pipeline.run.run_dir import RunDir
+from pipeline.run.stage import StageContext, stage_key
 from pipeline.stages.training import audit_trace
 from pipeline.telemetry import logs, work
 from pretrain import corpus, processes

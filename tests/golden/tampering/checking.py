@@ -2,7 +2,7 @@
 
 import warnings
 
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.verify import replay
 from pipeline.verify.check import Check

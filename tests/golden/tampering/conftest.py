@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import settings as settings_module
+from pipeline.ground import settings as settings_module
 from pipeline.run.known import run_folder
 from tests.golden.tampering.edits import Launch
 from tests.helpers.audits.made_once import made_once

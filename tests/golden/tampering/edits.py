@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save_file
 
+from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import RESULT, RunDir, StageRecord, receipt_digest, record_text
-from pipeline.settings import Settings
+from pipeline.run.run_dir import RESULT, RunDir, StageRecord, receipt_digest, record_text
 from pretrain.files import sha256
 
 Edit = Callable[["Launch"], None]
@@ -201,7 +201,7 @@ def in_bundle(edit: Edit) -> Edit:
 
 def start_as_bundle(launch: Launch) -> None:
     """The model before private training, exported in place of the launch's."""
-    from pipeline.config import LaunchConfig
+    from pipeline.launch.config import LaunchConfig
     from pretrain import export
 
     config = LaunchConfig.model_validate_json(launch.file("public/launch/launch.json").read_bytes())

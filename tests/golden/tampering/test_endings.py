@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import settings as settings_module
-from pipeline import tracking
-from pipeline.config import LaunchConfig, launch_id, load_launch
-from pipeline.errors import PERMANENT
+from pipeline.ground import settings as settings_module
+from pipeline.ground.errors import PERMANENT
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.run.known import run_folder
-from pipeline.settings import Settings
-from pipeline.stage import StageContext, StageResult, Stages
+from pipeline.run.stage import StageContext, StageResult, Stages
 from pipeline.stages.graph import STAGES
 from pipeline.stages.launch import run_launch
+from pipeline.tracking import mlflow_tracker
 from tests.golden import seeded_launch
 from tests.golden.seeded_launch import SEEDED
 from tests.golden.tampering.checking import checks
@@ -48,7 +48,7 @@ def unmade(stage: str) -> Stages:
 
 def launched(config: LaunchConfig, here: Settings, stage: str) -> Launch:
     run_id = launch_id(config)
-    tracker = tracking.MlflowTracker(here, config, run_id)
+    tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
     with pytest.raises(ValueError, match="too few devices"):
         run_launch(config, run_id, here, unmade(stage), tracker)
     return Launch(here, run_folder(here, run_id))

@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from pipeline.config import LaunchConfig
-from pipeline.erasure.erase import erase
-from pipeline.erasure.expiry import sweep
-from pipeline.errors import PermanentError
+from pipeline.ground.errors import PermanentError
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import ERASED
-from pipeline.runner import find_done
+from pipeline.run.run_dir import ERASED
+from pipeline.run.runner import find_done
+from pipeline.verify.erase import erase
+from pipeline.verify.expiry import sweep
 from tests.golden.tampering.checking import checks, not_passed
 from tests.golden.tampering.edits import Launch, removed, stated
 

@@ -7,7 +7,7 @@ been changed along too; None where only the ledger's digests can tell.
 
 from dataclasses import dataclass
 
-from pipeline.run_dir import RESULT
+from pipeline.run.run_dir import RESULT
 from tests.golden.tampering.edits import (
     Edit,
     another_device,

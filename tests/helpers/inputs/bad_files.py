@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.config import LaunchConfig, launch_id
+from pipeline.launch.config import LaunchConfig, launch_id
 from tests.helpers.inputs.bad_inputs import PERMANENT, Case, changed, read, write_launch
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.pipeline_launch import RAW

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from pipeline.config import launch_id
+from pipeline.launch.config import launch_id
 from tests.helpers.launches.command import invoked
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 

@@ -16,7 +16,7 @@ import typer.testing
 from click.testing import Result
 
 from pipeline.cli.app import app
-from pipeline.errors import DONE, HELD
+from pipeline.ground.errors import DONE, HELD
 from tests.helpers.processes.telemetry_console import CONSOLE
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,11 +1,11 @@
 """A launch that has come as far as its decision, by stages that only say so."""
 
-from pipeline import runner
-from pipeline.config import LaunchConfig, launch_id
-from pipeline.gates.decide import decide
-from pipeline.gates.evidence import Evidence
-from pipeline.settings import Settings
-from pipeline.stage import Stage, StageContext, Stages, of_launch
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.publication.gates.decide import decide
+from pipeline.publication.gates.evidence import Evidence
+from pipeline.run import runner
+from pipeline.run.stage import Stage, StageContext, Stages, of_launch
 from pipeline.stages.graph import STAGES
 from pretrain.files import write_text
 from reports.disclosure.document import DecisionBlock

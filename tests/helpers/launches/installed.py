@@ -5,10 +5,10 @@ from pathlib import Path
 from unittest import mock
 
 from federated.config.population import population_key
-from pipeline.config import launch_id, load_launch
+from pipeline.launch.config import launch_id, load_launch
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import RunDir
+from pipeline.run.run_dir import RunDir
 
 AMPLE = 1e6
 

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from pipeline.config import LaunchConfig, launch_id
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.spend import Spend
-from pipeline.runner import run_stage
-from pipeline.settings import Settings
-from pipeline.stage import Dataset, Stage, StageContext, StageResult, Stages
+from pipeline.run.runner import run_stage
+from pipeline.run.stage import Dataset, Stage, StageContext, StageResult, Stages
 from pipeline.stages.graph import STAGES
 from pipeline.telemetry import leaving
 from pipeline.telemetry.leaving import Source

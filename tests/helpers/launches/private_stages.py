@@ -3,14 +3,14 @@
 import json
 from pathlib import Path
 
-from pipeline import runner
-from pipeline.config import LaunchConfig, launch_id
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases.local_words import local_discovery
+from pipeline.run import runner
 from pipeline.run.known import as_it_lies
-from pipeline.run_dir import RESULT, RunDir, StageRecord
-from pipeline.settings import Settings
-from pipeline.stage import Stage, StageContext, StageResult, Stages
+from pipeline.run.run_dir import RESULT, RunDir, StageRecord
+from pipeline.run.stage import Stage, StageContext, StageResult, Stages
 from pipeline.verify.check import Check
 from pipeline.verify.reused import reused
 from pretrain.files import PRIVATE, sha256, text_sha256, write_text

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline import runner
-from pipeline.config import LaunchConfig, launch_id
-from pipeline.run_dir import RESULT, StageRecord
-from pipeline.settings import Settings
-from pipeline.stage import Stage, StageContext, Stages
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.run import runner
+from pipeline.run.run_dir import RESULT, StageRecord
+from pipeline.run.stage import Stage, StageContext, Stages
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.pipeline_launch import Counted
 from tests.helpers.launches.stages import stages_of

@@ -6,19 +6,19 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline import runner, tracking
-from pipeline.champion import published_before
-from pipeline.config import LaunchConfig, launch_id
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.people.registered import register_simulation
+from pipeline.publication.champion import published_before
 from pipeline.releases.counts import counts
-from pipeline.settings import Settings
-from pipeline.stage import StageContext, Stages
-from pipeline.stages import artifacts
+from pipeline.run import artifacts, runner
+from pipeline.run.people.registered import register_simulation
+from pipeline.run.stage import StageContext, Stages
 from pipeline.stages.ab_arms import UsersHave
 from pipeline.stages.ab_test import described
 from pipeline.stages.graph import STAGES
 from pipeline.stages.publish import publish
+from pipeline.tracking import mlflow_tracker
 from pretrain import corpus, export, vocabulary
 from pretrain.files import sha256, write_text
 from pretrain.model import build_model
@@ -143,7 +143,7 @@ def launch(
     config = LaunchConfig.model_validate(launch_config(**changes).model_dump() | {"public_text": source})
     register_simulation(config, PrivacyLedger(settings.ledger_url))
     made, run_id = stages(decision, created_at), launch_id(config)
-    tracker = tracking.MlflowTracker(settings, config, run_id)
+    tracker = mlflow_tracker.MlflowTracker(settings, config, run_id)
     names = tuple(STAGES)
     for name in names[: names.index(until) + 1]:
         if name in made:

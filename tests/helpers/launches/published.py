@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from pipeline.experiment import promotion
+from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.people.registered import register_simulation
-from pipeline.registry import Registry
-from pipeline.settings import Settings
+from pipeline.publication import promotion
+from pipeline.publication.registry import Registry
+from pipeline.run.people.registered import register_simulation
 from pretrain import export, vocabulary
 from pretrain.files import sha256
 from pretrain.model import KeyboardLM, build_model

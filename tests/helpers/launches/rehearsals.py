@@ -6,8 +6,8 @@ from pathlib import Path
 from federated.config.planning import SmallTrade
 from federated.planning.trade import own_rho
 from federated.planning.verdict import Outcome, Verdict, as_json, judged, run_of
-from pipeline import rehearsed
-from pipeline.config import LaunchConfig, launch_id
+from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.preflight import rehearsed
 from pretrain.files import write_text
 
 PLANNING = {"population_estimate": 60, "max_report_goal": 10, "round_minutes": 12.0, "target_rho": 0.5}

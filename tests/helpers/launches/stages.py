@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pipeline.stage import Stage, StageFunction, Stages
+from pipeline.run.stage import Stage, StageFunction, Stages
 from pipeline.stages.graph import STAGES
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import settings, tracking
+from pipeline.ground import settings
+from pipeline.tracking import mlflow_tracker
 
 
 def prepared(factory: pytest.TempPathFactory) -> Path:
@@ -21,7 +22,7 @@ def prepared(factory: pytest.TempPathFactory) -> Path:
         if not (home / "made").exists():
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # MLflow's own code uses what SQLAlchemy 2.1 deprecates
-                tracking.connect(settings.load({"TACIT_HOME": str(home)}))
+                mlflow_tracker.connect(settings.load({"TACIT_HOME": str(home)}))
             (home / "made").touch()
     return home / "runs" / "mlflow.db"
 

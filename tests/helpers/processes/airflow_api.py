@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
-from pipeline.settings import AirflowReader
+from pipeline.ground.settings import AirflowReader
 
 USER, PASSWORD, TOKEN = "tacit-reader", "letters-and-digits", "a-token"
 PLACE = "/api/v2/dags/people/dagRuns/manual%2B1/taskInstances/approve/-1/hitlDetails/tries/2"

@@ -41,8 +41,8 @@ _MODULES = (
     "opentelemetry.sdk.trace",
     "pipeline.cli.app",
     "pipeline.cli.display",
-    "pipeline.readiness",
-    "pipeline.reuse.foreseen",
+    "pipeline.preflight.readiness",
+    "pipeline.run.reuse.foreseen",
     "pipeline.verify.launch",
     "reports.figures.audit",
     "reports.figures.comparison",
@@ -136,11 +136,12 @@ def serve(folder: Path, keeper: int) -> None:
 
 def prepare() -> None:
     """Import and set up what every command would."""
-    from pipeline import settings, tracking
+    from pipeline.ground import settings
     from pipeline.stages.graph import STAGES
+    from pipeline.tracking import mlflow_tracker
 
     settings.let_threads_sleep()
-    tracking.load()
+    mlflow_tracker.load()
     for name in _MODULES:
         importlib.import_module(name)
     for stage in STAGES.values():

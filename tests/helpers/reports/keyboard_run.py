@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from pipeline.run.known import as_it_lies
-from pipeline.run_dir import RESULT, RunDir, StageRecord, record_text
+from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_text
 from pretrain import export, vocabulary
 from pretrain.files import sha256
 from pretrain.ngrams import counted

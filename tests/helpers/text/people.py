@@ -4,7 +4,7 @@ import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from tests.helpers.launches.pipeline_launch import launch_config
 
 NOW = datetime(2026, 3, 15, 12, tzinfo=UTC)

@@ -10,9 +10,10 @@ from federated.accounting import guarantees as accounting
 from federated.accounting.published_rows import ROWS, SETTINGS
 from federated.mechanisms import Banded, Blt, Independent, Tree
 from federated.mechanisms import mechanism_file as files
-from pipeline import runner, settings
-from pipeline.config import LaunchConfig, launch_id, load_launch
-from pipeline.stage import Stage, StageContext
+from pipeline.ground import settings
+from pipeline.launch.config import LaunchConfig, launch_id, load_launch
+from pipeline.run import runner
+from pipeline.run.stage import Stage, StageContext
 from pipeline.stages.graph import STAGES
 from tests.helpers.inputs.bad_inputs import write_launch
 from tests.helpers.launches.account_command import answer, run

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import runner
-from pipeline.config import launch_id
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import launch_id
+from pipeline.run import runner
 from pipeline.run.known import run_folder
-from pipeline.settings import Settings
-from pipeline.stage import StageContext, Stages
+from pipeline.run.stage import StageContext, Stages
 from pretrain.files import sha256
 from tests.helpers.launches.pipeline_launch import Counted, launch_config
 from tests.helpers.launches.stages import stages_of

@@ -12,15 +12,16 @@ import typer
 import yaml
 from click.testing import Result
 
-from pipeline import runner, settings
 from pipeline.cli import app as cli
 from pipeline.cli.support import command
-from pipeline.config import launch_id
-from pipeline.errors import BudgetExceeded, StageBusy
+from pipeline.ground import settings
+from pipeline.ground.errors import BudgetExceeded, StageBusy
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import launch_id
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run import runner
 from pipeline.run.known import write_down
-from pipeline.run_dir import RESULT, read_record, record_text
-from pipeline.settings import Settings
+from pipeline.run.run_dir import RESULT, read_record, record_text
 from pretrain import export, vocabulary
 from pretrain.model import build_model
 from pretrain.predictor import KeyboardPredictor

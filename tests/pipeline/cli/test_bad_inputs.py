@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import tracking
 from pipeline.stages.graph import STAGES
+from pipeline.tracking import mlflow_tracker
 from tests.helpers.inputs import bad_bundles, bad_files, bad_inputs
 from tests.helpers.inputs.bad_inputs import Case
 
@@ -40,7 +40,7 @@ def _imported() -> None:
 @pytest.mark.usefixtures("_imported")
 @pytest.mark.parametrize("case", marked(ROWS), ids=str)
 def test_text_that_somebody_damaged(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tracking, "MlflowTracker", bad_files.NoTracker)
+    monkeypatch.setattr(mlflow_tracker, "MlflowTracker", bad_files.NoTracker)
     assert bad_inputs.complaint(case, bad_inputs.run(case, tmp_path, monkeypatch)) == ""
 
 

@@ -8,10 +8,10 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli.display import ending, show_stage, shown
-from pipeline.release import Standing
-from pipeline.run_dir import StageRecord
-from pipeline.runner import StageOutcome
-from pipeline.stage import of_launch
+from pipeline.publication.approvals import Standing
+from pipeline.run.run_dir import StageRecord
+from pipeline.run.runner import StageOutcome
+from pipeline.run.stage import of_launch
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import launch_config, spend
 

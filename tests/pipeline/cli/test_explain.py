@@ -5,9 +5,9 @@ import json
 import pytest
 
 from pipeline.cli.explain import fields_of
-from pipeline.config import LaunchConfig
-from pipeline.errors import ENDINGS, HELD, PERMANENT, TEMPORARY, BudgetExceeded, StageBusy, exit_code
-from pipeline.gates.words import GATES
+from pipeline.ground.errors import ENDINGS, HELD, PERMANENT, TEMPORARY, BudgetExceeded, StageBusy, exit_code
+from pipeline.launch.config import LaunchConfig
+from pipeline.publication.gates.words import GATES
 from tests.helpers.launches.command import ROOT, ended
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pipeline.config import launch_id, load_launch
+from pipeline.ground.settings import load
+from pipeline.launch.config import launch_id, load_launch
 from pipeline.ledger import clock
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases.training import training_rho
-from pipeline.settings import load
 from tests.helpers.launches.command import ended
 from tests.helpers.launches.pipeline_launch import RAW
 from tests.helpers.launches.spends import device, item, reserve

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import load_launch
+from pipeline.launch.config import load_launch
 from tests.helpers.launches.command import answered, ended
 from tests.helpers.launches.tiny_launch import write_launch
 

@@ -15,10 +15,11 @@ from federated.config.planning import SmallLaunch, SmallTrade
 from federated.mechanisms import optimise_blt
 from federated.planning import costs as plan_costs
 from federated.planning.rehearsal import Rehearsal, Trial
-from pipeline import rehearsal as rehearse
-from pipeline import rehearsed, settings
-from pipeline.config import LaunchConfig, launch_id, load_launch
+from pipeline.ground import settings
+from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.preflight import rehearsal as rehearse
+from pipeline.preflight import rehearsed
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches import rehearsals
 from tests.helpers.launches.command import ended

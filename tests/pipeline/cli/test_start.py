@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipeline import settings
-from pipeline.config import LaunchConfig, launch_id
+from pipeline.ground import settings
+from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.runner import run_stage
+from pipeline.run.runner import run_stage
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.spends import budget

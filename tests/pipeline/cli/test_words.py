@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.cli.words import both_ways
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.releases.central_words import central_discovery
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from pipeline import runner
-from pipeline.config import launch_id
-from pipeline.errors import BudgetExceeded, LedgerTampered
+from pipeline.ground.errors import BudgetExceeded, LedgerTampered
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import launch_id
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import total_spent
-from pipeline.settings import Settings
-from pipeline.stage import Stage
+from pipeline.run import runner
+from pipeline.run.stage import Stage
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config
 from tests.helpers.launches.spends import device, item, reserve

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.config import LaunchConfig, launch_id
-from pipeline.errors import BudgetExceeded, LedgerMissing, PopulationUnknown
+from pipeline.ground.errors import BudgetExceeded, LedgerMissing, PopulationUnknown
+from pipeline.ground.settings import Settings, load
+from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Window
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
-from pipeline.people.registered import kept
 from pipeline.preflight import schedule
 from pipeline.preflight.foresee import forecast
 from pipeline.releases.release import Outlook
 from pipeline.releases.uses import planned
-from pipeline.settings import Settings, load
+from pipeline.run.people.registered import kept
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
 

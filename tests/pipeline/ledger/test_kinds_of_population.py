@@ -9,16 +9,16 @@ import pytest
 
 from federated.config.population import is_simulation, population_key
 from federated.devices import store
-from pipeline import runner
-from pipeline.config import launch_id
-from pipeline.errors import BudgetExceeded, PopulationUnknown
+from pipeline.ground.errors import BudgetExceeded, PopulationUnknown
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.people.registered import require_population
-from pipeline.readiness import look
-from pipeline.reuse.sources import content_key
+from pipeline.preflight.readiness import look
+from pipeline.run import runner
 from pipeline.run.known import run_folder
-from pipeline.settings import Settings
-from pipeline.stage import Stage, StageContext
+from pipeline.run.people.registered import require_population
+from pipeline.run.reuse.sources import content_key
+from pipeline.run.stage import Stage, StageContext
 from pipeline.stages import graph
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend

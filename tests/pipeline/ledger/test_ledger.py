@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 from sqlalchemy import create_engine, exc, text
 
-from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerTampered, ServiceUnavailable
+from pipeline.ground.errors import BudgetExceeded, LedgerConflict, LedgerTampered, ServiceUnavailable
 from pipeline.ledger import schema
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger

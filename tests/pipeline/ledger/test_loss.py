@@ -8,7 +8,7 @@ import random
 import pytest
 from pydantic import ValidationError
 
-from pipeline.errors import BudgetExceeded, LedgerConflict
+from pipeline.ground.errors import BudgetExceeded, LedgerConflict
 from pipeline.ledger.entries import SPLIT_RULE, Entry, chain_problems
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import Release, together

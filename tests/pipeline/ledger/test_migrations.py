@@ -9,7 +9,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
-from pipeline.errors import LedgerTampered
+from pipeline.ground.errors import LedgerTampered
 from pipeline.ledger import schema, triggers
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.migrations import versioning

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from pipeline import runner
-from pipeline.config import launch_id
-from pipeline.errors import BudgetExceeded, LedgerConflict, LedgerMissing, LedgerTampered, PopulationUnknown
+from pipeline.ground.errors import BudgetExceeded, LedgerConflict, LedgerMissing, LedgerTampered, PopulationUnknown
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import launch_id
 from pipeline.ledger import clock, schema
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.migrations import versioning
-from pipeline.people.registered import require_population
-from pipeline.settings import Settings
-from pipeline.stage import Stage
+from pipeline.run import runner
+from pipeline.run.people.registered import require_population
+from pipeline.run.stage import Stage
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Calls, launch_config, spend
 from tests.helpers.launches.spends import budget, device, item, reserve

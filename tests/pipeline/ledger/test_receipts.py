@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from pipeline import runner
-from pipeline.config import LaunchConfig
-from pipeline.errors import LaunchError, LedgerTampered, PermanentError
+from pipeline.ground.errors import LaunchError, LedgerTampered, PermanentError
+from pipeline.ground.settings import Settings, account
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger import triggers
 from pipeline.ledger.budget import Asked
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.receipts import FILE, Receipts, Written
-from pipeline.registry import Registry
-from pipeline.release import rollback
-from pipeline.reuse.kept import read_kept
-from pipeline.run_dir import RESULT
-from pipeline.settings import Settings, account
+from pipeline.publication.approvals import rollback
+from pipeline.publication.registry import Registry
+from pipeline.run import runner
+from pipeline.run.reuse.kept import read_kept
+from pipeline.run.run_dir import RESULT
 from tests.helpers.launches import publishable
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.pipeline_launch import spend

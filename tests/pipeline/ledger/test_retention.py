@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import readiness
-from pipeline.config import LaunchConfig, launch_id
-from pipeline.errors import BudgetExceeded
+from pipeline.ground.errors import BudgetExceeded
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger import clock
 from pipeline.ledger.dates import day_of
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.people.registered import kept, require_population
-from pipeline.reuse.sources import content_key
+from pipeline.preflight import readiness
 from pipeline.run.known import run_folder
-from pipeline.runner import run_stage
-from pipeline.settings import Settings
-from pipeline.stage import Stage, StageContext
+from pipeline.run.people.registered import kept, require_population
+from pipeline.run.reuse.sources import content_key
+from pipeline.run.runner import run_stage
+from pipeline.run.stage import Stage, StageContext
 from pipeline.stages import graph, ingest
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 from tests.helpers.launches.spends import budget

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from federated.config.population import Kept
-from pipeline.config import load_launch
-from pipeline.errors import BudgetExceeded, PermanentError
+from pipeline.ground.errors import BudgetExceeded, PermanentError
+from pipeline.launch.config import load_launch
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget, Window
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from federated.accounting.gaussian import epsilon_of_rho
-from pipeline.errors import BudgetExceeded
+from pipeline.ground.errors import BudgetExceeded
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Asked, Budget, Window
 from pipeline.ledger.entries import chain_problems

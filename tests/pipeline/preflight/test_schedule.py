@@ -5,7 +5,7 @@ from datetime import date
 import numpy as np
 import pytest
 
-from pipeline.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.preflight import schedule
 from pipeline.releases.release import Outlook

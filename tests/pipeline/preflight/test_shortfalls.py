@@ -15,10 +15,10 @@ from federated.counts.bounded_sum import MOST_DEVICES, require_few_enough
 from federated.local_training.clipping import MAX_DEVICES, check_report_goal
 from federated.rounds.rule import RoundRule
 from federated.secagg import votes
-from pipeline.config import LaunchConfig, load_launch
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.shortfalls import of_file, too_few, unheard
-from pipeline.settings import Settings
 from pipeline.stages.discover import discover
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.pipeline_launch import RAW, after_stand_ins, launch_config, run_all

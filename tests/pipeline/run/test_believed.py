@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import runner
-from pipeline.config import LaunchConfig
-from pipeline.errors import LaunchError, ReleaseRefused
+from pipeline.ground.errors import LaunchError, ReleaseRefused
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.registry import Registry
-from pipeline.release import require_approved
-from pipeline.reuse.kept import read_kept
+from pipeline.publication.approvals import require_approved
+from pipeline.publication.registry import Registry
+from pipeline.run import runner
 from pipeline.run.known import write_down
-from pipeline.run_dir import RESULT, record_digest, record_text
-from pipeline.settings import Settings
+from pipeline.run.reuse.kept import read_kept
+from pipeline.run.run_dir import RESULT, record_digest, record_text
 from pretrain.files import sha256
 from tests.helpers.launches import publishable
 from tests.helpers.launches.command import answered

@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import runner
-from pipeline.config import launch_id
-from pipeline.errors import StaleAttempt
+from pipeline.ground.errors import StaleAttempt
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run import fence
-from pipeline.settings import Settings
+from pipeline.run import fence, runner
 from tests.helpers.launches import small_run
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config
 from tests.helpers.launches.stages import running

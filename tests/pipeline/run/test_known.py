@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import runner
-from pipeline import settings as settings_module
-from pipeline.config import launch_id
-from pipeline.errors import LedgerMissing, StageInputMissing
+from pipeline.ground import settings as settings_module
+from pipeline.ground.errors import LedgerMissing, StageInputMissing
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run_dir import RESULT, RunDir, StageRecord, receipt_digest, record_text
-from pipeline.settings import Settings
-from pipeline.stage import Stage
+from pipeline.run import runner
+from pipeline.run.run_dir import RESULT, RunDir, StageRecord, receipt_digest, record_text
+from pipeline.run.stage import Stage
 from tests.helpers.launches.pipeline_launch import Calls, launch_config
 from tests.helpers.launches.stages import stages_of
 

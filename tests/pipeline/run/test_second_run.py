@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import file_differences
-from pipeline.run_dir import RunDir, StageRecord
 
 FILES = {"mechanism.json": '{"lags": [[1.0, 0.25]], "kind": "banded"}', "model.bin": "0.25", "words.txt": "0.25"}
 

@@ -10,15 +10,15 @@ from pydantic import ValidationError
 from evaluation.arms.arm import neural
 from federated import mechanisms
 from federated.devices import store as population
-from pipeline.config import LaunchConfig
-from pipeline.errors import PermanentError
-from pipeline.registry import Registry
+from pipeline.ground.errors import PermanentError
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig
+from pipeline.publication.registry import Registry
+from pipeline.run import artifacts as load
 from pipeline.run.known import run_folder
-from pipeline.run_dir import RunDir
-from pipeline.settings import Settings
-from pipeline.stage import StageContext
+from pipeline.run.run_dir import RunDir
+from pipeline.run.stage import StageContext
 from pipeline.stages import ab_arms as entrants
-from pipeline.stages import artifacts as load
 from pipeline.stages import public_model
 from pretrain import vocabulary
 from pretrain.files import sha256

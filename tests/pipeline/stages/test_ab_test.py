@@ -9,12 +9,12 @@ from evaluation.comparison import verdicts
 from evaluation.comparison.intervals import AbResult, ArmMetric, Difference, Estimate
 from evaluation.comparison.results import Comparison, SliceRow
 from evaluation.comparison.slices import HeadShare
-from pipeline import settings
-from pipeline.errors import PermanentError
+from pipeline.ground import settings
+from pipeline.ground.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.registry import Published
-from pipeline.run_dir import RunDir, StageRecord
-from pipeline.stage import StageContext
+from pipeline.publication.registry import Published
+from pipeline.run.run_dir import RunDir, StageRecord
+from pipeline.run.stage import StageContext
 from pipeline.stages.ab_arms import UsersHave
 from pipeline.stages.ab_test import ab_result, attempt_of, described
 from pipeline.verify import replay

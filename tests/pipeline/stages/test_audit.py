@@ -11,7 +11,8 @@ from evaluation.config import LEAST_DIRECTIONS
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
 from federated.config.mechanism import TreeMechanism
-from pipeline.stages import artifacts, audit
+from pipeline.run import artifacts
+from pipeline.stages import audit
 from pipeline.stages.training import audit_trace
 from tests.helpers.audits.mechanism_kinds import SPACED
 from tests.helpers.launches.pipeline_launch import launch_config

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from discovery.results import FoundWord
-from pipeline import config as configs
-from pipeline.errors import PermanentError, StageInputMissing
+from pipeline.ground.errors import PermanentError, StageInputMissing
+from pipeline.ground.settings import Settings
+from pipeline.launch import config as configs
+from pipeline.run import artifacts
 from pipeline.run.known import run_folder, write_down
-from pipeline.run_dir import RESULT, StageRecord, record_text
-from pipeline.settings import Settings
-from pipeline.stage import StageContext
-from pipeline.stages import artifacts, build_vocabulary
+from pipeline.run.run_dir import RESULT, StageRecord, record_text
+from pipeline.run.stage import StageContext
+from pipeline.stages import build_vocabulary
 from pretrain import vocabulary
 from pretrain.files import text_sha256, write_text
 from pretrain.vocabulary import SPECIALS, Vocabulary

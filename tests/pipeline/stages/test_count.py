@@ -12,8 +12,9 @@ from federated.accounting.gaussian import epsilon_of_rho
 from federated.counts import cells as counted_cells
 from federated.counts import release
 from federated.devices import store as population
-from pipeline.config import LaunchConfig, launch_id
-from pipeline.errors import StageInputMissing
+from pipeline.ground.errors import StageInputMissing
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.shortfalls import too_few
 from pipeline.releases import spent as spends
@@ -21,11 +22,11 @@ from pipeline.releases.counts import counts
 from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
 from pipeline.releases.uses import accesses, planned
+from pipeline.run import artifacts
 from pipeline.run.known import run_folder
-from pipeline.run_dir import RunDir
-from pipeline.settings import Settings
-from pipeline.stage import StageContext, Stages
-from pipeline.stages import artifacts, audit, decide
+from pipeline.run.run_dir import RunDir
+from pipeline.run.stage import StageContext, Stages
+from pipeline.stages import audit, decide
 from pipeline.stages import count as counting
 from pretrain import vocabulary
 from pretrain.ngrams import counted

@@ -9,8 +9,9 @@ from pydantic import ValidationError
 
 from discovery.config import FAILURE_SHARE
 from federated.accounting.gaussian import epsilon_of_rho
-from pipeline.config import LaunchConfig, problems
-from pipeline.errors import StageInputMissing
+from pipeline.ground.errors import StageInputMissing
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, problems
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.shortfalls import too_few
 from pipeline.releases import spent as spends
@@ -19,12 +20,12 @@ from pipeline.releases.counts import counts
 from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
 from pipeline.releases.uses import accesses, planned
-from pipeline.run_dir import RunDir
-from pipeline.settings import Settings
-from pipeline.stage import StageContext, Stages
-from pipeline.stages import artifacts, decide
+from pipeline.run import artifacts
+from pipeline.run.artifacts import WORDS
+from pipeline.run.run_dir import RunDir
+from pipeline.run.stage import StageContext, Stages
+from pipeline.stages import decide
 from pipeline.stages import discover as discovering
-from pipeline.stages.artifacts import WORDS
 from pipeline.verify.check import Check
 from pipeline.verify.guarantee import words as words_again
 from pretrain.vocabulary import SPECIALS, Vocabulary

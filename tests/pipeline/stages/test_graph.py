@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import sharing
-from pipeline.config import LaunchConfig
-from pipeline.run_dir import RunDir
-from pipeline.stage import Stage, imported, of_launch
+from pipeline.launch.config import LaunchConfig
+from pipeline.run import sharing
+from pipeline.run.run_dir import RunDir
+from pipeline.run.stage import Stage, imported, of_launch
 from pipeline.stages import graph
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.checkout import ROOT

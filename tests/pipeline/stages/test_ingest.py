@@ -9,13 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from federated.devices import pieces, store
-from pipeline.config import LaunchConfig, launch_id
-from pipeline.errors import PermanentError
+from pipeline.ground.errors import PermanentError
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.runner import open_run, run_stage
-from pipeline.settings import Settings
-from pipeline.stage import StageContext
-from pipeline.stages import artifacts
+from pipeline.run import artifacts
+from pipeline.run.runner import open_run, run_stage
+from pipeline.run.stage import StageContext
 from pipeline.stages.graph import STAGES
 from pretrain import corpus, export, selection
 from tests.helpers.launches.installed import registered

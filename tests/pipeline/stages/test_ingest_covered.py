@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.champion import trained_on
+from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.publication.champion import trained_on
+from pipeline.run import artifacts
 from pipeline.run.known import run_folder
-from pipeline.run_dir import RunDir
-from pipeline.settings import Settings
-from pipeline.stage import StageContext
-from pipeline.stages import artifacts, build_vocabulary, ingest
+from pipeline.run.run_dir import RunDir
+from pipeline.run.stage import StageContext
+from pipeline.stages import build_vocabulary, ingest
 from pipeline.stages.training import fine_tune_workers
 from pretrain import corpus
 from pretrain.vocabulary import SPECIALS, TokenStream, Vocabulary

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.config import LaunchConfig, launch_id
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.runner import open_run, run_stage
-from pipeline.settings import Settings
+from pipeline.run.runner import open_run, run_stage
 from pipeline.stages import graph, ingest
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import launch_config

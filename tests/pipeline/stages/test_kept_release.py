@@ -10,10 +10,10 @@ import pytest
 
 from evaluation.noisy.questions import CLIP_NORM
 from federated.counts.bounded_sum import MOST_DEVICES
-from pipeline import settings
-from pipeline.registry import Published
-from pipeline.run_dir import RunDir
-from pipeline.stage import StageContext
+from pipeline.ground import settings
+from pipeline.publication.registry import Published
+from pipeline.run.run_dir import RunDir
+from pipeline.run.stage import StageContext
 from pipeline.stages.kept_release import STREAM, Kept
 from pretrain.randomness.noise import FIXED_POINT, gaussian, seeded_key
 from tests.helpers.launches.pipeline_launch import launch_config

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import runner
-from pipeline.bookkeeping import PROCESSORS
-from pipeline.config import LaunchConfig, launch_id, load_launch
-from pipeline.run_dir import RESULT, StageRecord
-from pipeline.settings import Settings
-from pipeline.stage import Stages
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id, load_launch
+from pipeline.run import runner
+from pipeline.run.bookkeeping import PROCESSORS
+from pipeline.run.run_dir import RESULT, StageRecord
+from pipeline.run.stage import Stages
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.published import publish

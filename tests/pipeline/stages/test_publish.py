@@ -10,18 +10,18 @@ import pytest
 import torch
 
 from evaluation import int8
-from pipeline import settings as settings_module
-from pipeline import tracking
-from pipeline.config import LaunchConfig
-from pipeline.errors import ReleaseRefused
-from pipeline.experiment.promotion import promote
+from pipeline.ground import settings as settings_module
+from pipeline.ground.errors import ReleaseRefused
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.registry import Registry
-from pipeline.release import rollback, standing
+from pipeline.publication.approvals import rollback, standing
+from pipeline.publication.promotion import promote
+from pipeline.publication.registry import Registry
 from pipeline.run.known import run_folder
-from pipeline.settings import Settings
-from pipeline.stage import StageContext
+from pipeline.run.stage import StageContext
 from pipeline.stages.publish import keyboard_dictionary, publish, write_dictionary
+from pipeline.tracking import mlflow_tracker
 from pretrain import export, vocabulary
 from pretrain.dictionary import binary, combined
 from pretrain.dictionary.from_model import Arm
@@ -196,7 +196,7 @@ def test_registered_model_loads_without_this_project_and_without_pickle(publishe
         "model = mlflow.pyfunc.load_model(sys.argv[2]); import pretrain;"
         "print(json.dumps([model.predict(['see you', 'we']), pretrain.__file__]))"
     )
-    root = str(Path(tracking.__file__).resolve().parents[1])
+    root = str(Path(mlflow_tracker.__file__).resolve().parents[1])
     command = [sys.executable, "-c", program, tracked.tracking_uri, f"models:/{NAME}@champion", root + "/pipeline"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
@@ -214,7 +214,7 @@ def test_one_model_is_a_version_for_each_feature_and_each_goes_its_own_way(track
     assert alone["versions"] == {names["NWP"]: 1}
     assert done["versions"] == {names["NWP"]: 2, names["OTF"]: 1}
     assert (done["registered_model"], done["version"]) == (names["NWP"], 2)
-    registry, client = Registry(tracked), tracking.connect(tracked)
+    registry, client = Registry(tracked), mlflow_tracker.connect(tracked)
     sources = [client.get_model_version(name, str(version)).source for name, version in done["versions"].items()]
     assert len(set(sources)) == 1, "one logged model for both"
     assert client.get_registered_model(names["OTF"]).tags["feature"] == "OTF"
@@ -246,7 +246,7 @@ def test_hold_publishes_nothing(tracked: Settings, tmp_path: Path):
     assert not done["published"]
     assert "too small" in done["reason"]
     assert not done["bundle"].exists()
-    assert tracking.connect(tracked).search_registered_models() == []
+    assert mlflow_tracker.connect(tracked).search_registered_models() == []
     with pytest.raises(ReleaseRefused, match="publish a launch first"):
         Registry(tracked).download(NAME, "champion", tmp_path)
 
@@ -335,7 +335,7 @@ def test_nobody_publishes_without_the_reviewers(tracked: Settings, tmp_path: Pat
 def test_publishing_again_after_a_crash_registers_once(tracked: Settings, tmp_path: Path):
     done = launch(tracked, tmp_path)
     (tracked.runs_dir / done["run_id"] / "public" / "publish" / "result.json").unlink()
-    client = tracking.connect(tracked)
+    client = mlflow_tracker.connect(tracked)
     experiment = client.get_experiment_by_name("keyboard/en-US").experiment_id
     (logged,) = client.search_runs([experiment], f"tags.`tacit.key` = '{done['run_id']}/publish'")
     client.delete_run(logged.info.run_id)

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from pipeline.config import LaunchConfig
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig
 from pipeline.run.known import run_folder
-from pipeline.settings import Settings
 from pipeline.verify import replay
 from pretrain.dictionary import binary
 from pretrain.dictionary.from_model import Arm, words_of

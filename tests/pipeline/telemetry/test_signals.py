@@ -11,11 +11,11 @@ import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from pipeline import runner
-from pipeline.config import launch_id
-from pipeline.errors import BudgetExceeded
-from pipeline.settings import Settings, Telemetry
-from pipeline.stage import Stage, Stages
+from pipeline.ground.errors import BudgetExceeded
+from pipeline.ground.settings import Settings, Telemetry
+from pipeline.launch.config import launch_id
+from pipeline.run import runner
+from pipeline.run.stage import Stage, Stages
 from pipeline.telemetry import export, signals, work
 from pipeline.telemetry.allowed import ATTRIBUTES, METRICS, only, prometheus_name
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config, spend

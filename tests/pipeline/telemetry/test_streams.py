@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import TEMPORARY
+from pipeline.ground.errors import TEMPORARY
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.telemetry.streams import patient
 

@@ -5,17 +5,17 @@ from collections.abc import Callable
 import pytest
 from pydantic import Field
 
-from pipeline import runner
-from pipeline.bookkeeping import OUTCOME, STOPPED
-from pipeline.config import LaunchConfig, launch_id
-from pipeline.errors import RefusedUntouched
-from pipeline.gates.decide import decide
+from pipeline.ground.errors import RefusedUntouched
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.release import Review, review, standing
+from pipeline.publication.approvals import Review, review, standing
+from pipeline.publication.gates.decide import decide
+from pipeline.run import runner
+from pipeline.run.bookkeeping import OUTCOME, STOPPED
 from pipeline.run.known import run_folder
-from pipeline.run_dir import RESULT
-from pipeline.settings import Settings
-from pipeline.stage import Stage, StageContext, Stages, of_launch
+from pipeline.run.run_dir import RESULT
+from pipeline.run.stage import Stage, StageContext, Stages, of_launch
 from pipeline.stages.decide import evidence
 from pipeline.stages.graph import STAGES, is_evidence
 from pipeline.stages.launch import run_launch

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.run_dir import RunDir, StageRecord
-from pipeline.settings import load, processor
+from pipeline.ground.settings import load, processor
+from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.verify import replay
 from tests.helpers.launches.pipeline_launch import launch_config
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import PERMANENT, TEMPORARY, exit_code
+from pipeline.ground.errors import PERMANENT, TEMPORARY, exit_code
 from pretrain.reading import paths
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.erasure.erase import forget
+from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.known import run_folder
-from pipeline.settings import Settings
-from pipeline.tracked.running import running
+from pipeline.tracking.running import running
+from pipeline.verify.erase import forget
 from pretrain import progress
 from tests.helpers.launches.command import answered, ended
 from tests.helpers.launches.decided import EPSILON, RHO, decided_launch

@@ -5,11 +5,11 @@ from datetime import timedelta
 import pytest
 
 from pipeline.cli.launches.courses import courses
+from pipeline.ground.settings import Settings
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Asked
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import total_spent
-from pipeline.settings import Settings
 from tests.helpers.launches.pipeline_launch import spend
 from tests.helpers.launches.spends import budget
 

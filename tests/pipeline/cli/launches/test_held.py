@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import HELD
-from pipeline.gates.decide import decide
-from pipeline.gates.evidence import Evidence
-from pipeline.gates.words import GATES, words_of
-from pipeline.policy.config import PolicyConfig
-from pipeline.settings import Settings
+from pipeline.ground.errors import HELD
+from pipeline.ground.settings import Settings
+from pipeline.launch.policy.config import PolicyConfig
+from pipeline.publication.gates.decide import decide
+from pipeline.publication.gates.evidence import Evidence
+from pipeline.publication.gates.words import GATES, words_of
 from tests.helpers.inputs.bad_inputs import write_launch
 from tests.helpers.launches.command import answered, ended
 from tests.helpers.launches.decided import RHO, decided_launch

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.cli.launches import named
-from pipeline.config import launch_id
-from pipeline.runner import open_run
-from pipeline.settings import Settings
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import launch_id
+from pipeline.run.runner import open_run
 from tests.helpers.inputs.bad_inputs import write_launch
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.pipeline_launch import RAW, launch_config

@@ -5,10 +5,10 @@ import shutil
 
 import pytest
 
+from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run import stopped
 from pipeline.run.known import run_folder
-from pipeline.settings import Settings
-from pipeline.telemetry import stopped
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.decided import RHO, decided_launch
 from tests.helpers.reports.reports_example import visible

@@ -1,0 +1,101 @@
+"""The gates of a live experiment: what its logs must show before everybody gets the model.
+
+They are asked once, when all days are over, so each interval misses as often as it says. A look before the end decides
+nothing; whoever stops an experiment because of one can only leave users with what they have.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from evaluation.comparison.intervals import Estimate
+from evaluation.comparison.verdicts import GUARDRAILS, LOWER_IS_BETTER
+from evaluation.features import FEATURES
+from evaluation.live.compare import MISMATCH, Live
+from evaluation.live.logs import Logs
+from pipeline.launch.policy.config import LEAST_BUCKETS, MOST_GUARDRAIL_LOSS, ExperimentConfig
+from pipeline.publication.gates.answers import at_least, finite, gate, none_of
+from reports.disclosure.document import GateResult
+from reports.formats import metric_name
+
+# Of those that simulated typing is held to, what can be counted on a device.
+_COUNTED = ("words_modified", "words_per_minute")
+
+
+def gates(
+    live: Live, logs: Logs, config: ExperimentConfig, features: tuple[str, ...], replaced: Mapping[str, str]
+) -> tuple[GateResult, ...]:
+    """Every gate, of every feature.
+
+    Args:
+      replaced: what users have now where that is not what the control had, by registered model, in words.
+    """
+    return tuple(_gates(live, logs, config, features, replaced))
+
+
+def _gates(
+    live: Live, logs: Logs, config: ExperimentConfig, features: tuple[str, ...], replaced: Mapping[str, str]
+) -> Iterator[GateResult]:
+    without = tuple(
+        f"{arm}: {len(days)} of {config.days} days have no row, the first {days[0]}"
+        for arm, days in logs.missing.items()
+        if days
+    )
+    yield none_of("live_days", "days of logs", without, f"both arms logged on all {config.days} days")
+    fewest = min(live.ratio.treated, live.ratio.buckets - live.ratio.treated)
+    yield at_least("live_buckets", "buckets of each arm", fewest, LEAST_BUCKETS, "the smaller arm's number")
+    split = (
+        f"{live.ratio.treated:,} of {live.ratio.buckets:,} buckets had the model, {live.ratio.share:.2%} were to; the "
+        f"chance of so unlikely a number is {live.ratio.chance:.3g}, must be at least {MISMATCH:g}"
+    )
+    passed = live.ratio.chance >= MISMATCH
+    yield gate("live_split", "split of the buckets", live.ratio.chance, MISMATCH, passed, split)
+    others = tuple(replaced.values())
+    yield none_of("live_control", "what all others had", others, "it is what users have now")
+    better = {row.metric: _better(row.relative, row.metric) for row in live.differences}
+    for name in features:
+        primary = FEATURES[name].decides(typed=True)
+        suffix = "" if name == features[0] else f"_{name}"
+        of = f" ({name})" if len(features) > 1 else ""
+        yield _gain(f"live_gain{suffix}", f"change in {metric_name(primary)}{of}", better.get(primary), config.min_gain)
+        hurt = _hurt(better, _guardrails(name, primary), MOST_GUARDRAIL_LOSS)
+        yield none_of(
+            f"live_guardrails{suffix}",
+            f"other metrics{of}",
+            hurt,
+            f"none is shown to be worse by {MOST_GUARDRAIL_LOSS:.2%} or more",
+        )
+
+
+def _gain(name: str, title: str, change: Estimate | None, threshold: float) -> GateResult:
+    if change is None:
+        return gate(name, title, None, threshold, False, "missing: no interval of the relative change")
+    text = (
+        f"with the model {change.value:+.2%} of the control, where better counts as more; the lower end of the "
+        f"interval is {change.low:+.2%}, must exceed {threshold:+.2%}"
+    )
+    return gate(name, title, change.low, threshold, finite(change.low) and change.low > threshold, text)
+
+
+def _guardrails(feature: str, primary: str) -> tuple[str, ...]:
+    """Guardrail metrics: the counted ones of simulated typing, and the quality of Smart Compose's offers."""
+    at_equal_rate = FEATURES[feature].at_equal_rate
+    wanted = [name for name in GUARDRAILS if name in _COUNTED] + ([at_equal_rate] if at_equal_rate else [])
+    return tuple(name for name in wanted if name != primary)
+
+
+def _hurt(better: Mapping[str, Estimate | None], wanted: tuple[str, ...], tolerated: float) -> tuple[str, ...]:
+    """Guardrails that are shown to be worse, and those that nobody could look at, in words."""
+    said = []
+    for name in wanted:
+        estimate = better.get(name)
+        if estimate is None:
+            said.append(f"{metric_name(name)}: no interval")
+        elif estimate.high < -tolerated:
+            said.append(f"{metric_name(name)} is worse by at least {-estimate.high:.2%}, {tolerated:.2%} allowed")
+    return tuple(said)
+
+
+def _better(relative: Estimate | None, metric: str) -> Estimate | None:
+    """A relative change, turned round where less is better."""
+    if relative is None or metric not in LOWER_IS_BETTER:
+        return relative
+    return Estimate(-relative.value, -relative.high, -relative.low, relative.standard_error, relative.degrees)

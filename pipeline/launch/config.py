@@ -1,0 +1,261 @@
+"""``LaunchConfig``: one launch of one locale, the whole of a YAML file in ``dags/launches/``."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Literal, get_args
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+
+from discovery.config import CentralConfig, DiscoveryConfig
+from evaluation.config import AbTestConfig, AuditConfig, EvaluationConfig
+from federated.config.counts import CountsConfig
+from federated.config.mechanism import MechanismConfig
+from federated.config.planning import PlanningConfig
+from federated.config.population import PopulationConfig, PopulationKey, key_of
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
+from pipeline.launch import config_errors
+from pipeline.launch.policy.approvals import Reviewer, require_reviewers
+from pipeline.launch.policy.config import ExperimentConfig, PolicyConfig
+from pipeline.launch.policy.covered import require_coverable
+from pipeline.launch.policy.discovery import require_allowed_discovery
+from pipeline.launch.policy.simulated import require_people_protected
+from pipeline.launch.policy.total import require_total_ceilings
+from pretrain.config import (
+    LOCALE,
+    AdaptConfig,
+    Config,
+    CorpusConfig,
+    Line,
+    ModelConfig,
+    PretrainConfig,
+    SpendingBlock,
+    VocabularyConfig,
+)
+from pretrain.reading import paths, yaml_text
+from reports.config import ReportConfig
+
+Feature = Literal["NWP", "SC", "OTF"]  # ``evaluation.features`` says what decides each
+FEATURES = get_args(Feature)
+# A keyboard's model has a few million; so many take 1 GB, and training them several times that.
+MOST_WEIGHTS = 250_000_000
+
+# Changing these changes neither the guarantee nor the result of a stage. Reviewers are part of the launch id all the
+# same, see ``launch_id``.
+_NOT_PART_OF_THE_LAUNCH = {"runtime", "schedule", "reviewers"}
+
+
+class LaunchConfig(Config):
+    """One attempt to ship a model for one locale, for one or several features of the keyboard."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64, description="letters, digits, '.', '_' and '-'"
+    )
+    locale: str = Field(pattern=LOCALE, description="BCP 47 tag, as in en-US or sr-Latn-RS")
+    features: tuple[Feature, ...] = Field(
+        min_length=1, description="what one model is published for, the main one first, as in [NWP, OTF]"
+    )
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        description="public seed of splits, initial weights and cohorts"
+    )
+    public_text: CorpusConfig
+    private_text: PopulationConfig
+    vocabulary: VocabularyConfig
+    model: ModelConfig
+    pretrain: PretrainConfig
+    discovery: DiscoveryConfig
+    adapt: AdaptConfig
+    mechanism: MechanismConfig
+    counts: CountsConfig | None = Field(
+        default=None, description="noisy counts of words and pairs beside training; left out, nothing is counted"
+    )
+    evaluation: EvaluationConfig | None = Field(
+        default=None, description="budget of what held-out devices tell; left out, they are evaluated without noise"
+    )
+    planning: PlanningConfig | None = Field(
+        default=None, description="what 'tacit plan' and 'tacit rehearse' may choose from; changes nothing by itself"
+    )
+    local_training: LocalTrainingConfig
+    server: ServerConfig
+    audit: AuditConfig
+    ab_test: AbTestConfig
+    policy: PolicyConfig
+    experiment: ExperimentConfig | None = Field(
+        default=None, description="on some devices before all; left out, what is approved goes to everybody"
+    )
+    report: ReportConfig
+    runtime: RuntimeConfig = RuntimeConfig()
+    schedule: Line | None = Field(default=None, description="cron expression or preset such as '@monthly'")
+    reviewers: tuple[Reviewer, ...] = Field(
+        default=(), max_length=100, description="accounts, of Airflow or the operating system, that must approve"
+    )
+
+    @property
+    def feature(self) -> Feature:
+        """The main feature: what its users have chooses public text, where that is asked for."""
+        return self.features[0]
+
+    @property
+    def population(self) -> PopulationKey:
+        """Key of the population whose text it reads: kind and name, by which everything else knows it."""
+        return key_of(self.private_text)
+
+    @property
+    def central_discovery(self) -> CentralConfig | None:
+        """The discovery, where an aggregator is trusted with it."""
+        return self.discovery if isinstance(self.discovery, CentralConfig) else None
+
+    @property
+    def trains(self) -> bool:
+        """Return whether a network is trained on devices; not if counts ship alone or with the public network."""
+        return self.counts is None or self.counts.trains
+
+    @property
+    def beside_training(self) -> dict[str, float]:
+        """Other costs of a train device, by the name of the block: rho, known beforehand."""
+        return {name: block.rho for name, block in self._spending() if block.split == "train"}
+
+    def _spending(self) -> Iterator[tuple[str, SpendingBlock]]:
+        """Blocks that ask for a release, each by its name."""
+        blocks = ((name, getattr(self, name)) for name in type(self).model_fields)
+        return ((name, block) for name, block in blocks if isinstance(block, SpendingBlock))
+
+    @field_validator("features")
+    @classmethod
+    def _each_feature_once(cls, names: tuple[Feature, ...]) -> tuple[Feature, ...]:
+        if len(set(names)) != len(names):
+            raise ValueError(f"{list(names)} names one twice; give each once")
+        return names
+
+    @field_validator("locale", mode="before")
+    @classmethod
+    def _locale_is_text(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError(f'got {value}, YAML read it as a boolean; put it in quotes, as in locale: "no"')
+        return value
+
+    @model_validator(mode="after")
+    def _parts_fit_together(self) -> "LaunchConfig":
+        mechanism = self.mechanism
+        most = -(-mechanism.rounds // mechanism.min_sep)
+        if mechanism.max_participations > most:
+            raise ValueError(
+                f"mechanism.max_participations: {mechanism.max_participations} cannot happen; "
+                f"{mechanism.rounds} rounds at min_sep {mechanism.min_sep} allow at most {most}: lower it to {most}"
+            )
+        policy = self.policy
+        if policy.budget is None and policy.population_max_rho is None:
+            raise ValueError(
+                "policy.budget: missing, and policy.population_max_rho too, so nothing bounds what one device loses to "
+                "all launches; add one of them, as in budget: {rho: 1.5, days: 60}"
+            )
+        for split in ("train", "test"):
+            self._require_room({name: block.rho for name, block in self._spending() if block.split == split}, split)
+        if self.policy.min_new_word_top3 is not None and not self.vocabulary.max_new_words:
+            raise ValueError(
+                "policy.min_new_word_top3: vocabulary.max_new_words is 0, so there is no discovered word to suggest "
+                "and no launch would pass; remove the line, or let words in"
+            )
+        return self
+
+    def _require_room(self, costs: Mapping[str, float], split: str) -> None:
+        """ValueError if blocks of the launch file alone cost a device of this split more than its policy allows."""
+        spent, room, trains = math.fsum(costs.values()), self.policy.max_rho, self.trains and split == "train"
+        if spent < room or (spent == room and not trains):
+            return
+        name = max(costs, key=costs.__getitem__)
+        left = room - spent + costs[name]
+        raise ValueError(
+            f"{name}.noise_multiplier: {(2 * costs[name]) ** -0.5:g} is rho {costs[name]:g} for a {split} device, "
+            f"which leaves nothing of policy.max_rho {room:g}{' for training' if trains else ''}; raise it"
+            + (f" above {(2 * left) ** -0.5:.3g}" if left > 0 else "")
+        )
+
+    @model_validator(mode="after")
+    def _the_policy_can_be_met(self) -> "LaunchConfig":
+        require_allowed_discovery(self.policy, self.discovery, self.mechanism.delta)
+        require_total_ceilings(self.policy, self.mechanism.delta, noised=self.mechanism.noise_multiplier > 0)
+        require_reviewers(self.policy.approvals, self.reviewers)
+        return self
+
+    @model_validator(mode="after")
+    def _evaluation_is_covered_as_asked(self) -> "LaunchConfig":
+        require_coverable(self.policy, self.evaluation, self.experiment)
+        if self.evaluation is not None and self.ab_test.non_private_upper_bound:
+            raise ValueError(
+                "ab_test.non_private_upper_bound: true, but with the block evaluation nothing is told without noise; "
+                "set it to false, or remove evaluation"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _the_model_fits_into_memory(self) -> "LaunchConfig":
+        model, words = self.model, self.vocabulary.base_size + self.vocabulary.max_new_words
+        if (weights := model.weights(words)) > MOST_WEIGHTS:
+            raise ValueError(
+                f"model: embedding_dim {model.embedding_dim:,} and hidden_dim {model.hidden_dim:,} with {words:,} "
+                f"words make {weights:,} weights, and at most {MOST_WEIGHTS:,} are trained; lower one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _stress_needs_a_timer_to_be_outside_of(self) -> "LaunchConfig":
+        if "stress" in self.audit.populations and not self.mechanism.timed:
+            raise ValueError(
+                "audit.populations: stress devices are outside a timer, and with independent noise there is none; "
+                "leave stress out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _only_a_simulation_goes_without_secret_noise(self) -> "LaunchConfig":
+        require_people_protected(self.private_text, self.mechanism, self.ab_test)
+        if self.ab_test.non_private_upper_bound and self.counts is not None and not self.counts.trains:
+            raise ValueError(
+                f"ab_test.non_private_upper_bound: true, but with counts.model {self.counts.model!r} nothing is "
+                "trained on devices, so there is no training to do again without noise; set it to false"
+            )
+        return self
+
+
+def load_launch(path: Path) -> LaunchConfig:
+    """Read and validate one launch file.
+
+    Raises:
+      ValueError: with one line per problem, each naming the field, the value and the fix.
+      OSError: the disk does not answer.
+    """
+    text = paths.read_text(path, "FILE", "launch files are kept in dags/launches/", yaml_text.MOST_BYTES)
+    raw = yaml_text.load(text, path.name)
+    if not isinstance(raw, dict):
+        content = "an empty file" if raw is None else type(raw).__name__
+        raise ValueError(f"{path.name}: a launch file is a mapping of fields, got {content}; see dags/launches/")
+    try:
+        return LaunchConfig.model_validate(raw)
+    except ValidationError as error:
+        raise ValueError("\n".join(problems(error))) from error
+
+
+def problems(error: ValidationError) -> list[str]:
+    """One line per problem: field path, the value given, and the fix."""
+    return config_errors.lines(error, LaunchConfig)
+
+
+def config_digest(config: LaunchConfig) -> str:
+    """SHA-256 over everything that can change a result, as canonical JSON."""
+    content = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_LAUNCH)
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def launch_id(config: LaunchConfig, date: str | None = None) -> str:
+    """``<name>-<digest>[-<date>]``: the same file is the same launch; a scheduled run adds its date.
+
+    Who must approve is part of it, though of nothing that a stage computes: a launch is not published without them by
+    taking them out of the file.
+    """
+    digest = config_digest(config)
+    if config.reviewers:
+        digest = hashlib.sha256(json.dumps([digest, sorted(set(config.reviewers))]).encode()).hexdigest()
+    return "-".join(part for part in (config.name, digest[:8], date) if part)

@@ -1,0 +1,254 @@
+"""Preflight: checks of a launch before any data is touched, and with rounded counts of devices before a spend.
+
+`tacit check`, `tacit plan`, the first task of the DAG, `tacit launch` and the stages ask the same functions, so that
+what is refused is refused at the first place that can know it.
+"""
+
+import math
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from federated.config.population import Files, Kept, SyntheticPopulation
+from federated.devices.withdrawn import Withdrawn
+from pipeline.ground.settings import Settings, has_account
+from pipeline.launch.config import LaunchConfig
+from pipeline.preflight.shortfalls import FEW, of_file, too_few
+from pipeline.releases.planned import estimated_devices, planned
+from pipeline.releases.policy import above_policy, one_number
+from pipeline.run import gang
+from pretrain.config import FileCorpus
+
+# Rows of larger files are counted when the launch reads them, which is before anything is spent too.
+_MOST_COUNTED_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Look:
+    """Findings of the preflight of a launch and its data.
+
+    Attributes:
+      problems: why it would be refused or held, one line each with the field, the value and the fix.
+      notes: what its owner would want to know.
+      devices: of the population, rounded down to tens; None where they were not counted.
+    """
+
+    problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    devices: int | None = None
+
+
+def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> Look:
+    """Check a launch with the facts that are known here and now.
+
+    Of the files that a launch names only the ends are read, where they tell what a file is, and of its population's
+    the columns that say whose a row is and of which locale.
+
+    Without a ledger what it would say is not known, and `tacit launch` says that there is none.
+
+    Args:
+      taken_over: stages that another launch made for it, so that they spend nothing here.
+    """
+    from pipeline.preflight.foresee import foresee
+    from pipeline.run.people.withdrawals import foreseen_of
+
+    spends = planned(config, estimated_devices(config))
+    foreseen = foresee(config, settings, run_id, spends, taken_over)
+    kept = foreseen.kept
+    unusable = unusable_files(config, kept)
+    left_out = foreseen_of(settings.ledger_url, config.population)
+    population = Look(()) if unusable else _population(config, kept, left_out)
+    train = estimated_devices(config)
+    if population.devices is not None:
+        train = config.private_text.splits.training(population.devices)
+        spends = planned(config, train)
+        foreseen = foresee(config, settings, run_id, spends, taken_over)
+    estimated = _estimated_problems(config) if config.planning else []
+    problems = (
+        *_no_words(config),
+        *of_file(config),
+        *unusable,
+        *population.problems,
+        *(problem for problem in estimated if not population.problems),
+        *above_policy(config, spends, train),
+        *_unknown_reviewers(config, settings),
+        *_no_gang(config, settings),
+        *foreseen.problems,
+    )
+    notes = (*one_number(config, spends), *population.notes, *foreseen.notes)
+    return Look(problems, notes, population.devices)
+
+
+def _estimated_problems(config: LaunchConfig) -> list[str]:
+    """Why so many devices as ``planning`` estimates could not carry the launch."""
+    assert config.planning is not None, "nobody estimated"
+    splits = config.private_text.splits.expected(config.planning.population_estimate)
+    return [*too_few(config, splits), *_never_full(config, splits["train"])]
+
+
+def require_schedule(config: LaunchConfig) -> tuple[str, ...]:
+    """Check a schedule by the launch file alone; ValueError with every problem."""
+    from pipeline.preflight import schedule
+
+    spends = planned(config, estimated_devices(config))
+    if problems := above_policy(config, spends, estimated_devices(config)):
+        raise ValueError("\n".join(problems))
+    return (*one_number(config, spends), *schedule.require_fits(config, spends["discover"]))
+
+
+def require(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> tuple[str, ...]:
+    """Warnings for the launch's owner; ValueError with every problem."""
+    seen = look(config, settings, run_id, taken_over)
+    if seen.problems:
+        raise ValueError("\n".join(seen.problems))
+    return seen.notes
+
+
+def _no_words(config: LaunchConfig) -> list[str]:
+    from pretrain.text import require_spaced_script
+
+    try:
+        require_spaced_script(config.locale)
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
+def _no_gang(config: LaunchConfig, settings: Settings) -> list[str]:
+    try:
+        gang.require(config.runtime.hosts, settings.gang)
+    except ValueError as error:
+        return [str(error)]
+    return []
+
+
+def _population(config: LaunchConfig, kept: Kept | None, withdrawn: Withdrawn) -> Look:
+    """Check that the population has enough devices, by its files or by the size of a synthetic one.
+
+    Guarantee: what is said goes to logs and to Airflow before anything is spent, so it is what ``ingest_private`` says
+    of a population: rounded counts, and with a budget for evaluation that of devices alone.
+    """
+    private = config.private_text
+    if isinstance(private, SyntheticPopulation):
+        return Look(tuple(_hopeless(config, private.devices)), devices=private.devices)
+    if not isinstance(private, Files):
+        return Look(())
+    from federated.devices import readers
+    from pretrain.reading import rows
+
+    if sum(path.stat().st_size for path in rows.matching(private.paths, "private_text.paths")) > _MOST_COUNTED_BYTES:
+        return Look((), ("private_text.paths: large files, so devices are counted when the launch reads them",))
+    try:
+        counted = readers.count(private.paths, config.locale, kept, withdrawn)
+    except ValueError as error:
+        return Look((str(error),))
+    taken = counted.rows - counted.other_locales - counted.older
+    within = "" if kept is None else f"the {kept.days} days before {kept.as_of}"
+    if not taken:
+        typed, fix = (f" was typed in {within}", "locale, ts") if within else ("", "locale")
+        return Look((f"private_text.paths: no row of {config.locale!r}{typed}; correct {fix}, or the files",))
+    devices, note = readers.tens(counted.devices), ""
+    if config.evaluation is None:
+        told, other, older = (readers.hundreds(each) for each in (taken, counted.other_locales, counted.older))
+        note += f" with {told:,}+ rows" if told else ""
+        note += f"; {other:,}+ of other locales are left out" if other else ""
+        note += f"; {older:,}+ that were typed outside {within} are deleted" if older else ""
+    splits = config.private_text.splits.expected(devices)
+    parts = ", ".join(f"{name} {splits[name]:,}" for name in ("train", "validation", "test"))
+    return Look(
+        tuple(_hopeless(config, devices)),
+        (
+            f"private_text: {devices:,}+ devices of {config.locale}{note}; about {parts}",
+            *_needed(config, splits["test"]),
+        ),
+        devices,
+    )
+
+
+def _needed(config: LaunchConfig, test: int) -> list[str]:
+    """Words that test devices must have typed for figures under the noise; nobody knows before whether they have."""
+    if config.evaluation is None or not test:
+        return []
+    from evaluation.noisy.questions import words_needed
+
+    words = words_needed(config.evaluation.noise_multiplier, test)
+    return [
+        f"evaluation: about {words:.2g} words of each of {test:,} test devices are needed; noise drowns fewer, and "
+        "the comparison is then inconclusive"
+    ]
+
+
+def unusable_files(config: LaunchConfig, kept: Kept | None = None) -> list[str]:
+    """One line for each file that cannot be used, as far as its ends tell; with the field, the value and the fix.
+
+    Raises:
+      OSError: the disk does not answer.
+    """
+    problems = []
+    for look in _looks(config, kept):
+        try:
+            look()
+        except ValueError as error:
+            problems.append(str(error))
+    return problems
+
+
+def _looks(config: LaunchConfig, kept: Kept | None) -> list[Callable[[], object]]:
+    """A look at each of the launch's files; what reads them is imported only where there are some."""
+    looks: list[Callable[[], object]] = []
+    if isinstance(config.public_text, FileCorpus):
+        from pretrain import sources
+
+        looks.append(partial(sources.inspect, config.public_text))
+    if isinstance(config.private_text, Files):
+        from federated.devices import readers
+
+        looks.append(partial(readers.inspect, config.private_text.paths, kept))
+    if config.discovery.blocklist is not None:
+        from discovery import filters
+
+        looks.append(partial(filters.read_blocklist, Path(config.discovery.blocklist)))
+    return looks
+
+
+def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
+    """Reasons for which a stage could not run whatever the keyed hash draws; counted splits may give more.
+
+    Args:
+      devices: rounded down to tens, as in ``too_few``.
+    """
+    expected = config.private_text.splits.expected(devices)
+    # With the nine more that rounding hides, more than each part will have, but for one population of a thousand.
+    most = {
+        name: math.floor(part + 3 * math.sqrt(part * (1 - part / devices))) + 9 if devices else 9
+        for name, part in expected.items()
+    }
+    sure = {line.partition(":")[0] for line in too_few(config, most)}
+    if sure and devices < FEW:
+        return too_few(config, expected)
+    lines = [line for line in too_few(config, expected) if line.partition(":")[0] in sure]
+    return lines + (_never_full(config, expected["train"]) if _never_full(config, most["train"]) else [])
+
+
+def _never_full(config: LaunchConfig, devices: int) -> list[str]:
+    """Why rounds would not fill: a typical one, or by the clock any one, however long it waits."""
+    if not config.trains:
+        return []
+    # numpy is slow to import
+    from federated.planning.feasibility import never_full, shortfalls
+
+    reasons = (shortfalls if config.mechanism.timer_days is None else never_full)(config.mechanism, devices)
+    return [f"mechanism: this plan cannot be carried out: {reason}" for reason in reasons]
+
+
+def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:
+    users = settings.airflow_users
+    if users is None:
+        return []
+    missing = [name for name in config.reviewers if name not in users and not has_account(name)]
+    return [
+        f"reviewers: {name!r} is no user of Airflow and no account of this machine, so nobody could answer; Airflow "
+        f"has {', '.join(users)}. Correct it, or add it in dags/airflow.env"
+        for name in missing
+    ]

@@ -1,0 +1,162 @@
+"""A reviewer's answer in Airflow, read from Airflow's API under an account that can only read.
+
+The task that asked hands over which try of which task it is, and names nobody: who answered, and what, and about which
+launch and report, is for Airflow's server to say.
+"""
+
+import json
+import os
+import re
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from pydantic import BaseModel, ValidationError
+
+from pipeline.ground.errors import ReleaseRefused
+from pipeline.ground.settings import AirflowReader
+from pipeline.publication.approvals import Question, Review
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # A server of this installation: no proxy's.
+_SECONDS, _MOST_BYTES = 60, 1 << 22
+_WORDS = {"Approve": "approve", "Reject": "reject"}
+# In /proc/net/tcp: a socket that listens.
+_LISTENS = "0A"
+
+
+class _User(BaseModel):
+    id: str
+
+
+class _Param(BaseModel):
+    description: str | None = None
+
+
+class _Detail(BaseModel):
+    """Used fields of Airflow's answer about a question (its ``HITLDetail``)."""
+
+    body: str
+    params: dict[str, _Param] = {}
+    responded_by_user: _User | None = None
+    responded_at: datetime | None = None
+    chosen_options: list[str] | None = None
+    params_input: dict[str, Any] = {}
+
+
+def read(
+    question: Question, launch_id: str, concerns: Sequence[str], airflow: AirflowReader | None, account: str
+) -> Review:
+    """Read who answered a question, and what.
+
+    Guarantee: the account in the review is the one that Airflow's server authenticated for the answer, and the launch
+    and the report are those that the question showed; nothing of it is taken from the task or from the command line.
+
+    Args:
+      concerns: warnings and worst facts of the launch's report; an approval accepts each.
+      account: of the operating system, under which the answer is written down.
+
+    Raises:
+      ReleaseRefused: nobody answered there, about another launch, or without accepting every concern.
+      OSError: Airflow cannot be asked.
+    """
+    if airflow is None:
+        raise ReleaseRefused(
+            "review: Airflow cannot be asked who answered; set TACIT_AIRFLOW_URL, TACIT_AIRFLOW_USER and "
+            "TACIT_AIRFLOW_PASSWORD to its address and an account that can read"
+        )
+    place = f"{question.task_id} of {question.run_id}, try {question.try_number}"
+    detail = _ask(question, place, airflow)
+    answer = _WORDS.get(" and ".join(detail.chosen_options or ()))
+    if answer is None or detail.responded_by_user is None or detail.responded_at is None:
+        raise ReleaseRefused(f"review: {place}: nobody approved or rejected there, says Airflow")
+    shown = {each.description for each in detail.params.values()}
+    reports = re.findall(r"disclosure has SHA-256\s+`([0-9a-f]{64})`", detail.body)
+    if f"Launch `{launch_id}` " not in detail.body or len(reports) != 1 or not shown.issuperset(concerns):
+        raise ReleaseRefused(f"review: {place} asked about another launch or report than that of {launch_id}")
+    left_open = [name for name in detail.params if detail.params_input.get(name) is not True]
+    if answer == "approve" and left_open:
+        raise ReleaseRefused(
+            f"review: {place}: approved without accepting {len(left_open)} of {len(detail.params)} concerns, so "
+            "nothing is written down; clear the task to be asked again, and tick every box or reject"
+        )
+    try:
+        return Review(
+            account=f"airflow:{detail.responded_by_user.id}",
+            indistinct_from="" if runs_apart(airflow.url) else account,
+            answer=answer,
+            reason="answered in Airflow",
+            report=reports[0],
+            question=question,
+        )
+    except ValidationError as error:
+        name = detail.responded_by_user.id[:100]
+        raise ReleaseRefused(f"review: {name!r} answered in Airflow, which no reviewer can be called") from error
+
+
+def _ask(question: Question, place: str, airflow: AirflowReader) -> _Detail:
+    names = [quote(name, safe="") for name in (question.dag_id, question.run_id, question.task_id)]
+    path = "/api/v2/dags/{}/dagRuns/{}/taskInstances/{}/-1/hitlDetails".format(*names)
+    login = json.dumps({"username": airflow.user, "password": airflow.password}).encode()
+    try:
+        token = _fetched(f"{airflow.url}/auth/token", {"Content-Type": "application/json"}, login)["access_token"]
+        asked = f"{airflow.url}{path}/tries/{question.try_number}"
+        return _Detail.model_validate(_fetched(asked, {"Authorization": f"Bearer {token}"}))
+    except urllib.error.HTTPError as error:
+        if error.code == 404:
+            raise ReleaseRefused(f"review: {place}: Airflow knows no question there") from error
+        if error.code in (401, 403):
+            raise ReleaseRefused(
+                f"review: Airflow does not let {airflow.user!r} read its questions; TACIT_AIRFLOW_USER and "
+                "TACIT_AIRFLOW_PASSWORD must be those of an account that can"
+            ) from error
+        raise
+    except (ValueError, KeyError) as error:
+        raise OSError(f"Airflow at {airflow.url} does not answer as Airflow 3.3 does") from error
+
+
+def _fetched(address: str, headers: dict[str, str], body: bytes | None = None) -> Any:
+    request = urllib.request.Request(address, data=body, headers=headers)
+    with _OPENER.open(request, timeout=_SECONDS) as answer:
+        return json.loads(answer.read(_MOST_BYTES))
+
+
+def runs_apart(url: str) -> bool:
+    """True if Airflow's server runs where the account of this process cannot answer in a reviewer's place.
+
+    On another machine or in another container it does. On this one it does if another account listens at the address,
+    and this one is not root: whoever runs the server reads its passwords. Where that cannot be seen, it does not.
+    """
+    place = urlsplit(url)
+    port = place.port or (443 if place.scheme == "https" else 80)
+    if not any(_is_here(*each[::4]) for each in socket.getaddrinfo(place.hostname, port, type=socket.SOCK_STREAM)):
+        return True
+    owners = _listeners(port)
+    return bool(owners) and not owners & {os.getuid()} and os.getuid() != 0
+
+
+def _is_here(family: int, address: tuple[Any, ...]) -> bool:
+    """True if an address is this machine's: nothing else can be listened at."""
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address[0], 0, *address[2:]))
+        except OSError:
+            return False
+    return True
+
+
+def _listeners(port: int) -> set[int]:
+    """Accounts that listen at a port of this machine, as Linux tells; empty where it does not."""
+    owners = set[int]()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        if not Path(table).is_file():
+            continue
+        for line in Path(table).read_text(encoding="ascii").splitlines()[1:]:
+            words = line.split()
+            if words[3] == _LISTENS and int(words[1].rpartition(":")[2], 16) == port:
+                owners.add(int(words[7]))
+    return owners

@@ -1,0 +1,88 @@
+"""The registered version that users of a locale and feature have."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.publication.registry import Had, Published, Registry
+from pipeline.run.artifacts import COUNTS
+from pipeline.run.stage import StageContext
+from pretrain import export
+from pretrain import vocabulary as vocabularies
+from pretrain.files import scratch
+from pretrain.model import KeyboardLM
+from pretrain.ngrams import counted
+from pretrain.ngrams.counted import CountedNGram
+from pretrain.vocabulary import Vocabulary
+from reports.disclosure.earlier import Earlier, earlier
+
+_log = logging.getLogger(__name__)
+
+
+def published_before(ctx: StageContext) -> Had:
+    """Versions that users of this locale, population and each feature of the launch have without this launch."""
+    registry = Registry(ctx.settings)
+    population = ctx.population or ctx.config.population
+    names = {feature: registry.name_for(ctx.config.locale, feature, population) for feature in ctx.config.features}
+    had = {feature: registry.champion_before(name, ctx.run.launch_id) for feature, name in names.items()}
+    return {feature: published for feature, published in had.items() if published is not None}
+
+
+@dataclass(frozen=True)
+class Champion:
+    """Registered version that users of a locale and feature have.
+
+    Attributes:
+      published: version and launch.
+      words: its own vocabulary.
+      network: None where counts ship alone.
+      counts: None where the network ships alone.
+      earlier: what its disclosure says of its launch; None where it does not say it all.
+      devices: whom it trained on, as its disclosure says: population and split; None where it does not say.
+    """
+
+    published: Published
+    network: KeyboardLM | None
+    words: Vocabulary
+    counts: CountedNGram | None
+    devices: tuple[str, str] | None
+    earlier: Earlier | None
+
+
+def trained_on(population: dict) -> tuple[str, str] | None:
+    """Population and rule of its splits, of a disclosure or ``ingest_private``; None where it does not say.
+
+    The rule says also how many devices are held out.
+    """
+    name, rule = population.get("name") or population.get("population"), population.get("split_rule")
+    return (name, rule) if name and rule else None
+
+
+def fetched(ctx: StageContext, published: Published) -> Champion:
+    """A registered version, fetched."""
+    with scratch(ctx.private, "champion") as folder:
+        bundle = Registry(ctx.settings).fetch(published, folder)
+        words = vocabularies.load(bundle / "vocabulary.json")
+        network = export.load_graph(bundle / "model.onnx") if (bundle / "model.onnx").is_file() else None
+        mixed_in = counted.load(bundle / COUNTS) if (bundle / COUNTS).is_file() else None
+        disclosed = json.loads((bundle / "disclosure.json").read_text(encoding="utf-8"))
+    _log.info("%s: the champion is version %d of launch %s", published.name, published.version, published.launch_id)
+    return Champion(published, network, words, mixed_in, trained_on(disclosed["population"]), earlier(disclosed))
+
+
+def published_then(
+    ctx: StageContext, stated: Mapping[str, Any] | None, others: Mapping[str, Mapping[str, Any] | None] | None = None
+) -> Callable[[StageContext], Had]:
+    """The registered versions that a stage says it used, for the main feature and for others."""
+
+    def then(_: StageContext) -> Had:
+        named = {ctx.config.feature: stated, **(others or {})}
+        return {
+            feature: Registry(ctx.settings).published(each["registered_model"], each["version"])
+            for feature, each in named.items()
+            if each is not None
+        }
+
+    return then

@@ -1,0 +1,194 @@
+"""A live experiment between approval and champion: what the ledger holds of it, and the aliases that follow.
+
+Two entries, each written once: it began (versions, what users have beside it, share, days) and it ended (promoted or
+rolled back, by whom and why). Aliases are moved after the entry is written, and may be moved again: whoever comes after
+a crash does what the ledger says.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+from pydantic import BaseModel, ConfigDict
+
+from pipeline.ground.errors import ReleaseRefused
+from pipeline.launch.config import LaunchConfig
+from pipeline.ledger.entries import Entry
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.publication.promotion import promote, void
+from pipeline.publication.registry import Registry
+
+ALIAS = "experiment"
+_SHARE = "experiment.share"  # a tag of the registered model
+_KIND, _BEGAN, _ENDED = "experiment", "experiment began", "experiment ended"
+
+
+class Began(BaseModel):
+    """Ledger entry of a begun experiment.
+
+    Attributes:
+      versions: that some devices get, by the name of their registered model.
+      controls: what all others have: the champion's version then; None where nothing was published before.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    versions: dict[str, int]
+    controls: dict[str, int | None]
+    share: float
+    days: int
+
+
+class Ended(BaseModel):
+    """Ledger entry of an experiment's end.
+
+    Attributes:
+      by: who decided or stopped it.
+      logs: SHA-256 of the files that decided; none where somebody stopped it.
+      result: SHA-256 of the record of what the gates saw; empty where nothing was looked at.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    promoted: bool
+    reasons: tuple[str, ...]
+    by: str
+    logs: tuple[str, ...] = ()
+    result: str = ""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment as the ledger has it.
+
+    Attributes:
+      first, last: days whose logs count.
+      ended: None while it goes on.
+      ended_at: in UTC, to the second; empty while it goes on.
+    """
+
+    began: Began
+    first: date
+    last: date
+    ended: Ended | None
+    ended_at: str
+
+    def over(self, today: date | None = None) -> bool:
+        """Return whether all its days are over, in UTC."""
+        return (today or datetime.now(UTC).date()) > self.last
+
+    @property
+    def said(self) -> str:
+        """Versions and days of a running experiment, or the end of a finished one, in words."""
+        if self.ended is not None:
+            return f"by {self.ended.by} at {self.ended_at}Z: {'; '.join(self.ended.reasons)}"
+        each = " and ".join(f"version {version} of {name}" for name, version in self.began.versions.items())
+        return f"{self.began.share:.2%} of buckets have {each}; logs of {self.first} to {self.last} decide"
+
+
+def of(config: LaunchConfig, launch_id: str, entries: Iterable[Entry]) -> Experiment | None:
+    """The experiment of a launch; None if it never began one."""
+    by_stage = {entry.stage: entry for entry in entries if (entry.kind, entry.launch_id) == (_KIND, launch_id)}
+    if _BEGAN not in by_stage:
+        return None
+    began, ended = Began.model_validate_json(by_stage[_BEGAN].binding), by_stage.get(_ENDED)
+    first, last = window(config, datetime.fromisoformat(by_stage[_BEGAN].created_at).date(), began.days)
+    return Experiment(
+        began,
+        first,
+        last,
+        ended=None if ended is None else Ended.model_validate_json(ended.binding),
+        ended_at="" if ended is None else ended.created_at[:19],
+    )
+
+
+def window(config: LaunchConfig, began: date, days: int) -> tuple[date, date]:
+    """First and last day whose logs count: whole days after it began.
+
+    Where the population is a simulation nobody is waited for: the days are those before, which a simulator types.
+    """
+    first = began - timedelta(days=days) if config.private_text.simulated else began + timedelta(days=1)
+    return first, first + timedelta(days=days - 1)
+
+
+def offer(
+    config: LaunchConfig, launch_id: str, versions: Mapping[str, int], registry: Registry, ledger: PrivacyLedger
+) -> str:
+    """Give what a launch registered to some devices first, where it asks for that, or to everybody; its alias.
+
+    Guarantee: a void launch goes to nobody, neither to all nor to those of an experiment (``promotion.promote``).
+    """
+    if config.experiment and not void(config):
+        begin(config, launch_id, versions, registry, ledger)
+        return ALIAS
+    (alias,) = {promote(config, registry, name, version) for name, version in versions.items()}
+    return alias
+
+
+def begin(
+    config: LaunchConfig, launch_id: str, versions: Mapping[str, int], registry: Registry, ledger: PrivacyLedger
+) -> None:
+    """Let some devices have what a launch registered. Again, it changes nothing.
+
+    Raises:
+      ReleaseRefused: another launch is in an experiment of the same model.
+    """
+    assert config.experiment is not None, "no launch without the block gets here"
+    before = of(config, launch_id, ledger.entries())
+    if before is None:
+        for name, version in versions.items():
+            registry.require_of(name, config.population)
+            _require_free(name, version, registry, ledger)
+        began = Began(
+            versions=dict(versions),
+            controls={name: registry.alias(name, "champion") for name in versions},
+            share=config.experiment.share,
+            days=config.experiment.days,
+        )
+        ledger.note(_KIND, config.population, launch_id, _BEGAN, began.model_dump(mode="json"))
+    elif before.ended is not None:
+        return
+    for name, version in versions.items():
+        registry.set_alias(name, "candidate", version)
+        registry.set_alias(name, ALIAS, version)
+        registry.describe(name, _SHARE, f"{config.experiment.share:g}")
+
+
+def _require_free(name: str, version: int, registry: Registry, ledger: PrivacyLedger) -> None:
+    """Two experiments at once would share their control, and only one could be promoted."""
+    other = registry.alias(name, ALIAS)
+    if other in (None, version):
+        return
+    launch = registry.launch_of(name, other)
+    if ledger.noted(_KIND, launch, _ENDED) is None:
+        raise ReleaseRefused(
+            f"publish: {name} is in the experiment of {launch}, version {other}; let it end ('tacit experiment decide "
+            f"{launch}'), or stop it ('tacit experiment stop {launch}'), then publish again"
+        )
+
+
+def end(config: LaunchConfig, launch_id: str, how: Ended, ledger: PrivacyLedger) -> None:
+    """Write down how an experiment ended, for good.
+
+    Raises:
+      LedgerConflict: it ended otherwise before.
+    """
+    ledger.note(_KIND, config.population, launch_id, _ENDED, how.model_dump(mode="json"))
+
+
+def carry_out(config: LaunchConfig, ended: Experiment, registry: Registry) -> None:
+    """Move the aliases as the ledger says; again, it changes nothing.
+
+    Guarantee: what becomes champion is a version that the ledger knows, with the bundle that was approved.
+
+    Raises:
+      ReleaseRefused: the ledger holds no such bundle.
+    """
+    assert ended.ended is not None, "an experiment that goes on moves nothing"
+    for name, version in ended.began.versions.items():
+        if ended.ended.promoted:
+            registry.require_known(registry.published(name, version))
+            promote(config, registry, name, version)
+        if registry.alias(name, ALIAS) == version:
+            registry.describe(name, _SHARE, "0")
+            registry.delete_alias(name, ALIAS)

@@ -1,0 +1,105 @@
+"""Gates over what attacks found, and over what they would have found."""
+
+from collections.abc import Iterator
+
+from evaluation.audit.released.rows import COUNTED, TRAINED
+from pipeline.launch.policy.config import PolicyConfig
+from pipeline.publication.gates.answers import at_least, at_most, finite, gate, show
+from pipeline.publication.gates.evidence import Evidence
+from reports.disclosure.document import GateResult
+
+# An audit that would not notice a tenth less noise, or updates a tenth too long, nine times out of ten says nothing.
+LEAST_NOISE, LEAST_CLIP = 0.9, 1.1
+
+
+def of_attacks(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
+    """Memorised canaries where something was trained, audits of the noise, what was released, the power of it all."""
+    if not evidence.counts_alone:
+        yield from _of_canaries(evidence, policy)
+    yield at_most(
+        "noise_audit",
+        "audits of the noise",
+        _contradictions(evidence),
+        0,
+        "audits that speak against the claimed noise, clipping, separation or accounting",
+    )
+    yield _released(evidence)
+    yield _power(evidence)
+
+
+def _of_canaries(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
+    among = f" among {evidence.random_continuations} continuations" if evidence.random_continuations else ""
+    yield at_least(
+        "canaries",
+        "memorisation of one device's canary",
+        evidence.worst_rank_single_user,
+        policy.min_canary_rank,
+        f"rank of the best-remembered canary on one device{among}",
+    )
+    yield at_most(
+        "extraction",
+        "extraction of one device's canary",
+        evidence.found_single_user,
+        0,
+        "canaries on one device that beam search or exact search completes",
+    )
+    yield at_most(
+        "ceilings",
+        "exposure within what the guarantee allows",
+        evidence.broken_ceilings,
+        0,
+        "canaries on one device above their ceiling",
+    )
+    yield at_least(
+        "pooled",
+        "exposure of all canaries together",
+        evidence.pooled_p_value,
+        evidence.alpha,
+        "chance of one-device canaries so well remembered, if the guarantee holds,",
+    )
+    yield _control(evidence)
+
+
+def _control(evidence: Evidence) -> GateResult:
+    """Canaries that were learnt without noise must be found, or finding none of the others means nothing."""
+    name, title = "control", "canaries that were learnt are found"
+    control = evidence.control
+    if control is None:
+        return gate(name, title, None, None, False, "missing")
+    most = max(control.rows, key=lambda row: row.n_e)
+    text = (
+        f"after {control.rounds} rounds without noise, searches complete {most.found} of {most.canaries} canaries with "
+        f"{most.n_e} copies and rank them first; all are needed"
+    )
+    return gate(name, title, most.found, most.canaries, control.passed, text)
+
+
+def _contradictions(evidence: Evidence) -> int | None:
+    """Audits that failed; None where the verdict or the rows behind it are missing."""
+    if evidence.noise_audit_passed is None or not evidence.audits:
+        return None
+    return max(sum(row.verdict == "failed" for row in evidence.audits), int(not evidence.noise_audit_passed))
+
+
+def _released(evidence: Evidence) -> GateResult:
+    """Every audit of what was released must be there, and pass; the evidence names audits and no figure of theirs."""
+    rows = {row.type: row.verdict for row in evidence.audits}
+    verdicts = {kind: rows.get(kind, "not run") for kind in (COUNTED if evidence.counts_alone else TRAINED)}
+    problems = [f"{kind.replace('_', ' ')}: {verdict}" for kind, verdict in verdicts.items() if verdict != "passed"]
+    whole = "models follow from released sums, and these from recorded devices and all the noise"
+    if evidence.counts_alone:
+        whole = "what was released, less its sum made again, is all the noise"
+    count = None if "not run" in verdicts.values() else len(problems)
+    return gate("released", "noise in what was released", count, 0, not problems, "; ".join(problems) or whole)
+
+
+def _power(evidence: Evidence) -> GateResult:
+    """Some audit must notice little less noise and, in training, some a clip norm that is little too loose."""
+    noise = max((row.least_noise for row in evidence.audits if row.least_noise is not None), default=None)
+    clip = min((row.least_clip for row in evidence.audits if row.least_clip is not None), default=None)
+    passed = finite(noise) and noise >= LEAST_NOISE
+    text = f"with 90% power they notice {show(noise)} of the noise, {LEAST_NOISE} needed"
+    if not evidence.counts_alone:
+        passed = passed and finite(clip) and clip <= LEAST_CLIP
+        text += f", and {show(clip)} clip norms, {LEAST_CLIP} needed"
+    return gate("audit_power", "what the audits would notice", noise, LEAST_NOISE, passed, text)

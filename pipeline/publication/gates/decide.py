@@ -1,0 +1,44 @@
+"""The declared gates over the evidence of a launch.
+
+``decide`` is pure. A gate without evidence fails, a number that is not finite fails, and one
+failed gate holds the launch. Holding is a value, not an error: a held launch still gets its
+report.
+"""
+
+from collections.abc import Iterator
+
+from pipeline.launch.policy.config import PolicyConfig
+from pipeline.publication.gates.answers import none_of
+from pipeline.publication.gates.attacks import of_attacks
+from pipeline.publication.gates.evidence import Evidence
+from pipeline.publication.gates.guarantee import of_the_guarantee
+from pipeline.publication.gates.utility import of_utility
+from reports.disclosure.document import DecisionBlock, GateResult
+
+# What it promises of words that are found locally too, whether or not a device's messages make a number together.
+_COVERED = "each spends from a budget, a device's or, where words are found locally, a typed word's"
+
+
+def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:
+    """Check every gate; launch only if all pass.
+
+    Guarantee: a launch has device-level rho at most ``policy.max_rho`` by two accountants, and epsilon over all its
+    releases at most ``policy.max_total_epsilon``; it takes the population to at most
+    ``policy.population_max_rho`` and ``population_max_epsilon`` and in no window above ``policy.budget``,
+    kept to the participation that the accounting assumed, and added all the noise that it was accounted with to what it
+    released.
+    """
+    gates = tuple(_gates(evidence, policy))
+    failed = tuple(f"{gate.title}: {gate.evidence}" for gate in gates if not gate.passed)
+    if failed:
+        return DecisionBlock(decision="hold", gates=gates, reasons=failed)
+    return DecisionBlock(decision="launch", gates=gates, reasons=(f"all {len(gates)} gates passed",))
+
+
+def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
+    yield from of_the_guarantee(evidence, policy)
+    yield from of_attacks(evidence, policy)
+    yield from of_utility(evidence, policy)
+    if policy.cover_everything:
+        yield none_of("covered", "uses of private text", evidence.uncovered, _COVERED)
+    yield none_of("ledger", "privacy ledger", evidence.ledger_problems, "the hash chain is whole")

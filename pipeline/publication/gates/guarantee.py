@@ -1,0 +1,98 @@
+"""Gates over what the launch cost, and may cost."""
+
+from collections.abc import Iterator
+
+from pipeline.launch.policy.config import PolicyConfig
+from pipeline.publication.gates.answers import at_most, finite, gate, show
+from pipeline.publication.gates.evidence import Evidence
+from reports.disclosure.document import GateResult
+
+# The two accountants compute the same exact curve; past this they do not agree.
+EPSILON_TOLERANCE = 1e-3
+
+
+def of_the_guarantee(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
+    """Budgets of launch and population, and the participation that the accounting rests on."""
+    yield at_most("budget", "privacy budget of the launch", evidence.rho, policy.max_rho, "device-level rho")
+    yield at_most(
+        "total",
+        "one number of the launch",
+        evidence.total_epsilon,
+        policy.max_total_epsilon,
+        "epsilon of one device over all releases",
+    )
+    yield _accountants(evidence)
+    if policy.population_max_epsilon is not None:
+        yield at_most(
+            "population_total",
+            "one number of the population",
+            evidence.population_epsilon,
+            policy.population_max_epsilon,
+            "epsilon of one device over all releases of all launches in the ledger",
+        )
+    if policy.population_max_rho is not None:
+        yield at_most(
+            "population_budget",
+            "privacy budget of the population",
+            evidence.population_rho,
+            policy.population_max_rho,
+            "device-level rho over all launches in the ledger",
+        )
+    if policy.budget is not None:
+        yield at_most(
+            "window_budget",
+            f"privacy budget of the population in any {policy.budget.days} days",
+            evidence.window_rho,
+            policy.budget.rho,
+            "most device-level rho of one device in any such window of the ledger",
+        )
+        yield at_most(
+            "window_total",
+            f"one number of the population in any {policy.budget.days} days",
+            evidence.window_epsilon,
+            policy.budget.epsilon,
+            "most epsilon of one device over all releases in any such window of the ledger",
+        )
+    yield _separation(evidence)
+    yield at_most(
+        "max_participations",
+        "participations of one device",
+        evidence.observed_max_participations,
+        evidence.enforced_max_participations,
+        "most rounds of one device, from the participation records",
+    )
+    yield at_most("violations", "participation violations", evidence.violations, 0, "participations out of bounds")
+    if policy.max_discovery_epsilon0 is not None:  # a launch without it discovers centrally, within its rho
+        yield at_most(
+            "discovery",
+            "local privacy of discovery",
+            evidence.epsilon0,
+            policy.max_discovery_epsilon0,
+            "epsilon of one randomised message",
+        )
+    if policy.population_max_discovery_epsilon is not None:
+        yield at_most(
+            "population_discovery",
+            "local privacy of discovery over all launches",
+            evidence.population_discovery_epsilon,
+            policy.population_max_discovery_epsilon,
+            "epsilon of one typed word over all launches in the ledger",
+        )
+
+
+def _accountants(evidence: Evidence) -> GateResult:
+    first, second = evidence.epsilon, evidence.epsilon_pld
+    difference = abs(first - second) if finite(first) and finite(second) else None
+    passed = difference is not None and difference <= EPSILON_TOLERANCE
+    text = f"epsilon is {show(first)} by the exact curve and {show(second)} by privacy loss distributions"
+    return gate("accountants", "two accountants agree", difference, EPSILON_TOLERANCE, passed, text)
+
+
+def _separation(evidence: Evidence) -> GateResult:
+    observed, enforced = evidence.observed_min_sep, evidence.enforced_min_sep
+    once = observed is None and evidence.observed_max_participations in (0, 1)
+    passed = finite(enforced) and (once or (finite(observed) and observed >= enforced))
+    seen = "no device took part twice" if once else f"closest two participations are {show(observed)} rounds apart"
+    return gate(
+        "min_sep", "separation of participations", observed, enforced, passed, f"{seen}, {show(enforced)} needed"
+    )

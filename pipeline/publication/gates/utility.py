@@ -1,0 +1,138 @@
+"""Gates over what the launch is worth to people who type."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from evaluation.comparison.intervals import confidence_of
+from pipeline.launch.policy.config import PolicyConfig
+from pipeline.publication.gates.answers import at_least, finite, gate, none_of, show
+from pipeline.publication.gates.evidence import Evidence
+from reports.disclosure.document import GateResult
+from reports.disclosure.utility import OtherFeature
+
+
+def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
+    """Gains on held-out devices, and nothing that gets worse for people who type.
+
+    What is about the model is one gate; what a feature is judged by is a gate of that feature, and one that fails holds
+    the launch for all of them: it is one model under one spend, and a launch file says for whom.
+    """
+    features = tuple(_by_feature(evidence))
+    for each in features:
+        yield _attempts(evidence, each)
+        yield _champion(each)
+    yield at_least(
+        "utility",
+        "gain in top-1 recall",
+        evidence.top1_gain_low,
+        policy.min_top1_gain,
+        "lower end of the interval, private minus starting point",
+        strictly=True,
+    )
+    yield at_least(
+        "top3_guardrail",
+        "loss of top-3 recall",
+        evidence.top3_gain_low,
+        0.0 - policy.max_top3_loss,  # not -0.0
+        "lower end of the interval, private minus starting point",
+    )
+    yield at_least(
+        "ngram",
+        "top-1 recall beside public n-grams",
+        evidence.ngram_gain_low,
+        policy.min_ngram_gain,
+        "lower end of the interval, private minus an n-gram of the same public text or that n-gram mixed with the "
+        "starting point, whichever is better",
+    )
+    if policy.min_new_word_top3 is not None:
+        yield at_least(
+            "new_words",
+            "discovered words among the suggestions",
+            evidence.new_word_top3_low,
+            policy.min_new_word_top3,
+            "lower end of the interval of top-3 recall where a discovered word is typed",
+        )
+    yield at_least(
+        "variety",
+        "different first suggestions",
+        evidence.distinct_private,
+        policy.min_distinct_first_words,
+        "number of different words that stood first on held-out text",
+    )
+    for each in features:
+        if evidence.session_words != 0 or each.broken_margins is not None:
+            yield _typing(evidence, each)
+    if evidence.session_words != 0:
+        yield none_of(
+            "typists",
+            "simulated typing, whoever types",
+            evidence.broken_typists,
+            "no kind of typist contradicts another or is clearly worse off",
+        )
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Findings against one feature; ``suffix`` and ``of`` tell its gates from those of another."""
+
+    attempt: int | None
+    broken_margins: tuple[str, ...] | None
+    missing_metrics: tuple[str, ...] | None
+    worse_than_champion: tuple[str, ...] | None
+    suffix: str = ""
+    of: str = ""
+
+
+def _by_feature(evidence: Evidence) -> Iterator[_Judged]:
+    """The evidence of each feature that the launch file names: one that nobody looked at fails its gates."""
+    main, *others = evidence.launched_for or ("",)
+    of = f" ({main})" if others else ""
+    if evidence.launched_for is None:
+        yield _Judged(None, None, None, None)
+    else:
+        yield _judged(evidence, "", of)
+    for name in others:
+        yield _judged((evidence.others or {}).get(name), f"_{name}", f" ({name})")
+
+
+def _judged(stated: Evidence | OtherFeature | None, suffix: str, of: str) -> _Judged:
+    if stated is None:
+        return _Judged(None, None, None, None, suffix, of)
+    return _Judged(
+        stated.attempt, stated.broken_margins, stated.missing_metrics, stated.worse_than_champion, suffix, of
+    )
+
+
+def _champion(judged: _Judged) -> GateResult:
+    """Nothing may be clearly worse than with the model that users have, whether or not typing was simulated.
+
+    Where nobody has a model yet there is nothing to be worse than, and the gate passes.
+    """
+    title = f"against what users have{judged.of}"
+    otherwise = "no metric is clearly worse than with the model that users have, if they have one"
+    return none_of(f"champion{judged.suffix}", title, judged.worse_than_champion, otherwise)
+
+
+def _attempts(evidence: Evidence, judged: _Judged) -> GateResult:
+    """Intervals of a later attempt on the same held-out devices must be surer, or one of many would pass by luck."""
+    attempt, confidence = judged.attempt, evidence.confidence
+    needed = confidence_of(attempt) if attempt is not None and attempt > 0 else None
+    passed = finite(confidence) and finite(needed) and confidence >= needed
+    text = (
+        f"attempt {show(attempt)} on these held-out devices against what users have: intervals at "
+        f"{show(confidence)}, at least {show(needed)} needed"
+    )
+    title = f"luck over repeated attempts{judged.of}"
+    return gate(f"attempts{judged.suffix}", title, confidence, needed, passed, text)
+
+
+def _typing(evidence: Evidence, judged: _Judged) -> GateResult:
+    broken, missing = judged.broken_margins, judged.missing_metrics
+    if broken is not None and evidence.session_words is not None and missing is not None:
+        broken = (*broken, *(f"{name}: could not be estimated" for name in missing))
+    else:
+        broken = None
+    # Under a budget nothing is typed again: then it is recall that must not be worse, for every feature.
+    what = "recall" if evidence.session_words == 0 else "simulated typing"
+    title = f"{what}, against the starting point{judged.of}"
+    return none_of(f"typing{judged.suffix}", title, broken, f"no metric of {what} breaks its margin")

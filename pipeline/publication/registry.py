@@ -1,0 +1,332 @@
+"""The registered model of a locale and feature: versions and the aliases that point at them.
+
+The alias ``candidate`` marks what was registered last, ``champion`` what users get, ``previous`` what they had before
+and ``experiment`` what some of them get for now (``pipeline.experiment``). Moving an alias is the release, so each step
+can be repeated after a crash.
+
+MLflow is a display. Whoever reaches it can register a model, edit its tags and move an alias, so the ledger holds the
+digest of every bundle that a launch registered and which of them is the champion; a version that it does not know is
+neither served nor gone back to.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from federated.config.population import PopulationKey, is_simulation
+from pipeline.ground.errors import PermanentError, ReleaseRefused
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import FEATURES, LaunchConfig
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.tracking import describe, mlflow_tracker, shown
+from pretrain.config import LOCALE
+from pretrain.files import sha256, text_sha256
+from pretrain.reading import paths
+
+if TYPE_CHECKING:
+    from pipeline.tracking.mlflow_tracker import MlflowClient
+
+_log = logging.getLogger(__name__)
+_BUNDLE = "data/bundle"
+
+
+def model_name(locale: str, feature: str, *, simulated: bool = False) -> str:
+    """``keyboard-<locale>-<feature>``, of people; it goes into MLflow's filters, so nothing else may be a name.
+
+    Args:
+      simulated: of a simulation, whose registered models have names of their own.
+
+    Raises:
+      ValueError: no locale, or no feature.
+    """
+    if not re.fullmatch(LOCALE, locale) or locale.endswith("\n"):
+        raise ValueError(
+            f"locale: {paths.shown(locale)} is neither a bundle's folder nor a BCP 47 tag; write it as in en-US"
+        )
+    if feature not in FEATURES:
+        raise ValueError(f"feature: {paths.shown(feature)} does not exist; choose one of {', '.join(FEATURES)}")
+    return f"{'simulated-' if simulated else ''}keyboard-{locale}-{feature}"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A registered version of a model: its launch and the digest of its bundle.
+
+    Attributes:
+      bundle_sha256: of ``bundle.json``, which holds the digest of every other file.
+    """
+
+    name: str
+    version: int
+    launch_id: str
+    bundle_sha256: str
+
+
+# What users of each feature have; a feature that was never published is left out.
+Had = Mapping[str, Published]
+
+# Tags that say which bundle of which launch a model is.
+_IDENTITY = ("tacit.launch", "bundle.sha256")
+
+
+class Registry:
+    """Registered models of one MLflow."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @cached_property
+    def _client(self) -> "MlflowClient":
+        return mlflow_tracker.connect(self._settings)
+
+    @cached_property
+    def _ledger(self) -> PrivacyLedger:
+        return PrivacyLedger.of(self._settings)
+
+    def names_of(self, config: LaunchConfig) -> dict[str, str]:
+        """The registered model of each feature of a launch, the main one first; see ``name_for``."""
+        return {name: self.name_for(config.locale, name, config.population) for name in config.features}
+
+    def name_for(self, locale: str, feature: str, population: PopulationKey | None) -> str:
+        """The registered model of a locale and feature: of the population that published first, or of another one.
+
+        Guarantee: what is published for one population, as a demo's or a toy's, takes no other's place and is compared
+        with no other's: each has a registered model of its own, and simulations have other names than people.
+
+        Args:
+          population: None for the people who published first.
+        """
+        name = model_name(locale, feature, simulated=population is not None and is_simulation(population))
+        owner = self._owner(name)
+        # MLflow takes no colon.
+        return name if population is None or owner in (None, population) else f"{name}-{population.replace(':', '-')}"
+
+    def _owner(self, name: str) -> PopulationKey | None:
+        """The population that a registered model is of; None where nothing was registered."""
+        claim = self._ledger.noted("model", "", name)
+        return None if claim is None else claim.population
+
+    def owner(self, name: str) -> PopulationKey:
+        """The population that a registered model is of.
+
+        Raises:
+          ReleaseRefused: nothing was registered under this name.
+        """
+        owner = self._owner(name)
+        if owner is None:
+            raise ReleaseRefused(f"{name}: no launch was registered under this name; publish a launch first")
+        return owner
+
+    def require_of(self, name: str, population: PopulationKey) -> None:
+        """See that a registered model is of this population, and that the ledger knows the population.
+
+        Raises:
+          PopulationUnknown: nobody registered it, so nothing bounds what it lost.
+          ReleaseRefused: the model is another population's.
+        """
+        self._ledger.population(population)
+        if (owner := self.owner(name)) != population:
+            raise ReleaseRefused(
+                f"{name}: a registered model of population {owner!r}, and no launch on {population!r} is its champion"
+            )
+
+    def register(
+        self, config: LaunchConfig, launch_id: str, bundle: Path, tags: dict[str, str], feature: str | None = None
+    ) -> int:
+        """Version number of a bundle for a feature; the same bundle of the same launch is registered once for each.
+
+        Args:
+          feature: None for the main one.
+        """
+        feature, population = feature or config.feature, config.population
+        name = self.name_for(config.locale, feature, population)
+        if self._ledger.noted("model", "", name) is None:
+            self._ledger.note("model", population, "", name, {"population": population})
+        with mlflow_tracker.answering():
+            if not self._client.search_registered_models(f"name = '{name}'"):
+                about = {"locale": config.locale, "feature": feature, "population": population}
+                self._client.create_registered_model(name, tags=about, description=describe.model(about))
+            for version in self._client.search_model_versions(f"name = '{name}'"):
+                if all(version.tags.get(key) == tags[key] for key in _IDENTITY):
+                    return self._noted(name, int(version.version))
+            tracker = mlflow_tracker.MlflowTracker(self._settings, config, launch_id)
+            identity = {key: tags[key] for key in _IDENTITY}
+            # A kill between logging and registering left a model behind: it is taken, or taken away.
+            logged = tracker.logged_model(identity)
+            source, model_id = logged or mlflow_tracker.log_bundle(
+                self._settings, tracker.parent_run_id, bundle, identity
+            )
+            made = self._client.create_model_version(
+                name, source, tracker.parent_run_id, tags=tags, description=describe.version(tags), model_id=model_id
+            )
+            return self._noted(name, int(made.version))
+
+    def _noted(self, name: str, version: int) -> int:
+        published = self.published(name, version)
+        self._ledger.bind_result(published.launch_id, _version(name, version), published.bundle_sha256)
+        return version
+
+    def alias(self, name: str, alias: str) -> int | None:
+        """The version an alias points at."""
+        with mlflow_tracker.answering():
+            models = self._client.search_registered_models(f"name = '{name}'")
+            value = models[0].aliases.get(alias) if models else None
+            return None if value is None else int(value)
+
+    def set_alias(self, name: str, alias: str, version: int) -> None:
+        """Point an alias at a version."""
+        with mlflow_tracker.answering():
+            self._client.set_registered_model_alias(name, alias, str(version))
+
+    def delete_alias(self, name: str, alias: str) -> None:
+        """Let an alias point nowhere."""
+        with mlflow_tracker.answering():
+            self._client.delete_registered_model_alias(name, alias)
+
+    def describe(self, name: str, key: str, value: str) -> None:
+        """Say something of a registered model, for whoever reads MLflow."""
+        with mlflow_tracker.answering():
+            self._client.set_registered_model_tag(name, key, value)
+
+    def of_launch(self, name: str, launch_id: str) -> Published | None:
+        """The newest version that a launch registered; None if it registered none."""
+        with mlflow_tracker.answering():
+            versions = self._client.search_model_versions(f"name = '{name}'")
+        numbers = [int(version.version) for version in versions if version.tags.get("tacit.launch") == launch_id]
+        return self.published(name, max(numbers)) if numbers else None
+
+    def champion_before(self, name: str, launch_id: str) -> Published | None:
+        """Version that users have without this launch: the champion or, if that is this launch, the one before."""
+        for alias in ("champion", "previous"):
+            number = self.alias(name, alias)
+            if number is None:
+                continue
+            published = self.published(name, number)
+            if published.launch_id != launch_id:
+                return published
+        return None
+
+    def launch_of(self, name: str, version: int) -> str:
+        """The launch that registered a version."""
+        with mlflow_tracker.answering():
+            return self._client.get_model_version(name, str(version)).tags["tacit.launch"]
+
+    def before(self, name: str, version: int, leave_out: Collection[int]) -> int | None:
+        """The newest older version of another launch that was champion; None if there is none."""
+        launch = self.launch_of(name, version)
+        with mlflow_tracker.answering():
+            versions = self._client.search_model_versions(f"name = '{name}'")
+        numbers = (int(each.version) for each in versions if each.tags.get("tacit.launch") != launch)
+        older = sorted((number for number in numbers if number < version and number not in leave_out), reverse=True)
+        return next((number for number in older if self.was_champion(self.published(name, number))), None)
+
+    def published(self, name: str, version: int) -> Published:
+        """A registered version, as its tags name it."""
+        tags = self.tags(name, version)
+        return Published(name, version, tags["tacit.launch"], tags["bundle.sha256"])
+
+    def tags(self, name: str, version: int) -> dict[str, str]:
+        """The tags of a registered version."""
+        with mlflow_tracker.answering():
+            return dict(self._client.get_model_version(name, str(version)).tags)
+
+    def require_known(self, published: Published) -> None:
+        """See that a launch registered this version, with this bundle.
+
+        Guarantee: what is served to users, gone back to or compared with is what a launch under this ledger published.
+
+        Raises:
+          ReleaseRefused: the ledger does not know it.
+        """
+        bound = self._ledger.bound_results(published.launch_id)
+        recorded = bound.get(_version(published.name, published.version), ("", ""))[0]
+        if recorded != published.bundle_sha256:
+            raise ReleaseRefused(
+                f"{published.name} version {published.version}: the ledger holds no such bundle of launch "
+                f"{published.launch_id!r}, so it is not served; somebody registered it by hand, or changed its tags"
+            )
+
+    def files(self, name: str, version: int, folder: Path) -> dict[str, str]:
+        """SHA-256 of every file of a registered model, its own code included, by path; fetched into ``folder``."""
+        root = mlflow_tracker.download_model(self._settings, name, version, folder)
+        noted_at_download = "registered_model_meta"
+        return {file: digest for file, digest in shown.digests(root).items() if file != noted_at_download}
+
+    def fetch(self, published: Published, folder: Path) -> Path:
+        """Bring a version's bundle into ``folder``.
+
+        Raises:
+          ReleaseRefused: the ledger does not know it.
+          PermanentError: a file is not what was registered.
+        """
+        self.require_known(published)
+        root = mlflow_tracker.download_model(self._settings, published.name, published.version, folder) / _BUNDLE
+        digests = {"bundle.json": published.bundle_sha256}
+        if sha256(root / "bundle.json") == published.bundle_sha256:
+            digests |= json.loads((root / "bundle.json").read_text(encoding="utf-8"))["files"]
+        for filename, digest in digests.items():
+            if sha256(root / filename) != digest:
+                raise PermanentError(
+                    f"{published.name} version {published.version}: {filename} is not what was registered; restore "
+                    "MLflow's artifacts, or move the alias to a version that is whole"
+                )
+        return root
+
+    def download(self, name: str, alias: str, folder: Path) -> Path:
+        """Bring the bundle behind an alias into ``folder``.
+
+        Raises:
+          ReleaseRefused: the alias points nowhere, or the champion is another than the ledger's.
+          LedgerTampered: the ledger cannot be relied on.
+          PermanentError: a file is not what was registered.
+        """
+        version = self.alias(name, alias)
+        if version is None:
+            raise ReleaseRefused(f"{name}: no version is {alias!r}; publish a launch first")
+        published = self.published(name, version)
+        if alias == "champion":
+            self.require_champion(published)
+        return self.fetch(published, folder)
+
+    def require_champion(self, published: Published) -> None:
+        """See that this is the champion that the ledger holds, and that the ledger is behind no receipt.
+
+        Raises:
+          ReleaseRefused: the alias was moved by something else than a publication or a rollback.
+          LedgerTampered: the ledger cannot be relied on.
+        """
+        self._ledger.require_whole({})
+        recorded = self._ledger.bound_results(published.name).get("champion", ("", ""))[0]
+        if recorded != _digest(published):
+            raise ReleaseRefused(
+                f"{published.name}: version {published.version} is called champion in MLflow, but it was neither "
+                "published nor rolled back to last; set the alias back, or roll back"
+            )
+
+    def crown(self, published: Published) -> None:
+        """Make a version the champion, in MLflow and in the ledger."""
+        self.set_alias(published.name, "champion", published.version)
+        self._ledger.bind_result(published.name, "champion", _digest(published))
+        self._ledger.bind_result(published.launch_id, _crowned(published), _digest(published))
+
+    def was_champion(self, published: Published) -> bool:
+        """Return whether a version has been champion before, so that publishing it again does not undo a rollback."""
+        bound = self._ledger.bound_results(published.launch_id)
+        return bound.get(_crowned(published), ("",))[0] == _digest(published)
+
+
+def _crowned(published: Published) -> str:
+    return f"crowned {_version(published.name, published.version)}"
+
+
+def _version(name: str, version: int) -> str:
+    return f"{name} version {version}"
+
+
+def _digest(published: Published) -> str:
+    return text_sha256(f"{_version(published.name, published.version)} {published.bundle_sha256}")

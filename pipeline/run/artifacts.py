@@ -1,0 +1,158 @@
+"""Shared helpers of stages: earlier artifacts as values, and progress as log lines."""
+
+import json
+import logging
+from collections.abc import Callable
+
+import numpy as np
+
+from discovery.results import FoundWord
+from federated.devices import store as population
+from federated.mechanisms import Mechanism
+from federated.mechanisms import mechanism_file as mechanism_files
+from pipeline.ground.errors import StageInputMissing
+from pipeline.run.run_dir import RunDir
+from pipeline.run.stage import StageContext
+from pipeline.telemetry import signals
+from pipeline.telemetry.allowed import two_digits
+from pretrain import corpus, export, new_words, selection
+from pretrain import vocabulary as vocabularies
+from pretrain.files import sha256
+from pretrain.model import KeyboardLM, placed
+from pretrain.ngrams import counted
+from pretrain.ngrams.counted import CountedNGram
+from pretrain.progress import reaching
+from pretrain.vocabulary import TokenStream, Vocabulary
+from pretrain.words import WordStore, encode_all
+
+MECHANISM, COUNTS, RELEASED, WORDS = "mechanism.json", "counts.npz", "released.npy", "words.json"
+SELECTION, SHARES, SHOWN = "selection.npy", "shares.json", "shown.json"
+_log = logging.getLogger(__name__)
+
+
+def progress(ctx: StageContext) -> Callable[..., None]:
+    """A callback that tells the numbers of a point, of so many rounds or public steps, and telemetry of a round."""
+    reach = reaching(ctx.stage)
+    # A stage is given no other fields of the launch file than those that it reads.
+    steps = getattr(ctx.config, ctx.stage).steps if ctx.stage in ("pretrain", "adapt") else 0
+
+    def tell(point: dict | object) -> None:
+        values = point if isinstance(point, dict) else vars(point)
+        numbers = {name: value for name, value in values.items() if isinstance(value, int | float)}
+        numbers |= {"seconds": two_digits(numbers["seconds"])} if "seconds" in numbers else {}
+        done, total = numbers.get("round", numbers.get("step", 0)), numbers.get("rounds", steps)
+        text = ", ".join(f"{name} {value:.4g}" for name, value in numbers.items())
+        if total:
+            reach(done / total, text)
+        else:
+            _log.info("%s: %s", ctx.stage, text)
+        signals.progress(numbers)
+
+    return tell
+
+
+def vocabulary(ctx: StageContext, stage: str) -> Vocabulary:
+    """The vocabulary that a stage wrote."""
+    return vocabularies.load(ctx.run.input(stage, "vocabulary.json"))
+
+
+def discovered_words(ctx: StageContext) -> list[FoundWord]:
+    """All words of discovery, at which nobody has looked yet: none of them may be shown.
+
+    Raises:
+      StageInputMissing: they are no longer in the private folder.
+    """
+    path = ctx.run.private("discover") / WORDS
+    if not (path.is_file() and sha256(path) == ctx.run.result("discover")["words_sha256"]):
+        raise StageInputMissing(f"{path}: not the words that discovery left there; restore the file")
+    return [FoundWord.model_validate(entry) for entry in json.loads(path.read_text(encoding="utf-8"))["words"]]
+
+
+def added_words(ctx: StageContext) -> tuple[str, ...]:
+    """The discovered words that were kept: those that the grown vocabulary has beyond the public one.
+
+    Guarantee: what a blocklist, a filter or a person dropped is not among them, whoever asks.
+    """
+    base, grown = vocabulary(ctx, "ingest_public"), vocabulary(ctx, "build_vocabulary")
+    return grown.words[len(base) :]
+
+
+def shown_words(ctx: StageContext) -> tuple[str, ...]:
+    """``added_words`` as devices mostly type them."""
+    return tuple(json.loads(ctx.run.input("build_vocabulary", SHOWN).read_text(encoding="utf-8")))
+
+
+def frequencies(ctx: StageContext, public: TokenStream) -> np.ndarray:
+    """Frequency of each discovered word, float64, as far as discovery states it.
+
+    Args:
+      public: train text in ids of the grown vocabulary.
+    """
+    shares = np.array(json.loads(ctx.run.input("build_vocabulary", SHARES).read_text(encoding="utf-8")), np.float64)
+    return new_words.frequencies(shares, public, len(vocabulary(ctx, "ingest_public")))
+
+
+def model(ctx: StageContext, stage: str) -> KeyboardLM:
+    """The model that a stage wrote."""
+    return export.load_model(ctx.run.input(stage, "model.safetensors"), ctx.config.model)
+
+
+def on_device(ctx: StageContext, model: KeyboardLM) -> KeyboardLM:
+    """A model where everything that trains or scores does so, ``runtime.device``.
+
+    Raises:
+      OSError: a GPU is asked for where there is none.
+    """
+    return placed(model, ctx.config.runtime.device)
+
+
+def counts(ctx: StageContext) -> CountedNGram | None:
+    """The model that counts made; None where the launch asked for none."""
+    return None if ctx.config.counts is None else counted.load(ctx.run.input("count", COUNTS))
+
+
+def mechanism(run: RunDir) -> Mechanism:
+    """The mechanism that the plan stage wrote: the same numbers on every machine and at every retry."""
+    return mechanism_files.load(run.input("plan", MECHANISM))
+
+
+def most_devices(ctx: StageContext) -> int:
+    """Devices that training may draw from, the launch's canaries included; counts are known only rounded down."""
+    grid = ctx.config.audit
+    planted = sum(grid.users) * len(grid.examples) * grid.repeats * len(grid.launched)
+    return ctx.run.result("ingest_private")["devices_by_split"]["train"] + 10 + planted
+
+
+def heard(ctx: StageContext) -> int | None:
+    """Test devices with a word; None under a budget for evaluation, where nobody asks."""
+    return store(ctx).speaking("test") if ctx.config.evaluation is None else None
+
+
+def store(ctx: StageContext) -> population.DeviceStore:
+    """The private device store.
+
+    Raises:
+      StageInputMissing: unfinished, damaged or gone.
+    """
+    ctx.run.result("ingest_private")
+    folder = ctx.run.private("ingest_private")
+    try:
+        return population.open_store(folder / "store")
+    except ValueError as error:
+        raise StageInputMissing(
+            f"{error}: restore {folder}, or delete it and run stage 'ingest_private' again"
+        ) from error
+
+
+def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, TokenStream]:
+    """Public train and validation text in a vocabulary's ids; train text as it was selected."""
+    opened = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
+    train, validation = encode(opened.train, words), encode(opened.validation, words)
+    if ctx.config.public_text.select_by == "champion":
+        train = selection.resampled(train, np.load(ctx.run.input("ingest_public", SELECTION)))
+    return train, validation
+
+
+def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
+    """Shards in a vocabulary's ids, as one stream."""
+    return encode_all(shards, words)

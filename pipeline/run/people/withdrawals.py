@@ -1,0 +1,78 @@
+"""Withdrawals from a population: keyed hashes beside its secret, for good, each change an entry of the chain.
+
+Guarantee: the ledger holds no id of anybody, and no entry says who withdrew or how many did: it names a digest of all
+hashes, which nobody can guess without the population's secret. A list that was cut or changed is refused, so nobody who
+withdrew comes back by an edit of the database.
+"""
+
+import hashlib
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, select, update
+
+from federated.config.population import PopulationKey
+from federated.devices.withdrawn import HASH_BYTES, NOBODY, Withdrawn, hashed, withdrawal_key
+from pipeline.ground.errors import LedgerMissing, LedgerTampered, PopulationUnknown
+from pipeline.ledger import populations, schema
+from pipeline.ledger.chain import append, entries_of
+from pipeline.ledger.entries import Entry
+from pipeline.ledger.ledger import PrivacyLedger
+
+KIND = "withdrawal"
+
+
+def withdraw(ledger: PrivacyLedger, population: PopulationKey, device_ids: Iterable[str]) -> Withdrawn:
+    """Add devices to those that are left out of a population, for good; the same again is free.
+
+    Raises:
+      PopulationUnknown: nobody registered it.
+      LedgerTampered: the ledger cannot be relied on.
+    """
+    with ledger.writing() as connection:
+        entries = entries_of(connection)
+        before = _read(connection, population, entries)
+        hashes = before.hashes | {hashed(device, before.key) for device in device_ids}
+        if hashes != before.hashes:
+            content = bytes.fromhex("".join(sorted(hashes)))
+            of_key = schema.POPULATIONS.c.population == population
+            connection.execute(update(schema.POPULATIONS).where(of_key).values(withdrawn=content))
+            stage = f"{population} {sum((entry.kind, entry.population) == (KIND, population) for entry in entries) + 1}"
+            append(connection, KIND, population, "", stage, None, {"digest": _digest(content)})
+        return Withdrawn(before.key, hashes)
+
+
+def withdrawn(url: str, population: PopulationKey) -> Withdrawn:
+    """The devices that are left out of a population.
+
+    Raises:
+      PopulationUnknown: nobody registered it.
+      LedgerTampered: the list is not the one that was written.
+    """
+    with PrivacyLedger(url).transaction() as connection:
+        return _read(connection, population, entries_of(connection))
+
+
+def foreseen_of(url: str, population: PopulationKey) -> Withdrawn:
+    """The devices that a launch will leave out; nobody where no ledger knows the population yet."""
+    try:
+        return withdrawn(url, population)
+    except (LedgerMissing, PopulationUnknown):
+        return NOBODY
+
+
+def _read(connection: Connection, population: PopulationKey, entries: Iterable[Entry]) -> Withdrawn:
+    key = withdrawal_key(population, populations.split_secret(connection, population))
+    of_key = select(schema.POPULATIONS.c.withdrawn).where(schema.POPULATIONS.c.population == population)
+    content = connection.execute(of_key).scalar_one()
+    noted = [entry.names("digest") for entry in entries if (entry.kind, entry.population) == (KIND, population)]
+    if _digest(content) != (noted[-1] if noted else _digest(b"")):
+        raise LedgerTampered(
+            f"population {population!r}: who withdrew is not what was written, so nobody's text may be read. Restore "
+            "the ledger from a backup"
+        )
+    digits = content.hex()
+    return Withdrawn(key, frozenset(digits[at : at + 2 * HASH_BYTES] for at in range(0, len(digits), 2 * HASH_BYTES)))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(b"tacit withdrawn" + content).hexdigest()

@@ -1,0 +1,273 @@
+"""Run a stage once: skip it if done, else reserve, run, commit, track, and only then say done.
+
+Every step may be the last one before a crash. Running the same command again repairs it:
+the reservation is free the second time, a finished computation is found in ``outcome.json`` and counts as the ledger
+holds its digest, commit and digest in the ledger are free, tracking starts afresh, and ``result.json`` is written last.
+"""
+
+import json
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from pipeline.ground.errors import PermanentError, RefusedUntouched
+from pipeline.ground.settings import Settings, processor
+from pipeline.launch.config import LaunchConfig, config_digest, launch_id
+from pipeline.ledger.budget import Population
+from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.spend import Spend
+from pipeline.run import fence, sharing, stopped
+from pipeline.run.known import run_folder, write_down
+from pipeline.run.people.registered import asked, kept, register_simulation
+from pipeline.run.reuse.finished import (
+    interrupted,
+    keep_outcome,
+    outcome_path,
+    require_private,
+    require_whole,
+    still_true,
+)
+from pipeline.run.reuse.sources import content_key
+from pipeline.run.reuse.take_over import take_over
+from pipeline.run.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_text
+from pipeline.run.stage import Stage, StageContext, Stages, binding_of, stage_key
+from pipeline.telemetry.allowed import this_hour, two_digits
+from pipeline.telemetry.leaving import require_listed
+from pipeline.telemetry.signals import watched
+from pretrain import progress
+from pretrain.files import remove_leavings, write_text
+
+_log = logging.getLogger(__name__)
+
+
+class Tracker(sharing.Shelf, Protocol):
+    """The part of ``tracking.MlflowTracker`` that the runner needs."""
+
+    def log_stage(self, run: RunDir, record: StageRecord) -> None:
+        """Log a finished stage's public files, parameters and numbers; doing it twice leaves one run."""
+
+    def fetch(self, stage: str, filename: str, destination: Path) -> bool:
+        """Bring back a public file; False if it was never logged."""
+
+    def receipts(self) -> Mapping[str, str]:
+        """Receipts of the ledger that are kept elsewhere, by where (``ledger.receipts``)."""
+
+    def keep_receipts(self, heads: str) -> None:
+        """Keep the receipts of the ledger's last entries."""
+
+
+@dataclass(frozen=True)
+class StageOutcome:
+    """A stage's record and whether this call did the work."""
+
+    record: StageRecord
+    skipped: bool
+
+    @property
+    def result(self) -> dict:
+        """The stage's result as plain JSON values."""
+        return self.record.result
+
+
+def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tracker | None = None) -> RunDir:
+    """The launch's folder, with its configuration beside it.
+
+    Raises:
+      ValueError: ``run_id`` belongs to another configuration.
+    """
+    expected = launch_id(config)
+    run = run_folder(settings, run_id, tracker.fetch if tracker else None)
+    path = run.path / "public" / "launch" / "launch.json"
+    if run_id != expected and not run_id.startswith(expected + "-"):
+        raise ValueError(
+            f"run: {run_id!r} is not a run of this launch file, whose id is {expected!r}; the file was changed since, "
+            "and a changed launch is a new launch: run it under its own id"
+        )
+    for folder in (settings.runs_dir, run.public("launch")):
+        remove_leavings(folder, below=False)
+    content = json.dumps(config.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
+    if not path.exists() or path.read_bytes() != content.encode():
+        write_text(path, content)
+    return run
+
+
+def find_done(
+    name: str, config: LaunchConfig, run_id: str, settings: Settings, tracker: Tracker | None = None
+) -> StageOutcome | None:
+    """The stage's outcome if it needs no work; asked before the stages, and torch with them, are imported."""
+    run = open_run(config, run_id, settings, tracker)
+    if (record := run.record(name)) is None or not still_true(record, config, run):
+        return None
+    outcome_path(run, name).unlink(missing_ok=True)  # left by whoever died after the record
+    return StageOutcome(record, skipped=True)
+
+
+def run_stage(
+    name: str,
+    config: LaunchConfig,
+    run_id: str,
+    settings: Settings,
+    stages: Stages,
+    tracker: Tracker | None = None,
+) -> StageOutcome:
+    """Run one stage of one launch, or find that it is done.
+
+    Raises:
+      ValueError: unknown stage, or a run id of another configuration.
+      BudgetExceeded, LedgerConflict: the ledger refuses; nothing was run.
+      StageBusy, StageInputMissing: another process is running it; an earlier stage has not finished.
+    """
+    if name not in stages:
+        raise ValueError(f"stage: {name!r} does not exist; choose one of {', '.join(stages)}")
+    run = open_run(config, run_id, settings, tracker)
+    mechanism = config.mechanism if config.trains else None
+    watching = watched(run_id, name, config.locale, config.features, mechanism)
+    with watching as finished, run.lock(name), stopped.noted(run.private(name), name):
+        if left := [*remove_leavings(run.public(name)), *remove_leavings(run.private(name))]:
+            _log.info("%s: removed what an interrupted attempt left: %s", name, ", ".join(left))
+        record = run.record(name)
+        if record and still_true(record, config, run):
+            outcome_path(run, name).unlink(missing_ok=True)
+            finished(record.result, reused=record.reused_from is not None)
+            return StageOutcome(record, skipped=True)
+        record = _run_held(name, config, run, settings, stages, tracker)
+        finished(record.result, reused=record.reused_from is not None)
+        return StageOutcome(record, skipped=False)
+
+
+def _run_held(
+    name: str, config: LaunchConfig, run: RunDir, settings: Settings, stages: Stages, tracker: Tracker | None
+) -> StageRecord:
+    run.used.clear()
+    require_private(run, name, stages)
+    ledger = PrivacyLedger.of(settings)
+    ledger.require_whole(tracker.receipts() if tracker else {})
+    stage, public = stages[name], sharing.is_public(name, stages)
+    planned = stage.planned(config, run) if stage.planned else None
+    ctx = StageContext(config, run, settings, name, None, config.population)
+    record = None if planned else interrupted(run, name, config, None)
+    if record is None and stage.reads is not None and not public:
+        record = take_over(ctx, config, stage, planned)
+    if record is None:
+        record = _released(ctx, stages, planned) if planned else _computed(ctx, stages, None, tracker)
+    record = record.model_copy(update={"ledger": record.ledger | {"result": write_down(record, settings)}})
+    if tracker:
+        tracker.log_stage(run, record)
+        tracker.keep_receipts(ledger.heads())
+    write_text(run.public(name) / RESULT, record_text(record))
+    outcome_path(run, name).unlink(missing_ok=True)
+    return record
+
+
+def _released(ctx: StageContext, stages: Stages, planned: Spend) -> StageRecord:
+    """Reserve, run, commit."""
+    config, run, name, ledger = ctx.config, ctx.run, ctx.stage, PrivacyLedger.of(ctx.settings)
+    stage = stages[name]
+    key = stage_key(config, run, name)
+    _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
+    register_simulation(config, ledger)
+    population = ledger.registered(ctx.population)
+    before = ledger.reserved(run.launch_id, name)
+    if before is None:
+        require_whole(run, stage, stages)
+    binding = binding_of(config, run, key, stage, None if before is None else before.content)
+    reserved = ledger.reserve(
+        population=ctx.population,
+        launch_id=run.launch_id,
+        stage=name,
+        spend=planned,
+        asked=asked(config),
+        binding=binding | _counted_by(ctx, population, before),
+    )
+    attempt = fence.begin(run.private(name))
+    record = interrupted(run, name, config, binding)
+    if record is None:
+        try:
+            record = _computed(replace(ctx, key=key, attempt=attempt), stages, binding)
+        except RefusedUntouched as error:
+            if not run.left_by_devices(name):
+                ledger.release(run.launch_id, name, str(error))
+            raise
+    if record.result.get("spend") is None:
+        raise PermanentError(f"{name}: the stage reserved a spend but its result states none; this launch is held")
+    with fence.standing(run.private(name), attempt):
+        commit = ledger.commit(run.launch_id, name, Spend.model_validate(record.result["spend"]))
+    return record.model_copy(update={"ledger": {"reserve": reserved.hash, "commit": commit.hash}})
+
+
+def _counted_by(ctx: StageContext, population: Population | None, before: Entry | None) -> dict[str, str]:
+    """Split rule and cut-off day of a spend, its devices and its days of text: the ledger counts by them."""
+    ingested = ctx.run.record("ingest_private")
+    as_of = ingested.result.get("as_of") if ingested else None
+    if as_of and population and not before:
+        kept(ctx.config, population, ctx.run.launch_id, as_of)  # Refused where all of it should be deleted by now.
+    rule = population.split_rule(ctx.config.private_text.test_fraction) if population else None
+    return {name: value for name, value in ((SPLIT_RULE, rule), (AS_OF, as_of)) if value}
+
+
+def _computed(
+    ctx: StageContext, stages: Stages, binding: Mapping[str, str] | None, tracker: Tracker | None = None
+) -> StageRecord:
+    """Run the stage, with the fields of the launch file that it says it reads, and keep its record over a crash."""
+    config, stage = ctx.config, stages[ctx.stage]
+    if stage.reads is None:
+        record = _compute(ctx, config, stage)
+    elif sharing.is_public(ctx.stage, stages):
+        restricted = replace(ctx, config=sharing.restricted(config, stage))
+        record = _share(restricted, config, stage, tracker)
+    else:
+        seen = replace(ctx, config=sharing.only(config, (*stage.reads(config), *stage.sees)))
+        record = sharing.marked(ctx, partial(content_key, ctx, config, stage), partial(_compute, seen, config, stage))
+    keep_outcome(record, ctx.run, ctx.settings, binding)
+    return record
+
+
+def _compute(ctx: StageContext, config: LaunchConfig, stage: Stage) -> StageRecord:
+    """Call the stage and take stock of what it left."""
+    started, clock, ran_on = this_hour(), time.monotonic(), sharing.attempted_on(ctx.public, processor())
+    _log.info("%s: started", ctx.stage)
+    with progress.kept_in(ctx.private / progress.FILE):
+        result = stage.function(ctx)
+    outputs = ctx.run.manifest(ctx.stage)
+    require_listed(result, outputs)
+    record = StageRecord(
+        launch_id=ctx.run.launch_id,
+        stage=ctx.stage,
+        config_digest=config_digest(config),
+        inputs=dict(sorted(ctx.run.used.items())),
+        outputs=outputs,
+        private_outputs=has_private_files(ctx.run, ctx.stage),
+        private_digest=ctx.run.seal_private(ctx.stage),
+        started_at=started,
+        seconds=two_digits(time.monotonic() - clock),
+        processor=ran_on,
+        result=result.model_dump(mode="json"),
+    )
+    _log.info("%s: done in %.1f s", ctx.stage, record.seconds)
+    return record
+
+
+def _share(ctx: StageContext, config: LaunchConfig, stage: Stage, tracker: Tracker | None) -> StageRecord:
+    """Take over what an identical stage of another launch made, or else compute, for others to take over."""
+    started, clock = this_hour(), time.monotonic()
+    content = sharing.content_key(ctx, config, stage)
+    if content and (source := sharing.take_over(ctx, content, tracker)):
+        return source.model_copy(
+            update={
+                "launch_id": ctx.run.launch_id,
+                "config_digest": config_digest(config),
+                "started_at": started,
+                "seconds": two_digits(time.monotonic() - clock),
+                "reused_from": source.reused_from or source.launch_id,
+            }
+        )
+    key = partial(sharing.content_key, ctx, config, stage)
+    record = sharing.marked(ctx, key, partial(_compute, ctx, config, stage))
+    undeclared = {path.partition("/")[0] for path in record.inputs} - set(stage.needs)
+    assert not undeclared, f"{ctx.stage}: it used {undeclared}, which its content key leaves out"
+    return record.model_copy(update={"content": None}) if record.private_outputs else record

@@ -1,0 +1,133 @@
+"""A person withdraws: later launches leave their devices out, and launches that read their text are erased.
+
+A launch is erased whole, finished or not. Text of one device could be cut out of a store, but not out of the noise
+state and the checkpoints that followed from it, and a launch without it could neither be resumed nor derived again.
+What was released before stays, with the spends of those who withdrew: it cannot be taken back.
+
+Guarantee: neither the statement of an erasure nor a log line says that somebody withdrew, who, or how many.
+"""
+
+import logging
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from federated.config.population import PopulationKey
+from federated.devices import pieces
+from federated.devices.withdrawn import Withdrawn
+from pipeline.ground.settings import Settings
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.bookkeeping import SEAL, TRACES
+from pipeline.run.people import window, withdrawals
+from pipeline.run.reuse.kept import read_kept
+from pipeline.run.run_dir import RunDir
+from pretrain.reading import rows
+from pretrain.reading.columns import Column
+
+_FIELD = "--ids"
+_log = logging.getLogger(__name__)
+
+
+def read_ids(path: Path | None) -> frozenset[str]:
+    """The ids of a list, as ``ingest_private`` reads ids.
+
+    Args:
+      path: Parquet or JSON lines with ``client_id``, or text with an id a line, taken byte for byte; None for text on
+        standard input.
+
+    Raises:
+      ValueError: it holds no id, is not UTF-8, or is damaged.
+      OSError: it cannot be read.
+    """
+    if path is not None and path.suffix in (".parquet", ".jsonl", ".json", ".gz"):
+        batches = rows.batches(path, _FIELD, [Column("client_id", "id")])
+        ids = {device for batch in batches for device in batch["client_id"].to_pylist() if device}
+    else:
+        content = sys.stdin.buffer.read() if path is None else path.read_bytes()
+        try:
+            lines = content.decode("utf-8-sig").split("\n")
+        except UnicodeDecodeError as error:
+            line = content[: error.start].count(b"\n") + 1
+            raise ValueError(f"{_FIELD}: line {line} is not UTF-8; write it in UTF-8") from error
+        ids = {line.removesuffix("\r") for line in lines} - {""}
+    if not ids:
+        raise ValueError(f"{_FIELD}: the list holds no id; write one client id a line")
+    return frozenset(ids)
+
+
+def withdraw(settings: Settings, population: PopulationKey, device_ids: Collection[str]) -> str:
+    """Leave devices out of a population for good; of how many of them launches here have text: all, some or none.
+
+    Raises:
+      PopulationUnknown, LedgerTampered: as of ``withdrawals.withdraw``.
+    """
+    withdrawals.withdraw(PrivacyLedger.of(settings), population, device_ids)
+    seen = {device for run in _runs(settings) if _population(run) in (None, population) for device in _read_ids(run)}
+    there = len(seen.intersection(device_ids))
+    return "all" if there == len(device_ids) else "some" if there else "none"
+
+
+def lists(settings: Settings) -> dict[PopulationKey, Withdrawn]:
+    """Withdrawn devices of each population, by its key.
+
+    Raises:
+      LaunchError, ValueError, OSError: the ledger does not say.
+    """
+    entries = PrivacyLedger.of(settings).entries()
+    keys = sorted({entry.population for entry in entries if entry.kind == withdrawals.KIND})
+    return {key: withdrawals.withdrawn(settings.ledger_url, key) for key in keys}
+
+
+def holds_text_of(run: RunDir, left_out: Mapping[PopulationKey, Withdrawn]) -> bool:
+    """True if a launch may hold text of somebody who withdrew.
+
+    Guarantee: False only if everybody was left out when the text was read, or none of them is in the store. Where that
+    cannot be told, as of a store that is damaged or that was never finished, it is True.
+    """
+    read_from, noted = _population(run), window.read(run)
+    for population, withdrawn in left_out.items():
+        if read_from not in (None, population) or (noted is not None and noted.withdrawn == withdrawn.digest):
+            continue
+        try:
+            ids = _ids(run)
+        except ValueError:
+            return True
+        if withdrawn.any_of(ids):
+            return True
+    return False
+
+
+def _ids(run: RunDir) -> list[str]:
+    """Ids of the devices whose text a launch holds.
+
+    Raises:
+      ValueError: it holds text, and nothing says whose.
+    """
+    folder = run.path / "private" / "ingest_private"
+    left = {path.name for path in folder.iterdir()} - TRACES - {SEAL} if folder.is_dir() else set()
+    if left - {"store"}:
+        raise ValueError(f"{folder}: text that was never finished")
+    return pieces.device_ids(folder / "store") if left else []
+
+
+def _read_ids(run: RunDir) -> list[str]:
+    try:
+        return _ids(run)
+    except ValueError:
+        return []
+
+
+def _population(run: RunDir) -> PopulationKey | None:
+    """The population of a launch; None if its launch file cannot be read."""
+    try:
+        return read_kept(run.path / "public" / "launch" / "launch.json").population
+    except ValueError:
+        return None
+
+
+def _runs(settings: Settings) -> Iterator[RunDir]:
+    for path in sorted(settings.runs_dir.glob("*/private")):
+        try:
+            yield RunDir(settings.runs_dir, path.parent.name)
+        except ValueError:
+            _log.warning("%s: not the folder of a launch", path.parent)

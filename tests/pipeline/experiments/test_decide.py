@@ -1,0 +1,299 @@
+"""From publication to everybody or nobody: one small published launch, its experiment, logs, and how it ends."""
+
+import shutil
+from dataclasses import dataclass
+from datetime import date, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from evaluation.live import logs
+from federated.config.population import FilePopulation
+from pipeline.experiments import decide as live
+from pipeline.ground import settings as settings_module
+from pipeline.ground.errors import ReleaseRefused, TooEarly
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.publication import experiment
+from pipeline.publication.approvals import Standing, standing
+from pipeline.publication.experiment import Experiment
+from pipeline.publication.registry import Registry
+from pipeline.run.known import run_folder
+from pipeline.run.run_dir import RunDir
+from pipeline.run.stage import StageContext
+from pipeline.stages.publish import publish
+from pipeline.verify.launch import verify
+from tests.helpers.launches import publishable
+from tests.helpers.launches.command import answered, invoked
+from tests.helpers.launches.installed import installed
+from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.publishable import NAME
+from tests.helpers.launches.published import publish as published_before
+from tests.helpers.launches.tracking_database import put
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
+]
+BLOCK = {"share": 0.25, "days": 2, "min_gain": -0.02}
+TREATED, CONTROL = 25, 75
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A launch in its experiment."""
+
+    settings: Settings
+    run_id: str
+
+    @property
+    def run(self) -> RunDir:
+        return run_folder(self.settings, self.run_id)
+
+    @property
+    def config(self) -> LaunchConfig:
+        path = self.run.path / "public" / "launch" / "launch.json"
+        return LaunchConfig.model_validate_json(path.read_text(encoding="utf-8"))
+
+    @property
+    def ledger(self) -> PrivacyLedger:
+        return PrivacyLedger(self.settings.ledger_url)
+
+    @property
+    def now(self) -> Standing:
+        return standing(self.config, self.run, self.ledger.entries())
+
+    @property
+    def tried(self) -> Experiment:
+        return live.begun(self.config, self.run, self.ledger)
+
+    def alias(self, name: str) -> int | None:
+        return Registry(self.settings).alias(NAME, name)
+
+    def logged(self, picks: float = 1.0, treated: int = TREATED, **changes: float) -> list[str]:
+        """Logs of its days, in which those with the model pick so many times as often."""
+        rows = []
+        for number in range(treated + CONTROL):
+            with_it = number < treated
+            for day in range(BLOCK["days"]):
+                size = 1000 + 37 * (number * 7 % 11) + day
+                counts = {"shown": size, "picked": 0.1 * size * (picks if with_it else 1), "correct": 0.5 * size}
+                counts |= {"triggered": 0, "accepted": 0, "committed": size, "modified": 0.05 * size}
+                counts |= {name: counts[name] * value for name, value in changes.items() if with_it}
+                rows.append(
+                    {
+                        "arm": "treatment" if with_it else "control",
+                        "bucket": str(number),
+                        "day": self.tried.first + timedelta(days=day),
+                        "seconds": 3.0 * size,
+                    }
+                    | {name: int(value) for name, value in counts.items()}
+                )
+        folder = self.settings.experiment_logs / self.run_id
+        folder.mkdir(parents=True, exist_ok=True)
+        logs.write(pa.Table.from_pylist(rows, logs.SCHEMA), folder / "logs.parquet", simulated=True)
+        return [str(folder / "logs.parquet")]
+
+    def decide(self, files: list[str], by: str = "ana", **more: date) -> live.Decided:
+        return live.decide(self.config, self.run, self.settings, files, by, **more)
+
+
+@pytest.fixture(scope="module")
+def begun(tracking_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Trial:
+    """A second launch whose experiment began, after a first one that users have."""
+    home = tmp_path_factory.mktemp("experiment")
+    put(tracking_database, home)
+    installed(home)
+    here = settings_module.load({"TACIT_HOME": str(home)})
+    published_before(here, home, "before-00000001")
+    return Trial(here, publishable.launch(here, home, experiment=BLOCK)["run_id"])
+
+
+@pytest.fixture
+def trial(begun: Trial, tmp_path: Path) -> Trial:
+    """A copy of it, to end."""
+    shutil.copytree(begun.settings.home / "runs", tmp_path / "runs")
+    return Trial(settings_module.load({"TACIT_HOME": str(tmp_path)}), begun.run_id)
+
+
+@pytest.mark.slow
+def test_an_approved_model_is_some_devices_and_not_the_champion(begun: Trial):
+    assert {name: begun.alias(name) for name in ("champion", "experiment", "candidate", "previous")} == {
+        "champion": 1,
+        "experiment": 2,
+        "candidate": 2,
+        "previous": None,
+    }
+    assert begun.now.state == "in experiment"
+    assert f"25.00% of buckets have version 2 of {NAME}" in begun.now.detail
+    assert begun.run.record("publish").result["alias"] == "experiment"
+
+
+@pytest.mark.slow
+def test_a_better_model_becomes_everybody_s_once(trial: Trial):
+    files = trial.logged(picks=1.2)
+    done = trial.decide(files)
+    assert (done.decision, done.by) == ("promote", "ana")
+    assert done.look is not None
+    change = next(row for row in done.look.differences if row.metric == "prate").relative
+    assert change["value"] == pytest.approx(0.2, abs=0.01)
+    assert (trial.alias("champion"), trial.alias("previous"), trial.alias("experiment")) == (2, 1, None)
+    assert trial.now.state == "published"
+    assert "after its experiment, by ana at" in trial.now.detail
+    entry = trial.tried.ended
+    assert entry.logs == logs.read(files, trial.tried.first, 2).digests
+    # Again, by somebody else, with other logs: what was decided stands.
+    count = len(trial.ledger.entries())
+    assert trial.decide(trial.logged(picks=0.5), by="bo") == done
+    assert len(trial.ledger.entries()) == count
+    assert trial.alias("champion") == 2
+
+
+@pytest.mark.slow
+def test_a_worse_model_is_taken_back_from_those_who_had_it(trial: Trial):
+    done = trial.decide(trial.logged(picks=0.9))
+    assert done.decision == "roll back"
+    assert "change in predictions taken (PRate)" in done.reasons[0]
+    assert (trial.alias("champion"), trial.alias("experiment"), trial.alias("previous")) == (1, None, None)
+    assert trial.now.state == "rolled back"
+    assert trial.now.detail.startswith("from its experiment by ana at")
+    # Publishing it again does not bring it back.
+    ctx = StageContext(trial.config, trial.run, trial.settings, "publish", None)
+    with pytest.raises(ReleaseRefused, match="is rolled back"):
+        publish(ctx)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("better", [True, False])
+@pytest.mark.parametrize("until", ["entry", "first alias"])
+def test_whoever_comes_after_a_crash_does_what_the_ledger_says(
+    trial: Trial, better: bool, until: str, monkeypatch: pytest.MonkeyPatch
+):
+    files = trial.logged(picks=1.2 if better else 0.8)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(*((experiment, "carry_out") if until == "entry" else (Registry, "delete_alias")), killed)
+        with pytest.raises(KeyboardInterrupt):
+            trial.decide(files)
+    assert trial.alias("experiment") == 2, "nothing was finished"
+    done = trial.decide([], by="airflow")
+    assert (done.decision, done.by) == ("promote" if better else "roll back", "ana")
+    assert trial.alias("champion") == (2 if better else 1)
+    assert trial.alias("experiment") is None
+
+
+@pytest.mark.slow
+def test_how_it_ended_is_verified(trial: Trial):
+    def checked() -> dict[str, bool | None]:
+        about = trial.config, trial.run, trial.settings, ("files", "tracked")
+        return {check.id: check.passed for check in verify(*about) if "experiment" in f"{check.id}{check.detail}"}
+
+    assert checked() == {"experiment": True}
+    trial.decide(trial.logged(picks=0.9))
+    assert checked() == {"experiment": True, "tracked:experiment": True}
+    path = trial.run.path / "public" / "experiment" / "result.json"
+    path.write_text(path.read_text(encoding="utf-8").replace('"ana"', '"bo"'), encoding="utf-8")
+    assert checked() == {"experiment": False, "tracked:experiment": False}
+
+
+@pytest.mark.slow
+def test_nothing_is_decided_before_its_days_are_over(trial: Trial):
+    files = trial.logged()
+    with pytest.raises(TooEarly, match=r"goes on until the end of .* decided once"):
+        trial.decide(files, today=trial.tried.last)
+    look, _ = live.look(trial.config, trial.run, trial.settings, files, today=trial.tried.last)
+    assert not look.over
+    assert trial.now.state == "in experiment"
+    assert trial.tried.ended is None
+
+
+@pytest.mark.slow
+def test_a_person_stops_it_and_users_keep_what_they_have(trial: Trial):
+    with pytest.raises(ReleaseRefused, match="say why"):
+        live.stop(trial.config, trial.run, trial.settings, "ana", " ")
+    done = live.stop(trial.config, trial.run, trial.settings, "ana", "crashes")
+    assert (done.decision, done.reasons, done.look) == ("roll back", ("stopped: crashes",), None)
+    assert (trial.alias("champion"), trial.alias("experiment")) == (1, None)
+    assert trial.decide(trial.logged(picks=2.0)).decision == "roll back", "good logs come too late"
+
+
+@pytest.mark.slow
+def test_a_champion_that_is_another_by_now_was_no_control(trial: Trial):
+    registry = Registry(trial.settings)
+    registry.set_alias(NAME, "champion", 2)
+    done = trial.decide(trial.logged(picks=1.2))
+    assert done.decision == "roll back"
+    assert f"{NAME}: they had version 1, and users have 2 by now" in done.reasons[0]
+
+
+@pytest.mark.slow
+def test_people_are_not_judged_by_a_simulator(trial: Trial):
+    (file,) = trial.logged(picks=1.2)
+    typed = FilePopulation(source="files", name="people", paths=("p",), max_words_per_device=9)
+    people = trial.config.model_copy(update={"private_text": typed})
+    # The window of people comes after it began, that of a simulation before.
+    began = experiment.of(people, trial.run_id, trial.ledger.entries())
+    made = pq.read_table(file)
+    days = [began.first + timedelta(days=number % 2) for number in range(len(made))]
+    logs.write(made.set_column(2, "day", pa.array(days)), Path(file), simulated=True)
+    with pytest.raises(ValueError, match=r"a simulator made them, and private_text\.source is 'files'"):
+        live.look(people, trial.run, trial.settings, [file])
+
+
+@pytest.mark.slow
+def test_two_experiments_at_once_would_share_their_control(begun: Trial):
+    registry, ledger = Registry(begun.settings), begun.ledger
+    with pytest.raises(ReleaseRefused, match=rf"is in the experiment of {begun.run_id}, version 2; let it end"):
+        experiment.begin(begun.config, "other-00000001", {NAME: 1}, registry, ledger)
+
+
+@pytest.mark.slow
+def test_the_commands_say_what_and_why_and_how_it_ended(trial: Trial):
+    home = trial.settings.home
+    files = trial.logged(picks=0.9)
+    said = answered(home, "experiment", "status", trial.run_id)
+    assert (said["over"], said["arrived"], said["ended"]) == (True, False, None)
+    assert answered(home, "experiment", "decide", trial.run_id, code=75)["exit_code"] == 75
+    (Path(files[0]).parent / "_SUCCESS").touch()
+    look = answered(home, "ab", trial.run_id, "--logs", files[0])
+    assert {gate["id"]: gate["passed"] for gate in look["gates"]} == {
+        "live_days": True,
+        "live_buckets": True,
+        "live_split": True,
+        "live_control": True,
+        "live_gain": False,
+        "live_guardrails": True,
+    }
+    done = answered(home, "experiment", "decide", trial.run_id, code=3)
+    assert (done["decision"], done["by"]) == ("roll back", settings_module.account())
+    assert done["failed_gates"][0]["field"] == "experiment.min_gain"
+    state = answered(home, "review", trial.run_id)
+    assert state["state"] == "rolled back"
+    badge = (trial.run.path / "public" / "launch" / "state.svg").read_text(encoding="utf-8")
+    assert "rolled back" in badge
+    text = invoked(["experiment", "decide", trial.run_id], {"TACIT_HOME": str(home), "MLFLOW_TRACKING_URI": None})
+    assert text.exit_code == 3
+    assert "next:    users keep what they had" in text.stdout
+
+
+@pytest.mark.slow
+def test_simulated_typists_make_logs_that_are_read_and_decide(trial: Trial):
+    home = trial.settings.home
+    made = answered(home, "experiment", "simulate", trial.run_id)["files"]
+    assert len(made) == 2
+    look = answered(home, "ab", trial.run_id, "--logs", *made[:1], "--logs", made[1])
+    assert look["simulated"]
+    assert look["buckets"] == 160
+    assert {row["metric"] for row in look["differences"]} >= {"prate", "words_modified", "words_per_minute"}
+    assert {gate["id"]: gate["passed"] for gate in look["gates"]}["live_split"]
+
+
+def test_no_launch_promises_to_cover_everything_and_then_reads_logs():
+    with pytest.raises(ValueError, match=r"experiment\.share: 0\.25, but policy\.cover_everything is true"):
+        launch_config(experiment=BLOCK, policy={"cover_everything": True}, evaluation={"noise_multiplier": 2.0})

@@ -1,0 +1,149 @@
+"""A wrong launch file says which field, which value, and what to do."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipeline.launch.config import LaunchConfig, config_digest, launch_id, load_launch
+from tests.helpers.launches.pipeline_launch import RAW, launch_config
+
+
+def write(folder: Path, raw: dict) -> Path:
+    """A launch file."""
+    path = folder / "trial.yaml"
+    path.write_text(yaml.safe_dump(raw), encoding="utf-8")
+    return path
+
+
+DELETE = object()
+
+
+def changed(field: str, value: object) -> dict:
+    """The raw launch with one dotted field replaced."""
+    raw = copy.deepcopy(RAW)
+    *parents, last = field.split(".")
+    place = raw
+    for parent in parents:
+        place = place[parent]
+    if value is DELETE:
+        del place[last]
+    else:
+        place[last] = value
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("polices", {}, "polices: no such field, got {}; did you mean 'policy'?"),
+        ("mechanism.round", 3, "mechanism.round: no such field, got 3; did you mean 'rounds'?"),
+        ("public_text.maxtokens", 4, "public_text.maxtokens: no such field, got 4; did you mean 'max_tokens'?"),
+        (
+            "server.zzz",
+            4,
+            "server.zzz: no such field, got 4; remove it; the fields here are optimizer, learning_rate",
+        ),
+        ("mechanism.rounds", "many", "mechanism.rounds: got 'many'; give a whole number"),
+        ("mechanism.rounds", 3.5, "mechanism.rounds: got 3.5; give a whole number"),
+        ("mechanism.delta", 2.0, "mechanism.delta: got 2.0; give a number below 1"),
+        ("mechanism.clip_norm", -1, "mechanism.clip_norm: got -1; give a number at least 1e-09 (L2 bound C of"),
+        ("mechanism.kind", "gauss", "mechanism.kind: got 'gauss'; choose one of 'tree', 'blt'"),
+        ("mechanism.kind", "blt", "mechanism: got 0 theta and 0 omega; give one of each a buffer"),
+        ("mechanism", DELETE, "mechanism: missing; add it"),
+        ("mechanism.delta", DELETE, "mechanism.delta: missing; add it"),
+        ("mechanism", 3, "mechanism: got 3; give a mapping of fields"),
+        ("public_text.source", "c5", "public_text.source: got 'c5'; choose one of 'c4', 'files', 'sample'"),
+        (
+            "private_text.source",
+            DELETE,
+            "private_text.source: missing; choose one of 'files', 'made_up_files', 'chitchat', 'synthetic'",
+        ),
+        ("private_text.test_fraction", 1.0, "private_text.test_fraction: got 1.0; give a number below 1"),
+        ("audit.users", [1, 0], "audit.users[1]: got 0; give a number at least 1 (n_u:"),
+        ("audit.users", [], "audit.users: got 0 items; give at least 1"),
+        ("model.tied", "maybe", "model.tied: got 'maybe'; give true or false"),
+        ("reviewers", "me", "reviewers: got 'me'; give a list, as in [me]"),
+        ("locale", "english", "locale: got 'english'; it must match"),
+        ("locale", False, "locale: got False, YAML read it as a boolean; put it in quotes"),
+        ("policy.max_rho", float("inf"), "policy.max_rho: got inf; give a finite number"),
+        ("mechanism.max_participations", 9, "mechanism.max_participations: 9 cannot happen"),
+        (
+            "policy.population_max_discovery_epsilon",
+            0.5,
+            "policy.population_max_discovery_epsilon: 0.5 is below discovery.epsilon0 1, so not even one launch fits; "
+            "raise it to 1 or more",
+        ),
+    ],
+)
+def test_names_field_value_and_fix(tmp_path: Path, field: str, value: object, message: str):
+    with pytest.raises(ValueError, match=r"\S") as failed:
+        load_launch(write(tmp_path, changed(field, value)))
+    assert str(failed.value).startswith(message)
+    assert "\n" not in str(failed.value), "one problem, one line"
+
+
+def test_every_problem_has_its_line(tmp_path: Path):
+    raw = changed("mechanism.rounds", -1) | {"seed": "x", "extra": 1}
+    with pytest.raises(ValueError, match="rounds") as failed:
+        load_launch(write(tmp_path, raw))
+    fields = [line.split(":")[0] for line in str(failed.value).splitlines()]
+    assert sorted(fields) == ["extra", "mechanism.rounds", "seed"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- a\n- b\n", "a launch file is a mapping of fields, got list"),
+        ("a: [1\n", "not valid YAML"),
+        ("seed: 1\nseed: 2\n", "seed: stands twice, the second time in line 2; keep one"),
+    ],
+)
+def test_files_that_are_no_launch(tmp_path: Path, text: str, message: str):
+    path = tmp_path / "trial.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        load_launch(path)
+
+
+def test_a_valid_file_loads(tmp_path: Path):
+    assert load_launch(write(tmp_path, RAW)) == launch_config()
+
+
+@pytest.mark.parametrize(
+    ("features", "message"),
+    [
+        ([], "features: got 0 items; give at least 1 (what one model"),
+        (["NWP", "NWP"], "features: ['NWP', 'NWP'] names one twice; give each once"),
+        (["NWP", "swipe"], "features[1]: got 'swipe'; choose 'NWP', 'SC' or 'OTF'"),
+        ("OTF", "features: got 'OTF'; give a list, as in [OTF]"),
+        (None, "features: got None; give a list"),
+    ],
+)
+def test_a_list_of_features_names_each_once(tmp_path: Path, features: object, message: str):
+    raw = RAW | {"features": features}
+    with pytest.raises(ValueError, match="features") as failed:
+        load_launch(write(tmp_path, raw))
+    assert str(failed.value).startswith(message)
+    assert "\n" not in str(failed.value)
+
+
+def test_the_first_feature_is_the_main_one_and_their_order_is_part_of_the_launch():
+    several = [launch_config(features=names) for names in (["NWP"], ["NWP", "OTF"], ["OTF", "NWP"])]
+    assert len({launch_id(config) for config in several}) == 3
+    assert [config.feature for config in several] == ["NWP", "NWP", "OTF"]
+    assert LaunchConfig.model_validate(several[1].model_dump(mode="json")) == several[1]
+
+
+def test_launch_id_follows_what_can_change_a_result():
+    same = [launch_config(), launch_config(runtime={"workers": 4}), launch_config(schedule="@daily")]
+    assert len({launch_id(config) for config in same}) == 1
+    different = [
+        launch_config(mechanism={"noise_multiplier": 6.5}),
+        launch_config(seed=8),
+        launch_config(policy={"max_rho": 0.4}),
+        launch_config(private_text={"max_words_per_device": 99}),
+    ]
+    assert len({config_digest(config) for config in [same[0], *different]}) == 5
+    assert launch_id(same[0], "20261121") == f"{launch_id(same[0])}-20261121"

@@ -1,0 +1,341 @@
+"""What can be known is refused before data is touched, and before anything is spent."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from federated.planning.worst_case import plan as plan_costs
+from federated.rounds.rule import RoundRule
+from pipeline.ground.errors import RefusedUntouched, StageInputMissing
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id, load_launch
+from pipeline.ledger import clock
+from pipeline.ledger.budget import Asked
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.preflight.readiness import Look, look, unusable_files
+from pipeline.preflight.shortfalls import most_parameters
+from pipeline.releases.local_words import local_discovery
+from pipeline.releases.policy import above_policy
+from pipeline.releases.release import Outlook
+from pipeline.releases.uses import planned
+from pipeline.run import artifacts, runner
+from pipeline.run.known import run_folder
+from pipeline.run.stage import Stage
+from pipeline.stages import plan as plan_stage
+from pipeline.stages.fine_tune import fine_tune
+from pipeline.stages.graph import STAGES
+from tests.helpers.launches.installed import registered
+from tests.helpers.launches.pipeline_launch import Counted, after_stand_ins, launch_config, run_all, spend, stand_in
+from tests.helpers.launches.stages import running, stages_of
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAINED_ON = ("ingest_public", "ingest_private", "plan", "build_vocabulary", "adapt")
+PEOPLE = {"source": "files", "paths": ["people.parquet"], "name": "real"}
+BY_THE_CLOCK = {"report_goal": 300, "min_sep": 4, "availability": {"timer_days": 1}}
+
+
+def found(config: LaunchConfig, settings: Settings) -> list[str]:
+    """Problems that are not about files, which these launches only name."""
+    missing = unusable_files(config)
+    return [line for line in look(config, settings, launch_id(config)).problems if line not in missing]
+
+
+def test_a_launch_of_a_simulation_is_ready(settings: Settings):
+    assert found(launch_config(), settings) == []
+    assert PrivacyLedger(settings.ledger_url).entries() == [], "asking registers nothing"
+
+
+def test_a_plan_above_its_own_ceiling_is_known(settings: Settings):
+    (line,) = found(launch_config(policy={"max_rho": 0.01}), settings)
+    assert line.startswith("policy.max_rho: 0.01, but training costs rho")
+    noise = float(line.rpartition(" to ")[2])
+    enough = launch_config(policy={"max_rho": 0.01}, mechanism={"noise_multiplier": noise})
+    assert found(enough, settings) == [], "the fix that it names is one"
+    config = launch_config(discovery={"epsilon0": 3.0})
+    (line,) = above_policy(config, planned(config, Outlook(0.1, None)), None)
+    assert line.startswith("policy.max_discovery_epsilon0: 2, but discovery.epsilon0 is 3")
+
+
+def test_a_sample_is_held_against_how_often_devices_are_drawn(settings: Settings):
+    config = load_launch(ROOT / "dags" / "launches" / "demo-en-US-fedavg.yaml")
+    assert found(config, settings) == []
+    policy = config.policy.model_copy(update={"max_rho": 0.7})
+    (line,) = found(config.model_copy(update={"policy": policy}), settings)
+    assert line.startswith("policy.max_rho: 0.7")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "dags" / "launches").glob("*.yaml")), ids=lambda path: path.stem)
+def test_shipped_launches_are_within_their_own_policy(path: Path, settings: Settings):
+    config = load_launch(path)
+    if config.private_text.source == "files":
+        registered(PrivacyLedger(settings.ledger_url), config.population)
+    shared = replace(settings, airflow_users=("admin", "privacy-reviewer"))
+    assert found(config, shared) == []
+
+
+def test_a_reviewer_that_does_not_exist_is_known(settings: Settings):
+    config = launch_config(reviewers=["ana", "no-such-person"])
+    assert found(config, settings) == [], "who is a user is Airflow's to know"
+    (line,) = found(config, replace(settings, airflow_users=("admin", "ana")))
+    assert "'no-such-person' is no user of Airflow" in line
+
+
+def test_hosts_that_nothing_starts_are_known(settings: Settings):
+    config = launch_config(runtime={"hosts": 2})
+    assert any("TACIT_GANG is not set here" in problem for problem in found(config, settings))
+    assert found(config, replace(settings, gang="srun {command}")) == []
+
+
+def test_seeded_noise_is_for_text_that_is_nobody_s(settings: Settings):
+    with pytest.raises(ValueError, match=r"mechanism\.randomness: seeded, .* people's text; write secure"):
+        launch_config(private_text=PEOPLE, mechanism={"randomness": "seeded"})
+    assert found(launch_config(mechanism={"randomness": "seeded"}), settings) == []
+    # What is said to be made up is so by a person's word, not by a launch file's.
+    made_up = launch_config(private_text=PEOPLE | {"source": "made_up_files"}, mechanism={"randomness": "seeded"})
+    assert any("tacit ledger register made_up_files:real" in line for line in found(made_up, settings))
+    registered(PrivacyLedger(settings.ledger_url), "real")
+    assert any("tacit ledger register made_up_files:real" in line for line in found(made_up, settings))
+    registered(PrivacyLedger(settings.ledger_url), "made_up_files:real")
+    assert found(made_up, settings) == []
+
+
+def test_what_the_ledger_would_refuse_is_known(settings: Settings):
+    ledger = PrivacyLedger(settings.ledger_url)
+    people = launch_config(private_text=PEOPLE)
+    assert "tacit ledger register real" in found(people, settings)[0]
+    registered(ledger, "real", budget=0.5)
+    assert "a launch can only ask for less" in found(people, settings)[0]
+    less = launch_config(policy={"population_max_rho": 0.5})
+    assert found(less, settings) == []
+    ledger.register("chitchat:people", ledger.population("real").budget, "tests")
+    ledger.reserve(
+        population="chitchat:people",
+        launch_id="other",
+        stage="fine_tune",
+        spend=spend(0.5),
+        asked=Asked(rho=0.5),
+        binding={},
+    )
+    (line,) = found(launch_config(policy={"population_max_rho": 0.5}), settings)
+    assert "0.5 of 0.5 is spent" in line
+    assert look(launch_config(policy={"population_max_rho": 0.5}), settings, "other").problems == (), (
+        "its own is not held against it"
+    )
+
+
+def test_a_clock_years_ahead_is_known(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    registered(PrivacyLedger(settings.ledger_url), "real")
+    now = clock.now()
+    monkeypatch.setattr(clock, "now", lambda: now + timedelta(days=401))
+    (line,) = found(launch_config(private_text=PEOPLE), settings)
+    assert "put the clock right" in line
+
+
+def people_of(folder: Path, devices: int, locales: tuple[str, ...] = ("en-US",)) -> dict[str, object]:
+    """A population of a file in which every device wrote a row of each locale."""
+    rows = [(f"device {number}", locale) for number in range(devices) for locale in locales]
+    table = {"client_id": [row[0] for row in rows], "text": ["hello"] * len(rows), "locale": [row[1] for row in rows]}
+    pq.write_table(pa.table(table), folder / "people.parquet")
+    return {"source": "files", "paths": [str(folder / "people.parquet")], "name": "people"}
+
+
+def test_the_population_s_files_are_counted_before_anything_else(settings: Settings, tmp_path: Path):
+    ledger = registered(PrivacyLedger(settings.ledger_url), "people")
+
+    def seen(devices: int, locales: tuple[str, ...] = ("en-US",), **changes: object) -> Look:
+        config = launch_config(private_text=people_of(tmp_path, devices, locales), **changes)
+        return look(config, settings, launch_id(config))
+
+    assert seen(900).problems == ()
+    assert seen(900, ("en-US", "fr-FR")).notes[1:] == (
+        "private_text: 900+ devices of en-US with 900+ rows; 900+ of other locales are left out; about train 720, "
+        "validation 90, test 90",
+    )
+    (line,) = seen(900, ("fr-FR", "de-DE")).problems
+    assert line == "private_text.paths: no row of 'en-US'; correct locale, or the files"
+    (line,) = seen(900, ab_test={"buckets": 400}).problems
+    assert line.startswith("ab_test.buckets: 400")
+    assert seen(30, discovery={"layers": 40}).problems[0].startswith("discovery.layers: 40")
+    (line,) = seen(900, mechanism=BY_THE_CLOCK).problems
+    assert line.startswith("mechanism: this plan cannot be carried out: report_goal 300: a round selects 390 devices")
+    assert seen(900, mechanism=BY_THE_CLOCK | {"report_goal": 20}).problems == ()
+    rested, joined = seen(60, mechanism={"report_goal": 189, "min_sep": 1}, ab_test={"buckets": 5}).problems
+    assert rested.startswith("mechanism: this plan cannot be carried out: report_goal 189 x min_sep 1 keeps 189")
+    assert rested.endswith("about 48 devices train: lower report_goal to 48")
+    assert joined.endswith("may join 2 rounds each: lower report_goal to 12")
+    # Parts are drawn: what one population of a thousand could still have is not refused here.
+    assert seen(900, ab_test={"buckets": 110}).problems == ()
+    assert ledger.spends() == []
+
+
+@pytest.mark.parametrize("changes", [{}, {"ab_test": {"buckets": 400}}, {"mechanism": BY_THE_CLOCK}])
+@pytest.mark.parametrize("evaluation", [None, {"noise_multiplier": 2.0}])
+def test_one_person_more_or_less_is_not_seen(
+    settings: Settings, tmp_path: Path, changes: dict, evaluation: dict | None
+):
+    """What is said goes to logs and to Airflow, before any budget pays for it."""
+    registered(PrivacyLedger(settings.ledger_url), "people")
+
+    def seen(rows: list[tuple[str, str]]) -> Look:
+        clients, locales = zip(*rows, strict=True)
+        table = pa.table({"client_id": clients, "text": ["hello"] * len(rows), "locale": locales})
+        pq.write_table(table, tmp_path / "people.parquet")
+        private = {"source": "files", "paths": [str(tmp_path / "people.parquet")], "name": "people"}
+        config = launch_config(private_text=private, evaluation=evaluation, **changes)
+        return look(config, settings, launch_id(config))
+
+    rows = [(f"device {number}", "en-US") for number in range(933)]
+    rows += [(f"device {number}", "fr-FR") for number in range(312)]
+    before = seen(rows)
+    assert seen([*rows, ("somebody", "en-US"), ("somebody", "en-US"), ("somebody", "fr-FR")]) == before
+    # Under a budget for evaluation what a device typed is not even told in hundreds.
+    much = seen([*rows, *[("device 1", locale) for locale in ("en-US", "fr-FR") for _ in range(150)]])
+    assert (much == before) == (evaluation is not None)
+
+
+@pytest.mark.parametrize(("devices", "told"), [(0, 0), (3, 0), (12, 10)])
+def test_a_population_of_a_few_is_what_is_told(settings: Settings, tmp_path: Path, devices: int, told: int):
+    registered(PrivacyLedger(settings.ledger_url), "people")
+    private = people_of(tmp_path, devices)
+    if not devices:
+        pq.write_table(pa.table({"client_id": [""] * 300, "text": ["hello"] * 300}), tmp_path / "people.parquet")
+    config = launch_config(private_text=private, ab_test={"buckets": 20}, mechanism={"report_goal": 400})
+    (line,) = look(config, settings, launch_id(config)).problems
+    assert line.startswith(f"private_text: population 'people' has {told}+ devices, too few to train on")
+    assert "client_id" in line
+
+
+@pytest.mark.parametrize(("locale", "why"), [("ja-JP", "no spaces between words"), ("qq-ZZ", "no known language")])
+def test_a_locale_that_has_no_words_for_the_model_is_known(settings: Settings, locale: str, why: str):
+    (line,) = [line for line in found(launch_config(locale=locale), settings) if line.startswith("locale:")]
+    assert why in line
+
+
+def test_a_made_up_population_that_is_too_small_is_known(settings: Settings):
+    config = launch_config(
+        private_text={"source": "synthetic", "devices": 20, "name": "small", "max_words_per_device": 50},
+        ab_test={"buckets": 50},
+    )
+    assert [line for line in found(config, settings) if line.startswith("ab_test.buckets: 50")]
+
+
+def test_what_is_paid_for_needs_no_room(settings: Settings):
+    """Words used up, and rho for training alone left: what another launch released is not asked for again."""
+    ledger = registered(PrivacyLedger(settings.ledger_url), "real")
+    policy = {"max_rho": 0.9, "population_max_rho": 1.0, "population_max_discovery_epsilon": 1.0}
+    config = launch_config(private_text=PEOPLE, policy=policy, counts={"noise_multiplier": 1.1, "model": "mixture"})
+    for stage, amount in (("discover", local_discovery(1.0, 1, 1.0, 5e-7, "")), ("fine_tune", spend(0.6))):
+        asked = {"asked": Asked(rho=1.0), "binding": {}}
+        ledger.reserve(population="real", launch_id="other", stage=stage, spend=amount, **asked)
+
+    def refused(*taken_over: str) -> list[str]:
+        lines = look(config, settings, launch_id(config), taken_over).problems
+        return [line.partition("needs ")[2].partition(" ")[0] for line in lines if "is spent" in line]
+
+    assert refused() == ["epsilon", "rho"]
+    assert refused("discover") == ["rho"]
+    assert refused("discover", "count") == []
+
+
+def plan_of(settings: Settings, monkeypatch: pytest.MonkeyPatch, config: LaunchConfig, **devices: int) -> None:
+    monkeypatch.setattr(artifacts, "most_devices", lambda ctx: 70)
+    monkeypatch.setattr(artifacts, "heard", lambda ctx: 60)
+    counted = stand_in(type("Ingested", (Counted,), {"__annotations__": {"devices_by_split": dict[str, int]}}))
+    stages = stages_of(
+        {
+            "ingest_private": lambda ctx: counted(value=1, devices_by_split=devices),
+            "plan": plan_stage.plan,
+        },
+    )
+    for name in ("ingest_private", "plan"):
+        runner.run_stage(name, config, launch_id(config), settings, stages)
+
+
+@pytest.mark.parametrize(
+    ("changes", "devices", "expected"),
+    [
+        ({}, {"train": 0, "test": 60}, "this plan cannot be carried out"),
+        ({"policy": {"max_rho": 0.01}}, {"train": 60, "test": 60}, "policy.max_rho"),
+        ({"discovery": {"layers": 70}}, {"train": 60, "test": 60}, "discovery.*layers"),
+        ({"ab_test": {"buckets": 70}}, {"train": 60, "test": 60}, "ab_test.buckets"),
+    ],
+)
+def test_the_plan_refuses_before_discovery(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, changes: dict, devices: dict, expected: str
+):
+    with pytest.raises(ValueError, match=expected):
+        plan_of(settings, monkeypatch, launch_config(**changes), **devices)
+
+
+def test_the_plan_pays_for_secure_aggregation(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """Few bits: rounding may lengthen what a device sends."""
+    config = launch_config(
+        mechanism={"report_goal": 5, "min_sep": 4, "secagg": {"bits": 8}},
+        policy={"max_rho": 9.0, "population_max_rho": 9},
+    )
+    plan_of(settings, monkeypatch, config, train=60, test=60)
+    result = run_folder(settings, launch_id(config)).result("plan")
+    encoding = RoundRule(config.mechanism, config.seed).encoding(most_parameters(config), 70)
+    paid = result["rho"] / plan_costs(config.mechanism, 60).guarantee.rho
+    assert paid == pytest.approx(encoding.inflated_norm**2)
+    assert paid > 1.005
+
+
+def test_nothing_is_spent_before_the_plan(settings: Settings):
+    config = launch_config()
+    with pytest.raises(StageInputMissing, match="'plan' has not finished"):
+        runner.run_stage("discover", config, launch_id(config), settings, STAGES)
+    assert PrivacyLedger(settings.ledger_url).spends() == []
+
+
+@stand_in
+class Planned(Counted):
+    rho: float = 0.3
+    epsilon: float = 2.0
+    delta: float = 1e-6
+    feasible: bool = True
+
+
+@pytest.mark.parametrize("missing", TRAINED_ON)
+def test_training_reserves_nothing_before_all_that_it_reads_is_there(settings: Settings, missing: str):
+    before = {name: lambda ctx: Planned(value=1) for name in TRAINED_ON if name != missing}
+    stages = running(after_stand_ins(tuple(before), fine_tune), **before)
+    with pytest.raises(StageInputMissing, match=f"'{missing}' has not finished"):
+        run_all(launch_config(), settings, stages)
+    assert PrivacyLedger(settings.ledger_url).spends() == []
+
+
+def refusing(settings: Settings, *, after_devices: bool) -> PrivacyLedger:
+    """A spending stage that refuses, and the ledger then."""
+
+    def refuses(ctx):
+        if after_devices:
+            (ctx.private / "layer-1").write_text("noisy sums", encoding="utf-8")
+        with ctx.before_devices():
+            raise ValueError("too few devices")
+
+    stages = stages_of({"discover": refuses}, Stage("discover", "", planned=lambda config, run: spend(0.4)))
+    config = launch_config()
+    with pytest.raises(RefusedUntouched, match="too few devices"):
+        runner.run_stage("discover", config, launch_id(config), settings, stages)
+    return PrivacyLedger(settings.ledger_url)
+
+
+def test_a_refusal_before_any_device_gives_the_reservation_back(settings: Settings):
+    ledger = refusing(settings, after_devices=False)
+    assert ledger.total("chitchat:people") == 0.0
+    assert [entry.kind for entry in ledger.spends()] == ["reserve", "release"]
+    assert ledger.spends()[-1].note == "too few devices"
+    refusing(settings, after_devices=False)
+    assert [entry.kind for entry in ledger.spends()] == ["reserve", "release", "reserve 2", "release 2"]
+    assert ledger.verify() == []
+
+
+def test_a_refusal_after_devices_answered_stays_spent(settings: Settings):
+    ledger = refusing(settings, after_devices=True)
+    assert ledger.total("chitchat:people") == 0.4
+    assert [entry.kind for entry in ledger.spends()] == ["reserve"]

@@ -1,0 +1,133 @@
+"""Which verdict is a file's own, and that nothing is spent on a run that a rehearsal found not worth it."""
+
+from dataclasses import replace
+
+import pytest
+
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.preflight import rehearsed
+from pipeline.run import artifacts
+from pipeline.run.run_dir import RunDir
+from pipeline.run.runner import run_stage
+from pipeline.run.stage import Stages
+from pipeline.stages import plan as planning_stage
+from pipeline.stages.graph import STAGES
+from tests.helpers.launches.pipeline_launch import Counted, launch_config
+from tests.helpers.launches.rehearsals import PLANNING, written
+from tests.helpers.launches.stages import stages_of
+
+
+def config(**changes: object) -> LaunchConfig:
+    return launch_config(**({"planning": PLANNING} | changes))
+
+
+def test_a_verdict_is_found_by_what_it_depends_on(settings: Settings) -> None:
+    verdict = written(config(), settings.runs_dir, 0.02)
+    assert rehearsed.find(config(), settings.runs_dir) == verdict
+    # What no rehearsal looks at, or what it is there to choose, is another launch but no other verdict.
+    same = [
+        config(report={"contact": "someone else"}),
+        config(server={"learning_rate": 0.5}),
+        config(mechanism={"noise_multiplier": 9.0}),
+        config(audit={"repeats": 2}),
+    ]
+    assert {launch_id(each) for each in same} & {launch_id(config())} == set()
+    assert all(rehearsed.find(each, settings.runs_dir) == verdict for each in same)
+    others = [
+        config(planning=PLANNING | {"population_estimate": 61}),
+        config(planning=PLANNING | {"target_rho": 0.4}),
+        config(policy={"min_top1_gain": 0.01}),
+        config(local_training={"learning_rate": 0.2}),
+        config(vocabulary={"base_size": 21}),
+        config(private_text={"max_words_per_device": 90}),
+        config(seed=8),
+        launch_config(),
+    ]
+    assert all(rehearsed.find(each, settings.runs_dir) is None for each in others)
+
+
+def test_the_newest_verdict_counts(settings: Settings) -> None:
+    written(config(), settings.runs_dir, 0.02)
+    newest = written(config(report={"contact": "a colleague"}), settings.runs_dir, -0.02)
+    assert rehearsed.find(config(), settings.runs_dir) == newest
+
+
+@pytest.mark.parametrize("damaged", ["", "[]", '{"inputs": 3', "{}"])
+def test_a_damaged_verdict_stops_a_launch_and_is_named(settings: Settings, damaged: str) -> None:
+    written(config(), settings.runs_dir, -0.02)
+    (path,) = settings.runs_dir.glob("*/public/rehearsal/verdict.json")
+    path.write_text(damaged, encoding="utf-8")
+    with pytest.raises(ValueError, match=r"verdict\.json: not a verdict of a rehearsal; delete it"):
+        rehearsed.require_worth(config(), settings.runs_dir)
+
+
+def test_only_exactly_the_run_that_was_rehearsed_is_judged(settings: Settings) -> None:
+    verdict = written(config(), settings.runs_dir, -0.02, better=0.02)
+    assert rehearsed.outcome_of_file(verdict, config()) is verdict.outcomes[0]
+    assert rehearsed.outcome_of_file(verdict, config(server={"learning_rate": 0.5})) is verdict.outcomes[1]
+    assert rehearsed.outcome_of_file(verdict, config(mechanism={"noise_multiplier": 9.0})) is None
+    with pytest.raises(ValueError, match="Another split pays"):
+        rehearsed.require_worth(config(), settings.runs_dir)
+    assert rehearsed.require_worth(config(server={"learning_rate": 0.5}), settings.runs_dir) is not None
+    assert rehearsed.require_worth(config(mechanism={"noise_multiplier": 9.0}), settings.runs_dir) is None
+
+
+def test_a_smaller_goal_in_the_file_is_another_verdict(settings: Settings) -> None:
+    written(config(), settings.runs_dir, -0.02)
+    with pytest.raises(ValueError, match="This population is too small"):
+        rehearsed.require_worth(config(), settings.runs_dir)
+    assert rehearsed.require_worth(config(policy={"min_top1_gain": -0.1}), settings.runs_dir) is None
+
+
+def staged(monkeypatch: pytest.MonkeyPatch) -> Stages:
+    """The plan stage itself, and discovery's spend; what they read is a stand-in."""
+    devices = Counted.model_construct(value=1)
+    monkeypatch.setattr(artifacts, "most_devices", lambda ctx: 70)
+    monkeypatch.setattr(artifacts, "heard", lambda ctx: 60)
+    monkeypatch.setattr(RunDir, "result", lambda run, stage: {"devices_by_split": {"train": 60, "test": 60}})
+    spends = replace(STAGES["discover"], reads=None)
+    return stages_of({"plan": planning_stage.plan, "discover": lambda ctx: devices}, spends)
+
+
+def test_no_go_refuses_before_anything_is_spent(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(config(), settings.runs_dir, -0.02)
+    stages = staged(monkeypatch)
+    for name in ("discover", "plan"):
+        with pytest.raises(ValueError, match=r"says no\. .* too small: 60 devices that train gain at most -2\.00"):
+            run_stage(name, config(), launch_id(config()), settings, stages)
+    assert list(PrivacyLedger(settings.ledger_url).spends()) == []
+
+
+@pytest.mark.parametrize(
+    ("gain", "headroom", "expected"),
+    [(0.02, 0.05, (True, "+2.00 points (± 0.20)")), (-0.02, 0.0, (False, "This rehearsal cannot tell"))],
+    ids=["go", "untold"],
+)
+def test_the_plan_records_what_was_rehearsed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, gain: float, headroom: float, expected: tuple[bool, str]
+) -> None:
+    written(config(), settings.runs_dir, gain, headroom)
+    result = run_stage("plan", config(), launch_id(config()), settings, staged(monkeypatch)).result
+    assert result["rehearsed"] is expected[0]
+    assert expected[1] in result["verdict"]
+
+
+def test_without_a_rehearsal_the_plan_goes_on_and_says_so(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = run_stage("plan", config(), launch_id(config()), settings, staged(monkeypatch)).result
+    assert (result["rehearsed"], result["verdict"]) == (False, None)
+    assert "nobody rehearsed this run" in caplog.text
+
+
+def test_more_work_takes_more_minutes() -> None:
+    few, many = (config(local_training={"max_words": words}) for words in (10, 1000))
+    assert 1 <= rehearsed.minutes(few, few.planning) <= rehearsed.minutes(many, many.planning)
+    wide = config(
+        model={"embedding_dim": 96, "hidden_dim": 670},
+        vocabulary={"base_size": 10_000},
+        local_training={"max_words": 1000},
+    )
+    assert rehearsed.minutes(wide, wide.planning) > 2 * rehearsed.minutes(many, many.planning)

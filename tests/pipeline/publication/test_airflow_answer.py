@@ -1,0 +1,170 @@
+"""An answer in Airflow is what its API says of it, whatever the command was told."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.ground import settings
+from pipeline.ground.errors import ReleaseRefused
+from pipeline.ground.settings import AirflowReader, Settings
+from pipeline.publication import airflow_answer
+from pipeline.publication.approvals import Question
+from tests.helpers.launches.command import answered
+from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.processes.airflow_api import PASSWORD, USER, question, served
+
+from .test_release import SEEN, Case
+
+LAUNCH = "people-0123abcd"
+HERE = Question(dag_id="people", run_id="manual+1", task_id="approve", try_number=2)
+WARNINGS = ("The population is synthetic.", "Words have a loss of 80.")
+ME = f"os:{settings.account()}"
+
+
+def read(detail: Mapping[str, Any], asked: Question = HERE, password: str = PASSWORD) -> airflow_answer.Review:
+    with served(dict(detail), password) as airflow:
+        return airflow_answer.read(asked, LAUNCH, WARNINGS, airflow, ME)
+
+
+def test_who_answered_and_what_is_what_airflow_says():
+    review = read(question(LAUNCH, SEEN, WARNINGS))
+    assert (review.account, review.answer, review.report, review.question) == ("airflow:ana", "approve", SEEN, HERE)
+    rejected = question(LAUNCH, SEEN, WARNINGS, chosen_options=["Reject"], params_input={})
+    assert read(rejected).answer == "reject", "a no needs no tick"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"responded_by_user": None}, "nobody approved or rejected there"),
+        ({"responded_at": None, "chosen_options": None}, "nobody approved or rejected there"),
+        ({"chosen_options": ["Approve", "Reject"]}, "nobody approved or rejected there"),
+        ({"body": "nothing"}, "another launch or report"),
+        ({"params": {}}, "another launch or report"),
+        ({"params_input": {"concern_1": True, "concern_2": "yes"}}, "without accepting 1 of 2 concerns"),
+        ({"params_input": {}}, "without accepting 2 of 2 concerns"),
+        ({"responded_by_user": {"id": " ana "}}, "no reviewer can be called"),
+        ({"responded_by_user": {"id": "\u0430na"}}, "no reviewer can be called"),
+    ],
+)
+def test_what_is_no_answer_about_this_report_is_refused(changes: dict[str, Any], why: str):
+    with pytest.raises(ReleaseRefused, match=why):
+        read(question(LAUNCH, SEEN, WARNINGS, **changes))
+
+
+def test_another_launch_another_place_and_no_login_are_refused():
+    with pytest.raises(ReleaseRefused, match="another launch or report"):
+        read(question("people-4567abcd", SEEN, WARNINGS))
+    for changes in ({"run_id": "manual"}, {"try_number": 1}, {"task_id": "approve_2"}):
+        with pytest.raises(ReleaseRefused, match="knows no question there"):
+            read(question(LAUNCH, SEEN, WARNINGS), HERE.model_copy(update=changes))
+    with pytest.raises(ReleaseRefused, match=f"does not let '{USER}' read"):
+        read(question(LAUNCH, SEEN, WARNINGS), password="another")
+    with pytest.raises(ReleaseRefused, match="TACIT_AIRFLOW_URL"):
+        airflow_answer.read(HERE, LAUNCH, WARNINGS, None, ME)
+
+
+def test_a_server_that_is_not_there_is_asked_again_later():
+    with served({}) as airflow:
+        pass
+    with pytest.raises(OSError, match="refused"):
+        airflow_answer.read(HERE, LAUNCH, WARNINGS, airflow, ME)
+    with pytest.raises(OSError, match="does not answer as Airflow"):
+        read({"body": 3})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.5"])
+def test_a_server_of_the_same_account_is_not_told_apart(host: str):
+    with served(question(LAUNCH, SEEN, WARNINGS), host=host) as airflow:
+        assert airflow_answer.read(HERE, LAUNCH, WARNINGS, airflow, ME).indistinct_from == ME
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another account")
+def test_a_server_of_another_account_is_told_apart_unless_root_asks(tmp_path: Path):
+    """The command runs as an account without rights and the server as this one; root could be any other."""
+    # It cannot read root's folders, so it has imported what it needs before.
+    script = "import encodings.ascii, encodings.idna, os; "
+    script += "from pipeline.publication.airflow_answer import runs_apart as apart; "
+    script += "os.setuid(65534);"
+    with served({}) as airflow:
+        assert not airflow_answer.runs_apart(airflow.url)
+        asked = (
+            f"{script} print(apart({airflow.url!r}), apart('http://127.0.0.1:1'), apart('http://198.51.100.1:8080'))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", asked], capture_output=True, text=True, cwd=Path.cwd(), check=False
+        )
+    assert done.stdout.split() == ["True", "False", "True"], done.stderr
+
+
+def told(airflow: AirflowReader) -> dict[str, str]:
+    values = {"URL": airflow.url, "USER": airflow.user, "PASSWORD": airflow.password}
+    return {f"TACIT_AIRFLOW_{name}": value for name, value in values.items()}
+
+
+AT = ("--answered-in-airflow", HERE.dag_id, HERE.run_id, HERE.task_id, str(HERE.try_number))
+
+
+def test_one_shell_is_one_person(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """The account of this shell, and then whatever it can make of Airflow's server, which runs under it too."""
+    account = ME.partition(":")[2]
+    case = Case(settings, launch_config(reviewers=[account, "ana"], policy={"approvals": 2}))
+    launch = case.run.launch_id
+    first = answered(settings.home, "review", launch, "--answer", "approve")
+    assert (first["state"], first["approvers"]) == ("waiting", [ME])
+    for claim in (("--by", "ana"), ("--through", "airflow"), ("--by", f" {account} ")):
+        answered_by = ("review", launch, "--answer", "approve", *claim)
+        with pytest.raises(AssertionError, match="exit code 2"):
+            answered(settings.home, *answered_by)
+    monkeypatch.setenv("USER", "ana")
+    monkeypatch.setenv("LOGNAME", "ana")
+    assert answered(settings.home, "review", launch, "--answer", "approve")["approvers"] == [ME]
+    with served(question(launch, SEEN)) as airflow:
+        for name, value in told(airflow).items():
+            monkeypatch.setenv(name, value)
+        refused = answered(settings.home, "review", launch, *AT, code=65)
+    assert "no other person than" in refused["error"]
+    assert case.now.state == "waiting"
+
+
+def test_an_approval_by_command_accepts_each_concern_too(settings: Settings):
+    account = ME.partition(":")[2]
+    case = Case(settings, launch_config(reviewers=[account]), concerns=WARNINGS)
+    launch = case.run.launch_id
+    asked = answered(settings.home, "review", launch)
+    assert (asked["state"], tuple(asked["concerns"])) == ("waiting", WARNINGS)
+    assert "epsilon 84.89" in asked["summary"][0]
+    approve = ("review", launch, "--answer", "approve")
+    for accepted, why in (
+        ((), "2 of 2 main concerns"),
+        (("1",), "Words have a loss of 80"),
+        (("1", "2", "3"), "3 is no"),
+    ):
+        options = [part for number in accepted for part in ("--accept", number)]
+        with pytest.raises(AssertionError, match=why):
+            answered(settings.home, *approve, *options)
+    assert case.now.state == "waiting"
+    assert answered(settings.home, *approve, "--accept", "2", "--accept", "1")["state"] == "approved"
+
+
+def test_an_answer_in_airflow_is_recorded_by_run_and_task(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    case = Case(settings, launch_config(reviewers=["ana"]))
+    with served(question(case.run.launch_id, SEEN)) as airflow:
+        for name, value in told(airflow).items():
+            monkeypatch.setenv(name, value)
+        said = answered(settings.home, "review", case.run.launch_id, *AT)
+        again = answered(settings.home, "review", case.run.launch_id, *AT)
+    by = f"airflow:ana (not told apart from {ME})"
+    assert said["approvers"] == again["approvers"] == [by]
+    assert said["detail"].startswith(f"by {by} at ")
+    badge = (settings.runs_dir / case.run.launch_id / "public" / "launch" / "state.svg").read_text(encoding="utf-8")
+    assert "not told apart" in badge
+    (entry,) = [entry for entry in case.ledger.entries() if entry.kind == "review"]
+    assert HERE.model_dump_json() in entry.binding.replace(": ", ":").replace(", ", ",")
+    status = answered(settings.home, "status", case.run.launch_id)
+    assert by in str(status)

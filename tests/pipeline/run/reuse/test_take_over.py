@@ -1,0 +1,253 @@
+"""What a launch released is used again by the next on the same population and the same inputs, and paid for once."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.ground.errors import BudgetExceeded
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.releases.local_words import local_discovery
+from pipeline.run import runner
+from pipeline.run.known import run_folder
+from pipeline.run.reuse import take_over
+from pipeline.run.run_dir import RunDir
+from pipeline.run.runner import StageOutcome
+from pipeline.run.stage import StageContext
+from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.private_stages import (
+    FIRST,
+    NAMES,
+    SECOND,
+    THIRD,
+    A,
+    B,
+    C,
+    Private,
+    changed_record,
+    changed_words,
+    checked,
+    entries,
+    run,
+)
+
+
+def words(settings: Settings, run_id: str) -> bytes:
+    return (settings.runs_dir / run_id / "private" / "discover" / "words.json").read_bytes()
+
+
+@pytest.mark.slow
+def test_another_noise_multiplier_asks_nobody_again(private: Private, settings: Settings):
+    first = run(private, settings, FIRST)
+    second = run(private, settings, SECOND)
+    ledger = PrivacyLedger(settings.ledger_url)
+    assert private.made == list(NAMES)
+    assert ledger.discovery_total("chitchat:people") == 1.0
+    assert entries(settings, "reserve", "commit", "reuse") == [
+        (A, "discover", "reserve"),
+        (A, "discover", "commit"),
+        (B, "discover", "reuse"),
+    ]
+    assert ledger.verify([receipt for record in second for receipt in record.ledger.values()]) == []
+    assert words(settings, B) == words(settings, A)
+    for record, source in zip(second, first, strict=True):
+        assert (record.launch_id, record.reused_from, source.reused_from) == (B, A, None)
+        assert record.content == source.content is not None
+        assert record.outputs == source.outputs
+        assert record.result == source.result | {"spend": None}
+        assert runner.find_done(record.stage, SECOND, B, settings) == StageOutcome(record, skipped=True)
+    # What devices answered, and the key under which they did, stay where they are.
+    left = {path.name for path in (settings.runs_dir / B / "private" / "discover").iterdir()}
+    assert left == {"words.json", ".lock", ".manifest.json"}
+    assert checked(settings, B).passed
+    assert "epsilon 1 per item" in checked(settings, B).detail
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "made_again"),
+    [
+        ({"vocabulary": {"max_new_words": 3}}, ["build_vocabulary"]),
+        ({"discovery": {"layers": 5}}, []),  # this small discovery does not read it
+        ({"discovery": {"epsilon0": 2.0}}, ["discover", "build_vocabulary"]),
+        ({"mechanism": {"randomness": "seeded"}}, ["discover", "build_vocabulary"]),
+        ({"private_text": {"max_words_per_device": 99}}, ["ingest_private"]),
+        ({"private_text": {"name": "others"}}, list(NAMES)),
+    ],
+    ids=str,
+)
+def test_what_a_stage_reads_makes_it_another(
+    private: Private, settings: Settings, changes: dict, made_again: list[str]
+):
+    run(private, settings, FIRST)
+    private.made.clear()
+    changed = launch_config(name="changed", **changes)
+    run(private, settings, changed)
+    assert private.made == made_again
+    spent = entries(settings, "commit")
+    assert ((launch_id(changed), "discover", "commit") in spent) == ("discover" in made_again)
+
+
+@pytest.mark.parametrize("what", ["text", "code"])
+def test_other_text_or_code_is_not_the_same(
+    private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch, what: str
+):
+    run(private, settings, FIRST)
+    if what == "text":
+        private.text.write_text("something else", encoding="utf-8")
+    else:
+        monkeypatch.setattr("pipeline.run.reuse.sources.code_digest", lambda root, places: "other")
+    run(private, settings, SECOND)
+    assert private.made == [*NAMES, *NAMES]
+    assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 2.0
+
+
+def changed_words_and_seal(launch: Path) -> None:
+    changed_words(launch)
+    RunDir(launch.parent, launch.name).seal_private("discover")
+
+
+def lost_words(launch: Path) -> None:
+    (launch / "private" / "discover" / "words.json").unlink()
+
+
+def erased(launch: Path) -> None:
+    shutil.rmtree(launch / "private")
+
+
+DAMAGES = (changed_words, changed_words_and_seal, lost_words, erased, changed_record)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda each: each.__name__)
+def test_a_tampered_or_erased_source_is_refused(
+    private: Private, settings: Settings, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], None]
+):
+    run(private, settings, FIRST)
+    damage(settings.runs_dir / A)
+    private.made.clear()
+    record = run(private, settings, SECOND)[1]
+    assert "discover" in private.made
+    assert record.reused_from is None
+    assert entries(settings, "reuse") == []
+    assert f"launch {A} made the same, but it is not used: its" in caplog.text
+    assert b"planted" not in words(settings, B)
+
+
+def test_a_source_that_nobody_paid_for_is_refused(
+    private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    """As of another installation, whose folder was copied here."""
+    run(private, settings, FIRST)
+    monkeypatch.setattr("pipeline.run.reuse.sources.commit_of", lambda paid, stage, entries: None)
+    assert run(private, settings, SECOND)[1].reused_from is None
+
+
+def test_a_source_that_paid_something_else_is_refused(private: Private, settings: Settings):
+    run(private, settings, FIRST)
+    stages = private.stages
+    dearer = replace(stages["discover"], planned=lambda config, run: local_discovery(2.0, 1, 2.0, 5e-7, "planned"))
+    runner.run_stage("ingest_private", SECOND, B, settings, stages)
+    changed = runner.run_stage("discover", SECOND, B, settings, {**stages, "discover": dearer})
+    assert changed.record.reused_from is None
+
+
+def with_budget(config: LaunchConfig, ceiling: float) -> LaunchConfig:
+    policy = config.policy.model_copy(update={"population_max_discovery_epsilon": ceiling})
+    return config.model_copy(update={"policy": policy})
+
+
+def test_a_used_up_budget_allows_what_is_paid_for_and_nothing_else(private: Private, settings: Settings):
+    first, second, third = (with_budget(config, 1.0) for config in (FIRST, SECOND, THIRD))
+    run(private, settings, first)
+    run(private, settings, second)
+    assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 1.0
+    for launch in (first, second):
+        erased(settings.runs_dir / launch_id(launch))
+    with pytest.raises(BudgetExceeded, match="epsilon per typed word"):
+        run(private, settings, third)
+    assert private.made.count("discover") == 1
+
+
+def test_a_launch_that_asks_for_more_than_its_population_has_takes_nothing_over(private: Private, settings: Settings):
+    run(private, settings, with_budget(FIRST, 1.0))
+    with pytest.raises(BudgetExceeded, match="a launch can only ask for less"):
+        run(private, settings, with_budget(SECOND, 5.0))
+
+
+def test_what_was_taken_over_outlives_the_launch_that_paid(private: Private, settings: Settings):
+    run(private, settings, FIRST)
+    run(private, settings, SECOND)
+    erased(settings.runs_dir / A)
+    third = run(private, settings, THIRD)
+    assert private.made == list(NAMES)
+    assert [record.reused_from for record in third] == [A, A, A], "who paid, not who handed it on"
+    assert checked(settings, C).passed
+    assert PrivacyLedger(settings.ledger_url).verify() == []
+
+
+@pytest.mark.slow
+def test_devices_that_were_asked_are_not_forgotten(
+    private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    """A discovery that was interrupted goes on, although another launch made the same meanwhile."""
+
+    def killed(ctx: StageContext) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(private, "discover", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(private, settings, SECOND)
+    monkeypatch.undo()
+    run(private, settings, FIRST)
+    assert run(private, settings, SECOND)[1].reused_from is None
+    assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 2.0
+
+
+def test_a_crash_on_the_way_is_repaired(private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    run(private, settings, FIRST)
+    runner.run_stage("ingest_private", SECOND, B, settings, private.stages)
+
+    def killed(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipeline.run.runner.write_down", killed)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run_stage("discover", SECOND, B, settings, private.stages)
+    monkeypatch.undo()
+    assert run(private, settings, SECOND)[1].reused_from == A
+    assert len(entries(settings, "reuse")) == 1
+    assert checked(settings, B).passed
+
+
+def test_a_key_tells_nothing_of_the_text(private: Private, settings: Settings):
+    """Of the same text and configuration, in another installation."""
+    content = run(private, settings, FIRST)[0].content
+    ledger = PrivacyLedger(settings.ledger_url)
+    secret = ledger.split_secret("chitchat:people")
+    ctx = StageContext(FIRST, run_folder(settings, A), settings, "ingest_private", None, "chitchat:people")
+    assert take_over.content_key(ctx, FIRST, private.stages["ingest_private"]) == content
+    other = type("Other", (PrivacyLedger,), {"split_secret": lambda self, name: bytes(reversed(secret))})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.run.reuse.sources.PrivacyLedger", other)
+        assert take_over.content_key(ctx, FIRST, private.stages["ingest_private"]) != content
+
+
+def test_a_stage_sees_no_field_that_it_does_not_say_it_reads(
+    private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(private, "ingest_private", lambda ctx: ctx.config.seed)
+    with pytest.raises(AttributeError, match="seed"):
+        run(private, settings, FIRST)
+
+
+@pytest.mark.slow
+def test_half_of_it_begun_on_other_text_is_not_used_again(private: Private, settings: Settings):
+    folder = run_folder(settings, A).private("ingest_private") / "store"
+    folder.mkdir()
+    (folder / "words.txt").write_text("other", encoding="utf-8")
+    assert run(private, settings, FIRST)[0].content is None

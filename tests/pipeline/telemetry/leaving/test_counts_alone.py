@@ -1,0 +1,73 @@
+"""The attack of somebody who knows all devices but one, on every public number of a launch whose counts ship alone."""
+
+import json
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from federated.devices import store as population
+from pipeline.ground.settings import Settings
+from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.run import artifacts
+from pipeline.run.known import run_folder
+from pipeline.run.stage import StageContext
+from pipeline.stages import audit, count
+from pretrain import vocabulary
+from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
+from pretrain.words import write_words
+from tests.helpers.launches.pipeline_launch import after_stand_ins, launch_config, run_all
+
+BASE = Vocabulary((*SPECIALS, "see", "you", "soon", "today"))
+GROWN = vocabulary.extend(BASE, ["lol"], 1)
+WORDS = range(len(SPECIALS), len(GROWN))
+ALONE = {"noise_multiplier": 1.0, "model": "counts"}
+MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_per_device": 30}
+World = Callable[[int | None], dict]
+
+
+def people(last: int | None) -> TokenStream:
+    """Thirty devices; the last one typed one word again and again, or nothing."""
+    rng = np.random.default_rng(3)
+    known = [np.append(rng.choice(WORDS, size=12), EOS) for _ in range(29)]
+    return join_owners([*known, np.array([] if last is None else [*[last] * 4, EOS], dtype=np.int64)])
+
+
+class Typed:
+    """A device store with one split."""
+
+    def __init__(self, devices: TokenStream) -> None:
+        self.devices = devices
+
+    def encode(self, words: Vocabulary, split: str) -> TokenStream:
+        return self.devices
+
+
+@pytest.fixture
+def launch(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[StageContext, World]:
+    """A finished release of counts, and its audit as it would be had the last device typed another word."""
+    config: LaunchConfig = launch_config(counts=ALONE, policy={"max_rho": 0.5}, private_text=MADE_UP)
+    words = {"ingest_public": BASE, "build_vocabulary": GROWN}
+    public = write_words(settings.home / "public", [[["see", "you", "soon"], ["see", "you"]]] * 30).encode(GROWN)
+    population.build_store(config.private_text, "en-US", 1, settings.home / "store")
+    monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: words[stage])
+    monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))
+    monkeypatch.setattr(artifacts, "frequencies", lambda ctx, given: np.empty(0))
+    monkeypatch.setattr(artifacts, "store", lambda ctx: Typed(people(WORDS[0])))
+    before = ("ingest_public", "ingest_private", "build_vocabulary", "plan")
+    run_all(config, settings, after_stand_ins(before, count.count))
+    ctx = StageContext(config, run_folder(settings, launch_id(config)), settings, "audit", None)
+
+    def world(last: int | None) -> dict:
+        monkeypatch.setattr(artifacts, "store", lambda ctx: Typed(people(last)))
+        return json.loads(audit.audit(ctx).model_dump_json())
+
+    return ctx, world
+
+
+def test_no_public_number_tells_the_true_last_device_from_any_other(launch: tuple[StageContext, World]) -> None:
+    _, world = launch
+    true = world(WORDS[0])
+    others = {guess: world(guess) for guess in (None, *WORDS[1:])}
+    apart = [guess for guess, seen in others.items() if seen != true]
+    assert not apart, f"{len(apart)} of {len(others)} guesses of the last device are told from the truth"

@@ -1,0 +1,99 @@
+"""The first use of a tracking database: by several processes at once, and after a kill in the middle of it."""
+
+import multiprocessing
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from pipeline.ground import settings as settings_module
+from pipeline.ground.errors import PermanentError
+from pipeline.tracking import mlflow_file, mlflow_tracker
+
+# MLflow's own code uses what SQLAlchemy 2.1 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
+
+
+def fill(path: Path) -> None:
+    """Tables as MLflow makes them: some, then the version."""
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE runs (name TEXT)")
+        database.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        database.execute("INSERT INTO alembic_version VALUES ('1')")
+
+
+def cut_off(path: Path) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE runs (name TEXT)")
+
+
+def test_a_database_is_made_once(tmp_path: Path):
+    path, made = tmp_path / "mlflow.db", []
+    for _ in range(2):
+        mlflow_file.ensure(path, lambda temporary: (made.append(temporary), fill(temporary)))
+    assert len(made) == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failure_while_it_is_made_leaves_nothing(tmp_path: Path):
+    def fails(temporary: Path) -> None:
+        cut_off(temporary)
+        raise OSError("no space left")
+
+    with pytest.raises(OSError, match="no space"):
+        mlflow_file.ensure(tmp_path / "mlflow.db", fails)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_whole_is_never_overwritten(tmp_path: Path):
+    path = tmp_path / "mlflow.db"
+    cut_off(path)
+    with sqlite3.connect(path) as database:
+        database.execute("INSERT INTO runs VALUES ('a launch')")
+    with pytest.raises(PermanentError, match="restore it"):
+        mlflow_file.ensure(path, fill)
+    path.write_bytes(b"no database at all" * 100)
+    with pytest.raises(PermanentError, match="not MLflow's database"):
+        mlflow_file.ensure(path, fill)
+
+
+def _connect(home: str, results: multiprocessing.Queue) -> None:
+    import warnings
+
+    warnings.simplefilter("ignore")
+    results.put(len(mlflow_tracker.connect(settings_module.load({"TACIT_HOME": home})).search_experiments()))
+
+
+@pytest.mark.slow
+def test_three_processes_that_start_together_on_an_empty_folder(tmp_path: Path):
+    # Forks of one that has imported MLflow, so that they really start together.
+    settings_module.quiet_mlflow()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["mlflow"])
+    results = context.Queue()
+    processes = [context.Process(target=_connect, args=(str(tmp_path), results)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(240)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    assert {results.get(timeout=60) for _ in processes} == {1}
+    assert [path.name for path in (tmp_path / "runs").glob("*.db*")] == ["mlflow.db"]
+
+
+def _die(path: str) -> None:
+    """End, as a power cut would, once the first tables are there."""
+    mlflow_file.ensure(Path(path), lambda temporary: (cut_off(temporary), os._exit(9)))
+
+
+@pytest.mark.slow
+def test_a_kill_in_the_first_seconds_is_repaired(tmp_path: Path):
+    path = tmp_path / "runs" / "mlflow.db"
+    process = multiprocessing.get_context("spawn").Process(target=_die, args=(str(path),))
+    process.start()
+    process.join(240)
+    assert process.exitcode == 9
+    assert not path.exists()
+    client = mlflow_tracker.connect(settings_module.load({"TACIT_HOME": str(tmp_path)}))
+    assert len(client.search_experiments()) == 1
