@@ -290,7 +290,7 @@ def _airflow_users(environment: Mapping[str, str], home: Path) -> tuple[str, ...
 
 def _home(stated: str | None) -> Path:
     if stated is None or not stated:
-        checkout = Path(__file__).resolve().parents[1]
+        checkout = Path(__file__).resolve().parents[2]
         if not (checkout / "pyproject.toml").is_file():
             raise ValueError("TACIT_HOME: not set, and tacit is installed without a project around it; set it")
         return checkout

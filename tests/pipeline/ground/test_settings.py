@@ -29,7 +29,7 @@ def test_the_working_directory_decides_nothing(tmp_path: Path, monkeypatch: pyte
     there = settings.load(given)
     monkeypatch.chdir(tmp_path)
     assert settings.load({}) == before
-    assert before.home == Path(settings.__file__).resolve().parents[1]
+    assert before.home == Path(settings.__file__).resolve().parents[2]
     assert settings.load(given) == there
     assert there.runs_dir == home / "elsewhere"
 

@@ -32,7 +32,7 @@ from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Counted, after_stand_ins, launch_config, run_all, spend, stand_in
 from tests.helpers.launches.stages import running, stages_of
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TRAINED_ON = ("ingest_public", "ingest_private", "plan", "build_vocabulary", "adapt")
 PEOPLE = {"source": "files", "paths": ["people.parquet"], "name": "real"}
 BY_THE_CLOCK = {"report_goal": 300, "min_sep": 4, "availability": {"timer_days": 1}}

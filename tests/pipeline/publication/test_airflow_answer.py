@@ -18,7 +18,7 @@ from tests.helpers.launches.command import answered
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.processes.airflow_api import PASSWORD, USER, question, served
 
-from .test_release import SEEN, Case
+from .test_approvals import SEEN, Case
 
 LAUNCH = "people-0123abcd"
 HERE = Question(dag_id="people", run_id="manual+1", task_id="approve", try_number=2)

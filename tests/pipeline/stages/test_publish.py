@@ -196,7 +196,7 @@ def test_registered_model_loads_without_this_project_and_without_pickle(publishe
         "model = mlflow.pyfunc.load_model(sys.argv[2]); import pretrain;"
         "print(json.dumps([model.predict(['see you', 'we']), pretrain.__file__]))"
     )
-    root = str(Path(mlflow_tracker.__file__).resolve().parents[1])
+    root = str(Path(mlflow_tracker.__file__).resolve().parents[2])
     command = [sys.executable, "-c", program, tracked.tracking_uri, f"models:/{NAME}@champion", root + "/pipeline"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
