@@ -3,14 +3,17 @@
 Shape legend: V distinct words of a shard, D its devices, N occurrences, P pairs of a device and one of its words.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from discovery.device.keystream import words_at
 from discovery.device.typed import TypedWords
 
+# A word, or a word and the number of a form.
+Name = TypeVar("Name", str, tuple[str, int])
 # Of characters. No keyboard suggests what is longer, and nobody types it but by accident.
 MOST_LETTERS = 40
 _STREAM = "central discovery, order"
@@ -94,15 +97,8 @@ def shards_of(typed: TypedWords, size: int = SHARD_DEVICES) -> Iterator[Shard]:
         yield Shard(first, typed.take(np.arange(first, min(first + size, len(typed)))))
 
 
-def summed(parts: Iterable[tuple[Sequence[str], np.ndarray]]) -> dict[str, int]:
-    """Whole numbers by word, added up over shards; exact, so neither their size nor their order changes a sum.
-
-    Args:
-      parts: words of a shard, and a whole number for each.
-    """
-    total: dict[str, int] = {}
-    for words, units_V in parts:
-        held = np.flatnonzero(units_V)
-        for place, units in zip(held.tolist(), units_V[held].tolist(), strict=True):
-            total[words[place]] = total.get(words[place], 0) + units
-    return total
+def add_to(total: dict[Name, int], names: Sequence[Name], units_V: np.ndarray) -> None:
+    """Add a shard's whole numbers by name; exact, so neither shards nor their order changes a sum."""
+    held = np.flatnonzero(units_V)
+    for place, units in zip(held.tolist(), units_V[held].tolist(), strict=True):
+        total[names[place]] = total.get(names[place], 0) + units

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from discovery.central.contributions import Contributions
-from discovery.central.weighted_gaussian import GRID
+from discovery.central.weighted_gaussian import GRID, drawn, make
 from pretrain.randomness import noise
 
-_STREAM = "central discovery, filled places"
+STREAM = "central discovery, filled places"
+# The one sum's name.
+_ALL = ("",)
 # Standard errors to either end of a 95% interval.
 _REACH = 1.96
 
@@ -23,13 +25,11 @@ class Filled:
     high: float
 
 
-def filled(
-    contributed: Iterable[Contributions], most: int, devices: int, noise_multiplier: float, least: float, key: bytes
-) -> Filled:
-    """The sum of all weights: sqrt(t) of a device with t words, as each of them has 1 / sqrt(t).
+def noisy_total(contributed: Iterable[Contributions], most: int, noise_multiplier: float, key: bytes) -> float:
+    """The noisy sum of all weights: sqrt(t) of a device with t words, as each of them has 1 / sqrt(t).
 
     Most devices have far fewer unknown words than they may tell, so their number says little about what a weight is
-    a share of.
+    a share of. In units of a full device's: sqrt(C).
 
     Guarantee: a device adds sqrt(t / C), at most 1, so this is zCDP with ``rho = 1 / (2 noise_multiplier^2)``; unit
     one device, zero-out adjacency. It adds to what the words cost, and nothing can fail.
@@ -37,18 +37,27 @@ def filled(
     Args:
       contributed: by shards of the population, at most C words of each device.
       most: C.
-      devices: in whole tens; they cannot give more than sqrt(C) each.
-      least: summed weight of released words, below which the sum of all is not.
       key: 32 secret bytes.
 
     Raises:
       ArithmeticError: noise beyond the grid; a property of the noise alone.
     """
-    total = sum(units(shard, most) for shard in contributed)
-    (drawn,) = noise_multiplier * noise.gaussian(key, _STREAM, 0, 1) * GRID
-    if not abs(drawn) < 2**53:
-        raise ArithmeticError("noise: not finite, or 2^21 and more; lower discovery.noise_multiplier")
-    noisy = float(noise.on_grid(np.array(total + round(drawn)), noise_multiplier * GRID)) / GRID
+    return make(
+        contributed,
+        drawn(key, STREAM, noise_multiplier),
+        lambda shard: (_ALL, np.array([units(shard, most)])),
+        lambda _, noisy: float(noise.on_grid(noisy, noise_multiplier * GRID)[0]) / GRID,
+        _ALL,
+    )
+
+
+def filled(noisy: float, most: int, devices: int, noise_multiplier: float, least: float) -> Filled:
+    """The weight that devices gave all words, from its noisy sum.
+
+    Args:
+      devices: in whole tens; they cannot give more than sqrt(C) each.
+      least: summed weight of released words, below which the sum of all is not.
+    """
 
     def possible(places: float) -> float:
         return max(min(places, devices) * most**0.5, least)

@@ -8,22 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from discovery.central.contributions import Shard
-from discovery.central.weighted_gaussian import GRID, add_up, unit_of
-from pretrain.randomness import noise
+from discovery.central.weighted_gaussian import GRID, add_up, drawn, make, unit_of
 from pretrain.writing.case import FORMS
 
-_STREAM = "central discovery, forms"
+STREAM = "central discovery, forms"
 # Of the noise of one sum: a difference of two is above it once in twenty.
 _MARGIN = 1.645 * 2**0.5
 
 
-def forms_of(words: Sequence[str], shards: Iterable[Shard], noise_multiplier: float, key: bytes) -> Mapping[str, str]:
-    """Words that are mostly typed with a capital or in capitals, each with its form; the others are lower-case.
+def noisy_forms(words: Sequence[str], shards: Iterable[Shard], noise_multiplier: float, key: bytes) -> np.ndarray:
+    """Noisy sums by form of each word in alphabetical order, int64 ``[V, F]`` in units of 1 / ``GRID``.
 
     A device that types t of the words, each in the form that it uses most (of equals the first of ``FORMS``), gives
-    1 / sqrt(t) to one form of each. The largest noisy sum decides, if it is above the first form's by more than noise
-    alone is once in twenty. As few of a device's words were released, what it says of each weighs more than when it
-    spoke of all.
+    1 / sqrt(t) to one form of each. As few of a device's words were released, what it says of each weighs more than
+    when it spoke of all.
 
     Guarantee: the words are public by now, and so is which sums there are: three of each. One device moves them by a
     vector of L2 norm at most 1, whatever it typed, so this is zCDP with ``rho = 1 / (2 noise_multiplier^2)``; unit
@@ -33,18 +31,30 @@ def forms_of(words: Sequence[str], shards: Iterable[Shard], noise_multiplier: fl
       words: released before; sorted here, so that their order tells nothing.
       shards: of the population, typed words with the signs of their forms.
       key: 32 secret bytes.
+
+    Raises:
+      ArithmeticError: noise beyond the grid; a property of the noise alone.
     """
     words = sorted(words)
-    total_VF = np.zeros((len(words), len(FORMS)), dtype=np.int64)
-    for shard in shards:
-        total_VF += forms_weights(shard, words)
-    noise_VF = noise_multiplier * noise.gaussian(key, _STREAM, 0, total_VF.size) * GRID
-    if not np.all(np.abs(noise_VF) < 2**53):
-        raise ArithmeticError("noise: not finite, or 2^21 and more; lower discovery.noise_multiplier")
-    noisy_VF = total_VF + np.rint(noise_VF).astype(np.int64).reshape(total_VF.shape)
-    noisy_VF[:, 0] += round(_MARGIN * noise_multiplier * GRID)
-    best_V = np.argmax(noisy_VF, axis=1).tolist()
-    return {word: FORMS[best] for word, best in zip(words, best_V, strict=True) if best}
+    names = [(word, form) for word in words for form in range(len(FORMS))]
+    return make(
+        shards,
+        drawn(key, STREAM, noise_multiplier),
+        lambda shard: (names, forms_weights(shard, words).ravel()),
+        lambda _, noisy: noisy.reshape(-1, len(FORMS)),
+        names,
+    )
+
+
+def decided(words: Sequence[str], noisy_VF: np.ndarray, noise_multiplier: float) -> Mapping[str, str]:
+    """Words that are mostly typed with a capital or in capitals, each with its form; the others are lower-case.
+
+    The largest noisy sum decides, if it is above the first form's by more than noise alone is once in twenty.
+    """
+    above_VF = noisy_VF.copy()
+    above_VF[:, 0] += round(_MARGIN * noise_multiplier * GRID)
+    best_V = np.argmax(above_VF, axis=1).tolist()
+    return {word: FORMS[best] for word, best in zip(sorted(words), best_V, strict=True) if best}
 
 
 def forms_weights(shard: Shard, words: Sequence[str]) -> np.ndarray:

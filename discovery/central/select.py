@@ -1,7 +1,8 @@
 """Words that many devices type, by an aggregator that sees bounded contributions and releases noisy sums of them."""
 
+import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,18 +10,38 @@ import numpy as np
 from scipy import special
 
 from discovery import state
-from discovery.central import weighted_gaussian
-from discovery.central.contributions import Contributions, Shard, contribute, shards_of, summed
-from discovery.central.filled import Filled, filled
-from discovery.central.forms import forms_of
+from discovery.central import filled, forms, weighted_gaussian
+from discovery.central.contributions import Contributions, Shard, contribute, shards_of
 from discovery.config import CentralConfig
 from discovery.device.typed import TypedWords
 from discovery.results import CentralResult, FoundWord, by_share
 from discovery.selection import OUTSIDE, rounded_down
+from pretrain.files import PRIVATE, write_text
 
 _DIGITS = 4
+RELEASED = "released.json"
 # Of rho, what asks how the words are written that were found, and what asks how much all devices contributed.
 FORMS_SHARE, FILLED_SHARE = 0.05, 0.02
+
+
+@dataclass(frozen=True)
+class Released:
+    """Noisy sums of a central discovery as they were released; all else that leaves it follows from them.
+
+    Attributes:
+      weight_of: of each released word its noisy weight, in alphabetical order.
+      total: noisy weight of all words.
+      forms_VF: of each released word its noisy weight by form, int64 in units of 1 / ``weighted_gaussian.GRID``.
+    """
+
+    weight_of: Mapping[str, float]
+    total: float
+    forms_VF: np.ndarray
+
+    def to_json(self) -> str:
+        """As the audit reads it."""
+        content = {"weights": dict(self.weight_of), "total": self.total, "forms": self.forms_VF.tolist()}
+        return json.dumps(content, indent=1) + "\n"
 
 
 def discover(
@@ -32,7 +53,8 @@ def discover(
       typed: the words of each device, in its order of typing.
       known_words: public; every device leaves them out.
       key: 32 secret bytes of noise and of the order in which a device contributes.
-      directory: private; says whose words these are, so that a retry is the same release or is refused.
+      directory: private; says whose words these are, so that a retry is the same release or is refused, and keeps what
+        was released (``RELEASED``) for its audit.
 
     Raises:
       ValueError: more devices than sums hold, a key that is not 32 bytes, or a directory of another discovery.
@@ -42,7 +64,9 @@ def discover(
     # Another division of rho under the same key would give the noise away.
     parted = f"{FORMS_SHARE} {FILLED_SHARE}"
     state.claim(directory, state.fingerprint(typed, known_words, parted, config, key))
-    return select(lambda: shards_of(typed), len(typed), known_words, config, key)
+    released = release(lambda: shards_of(typed), known_words, config, key)
+    write_text(directory / RELEASED, released.to_json(), PRIVATE)
+    return found(released, len(typed), config)
 
 
 def require_devices(devices: int) -> None:
@@ -56,32 +80,37 @@ def require_devices(devices: int) -> None:
 
 @dataclass(frozen=True)
 class Cut:
-    """The noise of weights, and the least noisy weight at which a word is released."""
+    """The noise of weights, of their sum and of forms, and the least noisy weight at which a word is released."""
 
     noise_multiplier: float
+    filled_noise: float
+    forms_noise: float
     threshold: float
 
 
 def cut_of(config: CentralConfig) -> Cut:
     """Noise and threshold of a discovery: of its rho what is spent on words, of its delta what may fail."""
-    noise = config.noise_multiplier / (1 - FORMS_SHARE - FILLED_SHARE) ** 0.5
-    return Cut(noise, weighted_gaussian.threshold(noise, config.words_per_device, config.failure))
+    weights, filled_places, of_forms = (
+        config.noise_multiplier / share**0.5 for share in (1 - FORMS_SHARE - FILLED_SHARE, FILLED_SHARE, FORMS_SHARE)
+    )
+    least = weighted_gaussian.threshold(weights, config.words_per_device, config.failure)
+    return Cut(weights, filled_places, of_forms, least)
 
 
-def select(
-    shards: Callable[[], Iterable[Shard]], devices: int, known_words: frozenset[str], config: CentralConfig, key: bytes
-) -> CentralResult:
-    """Words released from shards of a population, each of which is let go once it is added up.
+def release(
+    shards: Callable[[], Iterable[Shard]], known_words: frozenset[str], config: CentralConfig, key: bytes
+) -> Released:
+    """Noisy sums from shards of a population, each of which is let go once it is added up.
 
     Guarantee: for one device whose words are all taken away (zero-out), but for an event of probability
     ``config.failure``, zCDP with ``config.rho``, whatever devices typed: each moves the sums by a vector of length at
     most 1 (``weighted_gaussian.weights``), words that it alone holds hardly ever pass (``threshold``), and all else is
-    computed from noisy weights (``release``) and from the number of devices in whole tens. The release of the forms of
-    what was found (``forms.forms_of``) and of how much devices contributed (``filled``) add their rho. Hence
-    (epsilon, delta) by the Gaussian curve at ``delta - failure``.
+    computed from noisy weights (``found``) and from the number of devices in whole tens. The release of the forms of
+    what was found (``forms.noisy_forms``) and of how much devices contributed (``filled.noisy_total``) add their rho.
+    Hence (epsilon, delta) by the Gaussian curve at ``delta - failure``.
 
     Args:
-      shards: those of the population, anew at each call: once for weights and once for forms; words with the signs of
+      shards: those of the population, anew at each call: twice for weights and once for forms; words with the signs of
         forms.
     """
     cut, most = cut_of(config), config.words_per_device
@@ -90,28 +119,35 @@ def select(
         for shard in shards():
             yield contribute(shard.typed.parted()[0], known_words, most, key, shard.first_device, stream=1)
 
-    exact_of = summed((some.words, weighted_gaussian.weights(some)) for some in contributed())
-    weight_of = weighted_gaussian.release(exact_of, cut.noise_multiplier, cut.threshold, key)
-    everything = filled(
-        contributed(),
-        most,
-        rounded_down(devices),
-        config.noise_multiplier / FILLED_SHARE**0.5,
-        math.fsum(weight_of.values()),
-        key,
+    weight_of = weighted_gaussian.release(contributed(), cut.noise_multiplier, cut.threshold, key)
+    total = filled.noisy_total(contributed(), most, cut.filled_noise, key)
+    return Released(weight_of, total, forms.noisy_forms(list(weight_of), shards(), cut.forms_noise, key))
+
+
+def found(released: Released, devices: int, config: CentralConfig) -> CentralResult:
+    """The words of a release, with shares and forms: a function of noisy sums and of ``devices`` in whole tens."""
+    cut, least = cut_of(config), math.fsum(released.weight_of.values())
+    everything = filled.filled(released.total, config.words_per_device, rounded_down(devices), cut.filled_noise, least)
+    form_of = forms.decided(list(released.weight_of), released.forms_VF, cut.forms_noise)
+    words = (
+        _found(word, weight, cut, everything, form_of.get(word, "lower")) for word, weight in released.weight_of.items()
     )
-    words = [_found(word, weight, cut, everything) for word, weight in weight_of.items()]
-    forms = forms_of([word.word for word in words], shards(), config.noise_multiplier / FORMS_SHARE**0.5, key)
-    written = (word.model_copy(update={"form": forms.get(word.word, word.form)}) for word in words)
     return CentralResult(
-        words=tuple(sorted(written, key=by_share)),
+        words=tuple(sorted(words, key=by_share)),
         threshold=cut.threshold,
         forms_share=FORMS_SHARE,
         filled_share=FILLED_SHARE,
     )
 
 
-def _found(word: str, weight: float, cut: Cut, everything: Filled) -> FoundWord:
+def select(
+    shards: Callable[[], Iterable[Shard]], devices: int, known_words: frozenset[str], config: CentralConfig, key: bytes
+) -> CentralResult:
+    """Words found in shards of a population (``release``, ``found``)."""
+    return found(release(shards, known_words, config, key), devices, config)
+
+
+def _found(word: str, weight: float, cut: Cut, everything: filled.Filled, form: str) -> FoundWord:
     """A word with its share of what devices contributed, and a 95% interval.
 
     The interval is that of the noise of both sums, and its lower end allows for the word's having been chosen: at it,
@@ -130,4 +166,4 @@ def _found(word: str, weight: float, cut: Cut, everything: Filled) -> FoundWord:
     top = weight - sigma * float(special.ndtri(OUTSIDE))
     shares = (weight / everything.weight, low / everything.high, top / everything.low)
     share, low, high = (float(f"{min(max(value, 0.0), 1.0):.{_DIGITS}g}") for value in shares)
-    return FoundWord(word=word, layer=len(word) + 1, share=share, low=low, high=high)
+    return FoundWord(word=word, layer=len(word) + 1, share=share, low=low, high=high, form=form)

@@ -8,12 +8,13 @@ Shape legend: V words, P pairs of a device and a word.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import numpy as np
 from scipy import special
 
-from discovery.central.contributions import Contributions
+from discovery.central.contributions import Contributions, Name, add_to
 from pretrain.randomness import noise
 
 # Weights are added as whole numbers, so many to 1: the sum depends neither on the order of devices nor on shards.
@@ -22,7 +23,9 @@ GRID = 2**32
 MOST_DEVICES = 2**62 // GRID
 # Whole numbers up to here are exact in float64, in which numpy adds up fastest.
 _EXACT = 2**53
-_STREAM = "central discovery, noise"
+STREAM = "central discovery, noise"
+Contribution = TypeVar("Contribution")
+Made = TypeVar("Made")
 
 
 def threshold(noise_multiplier: float, most: int, failure: float) -> float:
@@ -66,31 +69,74 @@ def add_up(word_P: np.ndarray, units_P: np.ndarray, words: int) -> np.ndarray:
 
 
 def release(
-    weight_of: Mapping[str, int], noise_multiplier: float, least: float, key: bytes, index: int = 0
+    contributed: Iterable[Contributions], noise_multiplier: float, least: float, key: bytes
 ) -> dict[str, float]:
-    """Words whose noisy weight is at least ``least``, with it.
+    """Words whose noisy weight is at least ``least``, with it, in alphabetical order.
 
-    Guarantee: where one device moves the weights of words that others hold too by at most 1 in L2 norm, and words of
-    its own pass ``least`` with probability at most ``failure``, what is released is approximately zCDP with
-    ``rho = 1 / (2 noise_multiplier^2)`` but for that probability; unit one device, zero-out adjacency. Words that
-    nobody holds are never looked at: with or without the device they are not released. Noise is a function of key and
-    index and of the word's place among all words in alphabetical order, so that a retry is the same release; it is
-    added as a whole number, so what comes out is a rounding of exact sum plus noise to a millionth of the noise.
+    Guarantee: where words of one device alone pass ``least`` with probability at most ``failure``, what is released is
+    approximately zCDP with ``rho = 1 / (2 noise_multiplier^2)`` but for that probability; unit one device, zero-out
+    adjacency. Words that nobody holds are never looked at: with or without the device they are not released. Noise is
+    a function of the key and of the word's place among all words in alphabetical order, so that a retry is the same
+    release; what comes out is a rounding of exact sum plus noise to a millionth of the noise.
 
     Args:
-      weight_of: summed weights of all devices, in units of 1 / ``GRID``.
+      contributed: by shards of the population, words of each device.
       key: 32 secret bytes.
-      index: of the release under this key.
 
     Raises:
       ArithmeticError: noise beyond the grid; a property of the noise alone.
     """
-    words: Sequence[str] = sorted(weight_of)
-    noise_V = noise_multiplier * noise.gaussian(key, _STREAM, index, len(words)) * GRID
-    if not np.all(np.abs(noise_V) < _EXACT):  # beyond, floats skip whole numbers, and low bits of a sum would show
-        raise ArithmeticError("noise: not finite, or 2^21 and more; lower discovery.noise_multiplier")
-    noisy_V = np.fromiter(map(weight_of.__getitem__, words), np.int64, len(words)) + np.rint(noise_V).astype(np.int64)
-    # Noise was rounded: a unit more keeps the chance of failing where it was.
-    enough = math.ceil(least * GRID) + 1
-    shown_V = noise.on_grid(noisy_V, noise_multiplier * GRID) / GRID
-    return {words[place]: float(shown_V[place]) for place in np.flatnonzero(noisy_V >= enough).tolist()}
+    return make(
+        contributed,
+        drawn(key, STREAM, noise_multiplier),
+        lambda some: (some.words, weights(some)),
+        passing(noise_multiplier, least),
+    )
+
+
+def make(
+    contributions: Iterable[Contribution],
+    noise_of: Callable[[int], np.ndarray],
+    bound: Callable[[Contribution], tuple[Sequence[Name], np.ndarray]],
+    finish: Callable[[Sequence[Name], np.ndarray], Made],
+    names: Iterable[Name] = (),
+) -> Made:
+    """Release a sum by names: the one place of a central discovery where noise meets a sum.
+
+    Args:
+      contributions: of devices, by shards. Private.
+      noise_of: noise of so many names, whole numbers in units of 1 / ``GRID``.
+      bound: a shard's names and what it adds to each, likewise, no device more than it may.
+      finish: of all names in order and their noisy sums, what is released of them.
+      names: that have a sum whoever contributes; others have one if somebody holds them.
+    """
+    unnoised_of: dict[Name, int] = dict.fromkeys(names, 0)
+    for contribution in contributions:
+        add_to(unnoised_of, *bound(contribution))
+    ordered = sorted(unnoised_of)
+    unnoised = np.fromiter(map(unnoised_of.__getitem__, ordered), np.int64, len(ordered))
+    return finish(ordered, unnoised + noise_of(len(ordered)))
+
+
+def drawn(key: bytes, stream: str, noise_multiplier: float) -> Callable[[int], np.ndarray]:
+    """Noise of a discovery's sum, as whole numbers in units of 1 / ``GRID``: a function of key and stream."""
+
+    def noise_of(size: int) -> np.ndarray:
+        noise_N = noise_multiplier * noise.gaussian(key, stream, 0, size) * GRID
+        if not np.all(np.abs(noise_N) < _EXACT):  # beyond, floats skip whole numbers, and low bits of a sum would show
+            raise ArithmeticError("noise: not finite, or 2^21 and more; lower discovery.noise_multiplier")
+        return np.rint(noise_N).astype(np.int64)
+
+    return noise_of
+
+
+def passing(noise_multiplier: float, least: float) -> Callable[[Sequence[str], np.ndarray], dict[str, float]]:
+    """Release of the names whose noisy sum is at least ``least``, with it."""
+
+    def finish(words: Sequence[str], noisy_V: np.ndarray) -> dict[str, float]:
+        # Noise was rounded: a unit more keeps the chance of failing where it was.
+        passed = np.flatnonzero(noisy_V >= math.ceil(least * GRID) + 1)
+        shown = noise.on_grid(noisy_V[passed], noise_multiplier * GRID) / GRID
+        return {words[place]: weight for place, weight in zip(passed.tolist(), shown.tolist(), strict=True)}
+
+    return finish

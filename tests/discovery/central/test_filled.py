@@ -7,11 +7,16 @@ import numpy as np
 import pytest
 
 from discovery.central.contributions import contribute, shards_of
-from discovery.central.filled import filled, units
+from discovery.central.filled import Filled, filled, noisy_total, units
 from discovery.central.weighted_gaussian import GRID
 from discovery.device.typed import TypedWords
 
 KEY = bytes(range(32))
+
+
+def told(shards: list, most: int, devices: int, noise_multiplier: float, least: float, key: bytes) -> Filled:
+    noisy = noisy_total(shards, most, noise_multiplier, key)
+    return filled(noisy, most, devices, noise_multiplier, least)
 
 
 def contributed(devices: list[list[str]], most: int, size: int = 100) -> list:
@@ -38,7 +43,7 @@ def test_without_noise_it_is_the_weight_of_all_words_whatever_the_shards() -> No
     devices = [[f"w{number}" for number in rng.choice(90, rng.integers(0, 20), replace=False)] for _ in range(200)]
     expected = sum(math.sqrt(min(len(words), 7)) for words in devices)
     for size in (1, 33, 200):
-        everything = filled(contributed(devices, 7, size), 7, 200, 0.0, 0.0, KEY)
+        everything = told(contributed(devices, 7, size), 7, 200, 0.0, 0.0, KEY)
         assert everything.weight == pytest.approx(expected, rel=1e-6)
         assert everything.low == everything.weight == everything.high
 
@@ -47,7 +52,7 @@ def test_its_interval_holds_the_sum_as_often_as_it_says() -> None:
     devices = [["a", "b"], ["c"]] * 200
     expected, shards = 200 * (math.sqrt(2) + 1), contributed([["a", "b"], ["c"]] * 200, 9)
     keys = [number.to_bytes(32, "big") for number in range(1_000)]
-    drawn = [filled(shards, 9, len(devices), 12.0, 0.0, key) for key in keys]
+    drawn = [told(shards, 9, len(devices), 12.0, 0.0, key) for key in keys]
     held = sum(one.low <= expected <= one.high for one in drawn)
     assert 930 <= held <= 968  # 950, and three deviations
     assert np.mean([one.weight for one in drawn]) == pytest.approx(expected, abs=3 * 12 * 3 / 1_000**0.5)
@@ -58,5 +63,5 @@ def test_noise_never_takes_it_out_of_what_is_possible() -> None:
     """Not below what the released words weigh, nor above what full devices would."""
     devices = [["a"]] * 20
     for number in range(50):
-        one = filled(contributed(devices, 4), 4, 20, 1_000.0, 12.5, number.to_bytes(32, "big"))
+        one = told(contributed(devices, 4), 4, 20, 1_000.0, 12.5, number.to_bytes(32, "big"))
         assert 12.5 <= one.low <= one.weight <= one.high <= 40

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from discovery.central import weighted_gaussian
-from discovery.central.contributions import Shard, shards_of, summed
+from discovery.central.contributions import Shard, add_to, shards_of
 from discovery.central.select import FILLED_SHARE, FORMS_SHARE, cut_of, discover, require_devices, select
 from discovery.config import FAILURE_SHARE, CentralConfig
 from discovery.device.typed import TypedWords
@@ -71,7 +71,9 @@ def test_each_release_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_sums_leave_out_what_nobody_contributes() -> None:
-    total = summed((("a", "b", "c"), np.array([1, 0, 2])) for _ in range(3))
+    total: dict[str, int] = {}
+    for _ in range(3):
+        add_to(total, ("a", "b", "c"), np.array([1, 0, 2]))
     assert total == {"a": 3, "c": 6}
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from discovery import discover as trie
+from discovery.central import filled, forms, weighted_gaussian
 from discovery.central import select as central
-from discovery.central.contributions import Shard, contribute
-from discovery.central.filled import units
-from discovery.central.forms import forms_weights
+from discovery.central.contributions import Shard
 from discovery.central.weighted_gaussian import GRID
 from discovery.config import CentralConfig, TrieConfig
 from discovery.device.typed import TypedWords
@@ -85,29 +84,39 @@ def emptied_words(emptied: int) -> TypedWords:
 
 def central_words(emptied: int) -> list[float]:
     """Weights of words, of forms, and the sum of all weights; in the device's 1 of each."""
-    config = CentralConfig(kind="central", noise_multiplier=1.5, words_per_device=30, delta=1e-6)
-    known = frozenset({"the"})
-    weights: list[dict[str, int]] = []
-    chosen: list[dict[str, float]] = []
-    with pytest.MonkeyPatch.context() as patch:
-        release = central.weighted_gaussian.release
+    config = CentralConfig(kind="central", noise_multiplier=0.5, words_per_device=30, delta=1e-6)
+    first: list[dict] = []
+    released: list[object] = []
+    moved: list[float] = []
+    make = weighted_gaussian.make
 
-        def recorded(weight_of: dict[str, int], *given: object) -> dict[str, float]:
-            weights.append(weight_of)
-            if not chosen:
-                chosen.append(release(weight_of, *given))
-            return chosen[0]
+    def unnoised(contributions: list, bound: Callable, names: tuple) -> dict:
+        return make(
+            contributions,
+            lambda size: np.zeros(size, np.int64),
+            bound,
+            lambda *sums: dict(zip(*sums, strict=True)),
+            names,
+        )
 
-        patch.setattr(central.weighted_gaussian, "release", recorded)
-        for devices in (TypedWords.gather(typists()), emptied_words(emptied)):
-            central.select(lambda devices=devices: [Shard(0, devices)], DEVICES, known, config, KEY)
-    words = sorted(chosen[0]) or ["haha", "lol"]
-    there, gone = (Shard(0, each) for each in (TypedWords.gather(typists()), emptied_words(emptied)))
-    forms = forms_weights(there, words) - forms_weights(gone, words)
-    filled = [units(contribute(each.typed.parted()[0], known, 30, KEY), 30) for each in (there, gone)]
-    first, second = weights
-    length = np.linalg.norm([first.get(word, 0) - second.get(word, 0) for word in first])
-    return [float(one) / GRID for one in (length, np.linalg.norm(forms), filled[0] - filled[1])]
+    def of_all(contributions: Iterable, noise_of: Callable, bound: Callable, finish: Callable, names=()) -> object:
+        shards = list(contributions)
+        first.append(unnoised(shards, bound, names))
+        released.append(make(shards, noise_of, bound, finish, names))
+        return released[-1]
+
+    def of_all_but_one(contributions: Iterable, noise_of: Callable, bound: Callable, finish: Callable, names=()):
+        there, gone = first[len(moved)], unnoised(list(contributions), bound, names)
+        moved.append(float(np.linalg.norm([there[name] - gone.get(name, 0) for name in there])) / GRID)
+        return released[len(moved) - 1]
+
+    for devices, recorded in ((TypedWords.gather(typists()), of_all), (emptied_words(emptied), of_all_but_one)):
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (weighted_gaussian, filled, forms):
+                patch.setattr(module, "make", recorded)
+            central.select(lambda devices=devices: [Shard(0, devices)], DEVICES, frozenset({"the"}), config, KEY)
+    assert released[0], "no word passes, so that no form is asked for"
+    return moved
 
 
 def local_words(emptied: int) -> list[float]:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from discovery.central import select, weighted_gaussian
+from discovery.central import filled, forms, weighted_gaussian
 from discovery.config import CentralConfig
 from pipeline.ground.settings import Settings
 from pipeline.run import artifacts
@@ -46,11 +46,10 @@ class Replay:
 def world(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], tuple[dict, bytes]]:
     """The stage's result and its words where the last of sixty devices typed these words."""
     config = launch_config().model_copy(update={"discovery": CENTRAL})
-    replay, released = Replay(), (weighted_gaussian.release, select.filled, select.forms_of)
+    replay = Replay()
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: BASE)
-    monkeypatch.setattr(weighted_gaussian, "release", replay.once(released[0]))
-    monkeypatch.setattr(select, "filled", replay.once(released[1]))
-    monkeypatch.setattr(select, "forms_of", replay.once(released[2]))
+    for module, name in ((weighted_gaussian, "release"), (filled, "noisy_total"), (forms, "noisy_forms")):
+        monkeypatch.setattr(module, name, replay.once(getattr(module, name)))
 
     def stated(last: list[str]) -> tuple[dict, bytes]:
         store = SimpleNamespace(typed_words={"train": [*OTHERS, last]}.__getitem__)
