@@ -46,10 +46,14 @@ def subkey(key: bytes, info: str) -> bytes:
     return hmac.digest(extracted, info.encode() + b"\x01", hashlib.sha256)
 
 
+def step_of(deviation: float) -> float:
+    """The step of a release's lattice: the power of two that is 2^-21 to 2^-20 of its noise."""
+    return math.ldexp(1.0, math.frexp(deviation)[1] - 1 - _LATTICE_BITS)
+
+
 def lattice(noisy: np.ndarray, deviation: float) -> np.ndarray:
-    """Nearest multiples of the power of two that is 2^-21 to 2^-20 of the noise: a release's digits."""
-    step = math.ldexp(1.0, math.frexp(deviation)[1] - 1 - _LATTICE_BITS)
-    return np.rint(noisy / step) * step
+    """Nearest multiples of the lattice's step: a release's digits."""
+    return np.rint(noisy / step_of(deviation)) * step_of(deviation)
 
 
 def _keystream(key: bytes, info: str) -> CipherContext:

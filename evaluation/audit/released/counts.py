@@ -1,0 +1,61 @@
+"""The audit of noisy counts: counted again from the devices' words, bounded, summed and noised again.
+
+Shape legend: V vocabulary, K contexts, U cells, N tokens of one device.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from evaluation.audit.released.bounded import sum_audit
+from evaluation.audit.verdict import Verdict
+from pretrain.vocabulary import BOS, EOS
+
+STREAM = "counts"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The cells that devices are asked to count; public.
+
+    Attributes:
+      context_K: words whose next word is counted, ``<bos>`` for the start of a sentence.
+      weight_U: what one occurrence adds: first of each word of the vocabulary, then of each word after each context.
+      vocabulary_size: V.
+    """
+
+    context_K: np.ndarray
+    weight_U: np.ndarray
+    vocabulary_size: int
+
+
+def counts_audit(
+    released_U: np.ndarray,
+    devices: Iterable[np.ndarray],
+    asked: Asked,
+    noise_multiplier: float,
+    clip_norm: float,
+    key: bytes,
+) -> tuple[Verdict, ...]:
+    """Verdicts ``sum`` and ``digits`` (``bounded.sum_audit``).
+
+    Args:
+      devices: token ids of each device of the split, in its order of typing, ``<eos>`` after each sentence. Private.
+    """
+    return sum_audit(
+        released_U, _counted(devices, asked), len(asked.weight_U), noise_multiplier, clip_norm, key, STREAM
+    )
+
+
+def _counted(devices: Iterable[np.ndarray], asked: Asked) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Each device's cells and weighted counts."""
+    size = asked.vocabulary_size
+    first_cell_V = np.zeros(size, dtype=np.int64)  # of the words after a context; 0 for what is none
+    first_cell_V[asked.context_K] = size * np.arange(1, 1 + len(asked.context_K))
+    first_cell_V[EOS] = first_cell_V[BOS]  # what follows an end is at a start
+    for tokens_N in devices:
+        after_N = first_cell_V[np.concatenate([[BOS], tokens_N[:-1]])] if len(tokens_N) else tokens_N
+        pairs = (after_N + tokens_N)[after_N > 0]
+        cells, times = np.unique(np.concatenate([tokens_N, pairs]).astype(np.int64), return_counts=True)
+        yield cells, times * asked.weight_U[cells]
