@@ -1,6 +1,7 @@
 """Training on public text: Adam over sentence rows, resumed bitwise after a kill.
 
-Shape legend: B rows of a batch, T steps, V vocabulary, E embedding, M targets that are not padding, N tokens.
+Shape legend: B rows of a batch, T steps, V vocabulary, E embedding, M targets and P positions that are not padding,
+N tokens.
 """
 
 import hashlib
@@ -23,7 +24,6 @@ from pretrain.batches import Rows, batches, find_rows
 from pretrain.config import Config, PretrainConfig
 from pretrain.files import write_bytes
 from pretrain.kernel import columns
-from pretrain.kernel.dropout import dropped_share, kept_outputs
 from pretrain.kernel.gradient import loss_and_gradient
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.kernel.weights import pack_alone, unpack
@@ -36,6 +36,9 @@ _MAGIC = b"tacit-pretraining-1\n"
 _MAX_GRADIENT_NORM = 1.0
 _WARM_UP_FRACTION = 0.05
 _EVALUATION_LOGITS = 1 << 23
+# Dropout (Srivastava et al. 2014) keeps a network from memorising a small corpus: none up to so many passes over it.
+_PASSES = 6
+_DROPPED = 0.3
 # The last steps run over every word, so that what sampling left uncertain is settled.
 _EXACT_FRACTION = 0.15
 _HALVES = 2
@@ -76,7 +79,7 @@ def pretrain(
     and ends in bitwise the same weights, on a machine of the same kind. Batches are a
     function of (seed, step). The learning rate warms up over 5% of the steps and falls to zero. On a CPU the softmax
     of all but the last 15% of the steps runs over a sample of the words, in large vocabularies. Text that is passed
-    over many times is not learnt by heart (``dropout``).
+    over many times is not learnt by heart (``kept_outputs``).
 
     Args:
       on_progress: gets each curve point as a dict, as soon as it is measured.
@@ -329,3 +332,19 @@ def _load(path: Path, run: str, model: KeyboardLM, optimizer: torch.optim.Adam) 
     optimizer.load_state_dict(state["optimizer"])
     _log.info("resuming at step %d", state["progress"]["step"])
     return state["progress"]
+
+
+def dropped_share(steps: int, batch_sentences: int, sentences: int) -> float:
+    """Share of the outputs to leave out in a training of so many steps over so many sentences."""
+    return _DROPPED if steps * batch_sentences > _PASSES * sentences else 0.0
+
+
+def kept_outputs(positions: int, width: int, dropped: float, generator: np.random.Generator) -> Tensor | None:
+    """Factors ``[P, E]`` float32 of the outputs: 0, or what keeps their mean; None: nothing is left out.
+
+    Only between recurrence and output layer (Zaremba et al. 2014, section 3): what the network remembers stays whole.
+    """
+    if not dropped:
+        return None
+    kept_PE = generator.random((positions, width), dtype=np.float32) >= dropped
+    return torch.from_numpy(kept_PE.astype(np.float32) / np.float32(1 - dropped))

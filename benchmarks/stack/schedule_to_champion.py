@@ -14,7 +14,9 @@ import os
 import sys
 import tempfile
 import time
+from base64 import b64encode
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,14 +26,14 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from PIL import Image
 
-from benchmarks.stack.pictures import Pictures
 from evaluation.live import logs
 from tests.helpers.launches.tiny_launch import MECHANISM, POLICY
 from tests.helpers.processes.forked import begun
-from tests.helpers.processes.server import until
+from tests.helpers.processes.server import token_of, until
 from tests.helpers.processes.stack import DAG, REVIEWER, Stack, stack
-from tests.helpers.reports.browser import tab
+from tests.helpers.reports.browser import Page, tab
 
 PUBLIC, EXPERIMENT = f"public_model-{DAG}", f"experiment-{DAG}"
 MODEL = "keyboard-en-US-NWP"
@@ -41,6 +43,7 @@ PATIENCE = 1200.0  # seconds for each wait, on a machine that does other things 
 # Airflow keeps in the browser which view a person chose.
 GRAPH = """document.querySelector('[title^="Show Graph"]').click();
 setTimeout(() => document.querySelector('[aria-label="Collapse Details Panel"]')?.click(), 1500)"""
+COLOURS = 256
 PASSED = ("2026-02-10", "2026-03-20", "20260301")
 LAUNCH = {
     "schedule": "@monthly",
@@ -71,6 +74,39 @@ def main() -> int:
         show.scheduled()
         show.backfilled()
     return 1 if show.differences else 0
+
+
+class Pictures:
+    """Takes pictures of pages of Airflow, MLflow and tacit as a person who logged in sees them."""
+
+    def __init__(self, servers: Stack, page: Page, folder: Path) -> None:
+        self.servers, self.page, self.folder = servers, page, folder
+        folder.mkdir(parents=True, exist_ok=True)
+        password = (servers.home / "passwords" / "mlflow").read_text(encoding="utf-8").strip()
+        self.mlflow_login = "Basic " + b64encode(f"mlflow:{password}".encode()).decode()
+
+    def airflow(
+        self, name: str, path: str, sees: str, size: tuple[int, int], user: str = "admin", then: str = ""
+    ) -> None:
+        server = replace(self.servers.airflow, user=user)
+        self.page.call("Network.setCookie", name="_token", value=token_of(server), url=server.address)
+        self.take(name, f"{server.address}/{path}", sees, size, then)
+
+    def mlflow(self, name: str, path: str, sees: str, size: tuple[int, int]) -> None:
+        self.page.call("Network.setExtraHTTPHeaders", headers={"Authorization": self.mlflow_login})
+        self.take(name, f"http://127.0.0.1:{self.servers.environment['MLFLOW_PORT']}/{path}", sees, size)
+        self.page.call("Network.setExtraHTTPHeaders", headers={})
+
+    def take(self, name: str, place: Path | str, sees: str, size: tuple[int, int], then: str = "") -> None:
+        """Open a page, wait until a text stands on it, and keep a picture in few colours."""
+        self.page.open("about:blank", *size)  # a page of one script would not load another address of its own anew
+        self.page.open(place, *size)
+        until(lambda: sees in str(self.page.evaluate("document.body.innerText")), 60)
+        self.page.evaluate(f"{then}; new Promise(done => setTimeout(done, 3000))")
+        path = self.folder / f"{name}.png"
+        self.page.screenshot(path)
+        self.page.evaluate("localStorage.clear()")  # the next page stands as for who never chose a view
+        Image.open(path).convert("RGB").quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
 
 
 class Show:

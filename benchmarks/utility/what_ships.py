@@ -20,19 +20,11 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter
 
-from benchmarks.utility.real_users import (
-    DELTA,
-    Asked,
-    PublicStart,
-    device_store,
-    first_people,
-    public_start,
-    public_texts,
-    public_words,
-    trade_setting,
-)
-from benchmarks.utility.real_users import tried_of as run_of
 from evaluation.arms.arm import Mixture, NextWord, PublicNGram, neural
 from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.arms.history import WithHistory
@@ -40,21 +32,33 @@ from evaluation.comparison.scoring import score
 from evaluation.config import HISTORY_WEIGHT
 from evaluation.keyboard import script, sessions, typist
 from federated.accounting.gaussian import epsilon_of_rho
-from federated.config.planning import SmallLaunch, SmallTrade
+from federated.config.counts import CountsConfig
+from federated.config.mechanism import MechanismConfig, TreeMechanism
+from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
+from federated.config.population import EVERYBODY_TRAINS, FilePopulation
 from federated.config.training import RuntimeConfig
 from federated.counts.cells import choose
+from federated.devices import store as devices
 from federated.devices.store import DeviceStore
 from federated.planning import recall, trade
 from federated.planning.rehearsal import Setting, pseudo_users, rehearse
+from federated.planning.search import terms_of
+from federated.planning.trade import TradeSetting, Training, Tried
 from federated.planning.verdict import SHIPS_BOTH, SHIPS_COUNTS, Outcome, Verdict, as_json, from_json
 from pipeline.launch.config import LaunchConfig, load_launch
+from pretrain.corpus import build_corpus, open_corpus
+from pretrain.export import load_model, save_model
 from pretrain.files import write_text
+from pretrain.model import KeyboardLM, build_model
 from pretrain.ngrams import counted
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import TokenStream
+from pretrain.text import sentences
+from pretrain.train import pretrain, start_from_frequencies
+from pretrain.vocabulary import TokenStream, Vocabulary, from_counts, join_streams
+from pretrain.words import WordStore, open_words, write_words
 
 LAUNCH = Path("dags/launches/demo-en-US.yaml")
-RHO, SEED = 0.5, 1
+RHO, SEED, DELTA = 0.5, 1, 1e-6
 HELD_OUT_WORDS, SESSION_WORDS, REHEARSED_WORDS = 30_000, 6_000, 800_000
 SMALL = SmallLaunch(report_goal=50, rounds=8, server_learning_rates=(1.0,), noise_to_signal=(0.01,))
 LIMITS = SmallTrade(shares=(0.1, 0.9, 1.0), goals=(1.0,), held_out_words=12_000)
@@ -71,6 +75,38 @@ class Population:
     rounds: int
     goal: int
     rehearsed: str
+
+
+@dataclass(frozen=True)
+class PublicStart:
+    """What a launch file's public stages give for one language.
+
+    Attributes:
+      public: text that trained it, in the vocabulary's ids. words: of it.
+    """
+
+    vocabulary: Vocabulary
+    public: TokenStream
+    model: KeyboardLM
+    words: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the launch file of a measured population would ask for.
+
+    Attributes:
+      devices: to train on. available: of them, how many the timer may count on.
+      goal: devices in a round, and the most that the planner may choose.
+    """
+
+    noise_multiplier: float
+    clip_norm: float
+    rounds: int
+    goal: int
+    devices: int
+    available: int
+    rho: float
 
 
 POPULATIONS = {
@@ -121,7 +157,7 @@ def measured(name: str, folder: Path, work: Path) -> Iterator[str]:
     def tell(line: str) -> None:
         print(f"{name}: {line}", file=sys.stderr, flush=True)
 
-    def staged(users: TokenStream, people: TokenStream) -> trade.TradeSetting:
+    def staged(users: TokenStream, people: TokenStream) -> TradeSetting:
         return staged_launch(population, config, start, (users, people), len(train))
 
     verdict = rehearsed(population, staged, start, folder, private, tell)
@@ -143,7 +179,7 @@ def measured(name: str, folder: Path, work: Path) -> Iterator[str]:
 
 def rehearsed(
     population: Population,
-    staged: Callable[[TokenStream, TokenStream], trade.TradeSetting],
+    staged: Callable[[TokenStream, TokenStream], TradeSetting],
     start: PublicStart,
     folder: Path,
     private: Path,
@@ -153,7 +189,7 @@ def rehearsed(
     path = private / "verdict.json"
     if path.exists():
         return from_json(json.loads(path.read_text(encoding="utf-8")))
-    texts = [text for text, _ in public_texts(folder / "public" / f"{population.rehearsed}.parquet", SEED)]
+    texts = public_texts(folder / "public" / f"{population.rehearsed}.parquet", SEED)
     words = public_words(private.parent / population.rehearsed, texts, population.locale, REHEARSED_WORDS)
     stream = words.encode(start.vocabulary)
     held = int(len(stream) * HELD_OUT_DOCUMENTS)
@@ -182,19 +218,19 @@ def staged_launch(
     start: PublicStart,
     text: tuple[TokenStream, TokenStream],
     number: int,
-) -> trade.TradeSetting:
+) -> TradeSetting:
     """A launch in the demo's manner, on these users and judged on these people."""
     users, people = text
     curve = people.select(np.arange(min(len(people), 20)))
     runtime = RuntimeConfig(chunk_devices=16, checkpoint_every_rounds=4)
     how = Setting(start.model, users, curve, SMALL, config.local_training, config.server, runtime, config.seed)
     noise, clip = config.mechanism.noise_multiplier, config.mechanism.clip_norm
-    asked = Asked(noise, clip, population.rounds, population.goal, number, int(0.9 * number), RHO)
-    return trade_setting(start, how, people, asked, LIMITS)
+    request = Request(noise, clip, population.rounds, population.goal, number, int(0.9 * number), RHO)
+    return trade_setting(start, how, people, request, LIMITS)
 
 
 def entrants(
-    real: trade.TradeSetting, start: PublicStart, verdict: Verdict, work: Path, tell: Callable[[str], None]
+    real: TradeSetting, start: PublicStart, verdict: Verdict, work: Path, tell: Callable[[str], None]
 ) -> dict[str, Callable[[], NextWord]]:
     """Arms by name, each made when it is asked for."""
 
@@ -310,6 +346,122 @@ def table(
         pays = "yes" if verdict.pays(outcome) else "no"
         yield f"| {label}: {outcome.label} | {said} | {pays} | {100 * gain:+.2f} ± {200 * error:.2f} |"
     yield f"\nrho {RHO:g} is epsilon {epsilon_of_rho(RHO, DELTA):.2f} at delta {DELTA:g}.\n"
+
+
+# The start that public text gives, device stores, and runs as they were rehearsed.
+
+
+def public_start(config: LaunchConfig, locale: str, folder: Path) -> PublicStart:
+    """Pretrain as the launch file says, in whichever locale; what stands in ``folder`` is taken from there."""
+    summary = build_corpus(config.public_text, locale, folder / "corpus")
+    corpus = open_corpus(folder / "corpus")
+    vocabulary = from_counts(corpus.counts(), config.vocabulary.base_size)
+    train, validation = (
+        join_streams([store.encode(vocabulary) for store in stores]) for stores in (corpus.train, corpus.validation)
+    )
+    weights = folder / "model.safetensors"
+    if weights.exists():
+        return PublicStart(vocabulary, train, load_model(weights, config.model), summary.train_tokens)
+    model = build_model(config.model, len(vocabulary), config.seed)
+    start_from_frequencies(model, train.tokens_N)
+    pretrain(config.pretrain, model, train, validation, folder / "work", config.seed)
+    save_model(model, weights)
+    return PublicStart(vocabulary, train, model, summary.train_tokens)
+
+
+def device_store(
+    path: Path, locale: str, work: Path, seed: int, most: int | None = None, words_a_device: int = 400
+) -> DeviceStore:
+    """The store of a Parquet file of users, a fifth of them held out, cut to ``most`` users; made once in ``work``."""
+    if not (work / "store" / "store.json").exists():
+        users = pq.read_table(path)
+        if most is not None:
+            clients = sorted(set(users["client_id"].to_pylist()))
+            some = np.random.default_rng(0).permutation(clients)[:most].tolist()
+            users = users.filter(pc.is_in(users["client_id"], pa.array(some)))
+        work.mkdir(parents=True, exist_ok=True)
+        pq.write_table(users, work / "users.parquet")
+        config = FilePopulation(
+            source="files",
+            paths=(str(work / "users.parquet"),),
+            name="users",
+            max_words_per_device=words_a_device,
+            test_fraction=0.2,
+        )
+        devices.build_store(config, locale, seed, work / "store")
+    return devices.open_store(work / "store")
+
+
+def public_texts(path: Path, seed: int) -> list[str]:
+    """Documents of a Parquet file in a drawn order."""
+    texts = pq.read_table(path, columns=["text"])["text"].to_pylist()
+    return [texts[place] for place in np.random.default_rng(seed).permutation(len(texts))]
+
+
+def public_words(path: Path, texts: list[str], locale: str, most: int) -> WordStore:
+    """Documents up to so many words as a store; made once in ``path``."""
+
+    def documents() -> Iterator[list[list[str]]]:
+        total = 0
+        for text in texts:
+            cut = sentences(text, locale)
+            total += sum(map(len, cut))
+            yield cut
+            if total > most:
+                return
+
+    return open_words(path) if (path / "meta.json").exists() else write_words(path, documents())
+
+
+def first_people(people: TokenStream, words: int) -> TokenStream:
+    """People from the first on, until they typed so many words."""
+    ends = np.cumsum(recall.words(people))
+    return people.select(np.arange(min(len(people), 1 + int(np.searchsorted(ends, words)))))
+
+
+def trade_setting(
+    start: PublicStart, how: Setting, people: TokenStream, request: Request, limits: SmallTrade
+) -> TradeSetting:
+    """What plays that launch: a tree with the longest rest that its devices allow, judged on these people."""
+    rest = min(max(1, request.available // request.goal), request.rounds)
+    mechanism = TreeMechanism(
+        kind="tree",
+        noise_multiplier=request.noise_multiplier,
+        clip_norm=request.clip_norm,
+        rounds=request.rounds,
+        report_goal=request.goal,
+        min_sep=rest,
+        max_participations=-(-request.rounds // rest),
+        delta=DELTA,
+        randomness="seeded",
+    )
+    planning = {"population_estimate": request.devices, "max_report_goal": request.goal, "round_minutes": 10.0}
+    return TradeSetting(
+        setting=how,
+        mechanism=mechanism,
+        counts=None,
+        terms=terms_of(
+            mechanism, PlanningConfig.model_validate({**planning, "target_rho": request.rho}), EVERYBODY_TRAINS
+        ),
+        rho=request.rho,
+        min_gain=0.0,
+        vocabulary=start.vocabulary,
+        public=start.public,
+        ngram=NGram.fit(start.public, start.vocabulary, 3),
+        people=people,
+        limits=limits,
+        inputs="",
+    )
+
+
+def run_of(outcome: Outcome) -> Tried:
+    """What was rehearsed, to be done for real."""
+    if not outcome.run:
+        return None, trade.counts_at(outcome.counts_rho)
+    shared = {"delta": DELTA, "randomness": "seeded"}
+    mechanism = TypeAdapter(MechanismConfig).validate_python({**outcome.run["mechanism"], **shared})
+    counts = None if outcome.run["counts"] is None else CountsConfig.model_validate(outcome.run["counts"])
+    return Training(mechanism, outcome.run["server_learning_rate"], outcome.gradient_rho), counts
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def loss_and_gradient(
     Args:
       weights: of one model, with a leading axis of 1 (``weights.pack``), as ``gradients`` are.
       columns: of the softmax; None: every word of the vocabulary.
-      kept_PE: factors of what the output layer sees (``dropout.kept_outputs``); None: all as it is.
+      kept_PE: factors of what the output layer sees (``train.kept_outputs``); None: all as it is.
     """
     output_layer = partial(_output_layer, weights, batch.targets_P, columns, gradients, weight, kept_PE)
     rows_1P = torch.from_numpy(batch.inputs_P)[None]

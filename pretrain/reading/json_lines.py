@@ -7,7 +7,7 @@ Lines are read one at a time by Python's own parser. Arrow's is faster, and a li
 import bz2
 import gzip
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -99,7 +99,7 @@ def records(path: Path, field: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _lines(path: Path, field: str) -> Iterator[tuple[int, bytes]]:
-    packers = {".gz": gzip.open, ".bz2": bz2.open}
+    packers: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open}
     most = most_bytes(path) if path.suffix in packers else None
     number = read = 0
     with cast("IO[bytes]", packers.get(path.suffix, open)(path, "rb")) as file:

@@ -7,10 +7,10 @@ from torch.nn import functional
 
 from pretrain.batches import Rows, find_rows
 from pretrain.kernel import columns
-from pretrain.kernel.dropout import dropped_share, kept_outputs
 from pretrain.kernel.gradient import loss_and_gradient
 from pretrain.kernel.weights import Weights, pack_alone, unpack
 from pretrain.model import KeyboardLM
+from pretrain.train import dropped_share, kept_outputs
 from pretrain.vocabulary import EOS, PAD
 from tests.helpers.audits.close import assert_close
 

@@ -1,11 +1,11 @@
-"""What the benchmarks on real users share: the launch that a measured population would ask for."""
+"""The launch that a measured population would ask for."""
 
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.utility.real_users import Asked, PublicStart, trade_setting
+from benchmarks.utility.what_ships import PublicStart, Request, trade_setting
 from federated.config.planning import SmallLaunch, SmallTrade
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.planning.rehearsal import Setting
@@ -14,10 +14,10 @@ from pretrain.config import ModelConfig
 from pretrain.model import build_model
 from tests.helpers.text.typed_text import stream, text, vocabulary
 
-ASKED = Asked(noise_multiplier=6.0, clip_norm=0.3, rounds=16, goal=200, devices=938, available=844, rho=0.5)
+REQUEST = Request(noise_multiplier=6.0, clip_norm=0.3, rounds=16, goal=200, devices=938, available=844, rho=0.5)
 
 
-def staged(folder: Path, asked: Asked) -> TradeSetting:
+def staged(folder: Path, asked: Request) -> TradeSetting:
     words = vocabulary()
     model = build_model(ModelConfig(embedding_dim=4, hidden_dim=6, tied=True), len(words), 1)
     public = stream(text(folder), words)
@@ -31,13 +31,13 @@ def staged(folder: Path, asked: Asked) -> TradeSetting:
 
 @pytest.mark.parametrize(("available", "rest"), [(844, 4), (100_000, 16), (199, 1), (0, 1)])
 def test_a_timer_rests_as_long_as_the_devices_allow(tmp_path: Path, available: int, rest: int) -> None:
-    block = staged(tmp_path, replace(ASKED, available=available)).mechanism
+    block = staged(tmp_path, replace(REQUEST, available=available)).mechanism
     assert (block.min_sep, block.max_participations) == (rest, -(-16 // rest))
     assert block.report_goal * block.min_sep <= max(available, block.report_goal)
 
 
 def test_the_planner_is_asked_what_the_launch_asks(tmp_path: Path) -> None:
-    made = staged(tmp_path, ASKED)
+    made = staged(tmp_path, REQUEST)
     assert (made.terms.training_devices, made.terms.planning.max_report_goal) == (938, 200)
-    assert made.terms.planning.target_rho == made.rho == ASKED.rho
+    assert made.terms.planning.target_rho == made.rho == REQUEST.rho
     assert made.counts is None
