@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import torch
 
-from discovery.config import TrieConfig
 from discovery.device import votes
 from discovery.device.answer import END, Broadcast, Question
 from discovery.device.randomizer import subset_selection
@@ -40,6 +39,7 @@ from tests.helpers.audits.mechanism_kinds import KINDS as BLOCKS
 from tests.helpers.audits.mechanism_kinds import PARSER
 from tests.helpers.launches.small_run import DEVICES, Launch, run
 from tests.helpers.processes.processors import HERE, KINDS, on, only_where_emulated
+from tests.helpers.text.tries import trie_config
 from tests.helpers.text.typed_devices import keyboard, local, rows_of
 
 KEY = bytes(range(32))
@@ -89,9 +89,7 @@ def noise_of(mechanism: Mechanism) -> list[np.ndarray]:
 def messages() -> list[np.ndarray]:
     """What devices send in a layer of discovery, one by one and together."""
     broadcast = Broadcast(1, ("",), "abcdefgh" + END)
-    trie = TrieConfig(
-        kind="ldp-triehh", epsilon0=4.0, delta=1e-6, messages_per_device=3, honest_share=1.0, layers=6, max_prefixes=50
-    )
+    trie = trie_config(epsilon0=4.0, messages_per_device=3, max_prefixes=50)
     question = Question(broadcast, subset_selection(4.0, broadcast.domain), frozenset({"ab"}), trie)
     typed = TypedWords.gather([[f"{'abcdefgh'[n % 8]}{'abcx'[n % 4]}"] * (1 + n % 5) for n in range(60)])
     sent = []

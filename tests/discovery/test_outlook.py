@@ -6,10 +6,11 @@ from discovery import outlook, participation
 from discovery.central.contributions import Shard
 from discovery.central.select import select
 from discovery.certificates.group import device
-from discovery.config import CentralConfig, TrieConfig
+from discovery.config import CentralConfig
 from discovery.device.answer import letters_of
 from discovery.device.randomizer import subset_selection
 from discovery.device.typed import TypedWords
+from tests.helpers.text.tries import trie_config
 
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
@@ -29,15 +30,7 @@ def test_the_central_share_is_where_every_second_word_is_found() -> None:
 
 
 def test_a_central_discovery_beside_a_local_one_reaches_as_far() -> None:
-    config = TrieConfig(
-        kind="ldp-triehh",
-        epsilon0=8.0,
-        delta=1e-6,
-        messages_per_device=10,
-        honest_share=1.0,
-        layers=8,
-        max_prefixes=100,
-    )
+    config = trie_config(messages_per_device=10, layers=8, max_prefixes=100)
     for devices in (921, 100_000):
         local, central = outlook.local(config, devices, ALPHABET), outlook.as_far_reaching(config, devices, ALPHABET)
         assert outlook.least_share(central, devices) == pytest.approx(local.least_share, rel=1e-3)
@@ -46,9 +39,7 @@ def test_a_central_discovery_beside_a_local_one_reaches_as_far() -> None:
 
 @pytest.mark.slow
 def test_more_devices_hide_one_and_find_rarer_words() -> None:
-    config = TrieConfig(
-        kind="ldp-triehh", epsilon0=4.0, delta=1e-6, messages_per_device=5, honest_share=1.0, layers=6, max_prefixes=50
-    )
+    config = trie_config(epsilon0=4.0, messages_per_device=5, max_prefixes=50)
     few, many = (outlook.local(config, devices, ALPHABET) for devices in (60, 2_000_000))
     assert few.local == many.local == 20.0
     assert few.shuffled > 10 > many.shuffled > 0
@@ -65,9 +56,7 @@ def test_what_can_be_found_by_nobody_is_a_share_of_one() -> None:
 @pytest.mark.slow
 def test_what_shuffling_promises_is_that_of_the_layer_that_hides_a_device_least() -> None:
     """A discovery of the real sizes: no layer of it is worse than the first."""
-    config = TrieConfig(
-        kind="ldp-triehh", epsilon0=4.0, delta=1e-6, messages_per_device=5, honest_share=1.0, layers=6, max_prefixes=50
-    )
+    config = trie_config(epsilon0=4.0, messages_per_device=5, max_prefixes=50)
     devices, known = 400_000, frozenset(f"{a}{b}{c}abc" for a in ALPHABET for b in ALPHABET for c in ALPHABET)
     sizes = participation.group_sizes(devices, config, known)
     letters = len(letters_of(ALPHABET))

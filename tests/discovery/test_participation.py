@@ -7,44 +7,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from discovery import discover as trie
 from discovery import participation
-from discovery.config import TrieConfig
 from discovery.results import DiscoveryResult
+from tests.helpers.text.tries import ALPHABET, KEY, PLANTED, discovered, trie_config, typists
 
-KEY = bytes(range(32))
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
-CONFIG = TrieConfig(
-    kind="ldp-triehh",
-    epsilon0=8.0,
-    delta=1e-6,
-    messages_per_device=4,
-    honest_share=1.0,
-    layers=6,
-    max_prefixes=30,
-)
-PLANTED = ("haha", "lol", "yeah", "cool")
-
-
-def devices(count: int = 1200) -> list[list[str]]:
-    rng = np.random.default_rng(0)
-    rare = ["".join(rng.choice(list(LETTERS), size=5)) for _ in range(count)]
-    return [["the", rare[number], *rng.choice(PLANTED, size=3).tolist()] for number in range(count)]
-
-
-def run(folder: Path, people: list[list[str]] | None = None, progress=None, add_up=None, **changes) -> DiscoveryResult:
-    config = TrieConfig.model_validate(CONFIG.model_dump() | changes)
-    people = devices() if people is None else people
-    return trie.discover(
-        people,
-        known_words=frozenset({"the"}),
-        alphabet=LETTERS,
-        config=config,
-        key=KEY,
-        directory=folder,
-        progress=progress,
-        add_up=add_up,
-    )
+CONFIG = trie_config()
 
 
 def test_groups_part_the_population():
@@ -65,7 +32,7 @@ def test_who_is_asked_in_which_layer_is_secret():
 
 def test_layers_have_devices_by_what_is_alive_in_them():
     config = CONFIG.model_copy(update={"max_prefixes": 40})
-    words = [first + second for first in LETTERS for second in LETTERS[:4]] + ["abcde"]
+    words = [first + second for first in ALPHABET for second in ALPHABET[:4]] + ["abcde"]
     sizes = participation.group_sizes(600, config, words)
     # 26 candidates of one letter, 40 of the 104 that a cap lets through, the same of their ends, and one long word.
     assert sum(sizes) == 600
@@ -82,7 +49,7 @@ def test_layers_have_devices_by_what_is_alive_in_them():
 def whole(tmp_path_factory) -> tuple[Path, DiscoveryResult]:
     """A discovery of all devices, and where it was written; to be read alone."""
     folder = tmp_path_factory.mktemp("whole")
-    return folder, run(folder)
+    return folder, discovered(folder, typists(1200))
 
 
 @pytest.mark.slow
@@ -97,7 +64,8 @@ def test_a_device_answers_in_one_layer_only(whole):
 
 
 @pytest.mark.slow
-def test_killed_in_a_layer_ends_the_same(whole, tmp_path):
+@pytest.mark.parametrize("inside", [True, False], ids=["in a layer", "between layers"])
+def test_killed_anywhere_ends_the_same(whole, tmp_path, inside):
     class Killed(Exception):
         pass
 
@@ -106,10 +74,11 @@ def test_killed_in_a_layer_ends_the_same(whole, tmp_path):
             raise Killed
 
     with pytest.raises(Killed):
-        run(tmp_path / "cut", progress=stop)
-    # What was asked just before the crash is asked again of the same devices, and answered the same.
-    (tmp_path / "cut" / "layer-02.json").unlink()
-    assert run(tmp_path / "cut") == whole[1]
+        discovered(tmp_path / "cut", typists(1200), progress=stop)
+    assert {path.name for path in (tmp_path / "cut").glob("*.json")} == {"layer-01.json", "layer-02.json"}
+    if inside:  # what was asked just before the crash is asked again of the same devices, and answered the same
+        (tmp_path / "cut" / "layer-02.json").unlink()
+    assert discovered(tmp_path / "cut", typists(1200)) == whole[1]
 
 
 @pytest.mark.slow
@@ -129,18 +98,13 @@ def test_records_that_contradict_the_layers_are_noticed(whole, tmp_path):
 @pytest.mark.slow
 def test_k_anonymity_raises_the_threshold_and_is_kept(whole, tmp_path):
     plain = whole[1]
-    strict = run(tmp_path / "strict", anonymity=120)
+    strict = discovered(tmp_path / "strict", typists(1200), config=trie_config(anonymity=120))
     assert all(a.word_votes < b.word_votes for a, b in zip(plain.rows, strict.rows, strict=False) if a.layer > 1)
     assert all(row.one_holder_chance < 1e-3 for row in plain.rows)
     assert {word.word for word in strict.words} <= {word.word for word in plain.words}
-    impossible = run(tmp_path / "impossible", anonymity=1201)
+    impossible = discovered(tmp_path / "impossible", typists(1200), config=trie_config(anonymity=1201))
     assert not impossible.words
     assert all(row.word_votes == row.messages + 1 for row in impossible.rows)
-
-
-def test_too_few_devices_for_all_layers_is_said(tmp_path):
-    with pytest.raises(ValueError, match="6 layers need as many"):
-        run(tmp_path, devices(5))
 
 
 @pytest.mark.slow
@@ -155,8 +119,9 @@ def test_votes_that_somebody_else_adds_up_find_the_same(tmp_path):
         assert len(each) == count
         return np.sum(each, axis=0)
 
-    people = devices(240)
-    plain, summed = run(tmp_path / "plain", people), run(tmp_path / "summed", people, add_up=add_up)
+    people = typists(240)
+    plain = discovered(tmp_path / "plain", people)
+    summed = discovered(tmp_path / "summed", people, add_up=add_up)
     assert summed == plain
     assert len({stream for _, _, stream in streams}) == len(streams) == len(plain.rows)
     assert sum(count for count, _, _ in streams) == sum(row.messages for row in plain.rows) // 4

@@ -3,11 +3,9 @@
 import numpy as np
 import pytest
 
-from discovery import discover as trie
-from discovery.config import TrieConfig
 from discovery.device.typed import TypedWords
+from tests.helpers.text.tries import discovered, trie_config
 
-LETTERS = "abcdefghijklmnopqrstuvwxyz"
 WORDS, DEVICES = 2_000, 24_000
 _SYLLABLES = [first + second for first in "bcdfghklmnprstv" for second in "aeiou"]
 
@@ -28,23 +26,8 @@ def population() -> tuple[TypedWords, dict[str, float]]:
 
 def run(population, folder, **changes):
     typed, weights = population
-    values = {
-        "kind": "ldp-triehh",
-        "epsilon0": 8.0,
-        "delta": 1e-6,
-        "messages_per_device": 8,
-        "honest_share": 1.0,
-        "layers": 7,
-        "max_prefixes": 250,
-    } | changes
-    found = trie.discover(
-        typed,
-        known_words=frozenset(),
-        alphabet=LETTERS,
-        config=TrieConfig(**values),
-        key=bytes(32),
-        directory=folder,
-    )
+    config = trie_config(messages_per_device=8, layers=7, max_prefixes=250).model_copy(update=changes)
+    found = discovered(folder, typed, known_words=frozenset(), config=config, key=bytes(32))
     covered = sum(weights.get(word.word, 0.0) for word in found.words)
     return covered, sum(word.word not in weights for word in found.words), found
 

@@ -8,16 +8,14 @@ import pytest
 
 from discovery import discover as trie
 from discovery import projection, state
-from discovery.config import TrieConfig
 from discovery.device.answer import sample
 from discovery.device.keystream import Keystream
 from discovery.device.randomizer import SubsetSelection, of_size
 from discovery.device.typed import TypedWords
+from tests.helpers.text.tries import trie_config
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-CONFIG = TrieConfig(
-    kind="ldp-triehh", epsilon0=6.0, delta=1e-6, messages_per_device=3, honest_share=1.0, layers=6, max_prefixes=60
-)
+CONFIG = trie_config(epsilon0=6.0, messages_per_device=3, max_prefixes=60)
 
 
 def public_counts() -> dict[str, int]:

@@ -92,3 +92,15 @@ def test_shapes_of_personal_data(word, reason):
 def test_a_blocklist_that_is_not_there_is_no_empty_one(tmp_path):
     with pytest.raises(ValueError, match=r"discovery.blocklist: .*gone.txt does not exist"):
         read_blocklist(tmp_path / "gone.txt")
+
+
+def test_filters_say_why_a_word_may_not_go_on(tmp_path):
+    listed = tmp_path / "blocked.txt"
+    listed.write_text("# reviewed\n\nslur\n  straße \n", encoding="utf-8")
+    words = {
+        "haha": None, "it's": None, "mp3": None, "e.g": None, "co-op": None, "éa": None,
+        "call1234": "digits", "a@b.org": "e-mail", "@bob": "handle", "www.x": "web address",
+        "shop.xyz": "web address", "de89abcdef": "account number", "x": "one letter", "--": "no letter",
+        "a\u200bb": "invisible character", "Slur": "blocklist", "STRASSE": "blocklist",
+    }  # fmt: skip
+    assert verdicts(words, blocked=read_blocklist(listed)) == [reason or PASSED for reason in words.values()]

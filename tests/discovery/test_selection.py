@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discovery.config import TrieConfig
 from discovery.device.answer import END, Question
 from discovery.device.votes import ShardVotes
 from discovery.projection import PublicHistogram, votes_for_tuning_only
@@ -12,22 +11,14 @@ from discovery.results import FoundWord
 from discovery.selection import rounded_down, rounded_up, share_interval, word_votes
 from discovery.trie import choose, close_layer, question_of
 from pretrain.writing.case import SIGNS
+from tests.helpers.text.tries import trie_config
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def question(prefixes: int = 26, epsilon0: float = 4.0, contributions: int = 1, **fields: object) -> Question:
     """The second layer of a trie of ``prefixes`` words of one letter."""
-    config = TrieConfig(
-        kind="ldp-triehh",
-        epsilon0=epsilon0,
-        delta=1e-6,
-        messages_per_device=contributions,
-        honest_share=1.0,
-        layers=5,
-        max_prefixes=10_000,
-        **fields,
-    )
+    config = trie_config(epsilon0=epsilon0, messages_per_device=contributions, layers=5, max_prefixes=10_000, **fields)
     starts = [first + second for first in LETTERS for second in LETTERS][:prefixes]
     return question_of(3, tuple(sorted(starts)), LETTERS + END, frozenset(), config)
 
@@ -93,25 +84,14 @@ def test_one_device_makes_no_word() -> None:
 
 
 def test_the_empty_word_is_none() -> None:
-    config = TrieConfig(
-        kind="ldp-triehh",
-        epsilon0=8.0,
-        delta=1e-6,
-        messages_per_device=1,
-        honest_share=1.0,
-        layers=5,
-        max_prefixes=99,
-        false_discovery_rate=0.9,
-    )
+    config = trie_config(messages_per_device=1, layers=5, max_prefixes=99, false_discovery_rate=0.9)
     first = question_of(1, ("",), LETTERS + END, frozenset(), config)
     assert not choose(first, np.full(28, 50), 50, word_votes(first, np.full(28, 50), 50)).words
 
 
 def test_where_nothing_can_end_there_are_forms_to_tell_from_noise() -> None:
     """A later layer that asks of nothing but the forms of finished words."""
-    config = TrieConfig(
-        kind="ldp-triehh", epsilon0=4.0, delta=1e-6, messages_per_device=1, honest_share=1.0, layers=4, max_prefixes=10
-    )
+    config = trie_config(epsilon0=4.0, messages_per_device=1, layers=4, max_prefixes=10)
     asked = question_of(4, ("ab" + END, "ba" + END), LETTERS + END, frozenset(), config)
     assert not len(asked.broadcast.ends)
     noise_d = np.random.default_rng(0).binomial(100, asked.randomizer.background, asked.broadcast.domain)

@@ -15,6 +15,7 @@ from discovery.certificates.blanket import blanket, blanket_delta
 from discovery.config import TrieConfig
 from discovery.device.answer import END
 from discovery.device.randomizer import SubsetSelection, of_size, subset_selection
+from tests.helpers.text.tries import trie_config
 
 
 def exact_delta(randomizer: SubsetSelection, messages: int, epsilon: float) -> float:
@@ -71,15 +72,7 @@ def test_the_attack_is_one(domain, size, epsilon0):
 
 
 def config(epsilon0: float, delta: float) -> TrieConfig:
-    return TrieConfig(
-        kind="ldp-triehh",
-        epsilon0=epsilon0,
-        delta=delta,
-        messages_per_device=1,
-        honest_share=1.0,
-        layers=5,
-        max_prefixes=100,
-    )
+    return trie_config(epsilon0=epsilon0, delta=delta, messages_per_device=1, layers=5, max_prefixes=100)
 
 
 @pytest.mark.slow

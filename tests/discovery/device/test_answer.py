@@ -14,22 +14,15 @@ from discovery.config import TrieConfig
 from discovery.device.answer import END, Broadcast, Question, report, sample
 from discovery.device.keystream import Keystream
 from discovery.device.randomizer import of_size, subset_selection
+from tests.helpers.text.tries import trie_config
 
 KEY = bytes(range(32))
 NONE = 99
 
 
 def config(**changes) -> TrieConfig:
-    values = {
-        "kind": "ldp-triehh",
-        "epsilon0": 4.0,
-        "delta": 1e-6,
-        "messages_per_device": 3,
-        "honest_share": 1.0,
-        "layers": 5,
-        "max_prefixes": 50,
-    } | changes
-    return TrieConfig(**values)
+    usual = {"epsilon0": 4.0, "messages_per_device": 3, "layers": 5, "max_prefixes": 50}
+    return trie_config(**usual | changes)
 
 
 every_sampler = pytest.mark.parametrize("kind", ["random", "greedy"])

@@ -1,8 +1,9 @@
-"""Subset Selection is exactly what its guarantee says, and wrong versions are noticed."""
+"""Subset Selection is exactly what its guarantee says, also where it is rounded, and wrong versions are noticed."""
 
 import itertools
 import math
-from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -21,36 +22,130 @@ from discovery.device.randomizer import (
 from discovery.selection import significant_votes
 
 KEY = bytes(range(32))
+SMALL = [(2, 1), (3, 1), (3, 2), (5, 2), (6, 5), (7, 3)]
 
 
 def law(randomizer: SubsetSelection, value: int) -> dict[tuple[int, ...], float]:
-    """Probability of every message of one value, from the mechanism's definition."""
-    d, k, p = randomizer.domain, randomizer.size, randomizer.inclusion
-    inside, outside = math.comb(d - 1, k - 1), math.comb(d - 1, k)
+    """Probability of every message, from p and the two uniform draws alone."""
+    d, k = randomizer.domain, randomizer.size
+    with_value, without = math.comb(d - 1, k - 1), math.comb(d - 1, k)
     return {
-        subset: (p / inside if value in subset else (1 - p) / outside) for subset in itertools.combinations(range(d), k)
+        subset: randomizer.inclusion / with_value if value in subset else (1 - randomizer.inclusion) / without
+        for subset in itertools.combinations(range(d), k)
     }
 
 
-def worst_ratio(randomizer: SubsetSelection) -> float:
+def greatest_loss(randomizer: SubsetSelection) -> float:
+    """Largest log ratio over all messages and pairs of values."""
     laws = [law(randomizer, value) for value in range(randomizer.domain)]
-    return max(one[subset] / other[subset] for one in laws for other in laws for subset in one)
+    return max(math.log(a[subset] / b[subset]) for a, b in itertools.permutations(laws, 2) for subset in a)
 
 
-@pytest.mark.parametrize("epsilon0", [0.1, 1.0, 3.0])
-@pytest.mark.parametrize(("domain", "size"), [(2, 1), (4, 1), (4, 2), (6, 2), (6, 3), (7, 6)])
-def test_exactly_epsilon_for_every_size(epsilon0: float, domain: int, size: int) -> None:
+def messages(randomizer: SubsetSelection, value: int, count: int) -> np.ndarray:
+    bits = Keystream(KEY, f"{randomizer} {value}")
+    return np.stack([randomise(randomizer, value, bits) for _ in range(count)])
+
+
+@pytest.mark.parametrize("epsilon0", [0.1, 1.0, 4.0, 10.0])
+@pytest.mark.parametrize("domain", [2, 3, 5, 7])
+def test_every_subset_size_loses_exactly_epsilon0(epsilon0, domain):
+    for size in range(1, domain):
+        randomizer = of_size(epsilon0, domain, size)
+        assert sum(law(randomizer, 0).values()) == pytest.approx(1, abs=1e-12)
+        assert greatest_loss(randomizer) == pytest.approx(epsilon0, abs=1e-9)
+        broken = replace(randomizer, inclusion=randomizer.inclusion + 0.3 * (1 - randomizer.inclusion))
+        assert greatest_loss(broken) > epsilon0 + 0.01
+
+
+@pytest.mark.parametrize("epsilon0", [1e-6, 0.7, 20.0, 34.0, 40.0, 700.0, 1e6])
+@pytest.mark.parametrize(("domain", "size"), [(2, 1), (3, 2), (1001, 1), (1001, 7)])
+def test_rounding_never_raises_the_loss_and_never_sends_the_truth_for_sure(epsilon0, domain, size):
     randomizer = of_size(epsilon0, domain, size)
-    assert sum(law(randomizer, 0).values()) == pytest.approx(1)
-    assert worst_ratio(randomizer) == pytest.approx(math.exp(epsilon0))
-    broken = SubsetSelection(epsilon0, domain, size, min(randomizer.inclusion + 0.03, 0.999), randomizer.background)
-    assert worst_ratio(broken) > math.exp(epsilon0) * 1.01
+    p = Fraction(randomizer.inclusion)
+    assert p < 1
+    assert (p * 2**53).denominator == 1  # uniform() < p has exactly this probability
+    odds = p / (1 - p) * (domain - size) / size
+    assert math.log(odds.numerator) - math.log(odds.denominator) <= epsilon0
+    if epsilon0 < 25:
+        assert float(odds) == pytest.approx(math.exp(epsilon0), rel=1e-3)
 
 
-def test_background_is_the_law_s_own() -> None:
-    randomizer = of_size(1.5, 7, 3)
-    others = sum(chance for subset, chance in law(randomizer, 0).items() if 4 in subset)
-    assert others == pytest.approx(randomizer.background)
+@pytest.mark.parametrize(("domain", "size"), SMALL)
+def test_the_order_inside_a_message_tells_nothing(domain, size):
+    for value in range(domain):
+        sent = messages(of_size(1.5, domain, size), value, 50)
+        assert sent.shape == (50, size)
+        assert np.all(np.diff(sent, axis=1) > 0)  # a function of the set alone
+
+
+def accepted(sent: np.ndarray, claimed: SubsetSelection, value: int) -> bool:
+    """Chi-square of the sent subsets against a claimed law, at level 1e-6."""
+    expected = law(claimed, value)
+    if sent.shape[1] != claimed.size:
+        return False
+    seen = {tuple(row): int(times) for row, times in zip(*np.unique(sent, axis=0, return_counts=True), strict=True)}
+    observed = [seen.get(subset, 0) for subset in expected]
+    return stats.chisquare(observed, np.array(list(expected.values())) * len(sent)).pvalue > 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("domain", "size"),
+    [case if case in ((2, 1), (3, 2)) else pytest.param(*case, marks=pytest.mark.slow) for case in SMALL],
+)
+def test_what_is_sent_follows_the_law_and_no_neighbouring_one(domain, size):
+    randomizer, value = of_size(1.0, domain, size), domain - 2
+    sent = messages(randomizer, value, 20_000)
+    assert accepted(sent, randomizer, value)
+    assert not accepted(sent, replace(randomizer, inclusion=randomizer.inclusion + 0.03), value)
+    assert not accepted(sent, replace(randomizer, inclusion=randomizer.inclusion - 0.03), value)
+    assert not accepted(sent, replace(randomizer, inclusion=randomizer.inclusion * 2 / 3), value)
+    assert not accepted(sent, randomizer, value + 1)
+    if size + 1 < domain:
+        assert not accepted(messages(of_size(1.0, domain, size + 1), value, 100), randomizer, value)
+
+
+@pytest.mark.parametrize(("domain", "size"), SMALL)
+def test_the_estimate_is_exactly_unbiased_and_its_deviation_that_of_the_law(domain, size):
+    randomizer = of_size(1.2, domain, size)
+    held = np.arange(domain) * 3 + 1
+    expected_votes, variance = np.zeros(domain), np.zeros(domain)
+    for value, times in enumerate(held):
+        rates = np.zeros(domain)
+        for subset, chance in law(randomizer, value).items():
+            rates[list(subset)] += chance
+        expected_votes += times * rates
+        variance += times * rates * (1 - rates)
+    count = int(held.sum())
+    np.testing.assert_allclose(estimate(randomizer, expected_votes, count), held, atol=1e-9)
+    gain = randomizer.inclusion - randomizer.background
+    np.testing.assert_allclose(estimate_deviation(randomizer, held, count), np.sqrt(variance) / gain)
+    wrong = replace(randomizer, background=randomizer.background * 0.9)
+    assert not np.allclose(estimate(wrong, expected_votes, count), held, atol=1e-2)
+
+
+def upper_tail(count: int, chance: float, votes: int) -> float:
+    return math.fsum(math.comb(count, v) * chance**v * (1 - chance) ** (count - v) for v in range(votes, count + 1))
+
+
+@pytest.mark.parametrize("z", [0.0, 1.0, 3.0, 4.0])
+@pytest.mark.parametrize("count", [1, 7, 60, 300])
+@pytest.mark.parametrize(("epsilon0", "domain"), [(0.5, 4), (2.0, 30), (8.0, 5000)])
+def test_significant_votes_is_the_least_number_within_the_tail(epsilon0, domain, count, z):
+    randomizer = subset_selection(epsilon0, domain)
+    tail = 0.5 * math.erfc(z / math.sqrt(2))
+    votes = significant_votes(randomizer, count, tail)
+    assert upper_tail(count, randomizer.background, votes) <= tail * (1 + 1e-9)
+    assert upper_tail(count, randomizer.background, votes - 1) > tail * (1 - 1e-9)
+
+
+def test_the_normal_threshold_would_let_stray_votes_pass():
+    randomizer, count, z = subset_selection(10.0, 5000), 200, 4.0
+    mean = count * randomizer.background
+    normal = math.ceil(mean + z * math.sqrt(mean))
+    assert upper_tail(count, randomizer.background, normal) > stats.norm.sf(z)
+    assert significant_votes(randomizer, count, float(stats.norm.sf(z))) > normal
 
 
 @pytest.mark.parametrize(("epsilon0", "domain"), [(1.0, 50), (3.0, 200), (8.0, 100_000), (10.0, 1_000_001), (8.0, 30)])
@@ -59,94 +154,6 @@ def test_size_is_the_better_of_its_neighbours(epsilon0: float, domain: int) -> N
     neighbours = [of_size(epsilon0, domain, size) for size in (chosen.size - 1, chosen.size + 1) if size >= 1]
     assert all(noise_variance(chosen) <= noise_variance(other) * (1 + 1e-12) for other in neighbours)
     assert 0 < chosen.background < chosen.inclusion < 1
-
-
-def test_huge_epsilon_does_not_overflow() -> None:
-    assert subset_selection(800.0, 1000).inclusion == pytest.approx(1.0)
-
-
-def messages(randomizer: SubsetSelection, value: int, count: int) -> np.ndarray:
-    bits = Keystream(KEY, "statistics")
-    return np.array([randomise(randomizer, value, bits) for _ in range(count)])
-
-
-@pytest.mark.slow
-@pytest.mark.statistical
-@pytest.mark.parametrize(("epsilon0", "domain", "size"), [(1.0, 12, 3), (2.0, 9, 1), (0.5, 8, 6)])
-def test_messages_follow_their_law(epsilon0: float, domain: int, size: int) -> None:
-    randomizer, count, value = of_size(epsilon0, domain, size), 20_000, 2
-    sent = messages(randomizer, value, count)
-    assert all(len(set(message)) == size for message in sent.tolist())
-    votes = np.bincount(sent.ravel(), minlength=domain)
-    assert votes.sum() == count * size
-
-    def accepted(true_rate: float, other_rate: float) -> bool:
-        rates = np.full(domain, other_rate)
-        rates[value] = true_rate
-        spread = np.sqrt(count * rates * (1 - rates))
-        return bool(np.all(np.abs(votes - count * rates) < 5 * spread))
-
-    p, q = randomizer.inclusion, randomizer.background
-    assert accepted(p, q)
-    assert not accepted(p + 0.03, q)
-    assert not accepted(p, q + 0.03)
-    assert not accepted(p - 0.03, q)
-
-
-@pytest.mark.slow
-@pytest.mark.statistical
-def test_estimates_are_unbiased_with_the_stated_spread() -> None:
-    randomizer, per_value = of_size(2.0, 10, 2), np.array([400, 100] + [0] * 8)
-    bits, runs = Keystream(KEY, "estimates"), []
-    for _ in range(60):
-        votes = np.zeros(10, dtype=np.int64)
-        for value, held in enumerate(per_value):
-            for _ in range(held):
-                np.add.at(votes, randomise(randomizer, value, bits), 1)
-        runs.append(estimate(randomizer, votes, 500))
-    spread = estimate_deviation(randomizer, per_value, 500)
-    errors = (np.mean(runs, axis=0) - per_value) / (spread / math.sqrt(60))
-    assert np.all(np.abs(errors) < 4.5)
-    assert np.all(np.abs(np.std(runs, axis=0) / spread - 1) < 0.4)
-
-
-@pytest.mark.slow
-@pytest.mark.statistical
-@pytest.mark.parametrize(("population", "count"), [(6, 2), (6, 3), (6, 5), (6, 6), (6, 0)])
-def test_subsets_are_uniform(population: int, count: int) -> None:
-    bits = Keystream(KEY, f"subsets {count}")
-    drawn = Counter(tuple(sorted(bits.subset(population, count).tolist())) for _ in range(6000))
-    everything = list(itertools.combinations(range(population), count))
-    assert set(drawn) == set(everything)
-    if len(everything) > 1:
-        assert stats.chisquare([drawn[subset] for subset in everything]).pvalue > 1e-4
-
-
-def test_same_key_and_name_same_bits() -> None:
-    first, again, other = Keystream(KEY, "a"), Keystream(KEY, "a"), Keystream(KEY, "b")
-    words = first.words(700)
-    assert np.array_equal(words, np.concatenate([again.words(1), again.words(699)]))
-    assert not np.array_equal(words, other.words(700))
-    assert not np.array_equal(words, Keystream(KEY[::-1], "a").words(700))
-
-
-@pytest.mark.parametrize(("messages_sent", "z"), [(1150, 4.0), (50, 3.0), (20_000, 4.0)])
-def test_threshold_is_the_exact_binomial_tail(messages_sent: int, z: float) -> None:
-    randomizer = subset_selection(8.0, 2901)
-    needed = significant_votes(randomizer, messages_sent, float(stats.norm.sf(z)))
-    q = randomizer.background
-
-    def tail(votes: int) -> float:
-        below = math.fsum(
-            math.exp(
-                math.lgamma(messages_sent + 1) - math.lgamma(count + 1) - math.lgamma(messages_sent - count + 1)
-                + count * math.log(q) + (messages_sent - count) * math.log1p(-q)
-            )
-            for count in range(votes)
-        )  # fmt: skip
-        return 1 - below
-
-    assert tail(needed) <= stats.norm.sf(z) < tail(needed - 1)
 
 
 @pytest.mark.parametrize(

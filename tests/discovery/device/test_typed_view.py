@@ -8,15 +8,13 @@ import numpy as np
 import pytest
 
 from discovery import discover as trie
-from discovery.config import TrieConfig
 from discovery.device.answer import DIGIT, END, Broadcast, Question, letters_of, spelling, spelt, spoken_item
 from discovery.device.randomizer import subset_selection
 from discovery.trie import choose, question_of
 from pretrain.writing.case import FORMS, SIGNS
+from tests.helpers.text.tries import trie_config
 
-CONFIG = TrieConfig(
-    kind="ldp-triehh", epsilon0=12.0, delta=1e-6, messages_per_device=3, honest_share=1.0, layers=6, max_prefixes=20
-)
+CONFIG = trie_config(epsilon0=12.0, messages_per_device=3, max_prefixes=20)
 LETTERS = letters_of("agr")
 PREFIXES = ("a", "gr" + DIGIT, "gr" + DIGIT + END, "gr" + DIGIT + END + "8", "ra" + END)
 CAPITAL, UPPER = SIGNS[1], SIGNS[2]

@@ -15,6 +15,7 @@ from discovery.device.answer import END, Broadcast, Question
 from discovery.device.keystream import Keystream, first_words
 from discovery.device.randomizer import of_size, subset_selection
 from discovery.device.typed import TypedWords
+from tests.helpers.text.tries import trie_config
 
 KEY = bytes(range(32))
 LETTERS = "abcdefgh" + END
@@ -31,16 +32,8 @@ def people(count: int) -> list[list[str]]:
 
 
 def config(**changes) -> TrieConfig:
-    values = {
-        "kind": "ldp-triehh",
-        "epsilon0": 4.0,
-        "delta": 1e-6,
-        "messages_per_device": 3,
-        "honest_share": 1.0,
-        "layers": 6,
-        "max_prefixes": 50,
-    }
-    return TrieConfig(**(values | changes))
+    usual = {"epsilon0": 4.0, "messages_per_device": 3, "layers": 6, "max_prefixes": 50}
+    return trie_config(**usual | changes)
 
 
 def asked(broadcast: Broadcast, randomizer, settings: TrieConfig) -> Question:

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import regex
 
-from discovery.config import TrieConfig
 from discovery.device.answer import Broadcast, letters_of, spoken_item
 from pretrain.text import alphabet, normalise, sentences, written
 from pretrain.writing.rules import MOST_LETTERS_AND_DIGITS, PLAIN, RULES, TypingRules, rules_of
+from tests.helpers.text.tries import trie_config
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "typed_text.md"
 
@@ -134,9 +134,7 @@ def test_spanish_marks_begin_a_sentence() -> None:
 @pytest.mark.parametrize("locale", ["en-US", "fr-FR", "pt-BR", "it-IT"])
 @pytest.mark.parametrize("word", ["😂", ":)", "<3", "r$", "c++", "at&t", "x)"])
 def test_no_word_with_a_foreign_character_is_discovered(locale: str, word: str) -> None:
-    config = TrieConfig(
-        kind="ldp-triehh", epsilon0=8.0, delta=1e-6, messages_per_device=4, honest_share=1.0, layers=12, max_prefixes=20
-    )
+    config = trie_config(layers=12, max_prefixes=20)
     question = Broadcast(1, ("",), letters_of(alphabet(locale)))
     assert spoken_item(word, frozenset(), question, config) is None
     for heard in ("l'", "gr8", "covid-19"):
