@@ -196,13 +196,6 @@ def test_sentences_that_a_model_wrote_are_told_apart(c4_clone: Path, tmp_path: P
         assert open_corpus(tmp_path / f"out-{name}").summary == summary
 
 
-def test_records_with_other_fields_are_read(c4_clone: Path, tmp_path: Path) -> None:
-    lines = [json.dumps({"text": text, "lang": "en", "likes": 3}) for text in texts("plain", 5)]
-    (tmp_path / "own.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    config = files(c4_clone, train=(str(tmp_path / "own.jsonl"),), validation=(str(c4_clone / "en/c4-valid*"),))
-    assert read(config) == texts("plain", 5)
-
-
 def test_held_out_documents_are_whole_disjoint_and_complete(c4_clone: Path, tmp_path: Path) -> None:
     write_c4(tmp_path / "many.json.gz", [f"text {word} {word}" for word in map(str, range(400))] * 2)
     config = files(c4_clone, train=(str(tmp_path / "many.json.gz"),))
@@ -298,28 +291,10 @@ def test_a_swapped_shard_is_found(c4_clone: Path, tmp_path: Path) -> None:
         open_corpus(tmp_path / "out")
 
 
-def test_unusable_files_are_named(c4_clone: Path, tmp_path: Path) -> None:
-    whole = (c4_clone / "en/c4-train.00000-of-00003.json.gz").read_bytes()
-    (tmp_path / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "array.json").write_text("[1, 2]\n", encoding="utf-8")
-    (tmp_path / "other.json").write_text('{"body": "x"}\n', encoding="utf-8")
-    pq.write_table(pa.table({"body": ["x"]}), tmp_path / "other.parquet")
-    (tmp_path / "cut.parquet").write_bytes((tmp_path / "other.parquet").read_bytes()[:50])
-    (tmp_path / "notes.txt").write_text("x", encoding="utf-8")
+def test_a_text_of_a_model_that_does_not_say_how_it_was_made_is_refused(c4_clone: Path, tmp_path: Path) -> None:
     (tmp_path / "half.jsonl").write_text('{"text": "x", "model_digest": "y"}\n', encoding="utf-8")
-    for pattern, message in {
-        "none*": r"public_text.train: no file matches",
-        "cut.json.gz": r"public_text: .*damaged",
-        "array.json": r"public_text: .*line 1 must hold one JSON object, got list",
-        "other.json": r"public_text: .*'text' is missing",
-        "other.parquet": r"public_text: .*'text' is missing",
-        "cut.parquet": r"public_text: .*not readable as Parquet, so damaged",
-        "other.*": r"public_text: .*'text' is missing",
-        "notes.txt": r"public_text: .*notes.txt is neither .parquet nor one of .json",
-        "half.jsonl": r"public_text: .*'prompt', 'seed' is missing",
-    }.items():
-        with pytest.raises(ValueError, match=message):
-            list(open_stream(files(c4_clone, train=(str(tmp_path / pattern),)), "en-US", "train"))
+    with pytest.raises(ValueError, match=r"public_text: .*'prompt', 'seed' is missing"):
+        open_stream(files(c4_clone, train=(str(tmp_path / "half.jsonl"),)), "en-US", "train")
 
 
 def test_a_split_without_words_is_refused(c4_clone: Path, tmp_path: Path) -> None:

@@ -57,14 +57,6 @@ def test_new_rows_come_from_words_spelt_alike_or_from_unk(tied: bool) -> None:
     assert grown.output_bias[len(OLD) :].tolist() == pytest.approx([expected] * 2)
 
 
-def test_new_words_together_start_below_unk() -> None:
-    model = model_of(OLD)
-    many = extend(OLD, [f"{letter * 3}q" for letter in "bcdfghjkmnpqrstvwxyz"], max_new=20)
-    probabilities = torch.softmax(grow(model, OLD, many)(torch.tensor([[1, 5]]))[0][0, -1], dim=-1)
-    # Every one of them has the row of <unk> and half of its odds in total.
-    assert probabilities[len(OLD) :].sum().item() == pytest.approx(0.5 * probabilities[UNK].item(), rel=1e-4)
-
-
 def test_nothing_new_changes_nothing() -> None:
     model = model_of(OLD)
     grown = grow(model, OLD, OLD)

@@ -11,7 +11,6 @@ from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model, parameter_count, sentence_rows
 from pretrain.vocabulary import BOS, EOS, PAD
 from tests.helpers.audits.close import assert_close
-from tests.helpers.text.pretrain_streams import next_word_loss
 
 
 @pytest.mark.parametrize(
@@ -78,37 +77,6 @@ def test_state_carries_a_sequence_on(tiny_model: KeyboardLM) -> None:
     assert_close(torch.cat([head, tail], dim=1), whole)
     for given_part, expected in zip(end, last, strict=True):
         assert_close(given_part, expected)
-
-
-def test_tied_gradient_is_the_sum_of_both_uses() -> None:
-    tied = build_model(ModelConfig(embedding_dim=5, hidden_dim=7, tied=True), 11, seed=1).double()
-    separate = KeyboardLM(11, 5, 7, tied=False).double()
-    separate.load_state_dict({**tied.state_dict(), "output": tied.embedding.detach().clone()})
-    inputs, targets = torch.tensor([[1, 4, 9]]), torch.tensor([[4, 9, 2]])
-    for model in (tied, separate):
-        next_word_loss(model(inputs)[0], targets).backward()
-    assert_close(tied.embedding.grad, separate.embedding.grad + separate.output.grad)
-    assert separate.embedding.grad.abs().max() > 0
-    assert separate.output.grad.abs().max() > 0
-
-
-@pytest.mark.slow
-def test_gradient_against_finite_differences() -> None:
-    model = build_model(ModelConfig(embedding_dim=3, hidden_dim=4, tied=False), 7, seed=2).double()
-    inputs, targets = torch.tensor([[1, 5, 6], [1, 4, 0]]), torch.tensor([[5, 6, 2], [4, 2, 0]])
-    names = [name for name, _ in model.named_parameters()]
-
-    def loss(*values: torch.Tensor) -> torch.Tensor:
-        logits, _ = torch.func.functional_call(model, dict(zip(names, values, strict=True)), (inputs,))
-        return next_word_loss(logits, targets)
-
-    assert torch.autograd.gradcheck(loss, tuple(model.parameters()))
-
-
-def test_padding_takes_no_part_in_the_loss() -> None:
-    logits = torch.randn(1, 3, 6)
-    whole = next_word_loss(logits[:, :2], torch.tensor([[4, 5]]))
-    assert_close(next_word_loss(logits, torch.tensor([[4, 5, PAD]])), whole)
 
 
 def test_weights_are_a_function_of_the_seed(tiny_model: KeyboardLM) -> None:

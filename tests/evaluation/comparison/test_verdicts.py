@@ -50,19 +50,6 @@ def test_paired_intervals_cover_by_all_three_methods_and_unpaired_ones_do_not() 
     assert np.std(spread) == pytest.approx(error, rel=0.35)
 
 
-@pytest.mark.slow
-@pytest.mark.statistical
-def test_an_arm_against_an_equal_one_is_called_different_one_time_in_twenty() -> None:
-    rng = np.random.default_rng(1)
-    bucket_D = intervals.bucket_of([str(number) for number in range(600)], "salt", 20)
-    alarms = 0
-    for _ in range(2000):
-        new, old = paired(rng, 600, 0.0)
-        got = intervals.interval(intervals.ratios(*new, bucket_D, 20) - intervals.ratios(*old, bucket_D, 20), 0.95)
-        alarms += not got.low <= 0 <= got.high
-    assert 0.035 <= alarms / 2000 <= 0.065
-
-
 def test_the_delta_method_is_the_textbook_for_means_and_agrees_with_the_bootstrap() -> None:
     rng = np.random.default_rng(2)
     a, b = rng.normal(3, 1, 400), rng.normal(2, 1, 400)

@@ -11,10 +11,8 @@ from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.keyboard import decoder, lexicon, touch, typist
 from evaluation.keyboard import layouts as geometry
 from evaluation.keyboard import script as keystrokes
-from pretrain.vocabulary import EOS, UNK
 from pretrain.words import write_words
 from tests.helpers.text.typed_text import WORDS, text, vocabulary
-from tests.helpers.text.typed_text import stream as stream_of
 
 
 def typed(
@@ -151,15 +149,7 @@ def test_touches_miss_as_often_as_measured_and_slips_come_at_their_rate(tmp_path
     assert np.mean(more == -1) == pytest.approx(first_or_none[letters > 1].sum() / len(letters), rel=0.06)
 
 
-def test_the_text_as_a_stream_and_a_cap_that_hears_everybody(tmp_path: Path) -> None:
-    words = text(tmp_path)
-    stream = stream_of(words, vocabulary())
-    assert len(stream) == 12
-    assert len(stream.owner(1)) == 0
-    tokens = stream.owner(0)
-    assert tokens[-1] == EOS
-    np.testing.assert_array_equal(tokens[tokens != EOS], words.ids(vocabulary())[words.device_P == 0])
-    assert np.any(tokens == UNK) or np.any(stream.tokens_N == UNK)
+def test_a_cap_hears_everybody(tmp_path: Path) -> None:
     few = text(tmp_path / "few", max_words=60)
     assert 60 <= len(few.word_P) < 70
     assert set(few.device_S) >= set(range(12)) - {1}, "everybody's first sentence comes before a second"

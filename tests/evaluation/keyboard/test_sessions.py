@@ -201,16 +201,6 @@ def test_equal_rows_of_a_model_are_no_lottery(words, script) -> None:
     assert runs[0].in_strip_P.any()
 
 
-def test_the_language_model_repairs_what_touches_alone_do_not(words, script) -> None:
-    arm = taught(words, 2)
-    with_model, without = (sessions.simulate(script, words, arm, weight=weight) for weight in (1.0, 0.0))
-
-    def wrong(run: sessions.Session) -> float:
-        return float(np.mean(~run.right_P))
-
-    assert 0 < wrong(with_model) < 0.8 * wrong(without)
-
-
 def test_metrics_by_hand() -> None:
     run = sessions.Session(
         device_P=np.array([0, 0, 0, 2]),
@@ -277,17 +267,6 @@ def test_picks_by_their_chance_are_the_mean_of_picks_and_vary_less(words) -> Non
     assert abs(apart.mean()) < 4 * apart.std() / np.sqrt(60)
     assert np.mean(by_chance) > 0.05
     assert np.std(by_chance) < 0.8 * np.std(counted)
-
-
-def test_three_calibrations_agree_on_what_is_better(words) -> None:
-    signs = []
-    for calibration in typist.CALIBRATIONS:
-        script = keystrokes.prepare(words, vocabulary(), LOCALE, calibration, 3)
-        good, bad = (sessions.simulate(script, words, arm) for arm in (taught(words), neural()))
-        saved = [float(n.sum() / d.sum()) for n, d in (run.ratios()["keystroke_savings"] for run in (good, bad))]
-        signs.append(saved[0] - saved[1])
-    assert all(sign > 0 for sign in signs)
-    assert len(set(signs)) == 3
 
 
 def test_another_vocabulary_is_refused(words, script) -> None:

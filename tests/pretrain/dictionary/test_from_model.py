@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from evaluation.arms.arm import Mixture, PublicNGram, neural
-from pretrain.dictionary.content import Word, frequency
+from pretrain.dictionary.content import frequency
 from pretrain.dictionary.from_model import Arm, words_of
 from pretrain.model import KeyboardLM, build_model
-from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
@@ -207,32 +206,6 @@ def test_an_arm_predicts_what_the_comparison_scores(network: KeyboardLM, counts:
             np.testing.assert_allclose(next_BV.numpy(), np.exp(log_BV), atol=1e-6)
             log_BV, theirs = scored.step(token_B, theirs)
             next_BV, ours = arm.step(torch.as_tensor(token_B), ours)
-
-
-@pytest.mark.slow
-def test_a_mixture_follows_its_counts_and_without_their_weight_is_the_public_network(
-    network: KeyboardLM, counts: CountedNGram, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    public, mixture = words_of(Arm(network, None), VOCABULARY), words_of(Arm(network, counts), VOCABULARY)
-    raised = counts.factor_V.copy()
-    raised[LEADING] *= 20
-    others = words_of(Arm(network, replace(counts, factor_V=raised)), VOCABULARY)
-    word = VOCABULARY.words[LEADING]
-    assert others[word].frequency > mixture[word].frequency + 10
-    assert public != mixture
-    monkeypatch.setattr(counted, "NETWORK_SHARE", 1.0)
-    unweighted = words_of(Arm(network, counts), VOCABULARY)
-    assert words_of(Arm(network, replace(counts, factor_V=raised)), VOCABULARY) == unweighted
-    assert flat(unweighted) == pytest.approx(flat(public), abs=1)
-
-
-def flat(words: dict[str, Word]) -> list[int]:
-    """All frequencies, of words and of followers in order of their names."""
-    return [
-        value
-        for _, word in sorted(words.items())
-        for value in (word.frequency, *(frequency for _, frequency in sorted(word.bigrams.items())))
-    ]
 
 
 def test_an_arm_has_parts_of_one_vocabulary(tiny_model: KeyboardLM, counts: CountedNGram) -> None:
