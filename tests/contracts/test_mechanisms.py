@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from federated.mechanisms.blt import Blt
 from federated.mechanisms.independent import Independent
 from federated.mechanisms.tree import Tree
 from pretrain.randomness import noise
+from tests.helpers.audits.strategies import streamed
 
 KEY = noise.seeded_key(21)
 ROUNDS, SIZE = 12, 5
@@ -29,29 +31,25 @@ MECHANISMS = {
 every_mechanism = pytest.mark.parametrize("mechanism", MECHANISMS.values(), ids=MECHANISMS)
 
 
-def stream(mechanism: object, rounds: int = ROUNDS, size: int = SIZE, key: bytes = KEY) -> np.ndarray:
-    state, rows = mechanism.init(size), []
-    for number in range(rounds):
-        row, state = mechanism.noise(state, number, key)
-        rows.append(row)
-    return np.array(rows)
-
-
 @every_mechanism
 def test_noise_is_a_pure_function_of_key_and_round(mechanism: object) -> None:
-    state = mechanism.init(SIZE)
-    first, after = mechanism.noise(state, 0, KEY)
-    again, _ = mechanism.noise(state, 0, KEY)
-    assert np.array_equal(first, again)
-    assert first.dtype == np.float64
-    assert not np.array_equal(first, mechanism.noise(state, 0, noise.seeded_key(22))[0])
-    one, _ = mechanism.noise(after, 1, KEY)
-    assert np.array_equal(one, mechanism.noise(after, 1, KEY)[0]), "a state must not change when it is used"
+    """A state must not change when it is used, nor the next rounds when a caller scales what it was given."""
+    whole, states = streamed(mechanism, ROUNDS, SIZE, KEY), [mechanism.init(SIZE)]
+    for number in range(ROUNDS):
+        row, after = mechanism.noise(states[number], number, KEY)
+        assert row.dtype == np.float64
+        np.testing.assert_array_equal(row, whole[number])
+        if row.flags.writeable:
+            row *= 100.0
+        states.append(after)
+    for number in reversed(range(ROUNDS)):
+        np.testing.assert_array_equal(mechanism.noise(states[number], number, KEY)[0], whole[number])
+    assert not np.array_equal(whole, streamed(mechanism, ROUNDS, SIZE, noise.seeded_key(22)))
 
 
 @every_mechanism
 def test_every_round_brings_noise_of_its_own(mechanism: object) -> None:
-    rows = stream(mechanism)
+    rows = streamed(mechanism, ROUNDS, SIZE, KEY)
     assert len({value for row in rows for value in row}) == ROUNDS * SIZE
     assert np.linalg.matrix_rank(rows) == SIZE
 
@@ -65,7 +63,7 @@ def test_rounds_come_in_order(mechanism: object) -> None:
 
 @every_mechanism
 def test_killed_and_resumed_at_any_round_is_bitwise_the_same(mechanism: object) -> None:
-    whole = stream(mechanism)
+    whole = streamed(mechanism, ROUNDS, SIZE, KEY)
     for cut in range(ROUNDS):
         state = mechanism.init(SIZE)
         for number in range(cut):
@@ -107,10 +105,24 @@ def test_both_accountants_tell_the_same_story(mechanism: object) -> None:
 @every_mechanism
 def test_first_round_has_its_scale_and_no_other(mechanism: object) -> None:
     size = 60_000
-    first = stream(mechanism, rounds=1, size=size)[0]
+    first = streamed(mechanism, 1, size, KEY)[0]
     for factor, right in ((1.0, True), (2 / 3, False), (3 / 2, False)):
         deviation = abs((first * factor / 1.7).var() - 1)
         assert bool(deviation < 5 * np.sqrt(2 / size)) is right
+
+
+@pytest.mark.parametrize("multiplier", [0.0, -1.0, float("nan"), float("inf")])
+@every_mechanism
+def test_a_multiplier_without_noise_is_refused(mechanism: object, multiplier: float) -> None:
+    with pytest.raises(ValueError, match=f"noise_multiplier: got {multiplier}, expected a finite number above 0"):
+        replace(mechanism, noise_multiplier=multiplier)
+
+
+@pytest.mark.parametrize("restarts", [(0, 5), (-1,), (5, 5), (8, 3)])
+@pytest.mark.parametrize("name", ["tree", "blt"])
+def test_restarts_that_cannot_be_are_refused(name: str, restarts: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"restarts: got .* rising, the first at least 1"):
+        replace(MECHANISMS[name], restarts=restarts)
 
 
 @every_mechanism

@@ -16,9 +16,7 @@ from federated.accounting.amplification import (
     epsilon_of_renyi,
     epsilon_of_renyi_2017,
     fixed_renyi,
-    moments_accountant_2018,
     poisson_renyi,
-    without_replacement_2020,
 )
 from federated.accounting.gaussian import epsilon_of_rho
 
@@ -195,14 +193,9 @@ def test_conversions() -> None:
 
 
 @pytest.mark.slow
-def test_published_epsilons() -> None:
-    # McMahan et al. 2018, table 2 and table 1; Ramaswamy et al. 2020, table 5.
-    assert moments_accountant_2018(5000 / 763430, 1.0, 5000, 1e-9) == pytest.approx(4.634, abs=6e-4)
-    assert moments_accountant_2018(0.01, 1.0, 10**6, 1e6**-1.1) == pytest.approx(187.01, abs=6e-3)
-    assert without_replacement_2020(2_000_000, 20_000, 0.8, 2000, 2e6**-1.1) == pytest.approx(9.86, abs=6e-3)
-    # What the paper's row promises when one device may take another's place: the literal distance.
-    honest = amplified("fixed", 0.8, 0.01, 2_000_000, 2000, (2e6**-1.1,))
-    assert honest.epsilon[2e6**-1.1] > 200
+def test_a_published_row_at_the_literal_distance() -> None:
+    # Ramaswamy et al. 2020, table 5, prints 9.86; what it promises when one device may take another's place:
+    assert amplified("fixed", 0.8, 0.01, 2_000_000, 2000, (2e6**-1.1,)).epsilon[2e6**-1.1] > 200
 
 
 @pytest.mark.slow

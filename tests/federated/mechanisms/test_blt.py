@@ -1,55 +1,62 @@
-"""BLT against dense matrices, brute force and the published guarantees."""
+"""BLT, with restarts and without: dense matrices, brute force, and two programs for one sensitivity."""
 
-import math
+import itertools
 import random
+import time
 
 import numpy as np
 import pytest
 
-from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.blt_presets import PRESETS
 from federated.mechanisms.blt import Blt, errors, inverse_coefficients, prefix_variances
+from federated.mechanisms.second_sensitivity import sensitivity_squared_by_pairs
 from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared
 from pretrain.randomness import noise
-from tests.helpers.audits.strategies import pattern_sensitivity_squared
+from tests.helpers.audits.strategies import KEY, block_toeplitz, pattern_sensitivity_squared, streamed
 
-KEY = noise.seeded_key(9)
-BLT = Blt(noise_multiplier=2.0, theta=(0.95, 0.6, 0.2), omega=(0.1, 0.2, 0.3))
-
-
-def toeplitz(column: np.ndarray) -> np.ndarray:
-    """Lower-triangular Toeplitz matrix of a first column."""
-    lags = np.subtract.outer(np.arange(len(column)), np.arange(len(column)))
-    return np.where(lags >= 0, column[np.abs(lags)], 0.0)
+THETA, OMEGA = (0.95, 0.6, 0.2), (0.1, 0.2, 0.3)
+BLT = Blt(2.0, THETA, OMEGA)
 
 
-def streamed(blt: Blt, rounds: int, size: int = 3) -> np.ndarray:
-    state, rows = blt.init(size), []
-    for number in range(rounds):
-        row, state = blt.noise(state, number, KEY)
-        rows.append(row)
-    return np.array(rows)
+def dense(blt: Blt, rounds: int) -> np.ndarray:
+    return block_toeplitz(blt.coefficients(rounds), blt.restarts)
 
 
-def drawn(rounds: int, size: int = 3) -> np.ndarray:
-    return np.array([noise.gaussian(KEY, "blt", number, size) for number in range(rounds)])
+def solved(blt: Blt, rounds: int) -> np.ndarray:
+    """Noise of every round by its definition, ``C^-1 Z``."""
+    drawn = np.array([noise.gaussian(KEY, "blt", number, 3) for number in range(rounds)])
+    return np.linalg.solve(dense(blt, rounds), blt.noise_multiplier * drawn)
 
 
-@pytest.mark.parametrize("blt", [BLT, *(Blt(1.0, preset.theta, preset.omega) for preset in PRESETS.values())])
-def test_streamed_noise_is_the_dense_solution(blt: Blt) -> None:
-    dense = np.linalg.solve(toeplitz(blt.coefficients(60)), blt.noise_multiplier * drawn(60))
-    np.testing.assert_allclose(streamed(blt, 60), dense, rtol=0, atol=1e-12)
+def random_run(rng: random.Random, longest: int, most_restarts: int) -> tuple[int, int, int, tuple[int, ...]]:
+    rounds = rng.randint(1, longest)
+    min_sep = rng.randint(1, rounds)
+    most = rng.randint(1, -(-rounds // min_sep))
+    cuts = rng.sample(range(1, rounds), rng.randint(0, min(most_restarts, rounds - 1)))
+    return rounds, min_sep, most, tuple(sorted(cuts))
 
 
-def test_broken_scales_and_buffers_are_noticed() -> None:
-    dense = np.linalg.solve(toeplitz(BLT.coefficients(30)), 2.0 * drawn(30))
-    for broken in (Blt(2.0 * 2 / 3, BLT.theta, BLT.omega), Blt(2.0, BLT.theta, (0.1, 0.2, 0.31))):
-        assert np.abs(streamed(broken, 30) - dense).max() > 1e-3
+def random_blt(rng: random.Random, restarts: tuple[int, ...]) -> Blt:
+    buffers = rng.randint(1, 3)
+    theta = tuple(rng.uniform(0.05, 0.99999) for _ in range(buffers))
+    return Blt(1.0, theta, tuple(rng.uniform(0.001, 1 / buffers) for _ in range(buffers)), restarts)
+
+
+@pytest.mark.parametrize("restarts", [(), (1,), (4, 9), (3, 8, 16), (19,)])
+@pytest.mark.parametrize("name", ["three buffers", *PRESETS])
+def test_streamed_noise_is_the_dense_solution(name: str, restarts: tuple[int, ...]) -> None:
+    theta, omega = (PRESETS[name].theta, PRESETS[name].omega) if name in PRESETS else (THETA, OMEGA)
+    blt, rounds = Blt(1.5, theta, omega, restarts), 20 if restarts else 60
+    right = solved(blt, rounds)
+    np.testing.assert_allclose(streamed(blt, rounds), right, rtol=0, atol=1e-12)
+    # Another scale, another buffer, and buffers kept over a restart are other noise.
+    broken = [Blt(1.0, theta, omega, restarts), Blt(1.5, theta, (*omega[:-1], omega[-1] + 0.01), restarts)]
+    for wrong in (*broken, *([Blt(1.5, theta, omega)] if restarts else [])):
+        assert np.abs(streamed(wrong, rounds) - right).max() > 1e-3
 
 
 def test_inverse_coefficients_and_errors_against_dense_matrices() -> None:
-    strategy = toeplitz(BLT.coefficients(40))
-    inverse = np.linalg.inv(strategy)
+    inverse = np.linalg.inv(dense(BLT, 40))
     np.testing.assert_allclose(inverse_coefficients(BLT, 40), inverse[:, 0], atol=1e-13)
     workload = np.tril(np.ones((40, 40))) @ inverse
     largest, rms = errors(inverse_coefficients(BLT, 40))
@@ -57,44 +64,99 @@ def test_inverse_coefficients_and_errors_against_dense_matrices() -> None:
     assert rms == pytest.approx(np.sqrt((workload**2).sum() / 40))
 
 
-def test_sensitivity_equals_brute_force() -> None:
-    rng = random.Random(3)
+@pytest.mark.slow
+def test_every_small_case_equals_brute_force_by_both_programs() -> None:
+    cases = 0
+    for rounds in range(1, 8):
+        for cuts in itertools.chain.from_iterable(itertools.combinations(range(1, rounds), n) for n in range(3)):
+            blt = Blt(1.0, THETA, OMEGA, cuts)
+            strategy = dense(blt, rounds)
+            for min_sep in range(1, rounds + 1):
+                for most in range(1, -(-rounds // min_sep) + 1):
+                    right = pattern_sensitivity_squared(strategy, min_sep, most)
+                    assert blt.sensitivity_squared(rounds, min_sep, most) == pytest.approx(right, rel=1e-12)
+                    assert blt.second_sensitivity_squared(rounds, min_sep, most) == pytest.approx(right, rel=1e-12)
+                    cases += 1
+    assert cases > 500
+
+
+def test_random_strategies_equal_brute_force_by_both_programs() -> None:
+    rng = random.Random(4)
+    for _ in range(150):
+        rounds, min_sep, most, cuts = random_run(rng, longest=13, most_restarts=5)
+        blt = random_blt(rng, cuts)
+        right = pattern_sensitivity_squared(dense(blt, rounds), min_sep, most)
+        assert blt.sensitivity_squared(rounds, min_sep, most) == pytest.approx(right, rel=1e-12)
+        assert blt.second_sensitivity_squared(rounds, min_sep, most) == pytest.approx(right, rel=1e-12)
+
+
+@pytest.mark.slow
+def test_both_programs_agree_on_runs_too_long_for_brute_force() -> None:
+    rng = random.Random(5)
     for _ in range(40):
-        rounds = rng.randint(1, 12)
-        min_sep = rng.randint(1, rounds)
-        most = rng.randint(1, -(-rounds // min_sep))
-        column = BLT.coefficients(rounds)
-        fast = toeplitz_sensitivity_squared(column, min_sep, most)
-        assert fast == pytest.approx(pattern_sensitivity_squared(toeplitz(column), min_sep, most))
+        rounds, min_sep, most, cuts = random_run(rng, longest=3000, most_restarts=6)
+        blt = random_blt(rng, cuts)
+        run = (rounds, min_sep, min(most, 30))
+        assert blt.second_sensitivity_squared(*run) == pytest.approx(blt.sensitivity_squared(*run), rel=1e-11)
 
 
-# McMahan et al. 2024, table 4: preset, noise multiplier, rounds, MinS, MaxP, rho and epsilon as printed (rounded up).
-PUBLISHED = [
-    ("min-sep-400", 7.379, 1280, 300, 4, 0.16, 3.46),
-    ("min-sep-400", 7.379, 2350, 447, 5, 0.20, 3.93),
-    ("min-sep-1000", 8.681, 2000, 2001, 1, 2.23e-2, 1.25),
-    ("min-sep-1000", 16.1, 2000, 1181, 2, 1.40e-2, 0.98),
-    ("min-sep-100", 3.12, 430, 92, 4, 1.11, 10.19),
-    ("min-sep-100", 5.5, 320, 49, 6, 0.75, 8.19),
-]
+def test_the_pattern_that_ignores_restarts_is_not_the_worst() -> None:
+    """Rounds 0, b, 2b, ... would understate the guarantee here: a later start packs one block more tightly."""
+    blt = Blt(1.0, (0.999,), (0.9,), restarts=(7,))
+    naive = float(np.sum(dense(blt, 20)[:, [0, 6]].sum(axis=1) ** 2))
+    exact = blt.sensitivity_squared(20, 6, 2)
+    assert exact == pytest.approx(pattern_sensitivity_squared(dense(blt, 20), 6, 2))
+    assert exact > 1.5 * naive
+    # Neither would one sensitivity per block added up: the separation reaches across the restart.
+    exact = blt.sensitivity_squared(14, 6, 3)
+    assert exact == pytest.approx(pattern_sensitivity_squared(dense(blt, 14), 6, 3))
+    assert exact < 0.9 * 2 * toeplitz_sensitivity_squared(blt.coefficients(7), 6, 2)
 
 
-@pytest.mark.parametrize("row", PUBLISHED)
-def test_published_guarantees(row: tuple[str, float, int, int, int, float, float]) -> None:
-    name, multiplier, rounds, mins, most, rho, epsilon = row
-    blt = Blt(multiplier, PRESETS[name].theta, PRESETS[name].omega)
-    exact = blt.sensitivity_squared(rounds, min(mins + 1, rounds), most) / (2 * multiplier**2)
-    digits = 4 if rho < 0.1 else 2
-    assert math.ceil(exact * 10**digits) / 10**digits == pytest.approx(rho)
-    assert math.ceil(epsilon_of_rho(exact, 1e-10) * 100) / 100 == pytest.approx(epsilon)
+def test_restarts_lower_the_sensitivity_and_raise_the_error() -> None:
+    preset = PRESETS["min-sep-400"]
+    whole, cut = (Blt(1.0, preset.theta, preset.omega, cuts) for cuts in ((), (500, 1100)))
+    assert cut.sensitivity_squared(2000, 400, 5) < whole.sensitivity_squared(2000, 400, 5)
+    assert prefix_variances(cut, 2000)[-1] > prefix_variances(whole, 2000)[-1]
+    # A run that ended before the restart is the run without it.
+    assert cut.sensitivity_squared(500, 400, 2) == whole.sensitivity_squared(500, 400, 2)
+
+
+def test_long_runs_take_less_than_a_third_of_a_second() -> None:
+    preset = PRESETS["min-sep-100"]
+    blt = Blt(1.0, preset.theta, preset.omega, restarts=(128, 1152, 2176, 3000, 3500))
+    began = time.process_time()
+    exact = blt.sensitivity_squared(4000, 200, 20)
+    assert time.process_time() - began < 0.3
+    assert blt.second_sensitivity_squared(4000, 200, 20) == pytest.approx(exact, rel=1e-11)
+
+
+def test_too_many_pairs_give_no_answer_instead_of_a_wrong_one() -> None:
+    assert sensitivity_squared_by_pairs(THETA, OMEGA, 6000, 500, 12) is None
+    assert sensitivity_squared_by_pairs(THETA, OMEGA, 6000, 500, 12, restarts=(3000,)) is not None
+
+
+def test_pairs_hold_where_the_theorem_does_not() -> None:
+    """With scales above 1 in sum the coefficients rise; the earliest pattern is too low, the pairs never are."""
+    rng, above = random.Random(6), 0
+    for _ in range(60):
+        rounds, min_sep, most, cuts = random_run(rng, longest=11, most_restarts=2)
+        theta, omega = (rng.uniform(0.5, 0.99),), (rng.uniform(1.5, 4.0),)
+        column = np.concatenate([[1.0], omega[0] * theta[0] ** np.arange(rounds - 1)])[:rounds]
+        strategy = block_toeplitz(column, cuts)
+        right = pattern_sensitivity_squared(strategy, min_sep, most)
+        assert sensitivity_squared_by_pairs(theta, omega, rounds, min_sep, most, cuts) >= right * (1 - 1e-12)
+        earliest = list(range(0, rounds, min_sep))[:most]
+        above += right > 1.001 * float(np.sum(strategy[:, earliest].sum(axis=1) ** 2))
+    assert above > 5
 
 
 def test_runs_on_past_the_rounds_it_was_made_for() -> None:
-    preset = PRESETS["min-sep-400"]
-    rows = streamed(Blt(1.0, preset.theta, preset.omega), 4000, size=8)
+    blt = Blt(1.0, PRESETS["min-sep-400"].theta, PRESETS["min-sep-400"].omega)
+    rows = streamed(blt, 4000, size=8)
     assert np.all(np.isfinite(rows))
     # A stable stream: prefix noise late in the run stays within the error that its coefficients predict.
-    largest, _ = errors(inverse_coefficients(Blt(1.0, preset.theta, preset.omega), 4000))
+    largest, _ = errors(inverse_coefficients(blt, 4000))
     assert np.abs(rows.cumsum(axis=0)).max() < 6 * largest
 
 
@@ -113,7 +175,7 @@ def streamed_in(precision: type[np.floating], blt: Blt, rounds: int, size: int) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("restarts", [(), pytest.param((1000, 2500), marks=pytest.mark.slow)])
+@pytest.mark.parametrize("restarts", [(), (1000, 2500)])
 @pytest.mark.parametrize("name", PRESETS)
 def test_the_stream_is_stable_in_single_precision(name: str, restarts: tuple[int, ...]) -> None:
     """4,000 rounds, twice what the parameters were made for; float16 shows what instability would look like."""
@@ -123,14 +185,6 @@ def test_the_stream_is_stable_in_single_precision(name: str, restarts: tuple[int
     for precision, stays in ((np.float32, True), (np.float16, False)):
         prefixes = np.cumsum(streamed_in(precision, blt, 4000, size), axis=0)
         assert bool(np.max(np.abs(prefixes - exact) / deviations) < 1e-5) is stays
-
-
-def test_saved_state_goes_on_bitwise() -> None:
-    rows, state = streamed(BLT, 12), BLT.init(3)
-    for number in range(12):
-        row, state = BLT.noise(state, number, KEY)
-        assert np.array_equal(row, rows[number])
-        state = BLT.load({name: array.copy() for name, array in BLT.save(state).items()})
 
 
 @pytest.mark.parametrize(
@@ -153,12 +207,6 @@ def test_bad_parameters_are_refused(theta: tuple[float, ...], omega: tuple[float
         Blt(1.0, theta, omega)
 
 
-@pytest.mark.parametrize("multiplier", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_multiplier_without_noise_is_refused(multiplier: float) -> None:
-    with pytest.raises(ValueError, match=f"noise_multiplier: got {multiplier}, expected a finite number above 0"):
-        Blt(multiplier, (0.9,), (0.1,))
-
-
 @pytest.mark.parametrize(
     ("column", "message"),
     [
@@ -179,6 +227,10 @@ def test_coefficients_of_decays_next_to_one_do_not_rise_by_rounding() -> None:
     assert squared == pytest.approx(flat.second_sensitivity_squared(4000, 100, 7), rel=1e-11)
 
 
-def test_participations_that_cannot_happen_are_refused() -> None:
-    with pytest.raises(ValueError, match="max_participations: 6 cannot happen, 10 rounds at min_sep 2 allow at most 5"):
-        BLT.sensitivity_squared(10, 2, 6)
+def test_restarts_outside_a_run_are_refused_by_the_formulas() -> None:
+    with pytest.raises(ValueError, match="restarts"):
+        toeplitz_sensitivity_squared(BLT.coefficients(10), 2, 2, (10,))
+    with pytest.raises(ValueError, match="restarts"):
+        sensitivity_squared_by_pairs(THETA, OMEGA, 10, 2, 2, (10,))
+    with pytest.raises(ValueError, match="at most 5"):
+        sensitivity_squared_by_pairs(THETA, OMEGA, 10, 2, 6)

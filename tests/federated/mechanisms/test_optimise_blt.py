@@ -12,17 +12,11 @@ from federated.config.blt_presets import PRESETS
 from federated.mechanisms.blt import Blt, errors, inverse_coefficients
 from federated.mechanisms.optimise_blt import decays, objective, optimise_blt, scales, starts
 from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared
-from tests.helpers.audits.strategies import pattern_sensitivity_squared
-
-
-def dense(column: np.ndarray) -> np.ndarray:
-    """Lower-triangular Toeplitz matrix of a first column."""
-    lags = np.subtract.outer(np.arange(len(column)), np.arange(len(column)))
-    return np.where(lags >= 0, column[np.abs(lags)], 0.0)
-
+from tests.helpers.audits.strategies import block_toeplitz, pattern_sensitivity_squared
 
 # McMahan et al. 2024, table 3 (n 2052, b 342, k 6), and with more buffers or rounds what their local
-# optimum left: buffers, loss, MaxLoss, RmsLoss. The first and fourth are as printed.
+# optimum left, so that one start alone would not do: buffers, loss, MaxLoss, RmsLoss. The first and fourth are as
+# printed.
 LOSSES = [
     (2052, 342, 6, 2, "max", 10.8063, 9.3434),
     (2052, 342, 6, 3, "max", 10.7514, 9.6395),
@@ -66,16 +60,6 @@ def test_five_cpu_seconds_are_enough_start_up_included() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("buffers", "max_loss", "rms_loss"), [(2, 11.80, 11.15), (5, 11.40, 10.87)])
-def test_published_losses_of_single_participation_strategies(buffers: int, max_loss: float, rms_loss: float) -> None:
-    found = optimise_blt(2052, 342, 1, buffers, "max")
-    blt = Blt(1.0, found.theta, found.omega)
-    worse = (blt.sensitivity_squared(2052, 342, 6) / found.sensitivity_squared) ** 0.5
-    assert found.max_loss * worse == pytest.approx(max_loss, abs=0.005)
-    assert found.rms_loss * worse == pytest.approx(rms_loss, abs=0.005)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("min_sep", "most"), [(100, 10), (400, 5), (1000, 2)])
 def test_no_worse_than_production(min_sep: int, most: int) -> None:
     preset, run = PRESETS[f"min-sep-{min_sep}"], (2000, min_sep, most)
@@ -92,7 +76,7 @@ def test_no_worse_than_production(min_sep: int, most: int) -> None:
 @pytest.mark.parametrize("loss", ["max", "rms"])
 def test_losses_are_those_of_the_dense_matrices(loss: str) -> None:
     found = optimise_blt(14, 4, 3, 2, loss)
-    strategy = dense(Blt(1.0, found.theta, found.omega).coefficients(14))
+    strategy = block_toeplitz(Blt(1.0, found.theta, found.omega).coefficients(14))
     rows = np.sum((np.tril(np.ones((14, 14))) @ np.linalg.inv(strategy)) ** 2, axis=1)
     squared = pattern_sensitivity_squared(strategy, 4, 3)
     assert found.sensitivity_squared == pytest.approx(squared)
@@ -135,14 +119,6 @@ def test_every_point_of_the_search_is_a_valid_strategy() -> None:
 
 
 @pytest.mark.slow
-def test_the_usual_start_alone_would_not_do() -> None:
-    """What the many starts are for: these inputs have several local optima."""
-    found = optimise_blt(2052, 342, 6, 3, "max")
-    assert found.theta[0] > 0.9999 > found.theta[1]
-    assert found.max_loss < 10.7884 - 0.03  # printed as 10.79
-
-
-@pytest.mark.slow
 def test_the_same_starts_give_the_same_parameters_and_others_the_same_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     first, again = (optimise_blt(300, 40, 5, 2, "rms") for _ in range(2))
     monkeypatch.setattr("federated.mechanisms.optimise_blt.JITTER", 0.02)
@@ -158,12 +134,6 @@ def test_extreme_runs(run: tuple[int, int, int]) -> None:
     found = optimise_blt(*run, num_buffers=3, loss="max")
     independent = (run[0] * run[2]) ** 0.5  # C = 1
     assert 1 <= found.max_loss <= independent * 1.0001
-
-
-@pytest.mark.slow
-def test_needs_no_torch() -> None:
-    code = "import sys, federated.mechanisms.optimise_blt; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from federated.mechanisms.sensitivity import tree_matrix
 from federated.mechanisms.tree import Tree
 from federated.mechanisms.tree import prefix_variances as tree_prefix_variances
 from pretrain.randomness import noise
+from tests.helpers.audits.strategies import KEY, block_toeplitz, streamed
 
-KEY = noise.seeded_key(33)
 ROUNDS, SIZE, MULTIPLIER = 14, 40_000, 1.7
 RESTARTS = (5, 9)
 LAGS = np.tril(np.ones((ROUNDS, 4))) * np.random.default_rng(0).uniform(0.2, 1.0, size=(ROUNDS, 4))
@@ -31,28 +31,20 @@ MECHANISMS = {
 every_mechanism = pytest.mark.parametrize("name", MECHANISMS)
 
 
-def spans(restarts: tuple[int, ...]) -> list[tuple[int, int]]:
-    return list(itertools.pairwise([0, *restarts, ROUNDS]))
-
-
 def strategy(mechanism: Blt | Banded) -> np.ndarray:
     """Dense C."""
     if isinstance(mechanism, Banded):
         return mechanism.matrix()
-    dense = np.zeros((ROUNDS, ROUNDS))
-    for start, end in spans(mechanism.restarts):
-        for later, earlier in itertools.product(range(start, end), repeat=2):
-            gap = later - earlier
-            if gap >= 0:
-                terms = zip(mechanism.omega, mechanism.theta, strict=True)
-                dense[later, earlier] = sum(w * t ** (gap - 1) for w, t in terms) if gap else 1.0
-    return dense
+    lags = range(1, ROUNDS)
+    terms = list(zip(mechanism.omega, mechanism.theta, strict=True))
+    column = np.array([1.0, *(sum(w * t ** (lag - 1) for w, t in terms) for lag in lags)])
+    return block_toeplitz(column, mechanism.restarts)
 
 
 def tree_variances(tree: Tree) -> list[float]:
     """Squared weights of the best unbiased estimate of each open subtree, closed trees carried on."""
     variances, closed = [], 0.0
-    for start, end in spans(tree.restarts):
+    for start, end in itertools.pairwise([0, *tree.restarts, ROUNDS]):
         for done in range(1, end - start + 1):
             heights = [height for height in range(done.bit_length()) if done >> height & 1]
             weights = [np.linalg.pinv(tree_matrix(1 << height)).sum(axis=0) for height in heights]
@@ -69,20 +61,12 @@ def wanted(mechanism: Tree | Blt | Banded) -> np.ndarray:
     return np.sum(prefixes**2, axis=1)
 
 
-def streamed(mechanism: Tree | Blt | Banded) -> np.ndarray:
-    state, rows = mechanism.init(SIZE), []
-    for number in range(ROUNDS):
-        row, state = mechanism.noise(state, number, KEY)
-        rows.append(row)
-    return np.array(rows)
-
-
 @pytest.mark.statistical
 @every_mechanism
 def test_every_prefix_has_its_variance_and_no_other_scale(name: str) -> None:
     mechanism = MECHANISMS[name]
     right = wanted(mechanism) * MULTIPLIER**2
-    prefixes = np.cumsum(streamed(mechanism), axis=0)
+    prefixes = np.cumsum(streamed(mechanism, ROUNDS, SIZE), axis=0)
     for factor, accepted in ((1.0, True), (2 / 3, False), (3 / 2, False)):
         ratios = np.var(factor * prefixes, axis=1) / right
         inside = np.abs(ratios - 1) < 5 * np.sqrt(2 / SIZE)
@@ -93,7 +77,7 @@ def test_every_prefix_has_its_variance_and_no_other_scale(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if not name.startswith("tree")])
 def test_noise_is_white_again_after_multiplication_by_the_strategy(name: str) -> None:
     mechanism = MECHANISMS[name]
-    rows = streamed(mechanism) / MULTIPLIER
+    rows = streamed(mechanism, ROUNDS, SIZE) / MULTIPLIER
     off = np.abs(np.cov(strategy(mechanism) @ rows) - np.eye(ROUNDS))
     assert off.max() < 6 * np.sqrt(2 / SIZE)
     for factor in (2 / 3, 3 / 2):

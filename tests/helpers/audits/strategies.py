@@ -1,16 +1,45 @@
-"""Sensitivity and losses of strategies by definition: what the product's fast programs are held against.
+"""Noise, sensitivity and losses of strategies by definition: what the product's fast programs are held against.
 
-Suffixes: N rounds (rows of a strategy too), T rounds.
+Suffixes: N rounds (rows of a strategy too), T rounds, P parameters.
 """
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from scipy.signal import lfilter
 
+from federated.mechanisms import Mechanism
 from federated.mechanisms.blt import errors
 from federated.mechanisms.optimise_banded import Losses
 from federated.mechanisms.sensitivity import check_pattern
+from pretrain.randomness.noise import seeded_key
+
+KEY = seeded_key(9)
+
+
+def streamed(mechanism: Mechanism, rounds: int, size: int = 3, key: bytes = KEY) -> np.ndarray:
+    """Noise of every round as a launch makes it, ``[T, P]``."""
+    state, rows = mechanism.init(size), []
+    for number in range(rounds):
+        row, state = mechanism.noise(state, number, key)
+        rows.append(row)
+    return np.array(rows)
+
+
+def block_toeplitz(column_N: np.ndarray, restarts: Sequence[int] = ()) -> np.ndarray:
+    """Dense C of one column for all rounds: zero between rounds that a restart separates."""
+    strategy_NN = np.zeros((len(column_N), len(column_N)))
+    for start, end in itertools.pairwise([0, *restarts, len(column_N)]):
+        for place in range(start, end):
+            strategy_NN[place:end, place] = column_N[: end - place]
+    return strategy_NN
+
+
+def random_banded(rounds: int, bands: int, seed: int) -> np.ndarray:
+    """Dense C, columns of all norms."""
+    inside = np.tril(np.ones((rounds, rounds))) - np.tril(np.ones((rounds, rounds)), -bands)
+    return inside * np.random.default_rng(seed).uniform(0.2, 1.0, size=(rounds, rounds))
 
 
 def patterns(rounds: int, min_sep: int, max_participations: int) -> Iterator[tuple[int, ...]]:
