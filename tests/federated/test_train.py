@@ -200,6 +200,17 @@ def test_mistakes_are_named_before_the_first_round(tmp_path, changed, words):
     assert not list(tmp_path.iterdir())
 
 
+def test_training_tells_who_of_the_synthetic_joined_when(tmp_path):
+    stress_D = np.arange(DEVICES) == DEVICES - 1
+    _, result = run(Launch(), tmp_path / "one", stress_D=stress_D, stress_rate=1.0)
+    assert result.synthetic_joined_TD.shape == (9, SYNTHETIC)
+    assert result.synthetic_joined_TD[:, -1].all()
+    assert tuple(result.synthetic_joined_TD.sum(axis=0)) == result.synthetic_participations
+    assert result.observed.violations == 0
+    with pytest.raises(ValueError, match="only synthetic devices may be outside"):
+        run(Launch(), tmp_path / "two", stress_D=np.arange(DEVICES) == 0, stress_rate=1.0)
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_that_is_not_there_is_infrastructure(tmp_path):
     with pytest.raises(OSError, match="no GPU"):

@@ -1,16 +1,13 @@
 import time
-from collections import Counter
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from federated.participation.availability import Availability, uniform
-from federated.participation.cohorts import Cohorts, ParticipationState
-from federated.participation.observed import observe
-from federated.participation.records import no_records
+from federated.participation.cohorts import Cohorts
+from tests.helpers.launches.cohort_run import played
 
 POPULATION = 40_000
 DAY = Availability(seed=4)
@@ -59,24 +56,11 @@ def test_dropout_and_order_of_arrival():
     assert len(np.unique(arrived)) == len(arrived)
 
 
-def test_rules_hold_with_nights_and_dropouts():
-    cohorts = Cohorts(600, 20, 6, 4, seed=2, availability=DAY)
-    state, records, sizes = cohorts.init(), no_records(), []
-    for number in range(90):
-        before = cohorts.available(state, number)
-        cohort, state = cohorts.draw(state, number)
-        assert np.isin(cohort, before).all()
-        assert np.all(np.diff(cohort) > 0)
-        records = records.add(number, cohort)
-        sizes.append(len(cohort))
-    observed = observe(records, 90, cohorts, np.zeros(600, dtype=bool))
-    assert observed.violations == 0
-    assert observed.min_sep is not None
-    assert observed.min_sep >= 6
-    assert max(sizes) == 20
-    assert int(state.count_D.sum()) == sum(sizes)
-    # Over-selection makes up for dropouts: without it, rounds fall short.
-    bare = Cohorts(600, 20, 6, 4, seed=2, availability=replace(DAY, over_selection=1.0))
+def test_over_selection_makes_up_for_dropouts():
+    rule = Cohorts(600, 20, 6, 4, seed=2, availability=DAY)
+    assert max(len(cohort) for _, cohort in played(rule, 90)[0].cohorts) == 20
+    # Without it, rounds fall short.
+    bare = replace(rule, availability=replace(DAY, over_selection=1.0))
     assert sum(len(bare.draw(bare.init(), number)[0]) for number in range(20)) < 20 * 20
 
 
@@ -90,30 +74,6 @@ def test_nobody_awake_is_an_empty_round():
 def test_mistakes_are_named(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Availability(**wrong)
-
-
-def guessed_pairs(draw) -> float:
-    """P value of the hypothesis that pairs of the 7 available of 12 devices are equally likely."""
-    cohorts = Cohorts(12, 2, 5, 9, seed=3)
-    ready = [0, 1, 4, 5, 8, 9, 11]
-    last_D = np.full(12, 4000, dtype=np.int32)
-    last_D[ready] = -1
-    state = ParticipationState(last_D, np.zeros(12, dtype=np.int32))
-    pairs = Counter(tuple(draw(cohorts, state, number).tolist()) for number in range(4004 - 4000, 4004))
-    return float(stats.chisquare([pairs[pair] for pair in combinations(ready, 2)]).pvalue)
-
-
-@pytest.mark.slow
-@pytest.mark.statistical
-def test_guessing_is_uniform_over_all_sets():
-    assert guessed_pairs(lambda cohorts, state, number: cohorts.draw(state, number)[0]) > 1e-3
-
-    def lowest_of_those_guessed(cohorts, state, number):
-        rng = np.random.default_rng(number)
-        found = [device for device in rng.integers(12, size=40) if state.last_round_D[device] == -1]
-        return np.array(sorted(set(found[:6]))[:2] if len(set(found[:6])) > 1 else [0, 1])
-
-    assert guessed_pairs(lowest_of_those_guessed) < 1e-3
 
 
 def test_a_million_devices_plan_in_milliseconds():

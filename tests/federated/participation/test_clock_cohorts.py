@@ -9,33 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
-from federated.config.availability import AvailabilityConfig
 from federated.config.mechanism import MechanismConfig
 from federated.participation.clock_cohorts import ClockCohorts, ClockState
-from federated.participation.cohorts import Cohorts, ParticipationState
-from federated.participation.observed import Observed, observe
-from federated.participation.records import Records, load_records, no_records, require_by_the_rule, save_records
+from federated.participation.cohorts import Cohorts
+from federated.participation.observed import observe
+from federated.participation.records import load_records, require_by_the_rule, save_records
 from federated.rounds.rule import RoundRule
 from tests.helpers.audits.mechanism_kinds import KINDS, PARSER
+from tests.helpers.launches.cohort_run import observed, played
 
 ROUNDS = 14
-
-
-def played(rule: Cohorts, rounds: int = ROUNDS) -> tuple[Records, list[ParticipationState]]:
-    states, records = [rule.init()], no_records()
-    for number in range(rounds):
-        cohort, state = rule.draw(states[-1], number)
-        states.append(state)
-        records = records.add(number, cohort, state.lasted)
-    return records, states
-
-
-def seen_of(rule: Cohorts, rounds: int = ROUNDS) -> Observed:
-    return observe(played(rule, rounds)[0], rounds, rule, np.zeros(rule.num_devices, dtype=bool))
 
 
 def launch(kind: str, min_sep: int, most: int) -> MechanismConfig:
@@ -74,7 +60,7 @@ def test_a_few_histories_cost_no_more_than_was_reserved(limits: tuple[int, int])
 
 
 def require_within_what_was_reserved(rule: ClockCohorts) -> None:
-    records, states = played(rule)
+    records, states = played(rule, ROUNDS)
     seen = observe(records, ROUNDS, rule, np.zeros(rule.num_devices, dtype=bool))
     assert seen.violations == 0
     rested_D = np.full(rule.num_devices, -math.inf)
@@ -110,10 +96,10 @@ def test_every_pattern_within_the_limits_is_paid_for(kind: str, floor: int, cap:
 
 def test_the_floor_holds_devices_back_that_the_hours_would_let_in() -> None:
     free = ClockCohorts(400, 10, 1, ROUNDS * 9, seed=4)
-    by_hours = seen_of(free, 120)
+    by_hours = observed(free, 120)
     assert 20 < by_hours.min_sep < 36
     floor = by_hours.min_sep + 3
-    held = seen_of(replace(free, min_sep=floor), 120)
+    held = observed(replace(free, min_sep=floor), 120)
     assert held.min_sep == floor
     assert held.violations == 0
     # A floor below what comes out changes nothing at all.
@@ -148,7 +134,7 @@ def test_the_timetable_is_that_of_the_rounds() -> None:
 
 def test_records_with_other_hours_are_refused(tmp_path) -> None:
     rule = ClockCohorts(60, 6, 3, 5, seed=8)
-    records, states = played(rule)
+    records, states = played(rule, ROUNDS)
     save_records(records, tmp_path / "records", ROUNDS)
     again = load_records(tmp_path / "records", ROUNDS)
     after = require_by_the_rule(again, ROUNDS, rule)
@@ -169,19 +155,11 @@ def test_canaries_keep_the_limits_and_need_no_clock() -> None:
 def test_stress_devices_have_their_places_and_no_timer() -> None:
     stress_D = np.arange(50) >= 46
     rule = ClockCohorts(50, 6, 4, 3, seed=3, stress_D=stress_D, stress_rate=0.5)
-    records, _ = played(rule)
+    records, _ = played(rule, ROUNDS)
     joined_D = records.participations(50)
     assert joined_D[stress_D].max() > 3 >= joined_D[~stress_D].max()
     assert observe(records, ROUNDS, rule, stress_D).violations == 0
     assert max(len(cohort) for _, cohort in records.cohorts) <= 6
-
-
-def test_a_file_says_hours_or_how_long_rounds_take() -> None:
-    for block in ({}, {"round_minutes": 30, "timer_days": 1}, {"timer_days": 0}, {"timer_days": 400}):
-        with pytest.raises(ValidationError):
-            AvailabilityConfig.model_validate(block)
-    assert AvailabilityConfig.model_validate({"round_minutes": 30}).timer_days is None
-    assert AvailabilityConfig.model_validate({"timer_days": 2}).timer_days == 2
 
 
 def test_a_launch_that_says_days_goes_by_the_clock() -> None:

@@ -1,4 +1,6 @@
 import stat
+from collections import Counter
+from dataclasses import replace
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -9,14 +11,7 @@ from scipy import stats
 from federated.participation.cohorts import Cohorts
 from federated.participation.observed import observe
 from federated.participation.records import Records, forget_records, load_records, no_records, save_records
-
-
-def simulate(cohorts: Cohorts, rounds: int) -> Records:
-    state, records = cohorts.init(), no_records()
-    for number in range(rounds):
-        ids, state = cohorts.draw(state, number)
-        records = records.add(number, ids)
-    return records
+from tests.helpers.launches.cohort_run import observed, played
 
 
 def brute_force(records: Records, keep) -> tuple[list[int], dict[int, int]]:
@@ -32,19 +27,19 @@ def brute_force(records: Records, keep) -> tuple[list[int], dict[int, int]]:
 @pytest.mark.parametrize(("min_sep", "most", "goal"), [(1, 20, 5), (3, 4, 5), (4, 2, 9), (20, 1, 2)])
 def test_rules_hold_and_observation_equals_brute_force(min_sep, most, goal):
     cohorts = Cohorts(30, goal, min_sep, most, seed=7)
-    records = simulate(cohorts, 20)
+    records = played(cohorts, 20)[0]
     synthetic_D = np.arange(30) >= 26
-    observed = observe(records, 20, cohorts, synthetic_D)
+    seen = observe(records, 20, cohorts, synthetic_D)
     gaps, counts = brute_force(records, lambda device: device < 26)
-    assert observed.min_sep == (min(gaps) if gaps else None)
-    assert observed.mins == (min(gaps) - 1 if gaps else None)
-    assert observed.max_participations == max(counts.values())
-    assert observed.separation_histogram == {gap: gaps.count(gap) for gap in sorted(set(gaps))}
+    assert seen.min_sep == (min(gaps) if gaps else None)
+    assert seen.mins == (min(gaps) - 1 if gaps else None)
+    assert seen.max_participations == max(counts.values())
+    assert seen.separation_histogram == {gap: gaps.count(gap) for gap in sorted(set(gaps))}
     values = list(counts.values())
-    assert observed.participation_histogram == {count: values.count(count) for count in sorted(set(values))}
-    assert observed.rounds == 20
-    assert observed.synthetic_devices == 4
-    assert observed.violations == 0
+    assert seen.participation_histogram == {count: values.count(count) for count in sorted(set(values))}
+    assert seen.rounds == 20
+    assert seen.synthetic_devices == 4
+    assert seen.violations == 0
     all_gaps, all_counts = brute_force(records, lambda device: True)
     assert all(gap >= min_sep for gap in all_gaps)
     assert max(all_counts.values()) <= most
@@ -54,23 +49,22 @@ def test_a_timer_that_is_off_by_one_is_seen():
     # MinS counts the rounds strictly between: taking it for min_sep lets devices back a round early.
     promised = Cohorts(12, 4, 3, 10, seed=1)
     mistaken = Cohorts(12, 4, promised.min_sep - 1, 10, seed=1)
-    synthetic_D = np.zeros(12, dtype=bool)
-    assert observe(simulate(promised, 30), 30, promised, synthetic_D).violations == 0
-    seen = observe(simulate(mistaken, 30), 30, promised, synthetic_D)
+    assert observed(promised, 30).violations == 0
+    seen = observed(mistaken, 30, promised)
     assert seen.violations > 0
     assert seen.min_sep == promised.min_sep - 1
     uncapped = Cohorts(12, 4, 3, 11, seed=1)
     few = Cohorts(12, 4, 3, 5, seed=1)
-    assert observe(simulate(uncapped, 60), 60, few, synthetic_D).violations > 0
+    assert observed(uncapped, 60, few).violations > 0
 
 
 def test_synthetic_devices_are_checked_but_not_reported():
     cohorts = Cohorts(4, 2, 3, 5, seed=0)
     records = no_records().add(0, np.array([0, 3])).add(1, np.array([3])).add(4, np.array([0]))
-    observed = observe(records, 5, cohorts, np.array([False, False, False, True]))
-    assert (observed.min_sep, observed.mins, observed.max_participations) == (4, 3, 2)
-    assert observed.participation_histogram == {2: 1}
-    assert observed.violations == 1
+    seen = observe(records, 5, cohorts, np.array([False, False, False, True]))
+    assert (seen.min_sep, seen.mins, seen.max_participations) == (4, 3, 2)
+    assert seen.participation_histogram == {2: 1}
+    assert seen.violations == 1
 
 
 def test_the_worst_device_decides_what_is_observed():
@@ -79,74 +73,71 @@ def test_the_worst_device_decides_what_is_observed():
     for number in range(0, 40, 10):
         joined = [*range(50)] if number < 20 else [0]
         records = records.add(number, np.array(joined)).add(number + 1, np.array([1] if number == 0 else []))
-    observed = observe(records, 40, Cohorts(50, 50, 1, 9, seed=0), np.zeros(50, dtype=bool))
-    assert (observed.min_sep, observed.max_participations) == (1, 4)
+    seen = observe(records, 40, Cohorts(50, 50, 1, 9, seed=0), np.zeros(50, dtype=bool))
+    assert (seen.min_sep, seen.max_participations) == (1, 4)
 
 
 def test_twice_in_one_round_counts_as_separation_zero():
     records = no_records().add(2, np.array([1, 1]))
-    observed = observe(records, 3, Cohorts(2, 2, 1, 1, seed=0), np.zeros(2, dtype=bool))
-    assert observed.min_sep == 0
-    assert observed.violations == 2
+    seen = observe(records, 3, Cohorts(2, 2, 1, 1, seed=0), np.zeros(2, dtype=bool))
+    assert seen.min_sep == 0
+    assert seen.violations == 2
 
 
 def test_no_records_is_no_evidence():
-    observed = observe(no_records(), 0, Cohorts(3, 2, 1, 1, seed=0), np.zeros(3, dtype=bool))
-    assert (observed.min_sep, observed.mins, observed.max_participations, observed.violations) == (None, None, 0, 0)
-
-
-def test_a_draw_is_a_function_of_seed_round_and_state():
-    cohorts = Cohorts(100, 10, 2, 3, seed=5)
-    state = cohorts.init()
-    first, after = cohorts.draw(state, 0)
-    again, _ = cohorts.draw(state, 0)
-    np.testing.assert_array_equal(first, again)
-    assert np.all(state.last_round_D == -1)
-    assert np.all(state.count_D == 0)
-    assert not np.array_equal(first, cohorts.draw(state, 1)[0])
-    assert not np.array_equal(first, Cohorts(100, 10, 2, 3, seed=6).draw(state, 0)[0])
-    assert not np.intersect1d(first, cohorts.draw(after, 1)[0]).size
+    seen = observe(no_records(), 0, Cohorts(3, 2, 1, 1, seed=0), np.zeros(3, dtype=bool))
+    assert (seen.min_sep, seen.mins, seen.max_participations, seen.violations) == (None, None, 0, 0)
 
 
 def test_too_few_devices_go_on_with_fewer():
-    cohorts = Cohorts(5, 4, 3, 9, seed=0)
-    state = cohorts.init()
-    sizes = []
-    for number in range(4):
-        ids, state = cohorts.draw(state, number)
-        sizes.append(len(ids))
-    assert sizes == [4, 1, 0, 4]
+    records, _ = played(Cohorts(5, 4, 3, 9, seed=0), 4)
+    assert [len(cohort) for _, cohort in records.cohorts] == [4, 1, 0, 4]
 
 
-def uniformity(draw) -> float:
-    """P value of the hypothesis that pairs of the five devices that are not resting are equally likely."""
-    cohorts = Cohorts(6, 2, 2, 9, seed=3)
-    pairs = dict.fromkeys(combinations(range(5), 2), 0)
-    for number in range(1, 4001):
+def p_value(draw, cohorts: Cohorts, ready: list[int], rounds: int) -> float:
+    """Of the hypothesis that pairs of the devices that are not resting are equally likely."""
+    pairs = Counter[tuple[int, ...]]()
+    for number in range(4, 4 + rounds):
         state = cohorts.init()
-        state.last_round_D[5] = number - 1
-        pairs[tuple(draw(cohorts, state, number))] += 1
-    return float(stats.chisquare(list(pairs.values())).pvalue)
+        state.last_round_D[:] = number - 1
+        state.last_round_D[ready] = -1
+        pairs[tuple(np.asarray(draw(cohorts, state, number)).tolist())] += 1
+    return float(stats.chisquare([pairs[pair] for pair in combinations(ready, 2)]).pvalue)
+
+
+def earliest_to_check_in(cohorts, state, number):
+    """The mistake of asking devices in order of their number until there are enough."""
+    ready = cohorts.available(state, number)
+    willing = ready[np.random.default_rng(number).random(len(ready)) < 0.9]
+    return sorted([*willing, *np.setdiff1d(ready, willing)][:2])
+
+
+def lowest_of_those_guessed(cohorts, state, number):
+    rng = np.random.default_rng(number)
+    found = [device for device in rng.integers(12, size=40) if state.last_round_D[device] == -1]
+    return sorted(set(found[:6]))[:2] if len(set(found[:6])) > 1 else [0, 1]
 
 
 @pytest.mark.slow
 @pytest.mark.statistical
-def test_the_cohort_is_uniform_over_all_sets():
-    assert uniformity(lambda cohorts, state, number: cohorts.draw(state, number)[0].tolist()) > 1e-3
-
-    def earliest_to_check_in(cohorts, state, number):
-        # The mistake this test is for: asking devices in order of their number until there are enough.
-        ready = cohorts.available(state, number)
-        willing = ready[np.random.default_rng(number).random(len(ready)) < 0.9]
-        return sorted([*willing, *np.setdiff1d(ready, willing)][:2])
-
-    assert uniformity(earliest_to_check_in) < 1e-3
+@pytest.mark.parametrize(
+    ("cohorts", "ready", "mistaken"),
+    [
+        (Cohorts(6, 2, 2, 9, seed=3), [0, 1, 2, 3, 4], earliest_to_check_in),
+        # So many devices for a round that it guesses them.
+        (Cohorts(12, 2, 5, 9, seed=3), [0, 1, 4, 5, 8, 9, 11], lowest_of_those_guessed),
+    ],
+    ids=["all looked at", "guessed"],
+)
+def test_the_cohort_is_uniform_over_all_sets(cohorts, ready, mistaken):
+    assert p_value(lambda rule, state, number: rule.draw(state, number)[0], cohorts, ready, 4000) > 1e-3
+    assert p_value(mistaken, cohorts, ready, 4000) < 1e-3
 
 
 def test_records_are_private_whole_and_cut_at_a_round(tmp_path):
-    records = simulate(Cohorts(30, 5, 2, 9, seed=1), 6)
+    records = played(Cohorts(30, 5, 2, 9, seed=1), 6)[0]
     folder = tmp_path / "participation.parquet"
-    save_records(simulate(Cohorts(30, 5, 2, 9, seed=1), 4), folder, 4)
+    save_records(played(Cohorts(30, 5, 2, 9, seed=1), 4)[0], folder, 4)
     save_records(records, folder, 6)
     save_records(records, folder, 6)
     paths = sorted(folder.iterdir())
@@ -188,3 +179,27 @@ def test_records_are_values():
     assert one.devices_N.tolist() == [3, 5, 1]
     assert longer.rounds_N.tolist() == [0, 0, 1, 2]
     assert longer.rounds_N.dtype == longer.devices_N.dtype == np.int32
+
+
+STRESS_D = np.arange(40) >= 36
+STRESSED = Cohorts(40, 8, 5, 3, seed=2, stress_D=STRESS_D, stress_rate=0.575)
+
+
+def test_stress_devices_join_at_their_rate_and_nobody_else_is_freed():
+    """Devices outside the timer join by their own coin, take places, and bind nobody else's rules."""
+    records, _ = played(STRESSED, 400)
+    assert max(len(set(cohort)) for _, cohort in records.cohorts) <= 8
+    rate = records.participations(40)[STRESS_D] / 400
+    np.testing.assert_allclose(rate, 0.575, atol=0.1)
+    assert records.participations(40)[~STRESS_D].max() == 3
+    seen = observe(records, 400, STRESSED, STRESS_D)
+    assert seen.violations == 0
+    assert seen.min_sep >= 5
+    # Under the plain rule the same records are full of violations.
+    plain = replace(STRESSED, stress_D=None)
+    assert observe(records, 400, plain, STRESS_D).violations > 100
+    # Few places are not exceeded, and without stress devices cohorts are what they were.
+    tight = replace(STRESSED, report_goal=2, stress_rate=1.0)
+    assert len(tight.draw(tight.init(), 0)[0]) == 2
+    none = replace(STRESSED, stress_D=np.zeros(40, dtype=bool))
+    np.testing.assert_array_equal(plain.draw(plain.init(), 0)[0], none.draw(none.init(), 0)[0])

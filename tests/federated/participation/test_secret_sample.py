@@ -8,22 +8,21 @@ from federated.participation.observed import most_drawn, observe
 from federated.participation.records import no_records
 from federated.participation.secret_sample import SampledCohorts
 from pretrain.randomness import noise
+from tests.helpers.launches.cohort_run import played
 
 RATE, DEVICES, ROUNDS = 0.2, 500, 400
 
 
-def counts(cohorts: SampledCohorts) -> np.ndarray:
+def counts(rule: SampledCohorts) -> np.ndarray:
     """Devices by round, bool ``[ROUNDS, DEVICES]``."""
-    joined, state = np.zeros((ROUNDS, DEVICES), dtype=bool), cohorts.init()
-    for number in range(ROUNDS):
-        cohort, state = cohorts.draw(state, number)
-        joined[number, cohort] = True
-    assert np.array_equal(state.count_D, joined.sum(axis=0))
+    joined = np.zeros((ROUNDS, DEVICES), dtype=bool)
+    records = played(rule, ROUNDS)[0]
+    joined[records.rounds_N, records.devices_N] = True
     return joined
 
 
-def cohorts(*, poisson: bool, rate: float = RATE, key: int = 1) -> SampledCohorts:
-    return SampledCohorts(DEVICES, int(rate * DEVICES), rate, poisson, noise.seeded_key(key), ROUNDS)
+def cohorts(*, poisson: bool) -> SampledCohorts:
+    return SampledCohorts(DEVICES, int(RATE * DEVICES), RATE, poisson, noise.seeded_key(1), ROUNDS)
 
 
 @pytest.mark.statistical
@@ -51,24 +50,13 @@ def test_fixed_rounds_have_their_size() -> None:
     assert set(counts(cohorts(poisson=False)).sum(axis=1)) == {int(RATE * DEVICES)}
 
 
-def test_a_cohort_is_a_function_of_key_and_round() -> None:
-    ours = cohorts(poisson=True)
-    first, _ = ours.draw(ours.init(), 3)
-    assert np.array_equal(first, ours.draw(ours.init(), 3)[0])
-    other = cohorts(poisson=True, key=2)
-    assert not np.array_equal(first, other.draw(other.init(), 3)[0]), "the public seed must not decide"
-
-
 @pytest.mark.parametrize("poisson", [True, False])
 def test_what_is_told_of_a_secret_sample_is_the_same_whoever_was_drawn(poisson: bool) -> None:
     """Participation of one device under many keys: nothing that is told depends on the key, and all of it is true."""
     synthetic_D, told, largest = np.arange(300) >= 295, set(), []
     for number in range(40):
         cohorts = SampledCohorts(300, 30, 0.1, poisson, noise.seeded_key(number), rounds=50)
-        state, records = cohorts.init(), no_records()
-        for round_number in range(50):
-            cohort, state = cohorts.draw(state, round_number)
-            records = records.add(round_number, cohort)
+        records, _ = played(cohorts, 50)
         seen = observe(records, 50, cohorts, synthetic_D)
         largest.append(int(records.participations(300)[:295].max()))
         assert seen.max_participations >= largest[-1]

@@ -12,20 +12,13 @@ from federated.participation import turnout
 from federated.participation.availability import Availability
 from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe
-from federated.participation.records import Records, no_records
+from federated.participation.records import no_records
 from federated.rounds.rule import RoundRule
+from tests.helpers.launches.cohort_run import played
 from tests.helpers.launches.small_run import Launch, mechanism, run
 
 NIGHTS = {"round_minutes": 20.0}
 KEY = bytes(32)
-
-
-def drawn(cohorts: Cohorts, rounds: int) -> Records:
-    state, records = cohorts.init(), no_records()
-    for number in range(rounds):
-        cohort, state = cohorts.draw(state, number)
-        records = records.add(number, cohort)
-    return records
 
 
 def of_launch(devices: int, **fields: object) -> Cohorts:
@@ -36,8 +29,11 @@ def of_launch(devices: int, **fields: object) -> Cohorts:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({}, "round_minutes"),
+        ({}, "round_minutes: None, timer_days: None"),
+        ({"round_minutes": 30, "timer_days": 1}, "give either how long a round takes, or how many days"),
         ({"round_minutes": 0}, "round_minutes"),
+        ({"timer_days": 0}, "timer_days"),
+        ({"timer_days": 400}, "timer_days"),
         (NIGHTS | {"nights": 3}, "nights"),
     ],
 )
@@ -77,7 +73,7 @@ def test_timer_and_cap_hold_over_many_rounds(devices, rule, kept):
     honest = of_launch(devices, availability=NIGHTS, min_sep=12, report_goal=goal)
     assert honest.availability is not None
     assert honest.min_sep == 12
-    records = drawn(rule(**vars(honest)), 400)
+    records = played(rule(**vars(honest)), 400)[0]
     seen = observe(records, 400, honest, np.zeros(devices, dtype=bool))
     assert (seen.violations == 0) == kept
     rounds_of: dict[int, list[int]] = {}
@@ -92,20 +88,6 @@ def test_timer_and_cap_hold_over_many_rounds(devices, rule, kept):
         )
         assert hours >= 4.0
         assert 0 < seen.turnout.rounds_below_goal < 400
-
-
-def test_a_round_is_a_pure_function_of_seed_round_and_state():
-    cohorts = of_launch(300, availability=NIGHTS)
-    state, kept = cohorts.init(), []
-    for number in range(60):
-        kept.append((number, state, *cohorts.draw(state, number)))
-        state = kept[-1][3]
-    for number, before, cohort, after in reversed(kept):
-        again, then = of_launch(300, availability=NIGHTS).draw(before, number)
-        np.testing.assert_array_equal(again, cohort)
-        np.testing.assert_array_equal(then.last_round_D, after.last_round_D)
-    other = RoundRule(mechanism(report_goal=20, availability=NIGHTS), 6, KEY).cohorts(np.zeros(300, dtype=bool))
-    assert not np.array_equal(other.draw(other.init(), 0)[0], kept[0][2])
 
 
 def test_by_night_a_large_population_is_asked_no_more_than_a_small_one(monkeypatch):
@@ -131,7 +113,7 @@ def test_by_night_a_large_population_is_asked_no_more_than_a_small_one(monkeypat
 
 def test_turnout_by_brute_force():
     cohorts = of_launch(300, availability=NIGHTS, rounds=50)
-    records = drawn(cohorts, 50)
+    records = played(cohorts, 50)[0]
     sizes = [int(np.sum(records.rounds_N == number)) for number in range(50)]
     seen = observe(records, 50, cohorts, np.zeros(300, dtype=bool)).turnout
     assert seen.rounds_below_goal == sum(size < 20 for size in sizes)
@@ -169,7 +151,7 @@ def test_what_to_expect_is_what_happens(devices, goal, min_sep, fields):
     day = Availability(**{"round_minutes": 20.0, "zone_spread_hours": 2.0} | fields, seed=9)
     found = turnout.expected(288, devices, goal, min_sep, day)
     cohorts = Cohorts(devices, goal, min_sep, 288, seed=9, availability=day)
-    sizes = np.bincount(drawn(cohorts, 288).rounds_N, minlength=288)
+    sizes = np.bincount(played(cohorts, 288)[0].rounds_N, minlength=288)
     assert found.devices_T.mean() == pytest.approx(sizes.mean(), rel=0.03)
     assert found.below_goal == pytest.approx(np.sum(sizes < goal), abs=0.06 * 288)
 
