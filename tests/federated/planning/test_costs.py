@@ -14,33 +14,21 @@ from federated.mechanisms.independent import Independent
 from federated.mechanisms.optimise_banded import optimise_banded
 from federated.mechanisms.tree import Tree
 from federated.planning import costs as plan_costs
-
-SHARED = {"clip_norm": 1.0, "delta": 1e-10, "randomness": "seeded"}
-
-
-def streamed_rms_error(mechanism: object, rounds: int) -> float:
-    """From the noise itself: variance of each prefix over many coordinates."""
-    state, prefix_P, squares = mechanism.init(20_000), np.zeros(20_000), []
-    for number in range(rounds):
-        noise_P, state = mechanism.noise(state, number, b"k" * 32)
-        prefix_P = prefix_P + noise_P
-        squares.append(np.mean(prefix_P**2))
-    return float(np.mean(squares) ** 0.5)
+from tests.helpers.audits.strategies import streamed
+from tests.helpers.launches.small_run import mechanism
 
 
 def test_by_hand() -> None:
     # Two rounds of a tree: variance 1, then 2/3 (Honaker). Three independent rounds: 1, 2, 3.
     assert Tree(1.0).rms_error(2) == pytest.approx(math.sqrt(5 / 6))
     assert Independent(1.0, "poisson", 0.5, 10).rms_error(3) == pytest.approx(math.sqrt(2))
-    config = TreeMechanism(
-        kind="tree", noise_multiplier=6.0, rounds=2, report_goal=30, min_sep=1, max_participations=2, **SHARED
-    )
+    config = mechanism(noise_multiplier=6.0, rounds=2, report_goal=30, min_sep=1)
     assert plan_costs.noise_to_signal(config) == pytest.approx(0.2 * math.sqrt(5 / 6))
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    "mechanism",
+    "made",
     [
         Tree(1.0),
         Tree(1.0, (4, 8)),
@@ -52,9 +40,10 @@ def test_by_hand() -> None:
     ],
     ids=["tree", "restarts", "blt", "blt-restarts", "toeplitz", "matrix", "independent"],
 )
-def test_the_error_is_that_of_the_noise_that_is_made(mechanism: object) -> None:
+def test_the_error_is_that_of_the_noise_that_is_made(made: object) -> None:
     # 20,000 coordinates of 13 rounds: a standard error of about 0.5%; a wrong scale would be off by far more.
-    assert streamed_rms_error(mechanism, 13) == pytest.approx(mechanism.rms_error(13), rel=0.015)
+    squares = np.mean(np.cumsum(streamed(made, 13, 20_000), axis=0) ** 2, axis=1)
+    assert np.mean(squares) ** 0.5 == pytest.approx(made.rms_error(13), rel=0.015)
 
 
 def test_a_banded_matrix_that_is_not_toeplitz_is_not_taken_for_one() -> None:
@@ -74,17 +63,9 @@ def test_losses_of_table_3() -> None:
     assert 8.60 < plan_costs.banded(2052, 342, 6).loss < 1.03 * 8.60
 
 
-def test_a_published_guarantee_of_one_participation() -> None:
-    # McMahan et al. 2024, table 4, pt-BR BandMF-4.523 over 2000 rounds: columns of norm 1, rho 2.45e-2 rounded up.
-    squared = plan_costs.banded(2000, 2000, 1).sensitivity_squared
-    assert squared / (2 * 4.523**2) == pytest.approx(0.024441, abs=1e-6)
-
-
 def test_a_small_simulation_scales_to_the_published_launch() -> None:
     # Xu et al. 2023, section 2.5: 0.54 at report goal 500 in simulation is 7 at 6,500 devices.
-    small = TreeMechanism(
-        kind="tree", noise_multiplier=0.54, rounds=2000, report_goal=500, min_sep=400, max_participations=5, **SHARED
-    )
+    small = mechanism(noise_multiplier=0.54, rounds=2000, report_goal=500, min_sep=400, max_participations=5)
     ratio = plan_costs.noise_to_signal(small)
     assert plan_costs.tree(2000, 400, 5).noise_multiplier(ratio, 6500) == pytest.approx(7.02)
 
@@ -125,16 +106,9 @@ def test_a_launch_builds_the_strategy_that_was_planned(
     planned: Callable[[], plan_costs.Strategy], config: type
 ) -> None:
     strategy = planned()
-    block = config(
-        kind=strategy.kind,
-        noise_multiplier=1.0,
-        rounds=16,
-        report_goal=1,
-        min_sep=4,
-        max_participations=4,
-        **strategy.parameters,
-        **SHARED,
-    )
+    shape = {"rounds": 16, "report_goal": 1, "min_sep": 4, "max_participations": 4}
+    shared = {"noise_multiplier": 1.0, "clip_norm": 1.0, "delta": 1e-10, "randomness": "seeded"}
+    block = config(kind=strategy.kind, **strategy.parameters, **shape, **shared)
     assert build(block).sensitivity_squared(16, 4, 4) == pytest.approx(strategy.sensitivity_squared, rel=1e-9)
     assert plan_costs.noise_to_signal(block) == pytest.approx(strategy.rms_error, rel=1e-9)
 

@@ -20,17 +20,10 @@ from federated.planning import search as plan_search
 from federated.planning.proposal import Proposal, propose, sweeps, to_yaml
 from federated.planning.search import INDEPENDENT, Terms, min_sep_of, terms_of
 from federated.planning.worst_case import plan
+from tests.helpers.launches.small_run import mechanism
 
-MECHANISM = TreeMechanism(
-    kind="tree",
-    noise_multiplier=7.0,
-    clip_norm=0.3,
-    rounds=60,
-    report_goal=100,
-    min_sep=20,
-    max_participations=3,
-    delta=1e-10,
-    randomness="seeded",
+MECHANISM = mechanism(
+    noise_multiplier=7.0, rounds=60, report_goal=100, min_sep=20, max_participations=3, clip_norm=0.3, delta=1e-10
 )
 
 
