@@ -4,8 +4,9 @@
 tunes the other.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
@@ -105,6 +106,10 @@ class _Mechanism(Config):
         """Secret sampling of devices; None where a timer decides."""
         return None
 
+    def reshaped(self, shape: Mapping[str, int], **changes: object) -> Self:
+        """The mechanism over other rounds, report goal, separation or participations."""
+        return self.model_copy(update={**shape, **changes})
+
     @model_validator(mode="after")
     def _noise_can_be_split(self) -> "_Mechanism":
         # Theorem 1 of Xu et al. 2023: z^-2 = z_delta^-2 + (2 sigma_b)^-2 has no solution otherwise.
@@ -141,6 +146,14 @@ class _Restarted(_Correlated):
     restarts: tuple[Round, ...] = Field(
         default=(), max_length=1_000, description="rounds at which the noise begins anew"
     )
+
+    def reshaped(self, shape: Mapping[str, int], **changes: object) -> Self:
+        """Likewise: of restarts those that still lie inside, and no adaptive clipping in a run that was cut."""
+        rounds = shape.get("rounds", self.rounds)
+        if rounds < self.rounds:
+            restarts = tuple(restart for restart in self.restarts if restart < rounds)
+            changes = {"restarts": restarts, "adaptive_clipping": None, **changes}
+        return super().reshaped(shape, **changes)
 
     @model_validator(mode="after")
     def _restarts_lie_inside(self) -> "_Restarted":
@@ -201,6 +214,11 @@ class BandedMechanism(_Correlated):
     def form(self) -> Literal["matrix", "toeplitz"]:
         """A column for each round (BandMF); one for all (BandToep) where that many would take too long to find."""
         return "matrix" if self.rounds <= MATRIX_ROUNDS else "toeplitz"
+
+    def reshaped(self, shape: Mapping[str, int], **changes: object) -> Self:
+        """Likewise: no more bands than the separation allows."""
+        bands = min(self.bands, shape.get("min_sep", self.min_sep))
+        return super().reshaped(shape, **{"bands": bands, **changes})
 
     @model_validator(mode="after")
     def _columns_stay_apart(self) -> "BandedMechanism":

@@ -19,6 +19,7 @@ from federated.mechanisms.independent import Independent, IndependentState
 from federated.mechanisms.tree import Tree, TreeState
 
 Mechanism = Tree | Blt | Banded | Independent
+KINDS = {"tree": Tree, "blt": Blt, "banded": Banded, "independent": Independent}
 MechanismState = TreeState | BltState | BandedState | IndependentState
 
 

@@ -6,17 +6,16 @@ from pathlib import Path
 
 import numpy as np
 
-from federated.mechanisms import Banded, Blt, Independent, Mechanism, Tree
+from federated.mechanisms import KINDS, Mechanism
 from pretrain.files import write_text
 from pretrain.reading import paths
 
 _MOST_BYTES = 1 << 28
-_KINDS = {"tree": Tree, "blt": Blt, "banded": Banded, "independent": Independent}
 
 
 def save(mechanism: Mechanism, path: Path) -> None:
     """Write the file in one step; ``load`` gives back the same numbers to the last bit."""
-    kind = next(name for name, made in _KINDS.items() if isinstance(mechanism, made))
+    kind = next(name for name, made in KINDS.items() if isinstance(mechanism, made))
     content = {"kind": kind, **asdict(mechanism)}
     write_text(path, json.dumps(content, default=np.ndarray.tolist) + "\n")
 
@@ -30,10 +29,10 @@ def load(path: Path) -> Mechanism:
     """
     content = paths.read_json(path, "mechanism", "write one with 'tacit optimize', or name a launch's", _MOST_BYTES)
     kind = content.pop("kind", None) if isinstance(content, dict) else None
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"{path.name}: kind is {kind!r}; a mechanism file names one of {', '.join(_KINDS)}")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ValueError(f"{path.name}: kind is {kind!r}; a mechanism file names one of {', '.join(KINDS)}")
     try:
-        return _KINDS[kind](**{name: _value(name, value) for name, value in content.items()})
+        return KINDS[kind](**{name: _value(name, value) for name, value in content.items()})
     except (TypeError, IndexError, OverflowError) as error:
         raise ValueError(f"{path.name}: fields do not fit kind {kind!r}: {error}") from error
 

@@ -190,17 +190,10 @@ def notes(mechanism: MechanismConfig, users: int, devices: int, limits: SmallTra
 
 def _at_one(mechanism: MechanismConfig, shape: dict[str, int]) -> MechanismConfig:
     """The mechanism in another shape, at a noise multiplier of 1."""
-    rounds, min_sep = shape["rounds"], shape["min_sep"]
     if mechanism.kind == "independent":
         block = mechanism.model_dump(include={"clip_norm", "delta", "clipping"})
         return TreeMechanism(kind="tree", noise_multiplier=1.0, randomness="seeded", **shape, **block)
-    changes: dict[str, object] = {"noise_multiplier": 1.0, "secagg": None, "availability": None}
-    changes |= {"randomness": "seeded", **shape}
-    if mechanism.kind == "banded":
-        changes["bands"] = min(mechanism.bands, min_sep)
-    elif rounds < mechanism.rounds:
-        changes |= {"restarts": tuple(at for at in mechanism.restarts if at < rounds), "adaptive_clipping": None}
-    return mechanism.model_copy(update=changes)
+    return mechanism.reshaped(shape, noise_multiplier=1.0, secagg=None, availability=None, randomness="seeded")
 
 
 # Of counts that tell nothing: noise beside which no sum is anything.
