@@ -12,7 +12,7 @@ from scipy import stats
 from discovery import outlook
 from federated.config.mechanism import BltMechanism
 from federated.config.population import FilePopulation
-from federated.planning.worst_case import rho_for
+from federated.planning.feasibility import rho_for
 from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.preflight import schedule
 from pipeline.publication.gates.decide import decide

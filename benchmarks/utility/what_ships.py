@@ -40,7 +40,7 @@ from federated.config.training import RuntimeConfig
 from federated.counts.cells import choose
 from federated.devices import store as devices
 from federated.devices.store import DeviceStore
-from federated.planning import recall, trade
+from federated.planning import trade
 from federated.planning.rehearsal import Setting, pseudo_users, rehearse
 from federated.planning.search import terms_of
 from federated.planning.trade import TradeSetting, Training, Tried
@@ -331,7 +331,7 @@ def table(
         shares = row.top1, row.top3, row.first_word, row.other_words
         cells = [label, *(f"{100 * share:.2f}" for share in shares), f"{row.distinct:,}", f"{100 * row.saved:.1f}"]
         base = rows["start, history" if "history" in label else "start"]
-        gain, error = recall.gain(np.array(row.hits), np.array(base.hits), words_D)
+        gain, error = trade.gain(np.array(row.hits), np.array(base.hits), words_D)
         yield f"| {' | '.join(cells)} | {'' if row is base else f'{100 * gain:+.2f} ± {200 * error:.2f}'} |"
     yield "\n| rehearsed run that spends all of rho | planner's gain | pays | real gain |\n|---|---|---|---|"
     untrained = {SHIPS_COUNTS: "counts", SHIPS_BOTH: "start and counts"}
@@ -341,7 +341,7 @@ def table(
         if not outcome.gradient_rho and outcome.rho > 0.99 * RHO
     ]
     for label, outcome in (("private", alone), ("mixture", mixture), *counts):
-        gain, error = recall.gain(np.array(rows[label].hits), np.array(rows["start"].hits), words_D)
+        gain, error = trade.gain(np.array(rows[label].hits), np.array(rows["start"].hits), words_D)
         said = f"{100 * outcome.gain:+.2f} ± {200 * outcome.error:.2f}"
         pays = "yes" if verdict.pays(outcome) else "no"
         yield f"| {label}: {outcome.label} | {said} | {pays} | {100 * gain:+.2f} ± {200 * error:.2f} |"
@@ -415,7 +415,7 @@ def public_words(path: Path, texts: list[str], locale: str, most: int) -> WordSt
 
 def first_people(people: TokenStream, words: int) -> TokenStream:
     """People from the first on, until they typed so many words."""
-    ends = np.cumsum(recall.words(people))
+    ends = np.cumsum(trade.words_typed(people))
     return people.select(np.arange(min(len(people), 1 + int(np.searchsorted(ends, words)))))
 
 

@@ -1,15 +1,193 @@
-"""The devices that train against the rounds that they must fill: shortfalls, and the timer in whole days.
+"""The plan of a launch: its worst-case cost, and whether the devices that train can fill its rounds.
 
 Found without private data or training's libraries.
+
+Shape legend: T rounds.
 """
 
 import math
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 
+import numpy as np
+
+from federated import mechanisms
+from federated.accounting.amplification import amplified
+from federated.accounting.gaussian import epsilon_of_rho
+from federated.accounting.guarantees import Guarantee, account, untrained
 from federated.config.mechanism import IndependentMechanism, MechanismConfig, SecretSample
-from federated.participation import clock, turnout
+from federated.participation import clock
 from federated.participation.availability import Availability
+from federated.secagg.bounds import Encoding
+
+_NOISE_FACTORS = (0.5, 1.0, 2.0, 4.0)
+_GOAL_FACTORS = (0.5, 1.0, 2.0, 4.0)
+# Fewer devices and rounds than these tell the same: separations follow from shares of the population.
+_DEVICES, _CYCLES = 50_000, 4
+_LEAST_GOAL = 20
+
+
+@dataclass(frozen=True)
+class Timer:
+    """Resting time of devices, and the separation and length of a run expected of it.
+
+    Attributes:
+      days: whole days, as devices are told.
+      min_sep: least difference between two rounds of a device that is expected; None if rounds of this size do not
+        fill.
+      run_days: how long the run takes, one round after the other; None likewise.
+    """
+
+    days: int
+    min_sep: int | None
+    run_days: float | None
+
+    def in_words(self, planned: int, *, by_the_clock: bool = False) -> str:
+        """The timer and what comes of it, in a sentence or two, beside the planned separation.
+
+        Args:
+          by_the_clock: whether the launch goes by this timer.
+        """
+        rest = f"Timer {self.days} whole day{'s' if self.days > 1 else ''}: a device rests as long as {planned:,} slow "
+        rest += "rounds take. By the clock, "
+        if self.min_sep is None or self.run_days is None:
+            return rest + "by night and day, rounds of this size do not fill: lower report_goal."
+        rest += f"rounds being as long as they take to fill, the run takes {self.run_days:.1f} days and "
+        if self.min_sep >= planned:
+            return rest + f"devices come back after {self.min_sep:,} rounds or more."
+        rest += f"the first devices are back after {self.min_sep:,} rounds already: "
+        if by_the_clock:
+            return rest + f"min_sep {planned:,}, which the guarantee rests on, keeps them away longer."
+        return rest + (
+            f"the server's {planned:,} keeps them away longer; where only a timer does, plan with the smaller number. "
+            f"'availability: {{timer_days: {self.days}}}' makes the launch go by the clock."
+        )
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """The same run with one number changed, and what follows from it.
+
+    Attributes:
+      noise_multiplier: rho falls with its square.
+      report_goal: a smaller one lets a device rest longer, so ``min_sep`` grows and rho falls.
+      min_sep: as configured, or the most that the population carries at another report goal.
+      max_participations: as configured, or fewer where ``min_sep`` allows fewer.
+      rho: without any gain from sampling.
+      epsilon: with it, where there is sampling.
+      noise_per_device: ``noise_multiplier / report_goal``, a node's noise in the mean update in
+        clip norms: the price of the row, because utility falls as it grows.
+    """
+
+    noise_multiplier: float
+    report_goal: int
+    min_sep: int
+    max_participations: int
+    noise_per_device: float
+    rho: float
+    epsilon: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The worst case that the enforced limits allow, before any device takes part.
+
+    Attributes:
+      rounds_below_goal: expected; None where no availability is simulated, or a round waits until it is full.
+      by_the_clock: what is expected of a launch by the clock; None for another.
+    """
+
+    guarantee: Guarantee
+    feasible: bool
+    reasons: tuple[str, ...]
+    alternatives: tuple[Alternative, ...]
+    rounds_below_goal: int | None = None
+    by_the_clock: Timer | None = None
+
+
+def plan(config: MechanismConfig, training_devices: int, encoding: Encoding | None = None) -> Plan:
+    """Account the enforced limits and see whether cohorts can be filled.
+
+    Args:
+      training_devices: those that rounds draw from: of the devices that may take part the ones that are not held out.
+      encoding: of secure aggregation, whose rounding counts; None without it.
+
+    Returns:
+      A plan; ``feasible`` is False when a typical round would miss the report goal, and every
+      reason names the number that would have to change.
+    """
+    worst = account(config, mechanism=mechanisms.build(config), encoding=encoding)
+    reasons = shortfalls(config, training_devices)
+    return Plan(
+        guarantee=worst,
+        feasible=not reasons,
+        reasons=tuple(reasons),
+        alternatives=rho_for(
+            config,
+            training_devices,
+            noise_multipliers=[config.noise_multiplier * factor for factor in _NOISE_FACTORS],
+            report_goals=sorted({max(1, int(config.report_goal * factor)) for factor in _GOAL_FACTORS}),
+        ),
+        rounds_below_goal=rounds_below_goal(config, training_devices),
+        by_the_clock=of_launch(config, training_devices) if not reasons else None,
+    )
+
+
+def nothing(config: MechanismConfig) -> Plan:
+    """The plan of a launch that trains nothing on devices: it costs nothing, and no cohort has to be filled."""
+    return Plan(untrained((config.delta,)), feasible=True, reasons=(), alternatives=())
+
+
+def rho_for(
+    config: MechanismConfig,
+    training_devices: int,
+    noise_multipliers: Sequence[float] = (),
+    report_goals: Sequence[int] = (),
+) -> tuple[Alternative, ...]:
+    """Worst-case rho if one number of a launch were another.
+
+    Rows of ``noise_multipliers`` keep every other number. Rows of ``report_goals`` take the
+    ``min_sep`` that the population then carries; those it could not carry are left out.
+
+    Raises:
+      ValueError: a noise multiplier or report goal that is not above 0.
+    """
+    for name, values in (("noise_multipliers", noise_multipliers), ("report_goals", report_goals)):
+        wrong = [value for value in values if not value > 0]
+        if wrong:
+            raise ValueError(f"{name}: got {wrong[0]}, expected numbers above 0")
+    changed = [config.model_copy(update={"noise_multiplier": value}) for value in noise_multipliers]
+    # A banded strategy is made for its min_sep, and independent noise has none: their rows end here.
+    for goal in report_goals if config.any_min_sep else ():
+        rest = most_rest(config, training_devices, goal)
+        if rest < 1:
+            continue
+        most = min(config.max_participations, -(-config.rounds // rest))
+        row = config.model_copy(update={"report_goal": goal, "min_sep": rest, "max_participations": most})
+        if not shortfalls(row, training_devices):
+            changed.append(row)
+    return tuple(_alternative(row) for row in changed)
+
+
+def _alternative(config: MechanismConfig) -> Alternative:
+    # Advice, so one route is enough; the plan's own guarantee takes both.
+    rho = mechanisms.sensitivity_squared(config) / (2 * config.noise_multiplier**2)
+    epsilon = epsilon_of_rho(rho, config.delta)
+    if sample := config.secret_sample:
+        limits = (config.noise_multiplier, sample.rate, sample.population, config.rounds)
+        epsilon = amplified(sample.kind, *limits, (config.delta,)).epsilon[config.delta]
+    return Alternative(
+        noise_multiplier=config.noise_multiplier,
+        report_goal=config.report_goal,
+        min_sep=config.min_sep,
+        max_participations=config.max_participations,
+        noise_per_device=config.noise_multiplier / config.report_goal,
+        rho=rho,
+        epsilon=epsilon,
+    )
 
 
 def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
@@ -60,7 +238,7 @@ def most_rest(config: MechanismConfig, devices: int, goal: int) -> int:
 
 
 def _below_goal(config: MechanismConfig, devices: int, day: Availability) -> int:
-    rounds = turnout.expected(config.rounds, devices, config.report_goal, config.min_sep, day)
+    rounds = expected_turnout(config.rounds, devices, config.report_goal, config.min_sep, day)
     return round(rounds.below_goal)
 
 
@@ -116,48 +294,6 @@ def _too_few_awake(config: MechanismConfig, devices: int) -> list[str]:
         f"{min(shares):.0%} to {max(shares):.0%} check in, and up to {config.report_goal * (config.min_sep - 1)} of "
         f"them rest; {fix}, or count on more devices"
     ]
-
-
-# Fewer devices and rounds than these tell the same: separations follow from shares of the population.
-_DEVICES, _CYCLES = 50_000, 4
-_LEAST_GOAL = 20
-
-
-@dataclass(frozen=True)
-class Timer:
-    """Resting time of devices, and the separation and length of a run expected of it.
-
-    Attributes:
-      days: whole days, as devices are told.
-      min_sep: least difference between two rounds of a device that is expected; None if rounds of this size do not
-        fill.
-      run_days: how long the run takes, one round after the other; None likewise.
-    """
-
-    days: int
-    min_sep: int | None
-    run_days: float | None
-
-    def in_words(self, planned: int, *, by_the_clock: bool = False) -> str:
-        """The timer and what comes of it, in a sentence or two, beside the planned separation.
-
-        Args:
-          by_the_clock: whether the launch goes by this timer.
-        """
-        rest = f"Timer {self.days} whole day{'s' if self.days > 1 else ''}: a device rests as long as {planned:,} slow "
-        rest += "rounds take. By the clock, "
-        if self.min_sep is None or self.run_days is None:
-            return rest + "by night and day, rounds of this size do not fill: lower report_goal."
-        rest += f"rounds being as long as they take to fill, the run takes {self.run_days:.1f} days and "
-        if self.min_sep >= planned:
-            return rest + f"devices come back after {self.min_sep:,} rounds or more."
-        rest += f"the first devices are back after {self.min_sep:,} rounds already: "
-        if by_the_clock:
-            return rest + f"min_sep {planned:,}, which the guarantee rests on, keeps them away longer."
-        return rest + (
-            f"the server's {planned:,} keeps them away longer; where only a timer does, plan with the smaller number. "
-            f"'availability: {{timer_days: {self.days}}}' makes the launch go by the clock."
-        )
 
 
 def timer(training_devices: int, round_minutes: float, rounds: int, report_goal: int, min_sep: int) -> Timer:
@@ -234,3 +370,61 @@ def _played(
     except ValueError:
         return Timer(days, None, None)
     return Timer(days, campaign.min_sep, campaign.days * rounds / first)
+
+
+@dataclass(frozen=True)
+class ExpectedTurnout:
+    """Expected turnout of a run.
+
+    Attributes:
+      devices_T: devices that report in each round, at most the report goal.
+      below_goal: rounds expected to stay below the goal.
+    """
+
+    devices_T: np.ndarray
+    below_goal: float
+
+
+def expected_turnout(
+    rounds: int, num_devices: int, report_goal: int, min_sep: int, availability: Availability
+) -> ExpectedTurnout:
+    """Follow the means through a run: devices that rest, that are awake, that are selected and report.
+
+    Too few devices weaken no guarantee: the mean's denominator is the report goal and the noise is that of a full
+    round. They make the update smaller and the noise weigh more.
+
+    Awake devices stay awake for their hour, so rounds of one hour share a pool; a device whose timer runs out
+    within the hour it joined in is awake still. That a device is at its cap is not counted, which is
+    optimistic where ``max_participations`` is tight. Costs what the rounds cost, not the devices.
+    """
+    joined: list[float] = []
+    resting: deque[float] = deque()
+    total, pool, below = 0.0, 0.0, 0.0
+    hours = [math.floor(availability.hour(number)) for number in range(rounds)]
+    for number, (before, hour) in enumerate(pairwise([-1, *hours])):
+        share = availability.share(number)
+        back = resting.popleft() if len(resting) >= min_sep else 0.0
+        total -= back
+        if hour != before:
+            pool = share * (num_devices - total)
+        else:
+            pool += back * (1.0 if hours[number - min_sep] == hour else share)
+        selected = min(float(availability.selected(report_goal)), pool)
+        mean = selected * (1 - availability.dropout)
+        scatter = selected * availability.dropout * (1 - availability.dropout)
+        if selected == pool:
+            scatter += pool * (1 - share) * (1 - availability.dropout) ** 2
+        devices = min(mean, float(report_goal))
+        below += _chance_below(report_goal, mean, scatter)
+        joined.append(devices)
+        resting.append(devices)
+        total += devices
+        pool -= devices
+    return ExpectedTurnout(np.array(joined), below)
+
+
+def _chance_below(goal: int, mean: float, variance: float) -> float:
+    """Chance that a count with this mean and variance is less than ``goal``, by the normal curve."""
+    if variance <= 0:
+        return float(mean < goal)
+    return 0.5 * math.erfc((mean - goal + 0.5) / math.sqrt(2 * variance))

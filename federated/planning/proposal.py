@@ -3,7 +3,7 @@
 Where a target is missed, ``changes`` says one number at a time what would have to change, and to which value. Every
 value is tried with the planner's own search, so a plan with that one number changed meets the target. ``sweeps`` are
 rho against rounds, report goal and population at a held noise-to-signal ratio, as in Xu et al. 2023, figure 4, and
-McMahan et al. 2024, figures 8 and 9. Symbols as in ``costs``.
+McMahan et al. 2024, figures 8 and 9. Symbols as in ``search``.
 """
 
 import math
@@ -16,11 +16,9 @@ from federated.accounting import guarantees as accounting
 from federated.config.mechanism import MechanismConfig
 from federated.config.planning import KINDS, SPARE_FRACTION, PlanningConfig
 from federated.participation.clock import whole_days
-from federated.planning import costs as plan_costs
 from federated.planning import search as plan_search
-from federated.planning.costs import Strategy, round_up
 from federated.planning.feasibility import Timer, of_launch, timer
-from federated.planning.search import Choice, Option, Terms
+from federated.planning.search import Choice, Option, Strategy, Terms, round_up
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def propose(
     if chosen is None:
         goal, rounds = nearest.option.report_goal, nearest.option.rounds
         nearest = plan_search.best(terms, rounds, goal, thorough=True) or nearest
-    strategy = plan_costs.as_launched(nearest.strategy)
+    strategy = plan_search.as_launched(nearest.strategy)
     nearest = Choice(plan_search.option(terms, strategy, nearest.option.report_goal), strategy)
     block = mechanism_block(mechanism, nearest, planning)
     option = _as_accounted(block, nearest.option)
@@ -171,7 +169,7 @@ def _as_accounted(block: MechanismConfig, option: Option) -> Option:
         option,
         rho=worst.rho,
         epsilon=worst.epsilon[block.delta],
-        noise_to_signal=plan_costs.noise_to_signal(block),
+        noise_to_signal=plan_search.noise_to_signal(block),
     )
 
 
@@ -348,9 +346,9 @@ def _target(terms: Terms, choice: Choice) -> Change:
 
 _LABELS = {"tree": "tree", "blt": "BLT, 2 buffers", "banded": "banded, min_sep bands"}
 _STRATEGIES: Mapping[str, Callable[[int, int, int], Strategy]] = {
-    "tree": plan_costs.tree,
-    "blt": lambda rounds, min_sep, most: plan_costs.blt(rounds, min_sep, most, 2),
-    "banded": plan_costs.banded,
+    "tree": plan_search.tree,
+    "blt": lambda rounds, min_sep, most: plan_search.blt(rounds, min_sep, most, 2),
+    "banded": plan_search.banded,
 }
 _POINTS = 13
 
@@ -392,7 +390,7 @@ def sweeps(
         min_sep = plan_search.min_sep_of(terms.with_planning(population_estimate=devices), rounds, goal)
         if min_sep < 1:
             return None
-        limits = (rounds, min_sep, plan_costs.most_participations(rounds, min_sep))
+        limits = (rounds, min_sep, plan_search.most_participations(rounds, min_sep))
         strategy = _STRATEGIES[kind](*limits)
         return (strategy.loss / (terms.noise_to_signal * goal)) ** 2 / 2
 

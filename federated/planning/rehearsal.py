@@ -25,7 +25,7 @@ import numpy as np
 from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import SmallLaunch
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
-from federated.planning import costs as plan_costs
+from federated.planning import search as plan_search
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
 from federated.rounds.validation import CurvePoint
@@ -238,7 +238,7 @@ def _mechanism(setting: Setting, ratio: float, clip_norm: float | None) -> TreeM
     """
     config = setting.config
     min_sep = min(len(setting.users) // config.report_goal, config.rounds)
-    limits = (config.rounds, min_sep, plan_costs.most_participations(config.rounds, min_sep))
+    limits = (config.rounds, min_sep, plan_search.most_participations(config.rounds, min_sep))
     adaptive = {
         "target_quantile": _MEDIAN,
         "learning_rate": _CLIP_STEP,
@@ -246,7 +246,7 @@ def _mechanism(setting: Setting, ratio: float, clip_norm: float | None) -> TreeM
     }
     return TreeMechanism(
         kind="tree",
-        noise_multiplier=ratio * config.report_goal / plan_costs.tree(*limits).rms_error if ratio else _NEXT_TO_NONE,
+        noise_multiplier=ratio * config.report_goal / plan_search.tree(*limits).rms_error if ratio else _NEXT_TO_NONE,
         clip_norm=config.start_clip_norm if clip_norm is None else clip_norm,
         rounds=config.rounds,
         report_goal=config.report_goal,

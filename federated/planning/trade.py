@@ -1,7 +1,7 @@
 """The trade of rho for recall, rehearsed: a population's size of pseudo-users, several splits, one verdict.
 
 Every training and every release of counts is simulated with the noise of the launch, and judged on pseudo-users that
-nothing learned from. Symbols as in ``costs``: T rounds, b ``min_sep``, k ``max_participations``, m ``report_goal``,
+nothing learned from. Symbols as in ``search``: T rounds, b ``min_sep``, k ``max_participations``, m ``report_goal``,
 z noise multiplier; N devices that train, n pseudo-users. With rho given, the noise follows: the mechanism of least
 RmsLoss for a shape has the least noise-to-signal ratio that this rho buys.
 
@@ -19,6 +19,8 @@ while the noise is that of all, and fewer people know fewer words: all three mak
 That n people's text is N people's is assumed.
 
 Guarantee: none is needed. Every text is public, and noise comes from a public seed.
+
+Shape legend: N tokens, D people, M words to predict, K tokens before, V vocabulary, A arms.
 """
 
 import copy
@@ -29,6 +31,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
@@ -39,11 +42,8 @@ from federated.counts import cells as counted_cells
 from federated.counts.cells import Cells
 from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
-from federated.planning import costs as plan_costs
-from federated.planning import recall
 from federated.planning import search as plan_search
 from federated.planning.proposal import mechanism_block, to_yaml
-from federated.planning.recall import Arm
 from federated.planning.rehearsal import Rehearsal, Setting, digest_of, simulate
 from federated.planning.search import Choice, Terms
 from federated.planning.verdict import (
@@ -57,12 +57,13 @@ from federated.planning.verdict import (
     run_of,
 )
 from federated.rounds import server
+from pretrain.batches import find_rows
 from pretrain.files import atomic
 from pretrain.model import KeyboardLM
-from pretrain.ngrams.counted import CountedNGram
+from pretrain.ngrams.counted import CountedNGram, mixed
 from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import EOS, TokenStream, Vocabulary
+from pretrain.vocabulary import BOS, EOS, SPECIALS, UNK, TokenStream, Vocabulary
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def training_at(
     choice = plan_search.best(terms, rounds, goal, thorough=True)
     if choice is None:
         return None
-    strategy = plan_costs.as_launched(choice.strategy)
+    strategy = plan_search.as_launched(choice.strategy)
     ratio = strategy.loss / (goal * math.sqrt(2 * rho))
     held = plan_search.option(replace(terms, noise_to_signal=ratio), strategy, goal)
     fixed = mechanism.model_copy(update={"adaptive_clipping": None})
@@ -111,7 +112,7 @@ def own_rho(mechanism: MechanismConfig) -> float:
 
 def counts_at(rho: float) -> CountsConfig:
     """The ``counts:`` block of at most this rho, whose model ships mixed with the network."""
-    return CountsConfig(noise_multiplier=plan_costs.round_up((2 * rho) ** -0.5, 4), model="mixture")
+    return CountsConfig(noise_multiplier=plan_search.round_up((2 * rho) ** -0.5, 4), model="mixture")
 
 
 def largest_shapes(
@@ -151,7 +152,7 @@ def scaled(mechanism: MechanismConfig, users: int, limits: SmallTrade) -> Mechan
     """
     if users < 1:
         raise ValueError(f"users: {users}; the public text must make a pseudo-user or more")
-    ratio = plan_costs.noise_to_signal(mechanism)
+    ratio = plan_search.noise_to_signal(mechanism)
     rounds = min(mechanism.rounds, limits.most_rounds)
     min_sep = min(mechanism.min_sep, rounds, users)
     goal = min(mechanism.report_goal, users // min_sep, limits.most_goal)
@@ -159,10 +160,10 @@ def scaled(mechanism: MechanismConfig, users: int, limits: SmallTrade) -> Mechan
         "rounds": rounds,
         "report_goal": goal,
         "min_sep": min_sep,
-        "max_participations": min(mechanism.max_participations, plan_costs.most_participations(rounds, min_sep)),
+        "max_participations": min(mechanism.max_participations, plan_search.most_participations(rounds, min_sep)),
     }
     at_one = _at_one(mechanism, shape)
-    multiplier = ratio / plan_costs.noise_to_signal(at_one)
+    multiplier = ratio / plan_search.noise_to_signal(at_one)
     if at_one.adaptive_clipping is None:
         return at_one.model_copy(update={"noise_multiplier": multiplier})
     # Noise of the bits, and that of the updates that shares with it, shrink alike.
@@ -309,16 +310,16 @@ def gains(
             arms.append(Arm(networks[training], None))
             rows.append((training, config, SHIPS_NETWORK))
     sequence_words = trade.setting.local_training.sequence_words
-    start_D, *hits_AD = recall.hits(trade.people, [Arm(start, None), *public, *arms], sequence_words)
-    words_D = recall.words(trade.people)
+    start_D, *hits_AD = hits(trade.people, [Arm(start, None), *public, *arms], sequence_words)
+    words_D = words_typed(trade.people)
     free_D = max(start_D, *hits_AD[: len(public)], key=np.sum)
     outcomes = [
-        _outcome(*row, recall.gain(hits_D, start_D, words_D), recall.gain(hits_D, free_D, words_D))
+        _outcome(*row, gain(hits_D, start_D, words_D), gain(hits_D, free_D, words_D))
         for row, hits_D in zip(rows, hits_AD[len(public) :], strict=True)
     ]
     return Gains(
         start=float(start_D.sum() / words_D.sum()),
-        free=recall.gain(free_D, start_D, words_D)[0],
+        free=gain(free_D, start_D, words_D)[0],
         outcomes=tuple(outcomes),
     )
 
@@ -401,7 +402,7 @@ def _outcome(
         counts_rho=counts_rho,
         rounds=mechanism.rounds,
         report_goal=mechanism.report_goal,
-        noise_to_signal=plan_costs.noise_to_signal(mechanism),
+        noise_to_signal=plan_search.noise_to_signal(mechanism),
         ships=ships,
         gain=over_start[0],
         error=over_start[1],
@@ -413,3 +414,94 @@ def _outcome(
 
 def _counts_block(counts: CountsConfig, model: str) -> list[str]:
     return ["counts:", f"  noise_multiplier: {counts.noise_multiplier!r}", f"  model: {model}"]
+
+
+# Probabilities held at once.
+_MOST_NUMBERS = 4_000_000
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Predictor: a network, an n-gram, or the two mixed half and half; an absent one is None."""
+
+    network: KeyboardLM | None
+    counts: CountedNGram | NGram | None
+
+
+def hits(people: TokenStream, arms: Sequence[Arm], sequence_words: int) -> np.ndarray:
+    """Words that each arm has first, by person: int64 ``[A, D]``. Specials are never suggested.
+
+    Every network and every table of counts is asked once, however many arms share it.
+    """
+    networks = {id(arm.network): arm.network for arm in arms if arm.network is not None}
+    tables = {id(arm.counts): arm.counts for arm in arms if arm.counts is not None}
+    hits_AD = np.zeros((len(arms), len(people)), dtype=np.int64)
+    rows = find_rows(people.tokens_N, sequence_words)
+    sizes = [model.vocabulary_size for model in networks.values()] + [
+        table.vocabulary_size for table in tables.values()
+    ]
+    longest = max((table.order - 1 for table in tables.values()), default=1)
+    at_once = max(1, _MOST_NUMBERS // (max(sizes) * sequence_words))
+    order_R = np.argsort(rows.length_R, kind="stable")
+    for first in range(0, len(order_R), at_once):
+        batch_B = order_R[first : first + at_once]
+        inputs_BT, targets_BT = rows.batch(batch_B)
+        known_BT = (targets_BT > UNK).numpy()
+        place_M = (rows.start_R[batch_B][:, None] + np.arange(known_BT.shape[1]))[known_BT]
+        if not len(place_M):
+            continue
+        owner_M = np.searchsorted(people.offsets_D1, place_M, side="right") - 1
+        last_MK = _before(people.tokens_N, place_M, longest)
+        chances = {name: _chances(model, inputs_BT, known_BT) for name, model in networks.items()}
+        chances |= {name: table.dense(last_MK) for name, table in tables.items()}
+        for hits_D, arm in zip(hits_AD, arms, strict=True):
+            parts = [chances[id(part)] for part in (arm.network, arm.counts) if part is not None]
+            chance_MV = parts[0] if len(parts) == 1 else mixed(*parts)
+            best_M = chance_MV[:, len(SPECIALS) :].argmax(axis=1) + len(SPECIALS)
+            hits_D += np.bincount(owner_M[best_M == people.tokens_N[place_M]], minlength=len(people))
+    return hits_AD
+
+
+def words_typed(people: TokenStream) -> np.ndarray:
+    """Words that each person typed, those outside the vocabulary among them: int64 ``[D]``."""
+    owner_N = np.repeat(np.arange(len(people)), np.diff(people.offsets_D1))
+    return np.bincount(owner_N[people.tokens_N >= UNK], minlength=len(people))
+
+
+def gain(hits_D: np.ndarray, start_D: np.ndarray, words_D: np.ndarray) -> tuple[float, float]:
+    """Recall over the start's, and its paired standard error; people are the sample, not words.
+
+    The error is that of a ratio of sums, linearised (Cochran 1977, section 6.4). It is about people alone: noise and
+    cohorts are drawn once.
+
+    Raises:
+      ValueError: fewer than two people, or none who typed.
+    """
+    people, total = len(words_D), words_D.sum()
+    if people < 2 or not total:
+        raise ValueError(f"held-out text: {people} people with {total} words; use more public text")
+    value = (hits_D - start_D).sum() / total
+    residual_D = hits_D - start_D - value * words_D
+    return float(value), float(np.sqrt(people / (people - 1) * np.sum(residual_D**2)) / total)
+
+
+@torch.no_grad()
+def _chances(model: KeyboardLM, inputs_BT: torch.Tensor, known_BT: np.ndarray) -> np.ndarray:
+    features_BTE, _ = model.features(inputs_BT)
+    features_ME = features_BTE[torch.from_numpy(known_BT)]
+    logits_MV = torch.addmm(model.output_bias, features_ME, model.output_VE.T)
+    return torch.softmax(logits_MV, dim=1).numpy()
+
+
+def _before(tokens_N: np.ndarray, place_M: np.ndarray, longest: int) -> np.ndarray:
+    """The tokens before each place in its sentence, ``[M, K]``; ``<bos>`` begins it, -1 lies before that."""
+    last_MK = np.full((len(place_M), longest), -1, dtype=np.int64)
+    inside_M = np.ones(len(place_M), dtype=bool)
+    for back in range(1, longest + 1):
+        at_M = place_M - back
+        token_M = np.where(at_M >= 0, tokens_N[at_M], EOS)
+        begins_M = inside_M & (token_M == EOS)
+        last_MK[inside_M, -back] = token_M[inside_M]
+        last_MK[begins_M, -back] = BOS
+        inside_M &= ~begins_M
+    return last_MK

@@ -22,7 +22,7 @@ from pretrain.reading.paths import require_folder, shown
 from reports.losses import up
 
 if TYPE_CHECKING:
-    from federated.planning.worst_case import Plan
+    from federated.planning.feasibility import Plan
 
 SYNTHETIC = "synthetic"
 _DELTA = 1e-6
@@ -280,10 +280,9 @@ def _public(asked: Asked, size: Size) -> dict[str, Any]:
 
 def _mechanism(asked: Asked, splits: Splits, size: Size) -> MechanismConfig:
     """The one of the planner's mechanisms with least noise in the model at this rho."""
-    from federated.planning.costs import as_launched
-    from federated.planning.costs import round_up as rounded_up
     from federated.planning.proposal import mechanism_block
-    from federated.planning.search import Choice, option, strategies, terms_of
+    from federated.planning.search import Choice, as_launched, option, strategies, terms_of
+    from federated.planning.search import round_up as rounded_up
 
     rho, population = asked.rho, asked.population
     usable = int(round(splits.training(population) * (1 - SPARE_FRACTION), 6))
@@ -313,7 +312,7 @@ def _valid(content: dict[str, Any]) -> LaunchConfig:
 
 def _planned(config: LaunchConfig, asked: Asked) -> "Plan":
     """The worst case of the file, and whether the population carries it: what 'tacit plan' says of it."""
-    from federated.planning.worst_case import plan
+    from federated.planning.feasibility import plan
     from pipeline.preflight.shortfalls import too_few
     from pipeline.releases import planned as worst
     from pipeline.releases.policy import above_policy

@@ -29,10 +29,10 @@ from reports.losses import up
 
 if TYPE_CHECKING:
     from federated.config.planning import PlanningConfig
+    from federated.planning.feasibility import Plan
     from federated.planning.proposal import Proposal
     from federated.planning.search import Option
     from federated.planning.verdict import Outcome, Verdict
-    from federated.planning.worst_case import Plan
     from pipeline.preflight.foresee import Foreseen
 
 _log = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ def plan(
 
     Example: tacit plan dags/launches/en-US.yaml --devices 2000000
     """
-    from federated.planning import worst_case as core
+    from federated.planning import feasibility as core
     from pipeline.cli import words
 
     asked = to_run(launch)
@@ -167,9 +167,9 @@ def _searched(
 
 def _unrehearsed(config: LaunchConfig, planning: "PlanningConfig", launch: str) -> tuple[dict, list[str]]:
     """No recommendation, and why there is none."""
-    from federated.planning import costs
+    from federated.planning import search
 
-    ratio, minutes = costs.noise_to_signal(config.mechanism), rehearsed.minutes(config, planning)
+    ratio, minutes = search.noise_to_signal(config.mechanism), rehearsed.minutes(config, planning)
     sentence = (
         f"not rehearsed: run tacit rehearse {launch} (about {minutes:,} minutes of CPU). The file's noise-to-signal "
         f"ratio, {ratio:.4g}, is untried: so much noise stays in the model, per coordinate and in clip norms of the "

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from federated import mechanisms
 from federated.mechanisms import mechanism_file
-from federated.planning import worst_case as planner
+from federated.planning import feasibility as planner
 from federated.planning.proposal import Proposal, Sweep, to_yaml
 from federated.rounds.rule import RoundRule
 from pipeline.preflight import rehearsed

@@ -15,7 +15,7 @@ from benchmarks.papers.blt import strategies
 from benchmarks.papers.blt.strategies import Run
 from federated.accounting.published_rows import ROWS
 from federated.mechanisms.optimise_banded import Losses, optimise_banded
-from federated.planning import costs
+from federated.planning import search
 from reports.figures.style import COLOURS
 
 COMMAND = "python -m benchmarks.papers.blt.memory"
@@ -76,7 +76,7 @@ def main() -> None:
     alone = Run(RUN.rounds, RUN.rounds)
     once = {number: strategies.blt_losses(strategies.blt(alone, number, "max"), RUN) for number in BUFFERS}
     banded = {number: strategies.banded_losses(strategies.bands(RUN, number), RUN) for number in BANDS}
-    tree = {costs.tree(*RUN.limits).copies: strategies.tree_losses(RUN)}
+    tree = {search.tree(*RUN.limits).copies: strategies.tree_losses(RUN)}
     matrix = optimise_banded(*RUN.limits, RUN.min_sep).losses
     made: dict[str, tuple[Priced, int, str]] = {
         "BLT": (blts, 2, "-"),

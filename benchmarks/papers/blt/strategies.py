@@ -18,7 +18,7 @@ from federated.mechanisms.optimise_banded import Losses, full_losses, optimise_b
 from federated.mechanisms.optimise_blt import optimise_blt
 from federated.mechanisms.sensitivity import toeplitz_sensitivity_squared, tree_matrix, tree_sensitivity_squared
 from federated.mechanisms.tree import prefix_variances
-from federated.planning.costs import most_participations
+from federated.planning.search import most_participations
 from tests.helpers.audits.strategies import toeplitz_losses
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from federated.config.mechanism import IndependentMechanism
-from federated.participation import turnout
 from federated.participation.availability import Availability
 from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe
 from federated.participation.records import no_records
+from federated.planning.feasibility import expected_turnout
 from federated.rounds.rule import RoundRule
 from tests.helpers.launches.cohort_run import played
 from tests.helpers.launches.small_run import Launch, mechanism, run
@@ -149,7 +149,7 @@ def test_the_share_that_checks_in_is_the_mean_over_zones(spread):
 )
 def test_what_to_expect_is_what_happens(devices, goal, min_sep, fields):
     day = Availability(**{"round_minutes": 20.0, "zone_spread_hours": 2.0} | fields, seed=9)
-    found = turnout.expected(288, devices, goal, min_sep, day)
+    found = expected_turnout(288, devices, goal, min_sep, day)
     cohorts = Cohorts(devices, goal, min_sep, 288, seed=9, availability=day)
     sizes = np.bincount(played(cohorts, 288)[0].rounds_N, minlength=288)
     assert found.devices_T.mean() == pytest.approx(sizes.mean(), rel=0.03)

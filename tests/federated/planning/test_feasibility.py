@@ -9,8 +9,7 @@ from federated.config.mechanism import TreeMechanism
 from federated.participation import clock
 from federated.participation.availability import Availability
 from federated.planning import feasibility
-from federated.planning.feasibility import most_rest, rounds_below_goal, shortfalls
-from federated.planning.worst_case import plan, rho_for
+from federated.planning.feasibility import most_rest, plan, rho_for, rounds_below_goal, shortfalls
 from tests.helpers.launches.small_run import mechanism
 
 MECHANISM = mechanism(

@@ -14,12 +14,11 @@ from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import KINDS, PlanningConfig
 from federated.config.population import EVERYBODY_TRAINS, Splits
 from federated.mechanisms import optimise_blt
-from federated.planning import costs as plan_costs
 from federated.planning import proposal as proposals
 from federated.planning import search as plan_search
+from federated.planning.feasibility import plan
 from federated.planning.proposal import Proposal, propose, sweeps, to_yaml
 from federated.planning.search import INDEPENDENT, Terms, min_sep_of, terms_of
-from federated.planning.worst_case import plan
 from tests.helpers.launches.small_run import mechanism
 
 MECHANISM = mechanism(
@@ -51,9 +50,9 @@ def two_starts() -> Iterator[None]:
     starts = optimise_blt.starts
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(optimise_blt, "starts", lambda *limits: starts(*limits)[:2])
-        plan_costs.blt.cache_clear()
+        plan_search.blt.cache_clear()
         yield
-    plan_costs.blt.cache_clear()
+    plan_search.blt.cache_clear()
 
 
 def meets(wanted: Terms, rounds: int = MECHANISM.rounds) -> bool:
@@ -86,8 +85,8 @@ def test_the_block_goes_into_a_launch_file_and_gives_exactly_the_stated_rho(chan
     assert proposal.feasible
     assert reached.rho <= proposal.terms.target.rho
     assert reached.epsilon[1e-10] <= proposal.terms.target.epsilon
-    assert plan_costs.noise_to_signal(block) == pytest.approx(0.07, rel=1e-3)
-    assert plan_costs.noise_to_signal(block) >= 0.07
+    assert plan_search.noise_to_signal(block) == pytest.approx(0.07, rel=1e-3)
+    assert plan_search.noise_to_signal(block) >= 0.07
     assert plan(block, wanted.training_devices).feasible
     assert (block.clip_norm, block.delta, block.randomness) == (0.3, 1e-10, "seeded")
 
@@ -234,7 +233,7 @@ def test_alternatives_show_every_mechanism_and_why_not(monkeypatch: pytest.Monke
 def test_without_a_rehearsal_the_ratio_is_that_of_the_block() -> None:
     proposal = propose(MECHANISM, terms(ratio=None))
     assert not proposal.terms.rehearsed
-    assert proposal.terms.noise_to_signal == plan_costs.noise_to_signal(MECHANISM)
+    assert proposal.terms.noise_to_signal == plan_search.noise_to_signal(MECHANISM)
     assert "tacit rehearse" in proposal.reasons[0]
 
 

@@ -10,8 +10,8 @@ import pytest
 from federated.config.mechanism import MechanismConfig
 from federated.config.planning import SmallLaunch
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
-from federated.planning import costs as plan_costs
 from federated.planning import rehearsal
+from federated.planning import search as plan_search
 from federated.planning.rehearsal import Setting, Trial, acceptable, pseudo_users, rehearse
 from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, TrainingData, Workplace
@@ -133,7 +133,7 @@ def test_a_whole_rehearsal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     # The ratio means what the planner takes it for.
     config = runs["noise-to-signal-0.01"]
     assert config.clip_norm == found.clip_norm
-    assert plan_costs.noise_to_signal(config) == pytest.approx(0.01)
+    assert plan_search.noise_to_signal(config) == pytest.approx(0.01)
     assert found.noise_trials[1].noise_multiplier == config.noise_multiplier
     assert not list((tmp_path / "work").glob("*"))
 

@@ -17,11 +17,10 @@ from federated.config.mechanism import MechanismConfig
 from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
 from federated.config.population import EVERYBODY_TRAINS
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
-from federated.planning import costs, recall, trade
-from federated.planning.recall import Arm
+from federated.planning import search, trade
 from federated.planning.rehearsal import Rehearsal, Setting
 from federated.planning.search import terms_of
-from federated.planning.trade import TradeSetting, Training, own_rho
+from federated.planning.trade import Arm, TradeSetting, Training, own_rho
 from federated.planning.verdict import Verdict
 from pretrain.config import ModelConfig, PretrainConfig
 from pretrain.model import KeyboardLM, build_model
@@ -53,15 +52,16 @@ def test_a_block_costs_what_was_asked_and_no_more(rho: float) -> None:
 def test_no_mechanism_of_the_shape_has_less_noise_at_this_rho() -> None:
     block = trade.training_at(MECHANISM, TERMS, 0.5, (16, 100), ("tree", "banded"))
     limits = (16, 9, 2)
-    others = [costs.tree(*limits), costs.tree_with_restarts(*limits), costs.as_launched(costs.banded(*limits))]
+    others = [search.tree(*limits), search.tree_with_restarts(*limits), search.as_launched(search.banded(*limits))]
     # Within the 1% that the planner gives up for memory.
     least = min(strategy.loss for strategy in others) / (100 * math.sqrt(2 * 0.5))
-    assert costs.noise_to_signal(block) <= 1.011 * least
+    assert search.noise_to_signal(block) <= 1.011 * least
 
 
 def test_more_rho_is_less_noise_by_its_root() -> None:
     ratios = [
-        costs.noise_to_signal(trade.training_at(MECHANISM, TERMS, rho, (16, 100), ("tree",))) for rho in (0.1, 0.4, 1.6)
+        search.noise_to_signal(trade.training_at(MECHANISM, TERMS, rho, (16, 100), ("tree",)))
+        for rho in (0.1, 0.4, 1.6)
     ]
     assert [first / second for first, second in itertools.pairwise(ratios)] == pytest.approx([2, 2], rel=1e-3)
 
@@ -113,7 +113,7 @@ NAMES = [f"{launched.kind}-{launched.rounds}-{launched.report_goal}-{place}" for
 @pytest.mark.parametrize("users", [1, 7, 100, 900, 3000])
 def test_the_ratio_is_the_launch_s_own(launched: MechanismConfig, users: int) -> None:
     played = trade.scaled(launched, users, USUAL)
-    assert costs.noise_to_signal(played) == pytest.approx(costs.noise_to_signal(launched), rel=1e-9)
+    assert search.noise_to_signal(played) == pytest.approx(search.noise_to_signal(launched), rel=1e-9)
     # What the ratio is made of, by hand for the one-coordinate noise of a round's mean.
     assert played.noise_multiplier > 0
     assert played.rounds == min(launched.rounds, 20)
@@ -190,7 +190,7 @@ def counted_by_hand(people: TokenStream, model: KeyboardLM | None, table: Counte
 def test_hits_are_those_of_a_count_by_hand() -> None:
     people, model, table = typed(12, 3), network(), moved(typed(60, 1), VOCABULARY)
     arms = [Arm(model, None), Arm(None, table), Arm(model, table)]
-    found_AD = recall.hits(people, arms, sequence_words=20)
+    found_AD = trade.hits(people, arms, sequence_words=20)
     expected = [counted_by_hand(people, *pair) for pair in ((model, None), (None, table), (model, table))]
     assert found_AD.tolist() == expected
     assert found_AD.sum() > 0
@@ -199,7 +199,7 @@ def test_hits_are_those_of_a_count_by_hand() -> None:
 
 def test_words_are_all_that_was_typed() -> None:
     people = join_owners([np.array([UNK, 5, EOS, 6, EOS]), np.array([EOS]), np.array([7, EOS])])
-    assert recall.words(people).tolist() == [3, 0, 1]
+    assert trade.words_typed(people).tolist() == [3, 0, 1]
 
 
 def test_the_paired_error_is_that_of_leaving_one_out() -> None:
@@ -207,7 +207,7 @@ def test_the_paired_error_is_that_of_leaving_one_out() -> None:
     words_D = rng.integers(20, 400, 300)
     start_D = rng.binomial(words_D, 0.12)
     hits_D = start_D + rng.binomial(words_D, 0.02) - rng.binomial(words_D, 0.01)
-    value, error = recall.gain(hits_D, start_D, words_D)
+    value, error = trade.gain(hits_D, start_D, words_D)
     assert value == pytest.approx((hits_D.sum() - start_D.sum()) / words_D.sum())
     rest_D = [
         (np.delete(hits_D, out).sum() - np.delete(start_D, out).sum()) / np.delete(words_D, out).sum()
@@ -216,14 +216,14 @@ def test_the_paired_error_is_that_of_leaving_one_out() -> None:
     jackknife = np.sqrt(299 / 300 * np.sum((rest_D - np.mean(rest_D)) ** 2))
     assert error == pytest.approx(jackknife, rel=0.01)
     # An arm against itself is exactly nothing.
-    assert recall.gain(start_D, start_D, words_D) == (0.0, 0.0)
+    assert trade.gain(start_D, start_D, words_D) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("words", [[5], [0, 0]])
 def test_too_few_to_judge_on(words: list[int]) -> None:
     none = np.zeros(len(words), dtype=np.int64)
     with pytest.raises(ValueError, match="held-out text"):
-        recall.gain(none, none, np.array(words))
+        trade.gain(none, none, np.array(words))
 
 
 # Whole rehearsals.
@@ -346,8 +346,8 @@ def test_what_was_trained_is_not_trained_again(
 
 def test_for_nothing_comes_what_public_text_gives_alone_or_mixed(start: KeyboardLM, tmp_path: Path) -> None:
     made = quiet(stage(start, 60))
-    arms = [recall.Arm(start, None), recall.Arm(start, made.ngram), recall.Arm(None, made.ngram)]
-    start_D, *free_AD = recall.hits(PEOPLE, arms, 8)
+    arms = [Arm(start, None), Arm(start, made.ngram), Arm(None, made.ngram)]
+    start_D, *free_AD = trade.hits(PEOPLE, arms, 8)
     words = np.sum(PEOPLE.tokens_N >= UNK)
     least = max(hits_D.sum() - start_D.sum() for hits_D in free_AD) / words
     unheard = CountsConfig(noise_multiplier=1e4, model="counts")

@@ -13,7 +13,7 @@ import yaml
 
 from federated.config.planning import SmallLaunch, SmallTrade
 from federated.mechanisms import optimise_blt
-from federated.planning import costs as plan_costs
+from federated.planning import search as plan_search
 from federated.planning.rehearsal import Rehearsal, Trial
 from pipeline.ground import settings
 from pipeline.launch.config import LaunchConfig, launch_id, load_launch
@@ -43,9 +43,9 @@ def two_starts() -> Iterator[None]:
     starts = optimise_blt.starts
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(optimise_blt, "starts", lambda *limits: starts(*limits)[:2])
-        plan_costs.blt.cache_clear()
+        plan_search.blt.cache_clear()
         yield
-    plan_costs.blt.cache_clear()
+    plan_search.blt.cache_clear()
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_without_a_rehearsal_nothing_is_recommended(home: Path) -> None:
     answer = json.loads(tacit("plan", str(file), "--json")[0])
     assert answer["rehearsed"] is False
     assert answer["minutes"] >= 1
-    assert answer["noise_to_signal"] == plan_costs.noise_to_signal(load_launch(file).mechanism)
+    assert answer["noise_to_signal"] == plan_search.noise_to_signal(load_launch(file).mechanism)
     assert "proposal" not in answer
     assert "nothing to draw" in json.loads(tacit("plan", str(file), "--out", "x", "--json", code=65)[0])["error"]
     text, _ = tacit("plan", str(file))

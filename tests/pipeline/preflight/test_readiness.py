@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from federated.planning.worst_case import plan as plan_costs
+from federated.planning.feasibility import plan as plan_costs
 from federated.rounds.rule import RoundRule
 from pipeline.ground.errors import RefusedUntouched, StageInputMissing
 from pipeline.ground.settings import Settings
