@@ -43,9 +43,10 @@ from federated.participation.cohorts import Cohorts
 from federated.participation.observed import Observed, observe
 from federated.participation.records import no_records
 from federated.participation.secret_sample import SampledCohorts
-from federated.rounds import direction_canaries, server, state
+from federated.rounds import direction_canaries, kept_rounds, server, state
 from federated.rounds.aggregation import Trainer, round_sum
 from federated.rounds.direction_canaries import Probe, ProbeState
+from federated.rounds.kept_rounds import KeptRound
 from federated.rounds.privatize import Privatizer
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RunState
@@ -190,10 +191,13 @@ def fine_tune(
             if unnoised.planted_P is not None:
                 unnoised_sum_P = unnoised_sum_P + unnoised.planted_P.numpy()
             released_sum_P, privacy = privatizer.privatize(unnoised_sum_P, unnoised.below, drawn, privacy)
+            if probe is not None:
+                _keep_whole(place, worker, released_sum_P, round_number, last)
             stepped = server.step(run.server, released_sum_P, rule.denominator, server_config)
             server.load_weights(worker, stepped.weights_P)
             # What is released is the sequence of models: the audit is told of the very one that devices train next.
-            done = Done.of(unnoised, unnoised_sum_P, released_sum_P, rule.sensitivity == 1)
+            bits = privacy.released_bits
+            done = Done.of(unnoised, unnoised_sum_P, released_sum_P, bits, rule.sensitivity == 1)
             probed = direction_canaries.observe(probe, probed, done, clip, worker)
             del unnoised, unnoised_sum_P, done
             records = run.records.add(round_number, cohort, timer.lasted)
@@ -283,6 +287,16 @@ def _save(run: RunState, place: Workplace, digest: str, privatizer: Privatizer, 
     if place.leads:
         with place.writing():
             state.save(run, place.directory, digest, privatizer)
+
+
+def _keep_whole(
+    place: Workplace, model: KeyboardLM, released_sum_P: np.ndarray, round_number: int, rounds: int
+) -> None:
+    """Keep the model that this round's devices trained and its released sum, where the round is one of those kept."""
+    if place.leads and round_number in kept_rounds.numbers(rounds):
+        with place.writing():
+            kept = KeptRound(server.flat_weights(model), released_sum_P)
+            kept_rounds.save(place.directory, round_number, kept)
 
 
 def _tell(run: RunState, place: Workplace, rounds: int, seconds: float) -> None:

@@ -94,10 +94,13 @@ class Directions:
 
     def update(self, number: int) -> np.ndarray:
         """Update that the device of one direction sends, before clipping: float32 ``[P]``, length ``UPDATE_NORM``."""
+        return (UPDATE_NORM * self.combined(np.arange(self.count) == number)).astype(np.float32)
+
+    def combined(self, weights_N: np.ndarray) -> np.ndarray:
+        """Sum of so much of each unit direction, float64 ``[P]``."""
         weights_Q = np.zeros(self._padded)
-        weights_Q[self._rows_N] = self._mixture_NN[number]
-        row_P = hadamard(weights_Q)[: self.num_parameters] * self._scaled_signs_P
-        return (UPDATE_NORM * row_P).astype(np.float32)
+        weights_Q[self._rows_N] = weights_N.astype(np.float64) @ self._mixture_NN
+        return hadamard(weights_Q)[: self.num_parameters] * self._scaled_signs_P
 
     def project(self, vector_P: np.ndarray) -> np.ndarray:
         """Inner products with all directions, float64 ``[N]``."""

@@ -31,7 +31,7 @@ def of_coefficients(coefficients_T: np.ndarray, restarts: Sequence[int] = ()) ->
 
 def of_tree(rounds: int, restarts: Sequence[int] = ()) -> np.ndarray:
     """W of tree aggregation with Honaker's estimate from each complete subtree (Kairouz et al. 2021, appendix B)."""
-    return of_noise(tree_noise(rounds, restarts))
+    return of_noise(tree_noise(rounds, restarts)[0])
 
 
 def of_noise(mixing_TK: np.ndarray) -> np.ndarray:
@@ -45,8 +45,12 @@ def mu_of_pattern(whitener_TT: np.ndarray, participations_T: np.ndarray, noise_m
     return float(np.linalg.norm(whitener_TT @ participations_T) / noise_multiplier)
 
 
-def tree_noise(rounds: int, restarts: Sequence[int]) -> np.ndarray:
-    """M, ``[T, nodes]``: each round's noise is the prefix's Honaker estimate minus that of the prefix before."""
+def tree_noise(rounds: int, restarts: Sequence[int]) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """M, ``[T, nodes]``: each round's noise is the prefix's Honaker estimate minus that of the prefix before.
+
+    Returns:
+      M, and of each node the round of its first leaf and its level: it has ``2^level`` leaves.
+    """
     nodes: dict[tuple[int, int], int] = {}
     prefixes = []
     closed: dict[int, float] = {}
@@ -77,7 +81,7 @@ def tree_noise(rounds: int, restarts: Sequence[int]) -> np.ndarray:
     mixing_TK = np.zeros((rounds, len(nodes)))
     for row, prefix in enumerate(prefixes):
         mixing_TK[row, list(prefix)] = list(prefix.values())
-    return np.diff(mixing_TK, axis=0, prepend=0.0)
+    return np.diff(mixing_TK, axis=0, prepend=0.0), list(nodes)
 
 
 def _spans(rounds: int, restarts: Sequence[int]) -> list[tuple[int, int]]:

@@ -261,7 +261,7 @@ def chunked_sum(
             total.trained(rows)
         return total
 
-    with _products_in_float32():
+    with products_in_float32():
         if threads == 1:
             # The caller's own thread keeps its workspace, and a GPU's recorded steps, for the next round.
             return one_thread(0)
@@ -300,7 +300,7 @@ def _beside(
 
 
 @contextmanager
-def _products_in_float32() -> Iterator[None]:
+def products_in_float32() -> Iterator[None]:
     """Matrix products of a GPU in float32 itself, not in TF32; put back afterwards.
 
     The setting is one of the whole process, and may have been changed by anybody before.

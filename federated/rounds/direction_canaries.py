@@ -98,7 +98,7 @@ def observe(
     if probe is None or state is None:
         return None
     rest_P = done.released_sum_P / clip.norm - (done.unnoised_sum_P - done.planted_P) / FIXED_POINT
-    seen = state.witness.add(witness.row(probe, done, server.flat_weights(model), clip.norm))
+    seen = state.witness.add(witness.row(probe, done, server.flat_weights(model), clip))
     projections_TN = np.concatenate([state.projections_TN, probe.project(rest_P)[None]])
     return replace(state, projections_TN=projections_TN, witness=seen)
 

@@ -56,6 +56,7 @@ class PrivacyState:
       clip_norm: C_theta, in use since the noise last began anew.
       estimate: C^t, what the clip norm would be if it could change now.
       shares: running sum of the noisy shares of updates below the estimate.
+      released_bits: noisy sum of the bits of the round before, as released; 0 with a fixed clip norm.
     """
 
     round: int
@@ -64,6 +65,7 @@ class PrivacyState:
     clip_norm: float
     estimate: float
     shares: float
+    released_bits: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,8 @@ class Privatizer:
         # with a share e of them the norm settles where q + (q - 1/2) e / (1 - e) of the others lie below, q wanted.
         share = 0.5 + below / self.config.report_goal
         shares = state.shares + share
-        return released_P, replace(after, shares=shares, estimate=self._estimate(adaptive, shares, after.round))
+        estimate = self._estimate(adaptive, shares, after.round)
+        return released_P, replace(after, shares=shares, estimate=estimate, released_bits=below)
 
     def _estimate(self, adaptive: AdaptiveClipping, shares: float, rounds: int) -> float:
         exponent = -adaptive.learning_rate * (shares - rounds * adaptive.target_quantile)
@@ -178,15 +181,15 @@ class Privatizer:
             arrays |= {_BITS + name: array for name, array in self.bits.save(state.bits).items()}
         return arrays | {
             "round": np.asarray(state.round),
-            "clip": np.array([state.clip_norm, state.estimate, state.shares]),
+            "clip": np.array([state.clip_norm, state.estimate, state.shares, state.released_bits]),
         }
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> PrivacyState:
         """The state from the arrays of a checkpoint."""
         bits = self.bits.load(_part(arrays, _BITS)) if self.bits else None
-        clip_norm, estimate, shares = (float(number) for number in arrays["clip"])
+        clip_norm, estimate, shares, released_bits = (float(number) for number in arrays["clip"])
         updates = self.updates.load(_part(arrays, _UPDATES))
-        return PrivacyState(int(arrays["round"]), updates, bits, clip_norm, estimate, shares)
+        return PrivacyState(int(arrays["round"]), updates, bits, clip_norm, estimate, shares, released_bits)
 
 
 def privatizer(config: MechanismConfig, mechanism: mechanisms.Mechanism, sensitivity: float = 1.0) -> Privatizer:

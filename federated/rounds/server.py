@@ -68,7 +68,7 @@ def step(state: ServerState, released_sum_P: np.ndarray, denominator: float, con
 
 def flat_weights(model: nn.Module) -> np.ndarray:
     """All parameters end to end in the order of ``model.parameters()``, float64."""
-    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).double().numpy()
+    return torch.cat([parameter.detach().flatten() for parameter in model.parameters()]).double().cpu().numpy()
 
 
 def load_weights(model: nn.Module, weights_P: np.ndarray) -> None:

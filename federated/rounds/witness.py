@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from federated.local_training.clipping import Clip
 from federated.local_training.sums import Aggregate
 from pretrain.randomness.noise import FIXED_POINT
 
@@ -41,6 +42,7 @@ class Done:
       unnoised_sum_P: int64, that the noise was added to.
       planted_P: int64, the canaries' share of it.
       released_sum_P: what the server's optimiser was given.
+      released_bits: noisy sum of the bits of adaptive clipping; 0 without.
       whole: whether noise is added to the devices' sum as it is; otherwise it is scaled down.
     """
 
@@ -48,13 +50,16 @@ class Done:
     unnoised_sum_P: np.ndarray
     planted_P: np.ndarray
     released_sum_P: np.ndarray
+    released_bits: float
     whole: bool
 
     @staticmethod
-    def of(devices: Aggregate, unnoised_sum_P: np.ndarray, released_sum_P: np.ndarray, whole: bool) -> "Done":
+    def of(
+        devices: Aggregate, unnoised_sum_P: np.ndarray, released_sum_P: np.ndarray, released_bits: float, whole: bool
+    ) -> "Done":
         """Take it from what the round loop holds."""
         planted_P = np.zeros_like(unnoised_sum_P) if devices.planted_P is None else devices.planted_P.numpy()
-        return Done(devices, unnoised_sum_P, planted_P, released_sum_P, whole)
+        return Done(devices, unnoised_sum_P, planted_P, released_sum_P, released_bits, whole)
 
     @property
     def unexplained(self) -> int:
@@ -82,6 +87,8 @@ class Witness:
       rounding_T: what float32 may have added to a row of ``weights_TN``, as a standard deviation.
       planted_TN: the canaries' share of the sums, in clip norms.
       clips_T: clip norms.
+      bits_T: noisy sums of the bits of adaptive clipping, as released, and
+      thresholds_T: the norms that updates were held against for them; 0 without.
       updates_T, longer_T: updates of devices that were added, and of them longer than a clip norm.
       missing_T: ``Done.unexplained``.
       rows_T: digest of the rows that devices trained on, modulo 2^64.
@@ -94,6 +101,8 @@ class Witness:
     planted_TN: np.ndarray
     rounding_T: np.ndarray
     clips_T: np.ndarray
+    bits_T: np.ndarray
+    thresholds_T: np.ndarray
     updates_T: np.ndarray
     longer_T: np.ndarray
     missing_T: np.ndarray
@@ -121,7 +130,7 @@ def init(count: int, num_parameters: int) -> Witness:
     return Witness(**{name: np.zeros(shape) for name, shape in shapes.items()})
 
 
-def row(sketch: Sketch, done: Done, weights_P: np.ndarray, clip_norm: float) -> dict[str, object]:
+def row(sketch: Sketch, done: Done, weights_P: np.ndarray, clip: Clip) -> dict[str, object]:
     """Row recorded for one round.
 
     Args:
@@ -134,7 +143,9 @@ def row(sketch: Sketch, done: Done, weights_P: np.ndarray, clip_norm: float) -> 
         "weights_TN": sketch.project(weights_P),
         "planted_TN": sketch.project(done.planted_P / FIXED_POINT),
         "rounding_T": sketch.rounding(weights_P),
-        "clips_T": clip_norm,
+        "clips_T": clip.norm,
+        "bits_T": done.released_bits,
+        "thresholds_T": 0.0 if clip.below is None else clip.below,
         "updates_T": tally.updates,
         "longer_T": tally.longer,
         "missing_T": (done.unexplained + 2**63) % 2**64 - 2**63,

@@ -66,6 +66,8 @@ class Seen:
     planted_TN: np.ndarray
     rounding_T: np.ndarray
     clips_T: np.ndarray
+    bits_T: np.ndarray
+    thresholds_T: np.ndarray
     updates_T: np.ndarray
     longer_T: np.ndarray
     missing_T: np.ndarray

@@ -75,7 +75,7 @@ def test_whitened_noise_of_the_mechanism_is_independent(mechanism: Tree | Blt | 
 
 def test_a_trees_whitener_charges_no_more_than_the_accountant_and_its_prefixes_are_the_papers() -> None:
     for rounds, restarts in ((13, (5,)), (16, ()), (31, (8, 9))):
-        mixing_TK = whitening.tree_noise(rounds, restarts)
+        mixing_TK, _ = whitening.tree_noise(rounds, restarts)
         prefix_TK = np.cumsum(mixing_TK, axis=0)
         np.testing.assert_allclose(np.sum(prefix_TK**2, axis=1), prefix_variances(rounds, restarts), rtol=1e-12)
         whitener_TT = whitening.of_tree(rounds, restarts)

@@ -1,0 +1,278 @@
+"""The audit of training: a few rounds made again from their devices' text, and the bits of adaptive clipping.
+
+What holds for all rounds is audited by projections that training recorded (``replay``, ``updates``). No audit can make
+every round of a long run again, so a few are drawn by lot. The lot is the published model: nobody can know while
+training which rounds it will be, and everybody who has the model can say afterwards.
+
+Shape legend: T rounds, P parameters, K weights that are followed.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evaluation.audit.directions import Directions
+from evaluation.audit.keyed_noise import step_of
+from evaluation.audit.released.replay import Models, Seen
+from evaluation.audit.verdict import Verdict
+
+CHOSEN = 3
+# Strictly inside the ball, as devices clip: rounding must not lift a norm above the clip norm.
+_INSIDE = 1.0 - 2.0**-20
+# Share of its norm by which the kind of processor, and devices trained beside it, may move a device's update. Measured:
+# 4e-7 for the devices beside it.
+_LOW_BITS = 1e-5
+# What float64 may round: of an inner product, relative to its vector; of a clip norm; of noise in another order.
+_PROJECTED, _NORM, _REORDERED = 1e-9, 1e-12, 2.0**-40
+# The round in which a kept model was trained, if it is not the first, follows from the one before.
+_SAME = "what was kept of a chosen round is not the round that was recorded"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The launch file's rule of a round: what bounds a device, and what is added to a sum.
+
+    Attributes:
+      noise_multiplier: of the released sums, in clip norms.
+      layers: sizes of the layers that are bounded first, each by its share; None: the whole update alone.
+      most_weight: weight beyond which a sum is scaled down; None: sums are released as they are.
+      rounding: standard deviation of each number that the devices' encoding adds, in clip norms.
+      clipping: adaptive clipping; None where the clip norm is fixed.
+    """
+
+    noise_multiplier: float
+    layers: tuple[int, ...] | None = None
+    most_weight: float | None = None
+    rounding: float = 0.0
+    clipping: "AdaptiveRule | None" = None
+
+
+@dataclass(frozen=True)
+class AdaptiveRule:
+    """Adaptive clipping as the launch file states it (Andrew et al. 2021).
+
+    Attributes:
+      start: clip norm of the first round.
+      quantile: share of updates that are to lie below it.
+      learning_rate: of the geometric step.
+      bit_noise_std: standard deviation of the noise on a sum of bits.
+      report_goal: the fixed denominator.
+      anew_T: bool, the rounds in which the noise begins anew and the clip norm may change.
+    """
+
+    start: float
+    quantile: float
+    learning_rate: float
+    bit_noise_std: float
+    report_goal: int
+    anew_T: np.ndarray
+
+
+@dataclass(frozen=True)
+class KeptRound:
+    """One chosen round. Secret.
+
+    Attributes:
+      model_P, released_P: kept by the trainer: the model that devices trained, and the sum as released.
+      updates: of each recorded device, made again from its text: its change of the model before clipping, ``[P]``, and
+        its weight in [0, 1].
+      planted_P: float64, the audit's canaries' share, in clip norms.
+      noise_P: of the key, in clip norms, drawn again.
+    """
+
+    number: int
+    model_P: np.ndarray
+    released_P: np.ndarray
+    updates: Iterable[tuple[np.ndarray, float]]
+    planted_P: np.ndarray
+    noise_P: np.ndarray
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The run as training recorded it, and the models before and after it.
+
+    Attributes:
+      directions: along which it was recorded.
+      places_K: the weights whose every value was recorded.
+    """
+
+    seen: Seen
+    models: Models
+    directions: Directions
+    places_K: np.ndarray
+
+
+def chosen(weights_P: np.ndarray, kept: Sequence[int], count: int = CHOSEN) -> tuple[int, ...]:
+    """Rounds to make again, ascending: those of the kept ones that the published model's hash draws first.
+
+    Args:
+      weights_P: of the published model, float32 in the order of its parameters.
+    """
+    lot = hashlib.sha256(b"tacit audited rounds" + np.ascontiguousarray(weights_P, dtype="<f4").tobytes()).digest()
+    order = sorted(kept, key=lambda number: hashlib.sha256(lot + number.to_bytes(8, "big")).digest())
+    return tuple(sorted(order[:count]))
+
+
+def training_audit(
+    rounds: Iterable[KeptRound], recorded: Recorded, rule: Rule, bit_noise_T: np.ndarray
+) -> tuple[Verdict, ...]:
+    """Verdicts on the released sums of the chosen rounds, on all released bits, and on the clip norms.
+
+    Args:
+      rounds: one after the other, as each holds several vectors of the model's size.
+      bit_noise_T: noise of the sums of bits, drawn again from the key; nothing is read of it without adaptive clipping.
+    """
+    rounds_reason, bits_reason = "", ""
+    sums: dict[int, _Remade] = {}
+    for one in rounds:
+        threshold = None if rule.clipping is None else float(recorded.seen.thresholds_T[one.number])
+        sums[one.number] = _remade(one.updates, float(recorded.seen.clips_T[one.number]), threshold, rule)
+        rounds_reason = rounds_reason or _of_round(one, sums[one.number], recorded, rule)
+    clips_reason = ""
+    if rule.clipping is not None:
+        bits_reason = _of_bits(recorded.seen, sums, rule.clipping, bit_noise_T)
+        clips_reason = _of_clip_norms(recorded.seen, rule.clipping)
+    return (
+        Verdict(
+            "rounds",
+            f"{CHOSEN} rounds that the published model's hash chose released the clipped updates of their devices, "
+            "made again from their text, and the noise of the key, and nothing else",
+            "of a round's sum, as a vector: half a step of the release's grid and the rounding of an encoding in every "
+            f"weight, and {_LOW_BITS:g} clip norms a device",
+            not rounds_reason,
+            rounds_reason,
+        ),
+        Verdict(
+            "clipping_bits",
+            "released bits of adaptive clipping are a sum of bits of the round's devices, in the chosen rounds the one "
+            "made again, and the noise of the key",
+            "half a step of the release's grid, a millionth of the noise",
+            not bits_reason,
+            bits_reason if rule.clipping is not None else "the clip norm is fixed, so no bits were released",
+        ),
+        Verdict(
+            "clip_norms",
+            "clip norms follow from the bits that were released before them",
+            "none beyond the rounding of float64",
+            not clips_reason,
+            clips_reason if rule.clipping is not None else "the clip norm is fixed",
+        ),
+    )
+
+
+def combined(directions: Directions, sends_N: np.ndarray, rule: Rule) -> np.ndarray:
+    """Sum of the updates of canaries, each clipped to one clip norm, float64 ``[P]`` in clip norms.
+
+    Args:
+      sends_N: bool, the canaries that send their direction.
+    """
+    if rule.layers is None:
+        return _INSIDE * directions.combined(sends_N.astype(np.float64))
+    total_P = np.zeros(directions.num_parameters)
+    for number in np.flatnonzero(sends_N).tolist():
+        update_P = _by_layer(directions.update(number).astype(np.float64), 1.0, rule.layers)
+        total_P += update_P * min(1.0, _INSIDE / float(np.linalg.norm(update_P)))
+    return total_P
+
+
+@dataclass(frozen=True)
+class _Remade:
+    """A round's sum, made again. Secret: it has no noise.
+
+    Attributes:
+      sum_P: float64, in clip norms.
+      bits: least and largest sum of bits; they differ where an update is as long as the threshold but for low bits.
+    """
+
+    sum_P: np.ndarray
+    weight: float
+    bits: tuple[float, float]
+    devices: int
+
+
+def _remade(
+    updates: Iterable[tuple[np.ndarray, float]], clip_norm: float, threshold: float | None, rule: Rule
+) -> _Remade:
+    """Clip every device's update and add it up, as the rule says and not as the trainer does."""
+    sum_P, weights, least, most, devices = np.zeros(1), 0.0, 0.0, 0.0, 0
+    for update_P, weight in updates:
+        clipped_P = update_P.astype(np.float64)
+        free = float(np.linalg.norm(clipped_P))
+        if not math.isfinite(free) or not weight:
+            continue
+        if rule.layers is not None:
+            clipped_P = _by_layer(clipped_P, clip_norm, rule.layers)
+        norm = float(np.linalg.norm(clipped_P))
+        factor = min(1.0, clip_norm * _INSIDE / norm) if norm else 1.0
+        sum_P = sum_P + clipped_P * (weight * factor / clip_norm)
+        weights, devices = weights + weight, devices + 1
+        if threshold is not None:
+            least += 0.5 if free <= threshold * (1 - _LOW_BITS) else -0.5
+            most += 0.5 if free <= threshold * (1 + _LOW_BITS) else -0.5
+    return _Remade(sum_P, weights, (least, most), devices)
+
+
+def _by_layer(update_P: np.ndarray, clip_norm: float, layers: tuple[int, ...]) -> np.ndarray:
+    share = clip_norm / math.sqrt(len(layers))
+    parts = np.split(update_P, np.cumsum(layers)[:-1])
+    return np.concatenate([part * (share / max(float(np.linalg.norm(part)), share)) for part in parts])
+
+
+def _of_round(one: KeptRound, remade: _Remade, recorded: Recorded, rule: Rule) -> str:
+    if not _is_recorded(one, recorded):
+        return _SAME
+    factor = 1.0 if rule.most_weight is None else rule.most_weight / max(rule.most_weight, remade.weight)
+    expected_P = factor * remade.sum_P + one.planted_P + one.noise_P
+    gap = float(np.linalg.norm(one.released_P / recorded.seen.clips_T[one.number] - expected_P))
+    in_each = step_of(rule.noise_multiplier) / 2 + 3 * rule.rounding
+    slack = math.sqrt(len(one.released_P)) * in_each + _LOW_BITS * (1 + remade.devices)
+    return "" if gap <= slack else "a chosen round released other than its devices' clipped updates and the key's noise"
+
+
+def _is_recorded(one: KeptRound, recorded: Recorded) -> bool:
+    """Return whether model and released sum are those of the sequence of models that was replayed."""
+    seen, models, number = recorded.seen, recorded.models, one.number
+    before_N = seen.weights_TN[number - 1] if number else models.start_N
+    before_K = seen.followed_weights_TK[number - 1] if number else models.start_K
+    pairs = ((one.model_P.astype(np.float64), before_N), (one.released_P, seen.released_TN[number]))
+    along = all(
+        np.abs(recorded.directions.project(vector_P) - stated_N).max() <= _PROJECTED * (1 + np.linalg.norm(vector_P))
+        for vector_P, stated_N in pairs
+    )
+    same_model = np.array_equal(one.model_P[recorded.places_K], before_K.astype(np.float32))
+    same_release = np.array_equal(one.released_P[recorded.places_K], seen.followed_released_TK[number])
+    return bool(along and same_model and same_release)
+
+
+def _of_bits(seen: Seen, sums: dict[int, _Remade], rule: AdaptiveRule, noise_T: np.ndarray) -> str:
+    """Without its noise a sum of bits is a multiple of 1/2, at most half as large as the round has devices.
+
+    Noise that hides a device leaves such a number in one case: all of it was added, and nothing else. So no sum without
+    noise is kept for this.
+    """
+    slack = step_of(rule.bit_noise_std) / 2 + _REORDERED * rule.bit_noise_std
+    rest_T = seen.bits_T - noise_T
+    bits_T = np.rint(2 * rest_T) / 2
+    if not np.all((np.abs(rest_T - bits_T) <= slack) & (np.abs(bits_T) <= seen.updates_T / 2)):
+        return "a round released bits that are no sum of its devices' bits and the key's noise"
+    if not all(made.bits[0] - slack <= rest_T[number] <= made.bits[1] + slack for number, made in sums.items()):
+        return "a chosen round released other bits than those of its devices"
+    return ""
+
+
+def _of_clip_norms(seen: Seen, rule: AdaptiveRule) -> str:
+    in_use = estimate = rule.start
+    shares = 0.0
+    for number, released in enumerate(seen.bits_T.tolist()):
+        in_use = estimate if rule.anew_T[number] else in_use
+        for used, stated in ((seen.clips_T[number], in_use), (seen.thresholds_T[number], estimate)):
+            if not abs(used - stated) <= _NORM * stated:
+                return "a round clipped or counted at another norm than follows from the bits that were released"
+        shares += 0.5 + released / rule.report_goal
+        exponent = -rule.learning_rate * (shares - (number + 1) * rule.quantile)
+        estimate = rule.start * math.exp(min(max(exponent, -50.0), 50.0))
+    return ""

@@ -1,0 +1,58 @@
+"""A few rounds kept whole for the audit: the model that devices trained, and the sum as it was released.
+
+An audit chooses among them once training has ended, makes the sum again from the devices' text, and holds it and the
+noise of the key against what was released. Both arrays are released already; neither is a sum without its noise.
+
+Shape legend: P parameters.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pretrain.files import PRIVATE, atomic, private_directory
+
+FOLDER = "whole"
+# All rounds of a short run; of a longer one so many, evenly spaced, as each is three times as long as the model.
+MOST = 16
+
+
+@dataclass(frozen=True)
+class KeptRound:
+    """One round as devices and server met it.
+
+    Attributes:
+      model_P: float32, the weights from which every device trained.
+      released_P: float64, the noisy sum that the server's optimiser was given.
+    """
+
+    model_P: np.ndarray
+    released_P: np.ndarray
+
+
+def numbers(rounds: int) -> range:
+    """Numbers of the rounds that a run of so many keeps whole; the last is among them."""
+    step = max(1, -(-rounds // MOST))
+    return range((rounds - 1) % step, rounds, step)
+
+
+def save(directory: Path, number: int, kept: KeptRound) -> None:
+    """Write a round beside the checkpoints, whole or not at all; a round that is done again has the same bits."""
+    folder = private_directory(directory / FOLDER)
+    with atomic(folder / _name(number), PRIVATE) as temporary, temporary.open("wb") as file:
+        np.savez(file, model=kept.model_P.astype(np.float32), released=kept.released_P)
+
+
+def load(directory: Path, number: int) -> KeptRound:
+    """Read a round.
+
+    Raises:
+      OSError: it is not there.
+    """
+    with np.load(directory / FOLDER / _name(number), allow_pickle=False) as file:
+        return KeptRound(file["model"], file["released"])
+
+
+def _name(number: int) -> str:
+    return f"round-{number:08d}.npz"
