@@ -118,8 +118,9 @@ def _layers(run: _Run, shared: Workers, advance: Callable[[float], None]) -> lis
             question = question_of(layer, prefixes, run.letters, run.known_words, run.config)
             group = run.groups[layer]
             participation.record(run.directory, layer, group)
-            closed = close_layer(question, ask(question, group, run.typed, run.key, shared, run.add_up))
-            state.save(run.directory, closed)
+            answers = ask(question, group, run.typed, run.key, shared, run.add_up)
+            closed = close_layer(question, answers)
+            state.save(run.directory, closed, answers.votes_d)
         done.append(closed)
         advance(1.0)
         prefixes = closed.prefixes

@@ -10,7 +10,7 @@ import numpy as np
 from discovery.config import CentralConfig, TrieConfig
 from discovery.device.typed import TypedWords
 from discovery.results import LayerState
-from pretrain.files import PRIVATE, private_directory, write_text
+from pretrain.files import PRIVATE, atomic, private_directory, write_text
 
 # Fields that no answer depends on: changing one does not make the answers another discovery's.
 AFTERWARDS = frozenset({"blocklist"})
@@ -54,9 +54,27 @@ def load(directory: Path, layer: int) -> LayerState | None:
     return LayerState.model_validate(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
-def save(directory: Path, state: LayerState) -> None:
-    """Keep a finished layer, whole or not at all."""
+def save(directory: Path, state: LayerState, votes_d: np.ndarray) -> None:
+    """Keep a finished layer, whole or not at all, and the votes that it was chosen by: what devices' messages come to.
+
+    Votes are noisy, message by message, so the sum is no secret beyond the words in it; an audit chooses from it again.
+    """
+    with atomic(_votes(directory, state.row.layer), PRIVATE) as temporary, temporary.open("wb") as file:
+        np.save(file, votes_d)
     write_text(_path(directory, state.row.layer), state.model_dump_json(), PRIVATE)
+
+
+def votes(directory: Path, layer: int) -> np.ndarray:
+    """The votes of a finished layer, int64 ``[d]``.
+
+    Raises:
+      OSError: they are not there.
+    """
+    return np.load(_votes(directory, layer), allow_pickle=False)
+
+
+def _votes(directory: Path, layer: int) -> Path:
+    return directory / f"votes-{layer:02d}.npy"
 
 
 def _path(directory: Path, layer: int) -> Path:

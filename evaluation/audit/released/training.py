@@ -130,7 +130,8 @@ def training_audit(
     sums: dict[int, _Remade] = {}
     for one in rounds:
         threshold = None if rule.clipping is None else float(recorded.seen.thresholds_T[one.number])
-        sums[one.number] = _remade(one.updates, float(recorded.seen.clips_T[one.number]), threshold, rule)
+        clip_norm = float(recorded.seen.clips_T[one.number])
+        sums[one.number] = _remade(one.updates, len(one.model_P), clip_norm, threshold, rule)
         rounds_reason = rounds_reason or _of_round(one, sums[one.number], recorded, rule)
     clips_reason = ""
     if rule.clipping is not None:
@@ -195,20 +196,22 @@ class _Remade:
 
 
 def _remade(
-    updates: Iterable[tuple[np.ndarray, float]], clip_norm: float, threshold: float | None, rule: Rule
+    updates: Iterable[tuple[np.ndarray, float]], size: int, clip_norm: float, threshold: float | None, rule: Rule
 ) -> _Remade:
     """Clip every device's update and add it up, as the rule says and not as the trainer does."""
-    sum_P, weights, least, most, devices = np.zeros(1), 0.0, 0.0, 0.0, 0
+    sum_P, weights, least, most, devices = np.zeros(size), 0.0, 0.0, 0.0, 0
+    clipped_P = np.empty(size)
     for update_P, weight in updates:
-        clipped_P = update_P.astype(np.float64)
-        free = float(np.linalg.norm(clipped_P))
+        clipped_P[:] = update_P
+        free = math.sqrt(clipped_P @ clipped_P)
         if not math.isfinite(free) or not weight:
             continue
         if rule.layers is not None:
-            clipped_P = _by_layer(clipped_P, clip_norm, rule.layers)
-        norm = float(np.linalg.norm(clipped_P))
+            clipped_P[:] = _by_layer(clipped_P, clip_norm, rule.layers)
+        norm = math.sqrt(clipped_P @ clipped_P)
         factor = min(1.0, clip_norm * _INSIDE / norm) if norm else 1.0
-        sum_P = sum_P + clipped_P * (weight * factor / clip_norm)
+        clipped_P *= weight * factor / clip_norm
+        sum_P += clipped_P
         weights, devices = weights + weight, devices + 1
         if threshold is not None:
             least += 0.5 if free <= threshold * (1 - _LOW_BITS) else -0.5

@@ -28,7 +28,13 @@ from pretrain.vocabulary import TokenStream
 
 
 def audited(
-    launch: Launch, folder: Path, model: Callable[[], KeyboardLM], train=run, count: int = 16, text: TokenStream | None = None, key: bytes | None = None
+    launch: Launch,
+    folder: Path,
+    model: Callable[[], KeyboardLM],
+    train=run,
+    count: int = 16,
+    text: TokenStream | None = None,
+    key: bytes | None = None,
 ) -> tuple[Verdict, ...]:
     start = model()
     directions = Directions(tuple(part.numel() for part in start.parameters()), count, launch.seed)
@@ -47,7 +53,14 @@ def audited(
     bit_noise_T = np.zeros(rounds)
     if adaptive is not None:
         anew_T = np.array([mechanisms.begins_anew(rule.mechanism, number) for number in range(rounds)])
-        clipping = AdaptiveRule(config.clip_norm, adaptive.target_quantile, adaptive.learning_rate, adaptive.bit_noise_std, config.report_goal, anew_T)
+        clipping = AdaptiveRule(
+            config.clip_norm,
+            adaptive.target_quantile,
+            adaptive.learning_rate,
+            adaptive.bit_noise_std,
+            config.report_goal,
+            anew_T,
+        )
         bit_noise_T = strategies.drawn_numbers(strategy, adaptive.bit_noise_std, subkey(rule.key, "clip bits"))
     audit_rule = Rule(
         rule.privatizer.noise_multiplier,
@@ -69,7 +82,9 @@ def audited(
                 rows = []
             weight = rule.clip(rule.privatizer.init(1)).weight
             yield KeptRound(
-                number, kept.model_P, kept.released_P,
+                number,
+                kept.model_P,
+                kept.released_P,
                 ((update_P, weight(one)) for one, update_P in updates(start, rows, launch.device, 3)),
                 combined(directions, done.probe.joined_TN[number] & directions.included_N, audit_rule),
                 noise.whole[number],
