@@ -178,7 +178,8 @@ class _Question:
 
         Of the two whole numbers next to ``d / (e^epsilon + 1)`` the one whose estimates vary less.
         """
-        ideal = self.domain / (math.exp(min(self.rule.epsilon0, 700.0)) + 1)
+        odds = math.exp(-self.rule.epsilon0)
+        ideal = self.domain * odds / (1 + odds)
         sizes = sorted({min(max(size, 1), self.domain - 1) for size in (math.floor(ideal), math.ceil(ideal))})
 
         def variance(size: int) -> float:
