@@ -78,8 +78,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Models:
-    """The model that training began with and the one that is published, along the directions and as far as followed."""
+    """The model that training began with and the one that is published, along the directions and as far as followed.
 
+    Attributes:
+      places_K: the weights that are followed.
+    """
+
+    places_K: np.ndarray
     start_N: np.ndarray
     start_K: np.ndarray
     final_N: np.ndarray

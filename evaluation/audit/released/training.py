@@ -27,8 +27,8 @@ _INSIDE = 1.0 - 2.0**-20
 _LOW_BITS = 1e-5
 # What float64 may round: of an inner product, relative to its vector; of a clip norm; of noise in another order.
 _PROJECTED, _NORM, _REORDERED = 1e-9, 1e-12, 2.0**-40
-# The round in which a kept model was trained, if it is not the first, follows from the one before.
-_SAME = "what was kept of a chosen round is not the round that was recorded"
+# A sum's whole numbers are multiples of this many clip norms.
+_UNITS = 2**44
 
 
 @dataclass(frozen=True)
@@ -93,17 +93,11 @@ class KeptRound:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The run as training recorded it, and the models before and after it.
-
-    Attributes:
-      directions: along which it was recorded.
-      places_K: the weights whose every value was recorded.
-    """
+    """The run as training recorded it along the directions, and the models before and after it."""
 
     seen: Seen
     models: Models
     directions: Directions
-    places_K: np.ndarray
 
 
 def chosen(weights_P: np.ndarray, kept: Sequence[int], count: int = CHOSEN) -> tuple[int, ...]:
@@ -126,15 +120,17 @@ def training_audit(
       rounds: one after the other, as each holds several vectors of the model's size.
       bit_noise_T: noise of the sums of bits, drawn again from the key; nothing is read of it without adaptive clipping.
     """
-    rounds_reason, bits_reason = "", ""
+    rounds_reason, bits_reason, digits = "", "", True
     sums: dict[int, _Remade] = {}
     for one in rounds:
         threshold = None if rule.clipping is None else float(recorded.seen.thresholds_T[one.number])
         clip_norm = float(recorded.seen.clips_T[one.number])
         sums[one.number] = _remade(one.updates, len(one.model_P), clip_norm, threshold, rule)
         rounds_reason = rounds_reason or _of_round(one, sums[one.number], recorded, rule)
+        digits &= _is_on_lattice(one.released_P, rule.noise_multiplier * _UNITS, clip_norm / _UNITS)
     clips_reason = ""
     if rule.clipping is not None:
+        digits &= _is_on_lattice(recorded.seen.bits_T, rule.clipping.bit_noise_std)
         bits_reason = _of_bits(recorded.seen, sums, rule.clipping, bit_noise_T)
         clips_reason = _of_clip_norms(recorded.seen, rule.clipping)
     return (
@@ -146,6 +142,13 @@ def training_audit(
             f"weight, and {_LOW_BITS:g} clip norms a device",
             not rounds_reason,
             rounds_reason,
+        ),
+        Verdict(
+            "digits",
+            "the chosen rounds' released sums, and all released bits, are multiples of a millionth of the noise",
+            "any further digit",
+            digits,
+            "" if digits else "released sums or bits show digits beyond a millionth of the noise",
         ),
         Verdict(
             "clipping_bits",
@@ -227,13 +230,18 @@ def _by_layer(update_P: np.ndarray, clip_norm: float, layers: tuple[int, ...]) -
 
 def _of_round(one: KeptRound, remade: _Remade, recorded: Recorded, rule: Rule) -> str:
     if not _is_recorded(one, recorded):
-        return _SAME
+        return "what was kept of a chosen round is not the round that was recorded"
     factor = 1.0 if rule.most_weight is None else rule.most_weight / max(rule.most_weight, remade.weight)
     expected_P = factor * remade.sum_P + one.planted_P + one.noise_P
     gap = float(np.linalg.norm(one.released_P / recorded.seen.clips_T[one.number] - expected_P))
     in_each = step_of(rule.noise_multiplier) / 2 + 3 * rule.rounding
     slack = math.sqrt(len(one.released_P)) * in_each + _LOW_BITS * (1 + remade.devices)
     return "" if gap <= slack else "a chosen round released other than its devices' clipped updates and the key's noise"
+
+
+def _is_on_lattice(released: np.ndarray, deviation: float, unit: float = 1.0) -> bool:
+    step = step_of(deviation)
+    return bool(np.array_equal(np.rint(released / unit / step) * step * unit, released))
 
 
 def _is_recorded(one: KeptRound, recorded: Recorded) -> bool:
@@ -246,8 +254,8 @@ def _is_recorded(one: KeptRound, recorded: Recorded) -> bool:
         np.abs(recorded.directions.project(vector_P) - stated_N).max() <= _PROJECTED * (1 + np.linalg.norm(vector_P))
         for vector_P, stated_N in pairs
     )
-    same_model = np.array_equal(one.model_P[recorded.places_K], before_K.astype(np.float32))
-    same_release = np.array_equal(one.released_P[recorded.places_K], seen.followed_released_TK[number])
+    same_model = np.array_equal(one.model_P[models.places_K], before_K.astype(np.float32))
+    same_release = np.array_equal(one.released_P[models.places_K], seen.followed_released_TK[number])
     return bool(along and same_model and same_release)
 
 

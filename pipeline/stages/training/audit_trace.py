@@ -119,9 +119,6 @@ def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Seen
     # On this machine for the other process, if they came from tracking.
     artifacts.mechanism(ctx.run)
     config, start, final = ctx.config, artifacts.model(ctx, "adapt"), artifacts.model(ctx, _TRAINING)
-    start_P, final_P = flat_weights(start), flat_weights(final)
-    places_K = witness.followed(len(start_P))
-    along = (planted.project(start_P), start_P[places_K], planted.project(final_P), final_P[places_K])
     step = config.server
     optimiser = Optimiser(
         kind=step.optimizer,
@@ -148,7 +145,7 @@ def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Seen
         trained_row(rule, config.local_training, data, cohorts_T, seen),
     )
     return Again(
-        Models(*along),
+        models(planted, flat_weights(start), flat_weights(final)),
         optimiser,
         noise_TN,
         # Rounding is of every device's own; along a direction it adds up like the deviations of a sum.
@@ -156,6 +153,12 @@ def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Seen
         config.mechanism.clipping == "per-layer",
         (*rows, *(AuditRow(**row) for row in recorded)),
     )
+
+
+def models(planted: Directions, start_P: np.ndarray, final_P: np.ndarray) -> Models:
+    """The models before and after training, as training recorded those between."""
+    places_K = witness.followed(len(start_P))
+    return Models(places_K, planted.project(start_P), start_P[places_K], planted.project(final_P), final_P[places_K])
 
 
 def cohorts_row(rule: RoundRule, data: TrainingData, recorded: Mapping[int, np.ndarray], rounds: int) -> AuditRow:

@@ -10,17 +10,18 @@ from evaluation.audit import whitening
 from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim
 from evaluation.audit.noise import Again, NoiseAudit, Trace, noise_audit
-from evaluation.audit.released.replay import Models, Optimiser, Seen
+from evaluation.audit.released.replay import Optimiser, Seen
 from evaluation.config import ALPHA
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
 from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM
 from federated.participation.records import load_records
-from federated.rounds import server, witness
+from federated.rounds import server
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RECORDS
 from federated.train import FineTuneResult, TrainingData
 from pipeline.stages.training.audit_trace import cohorts_row, looked_through, trained_row
+from pipeline.stages.training.audit_trace import models as models_of
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from tests.helpers.launches.small_run import WORDS, Launch, run
@@ -55,8 +56,7 @@ def audited(
     drawn = looked_through(rule, directions, shapes, done.rounds, alpha)
     data = TrainingData(launch.devices, launch.synthetic_D, launch.devices)
     encoding = rule.encoding(len(start_P), len(launch.devices))
-    followed_K = witness.followed(len(start_P))
-    models = Models(directions.project(start_P), start_P[followed_K], directions.project(final_P), final_P[followed_K])
+    models = models_of(directions, start_P, final_P)
     step = launch.server
     optimiser = Optimiser(
         step.optimizer,

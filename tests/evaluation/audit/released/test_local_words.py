@@ -20,8 +20,14 @@ from pretrain.writing.case import SIGNS
 
 KNOWN, ALPHABET = frozenset({"the", "and"}), "abhlow"
 BASE = {
-    **{"kind": "ldp-triehh", "epsilon0": 4.0, "delta": 1e-6, "messages_per_device": 2, "layers": 5},
-    **{"max_prefixes": 12, "honest_share": 1.0, "false_discovery_rate": 0.1},
+    "kind": "ldp-triehh",
+    "epsilon0": 4.0,
+    "delta": 1e-6,
+    "messages_per_device": 2,
+    "layers": 5,
+    "max_prefixes": 12,
+    "honest_share": 1.0,
+    "false_discovery_rate": 0.1,
 }
 CONFIGS = {
     "rate": {},

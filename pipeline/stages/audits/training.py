@@ -1,0 +1,185 @@
+"""What the audit of training reads: chosen rounds, their devices' text, and the key's noise once more."""
+
+import copy
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from evaluation.audit import canaries, strategies
+from evaluation.audit.directions import Directions
+from evaluation.audit.keyed_noise import subkey
+from evaluation.audit.noise import Trace
+from evaluation.audit.released.splits import split_audit, splits_of, trains
+from evaluation.audit.released.training import (
+    AdaptiveRule,
+    KeptRound,
+    Recorded,
+    Rule,
+    chosen,
+    combined,
+    training_audit,
+)
+from evaluation.audit.verdict import Verdict
+from federated.config.mechanism import IndependentMechanism, MechanismConfig, secagg_neighbours
+from federated.config.population import VALIDATION_FRACTION
+from federated.config.training import LocalTrainingConfig
+from federated.devices.pieces import device_ids
+from federated.local_training.autotune import FILE as CHUNK
+from federated.local_training.rows import DeviceRows, cohort_rows, round_offset
+from federated.local_training.updates import updates
+from federated.participation.records import load_records
+from federated.rounds import kept_rounds, server
+from federated.rounds.rule import RoundRule
+from federated.rounds.state import RECORDS
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run import artifacts
+from pipeline.run.stage import StageContext
+from pipeline.stages.training import audit_trace
+from pretrain.model import KeyboardLM
+from pretrain.vocabulary import TokenStream, join_streams
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run, from its files. Private.
+
+    Attributes:
+      folder: of its rounds.
+      rule: with the key that the noise was drawn by.
+      start: the model that training began with, placed where devices train.
+      final_P: weights of the model that is published.
+      recorded: devices of each round, by their numbers among those that train.
+      devices: how many train, made-up ones included.
+      text: token ids of some of them, by number; read apart from what training reads.
+    """
+
+    folder: Path
+    local: LocalTrainingConfig
+    rule: RoundRule
+    trace: Trace
+    directions: Directions
+    start: KeyboardLM
+    final_P: np.ndarray
+    recorded: Mapping[int, np.ndarray]
+    devices: int
+    text: Callable[[np.ndarray], TokenStream]
+
+    @property
+    def rounds(self) -> int:
+        """Rounds done."""
+        return len(self.trace.joined_TN)
+
+
+def audited(ctx: StageContext) -> tuple[Verdict, ...]:
+    """Verdicts on the training of a launch, in the context of its stage ``fine_tune``."""
+    config, words, store = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.store(ctx)
+    _, trace, directions = audit_trace.load(ctx.private / audit_trace.FILE)
+    synthetic = canaries.load(ctx.run.input(ctx.stage, "canaries.json")).devices
+    secret = PrivacyLedger.of(ctx.settings).split_secret(config.population)
+    shares = config.private_text.test_fraction, VALIDATION_FRACTION
+    split_D = splits_of(device_ids(store.directory), config.population, secret, *shares)
+    people = trains(split_D)
+
+    def text(numbers: np.ndarray) -> TokenStream:
+        own = [people[number] for number in numbers.tolist() if number < len(people)]
+        made_up = [number - len(people) for number in numbers.tolist() if number >= len(people)]
+        return join_streams([store.words.encode(words, np.array(own, dtype=np.int64)), synthetic.select(made_up)])
+
+    folder = ctx.private / "rounds"
+    finished = Finished(
+        folder=folder,
+        local=config.local_training,
+        rule=RoundRule(config.mechanism, config.seed, ctx.noise_key, artifacts.mechanism(ctx.run)),
+        trace=trace,
+        directions=directions,
+        start=artifacts.on_device(ctx, artifacts.model(ctx, "adapt")),
+        final_P=server.flat_weights(artifacts.model(ctx, ctx.stage)),
+        recorded=dict(load_records(folder / RECORDS, len(trace.joined_TN)).cohorts),
+        devices=len(people) + len(synthetic),
+        text=text,
+    )
+    who = split_audit(split_D, store.split_D, finished.recorded.values(), len(synthetic))
+    return who, *verdicts(finished, len(os.sched_getaffinity(0)))
+
+
+def verdicts(run: Finished, threads: int = 1) -> tuple[Verdict, ...]:
+    """Verdicts on the released sums and bits of a run.
+
+    Args:
+      threads: chunks of devices at work at the same time.
+    """
+    config, size = run.rule.config, run.directions.num_parameters
+    strategy = strategy_of(run.rule, run.rounds)
+    adaptive, bit_noise_T = config.adaptive_clipping, np.zeros(run.rounds)
+    if adaptive is not None:
+        key = subkey(run.rule.key, "clip bits")
+        bit_noise_T = strategies.drawn_numbers(strategy, adaptive.bit_noise_std, key)
+    start_P = server.flat_weights(run.start)
+    encoding = run.rule.encoding(size, run.devices)
+    rule = Rule(
+        noise_multiplier=run.rule.privatizer.noise_multiplier,
+        layers=run.directions.layers if config.clipping == "per-layer" else None,
+        most_weight=run.rule.denominator if run.rule.sensitivity > 1 else None,
+        rounding=0.0 if encoding is None else encoding.rounding_std,
+        clipping=_adaptive(config, run.rounds),
+    )
+    numbers = chosen(run.final_P, kept_rounds.numbers(run.rounds))
+    drawn = strategies.drawn(strategy, rule.noise_multiplier, run.rule.key, run.directions, numbers)
+    recorded = Recorded(run.trace.seen, audit_trace.models(run.directions, start_P, run.final_P), run.directions)
+    made = (_round(run, number, drawn.whole[number], rule, threads) for number in numbers)
+    return training_audit(made, recorded, rule, bit_noise_T)
+
+
+def strategy_of(rule: RoundRule, rounds: int) -> strategies.Strategy:
+    """The strategy of a launch's noise, as an audit makes it from the papers."""
+    if rule.config.kind == "tree":
+        return strategies.of_tree(rounds, rule.config.restarts)
+    return strategies.of_matrix(audit_trace.whitener(rule.mechanism, rounds), rule.config.kind)
+
+
+def _adaptive(config: MechanismConfig, rounds: int) -> AdaptiveRule | None:
+    adaptive = config.adaptive_clipping
+    if adaptive is None:
+        return None
+    # Noise of one round alone begins anew in each.
+    restarts = range(rounds) if isinstance(config, IndependentMechanism) else (0, *getattr(config, "restarts", ()))
+    return AdaptiveRule(
+        start=config.clip_norm,
+        quantile=adaptive.target_quantile,
+        learning_rate=adaptive.learning_rate,
+        bit_noise_std=adaptive.bit_noise_std,
+        report_goal=config.report_goal,
+        anew_T=np.isin(np.arange(rounds), list(restarts)),
+    )
+
+
+def _round(run: Finished, number: int, noise_P: np.ndarray, rule: Rule, threads: int) -> KeptRound:
+    kept = kept_rounds.load(run.folder, number)
+    return KeptRound(
+        number=number,
+        model_P=kept.model_P,
+        released_P=kept.released_P,
+        updates=_updates(run, number, kept.model_P, threads),
+        planted_P=combined(run.directions, run.trace.joined_TN[number] & run.directions.included_N, rule),
+        noise_P=noise_P,
+    )
+
+
+def _updates(run: Finished, number: int, model_P: np.ndarray, threads: int) -> Iterator[tuple[np.ndarray, float]]:
+    """Update and weight of each device of a round, from the model that was kept and the device's own text."""
+    config, cohort = run.rule.config, run.recorded.get(number, np.empty(0, dtype=np.int32))
+    if config.secagg and len(cohort) <= secagg_neighbours(config.report_goal):
+        return  # too few to hide in: nothing was sent
+    model = copy.deepcopy(run.start)
+    server.load_weights(model, model_P.astype(np.float64))
+    rows = cohort_rows(run.text(cohort), np.arange(len(cohort)), run.local, round_offset(run.rule.seed, number))
+    for device, update_P in updates(model, rows, run.local, int((run.folder / CHUNK).read_text("ascii")), threads):
+        yield update_P, _weight(device, config)
+
+
+def _weight(rows: DeviceRows, config: MechanismConfig) -> float:
+    words = config.weight_words if isinstance(config, IndependentMechanism) else None
+    return 1.0 if words is None else min(rows.words / words, 1.0)

@@ -1,0 +1,40 @@
+"""Splits by the devices' ids, made again, and who trained by them."""
+
+import numpy as np
+import pytest
+
+from evaluation.audit.released.splits import TRAIN, VALIDATION, split_audit, splits_of, trains
+from federated.config.population import VALIDATION_FRACTION, MadeUpFilePopulation
+from federated.devices import store
+
+IDS, SECRET = [f"made-up-{number}" for number in range(300)], bytes(range(32))
+SPLIT_D = splits_of(IDS, "made_up_files:people", SECRET, 0.2, VALIDATION_FRACTION)
+TRAINING = len(trains(SPLIT_D))
+
+
+def test_splits_are_those_of_the_store() -> None:
+    config = MadeUpFilePopulation(
+        source="made_up_files", name="people", paths=["none"], test_fraction=0.2, max_words_per_device=9
+    )
+    key = store.split_key(store.key_of(config), SECRET)
+    assert SPLIT_D.tolist() == [store._split(one, key, config) for one in IDS]
+    assert np.bincount(SPLIT_D, minlength=3).min() > 10
+
+
+def test_those_who_train_pass() -> None:
+    cohorts = [np.array([0, TRAINING - 1]), np.array([TRAINING + 4])]
+    assert split_audit(SPLIT_D, SPLIT_D, cohorts, 5).passed
+    assert split_audit(SPLIT_D, SPLIT_D, [], 0).passed
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_validation_device_in_the_train_split_is_seen(seed: int) -> None:
+    held_out = np.flatnonzero(SPLIT_D == VALIDATION)
+    stored_D = SPLIT_D.copy()
+    stored_D[held_out[seed % len(held_out)]] = TRAIN
+    assert not split_audit(SPLIT_D, stored_D, [np.array([0])], 5).passed
+
+
+def test_devices_beyond_those_that_train_are_seen() -> None:
+    assert not split_audit(SPLIT_D, SPLIT_D, [np.array([TRAINING + 5])], 5).passed
+    assert not split_audit(SPLIT_D, SPLIT_D, [np.array([-1])], 5).passed
