@@ -1,24 +1,35 @@
 """Splits by the devices' ids, made again, and who trained by them."""
 
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from evaluation.audit.released.splits import TRAIN, VALIDATION, split_audit, splits_of, trains
-from federated.config.population import VALIDATION_FRACTION, MadeUpFilePopulation
+from federated.config.population import VALIDATION_FRACTION, MadeUpFilePopulation, key_of
 from federated.devices import store
+from federated.devices.pieces import device_ids
 
 IDS, SECRET = [f"made-up-{number}" for number in range(300)], bytes(range(32))
 SPLIT_D = splits_of(IDS, "made_up_files:people", SECRET, 0.2, VALIDATION_FRACTION)
 TRAINING = len(trains(SPLIT_D))
 
 
-def test_splits_are_those_of_the_store() -> None:
+def test_splits_are_those_of_the_store(tmp_path: Path) -> None:
+    rows = [{"client_id": one, "text": "hello there", "locale": "en-US"} for one in IDS]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "people.parquet")
+    paths = [str(tmp_path / "people.parquet")]
     config = MadeUpFilePopulation(
-        source="made_up_files", name="people", paths=["none"], test_fraction=0.2, max_words_per_device=9
+        source="made_up_files", name="people", paths=paths, test_fraction=0.2, max_words_per_device=9
     )
-    key = store.split_key(store.key_of(config), SECRET)
-    assert SPLIT_D.tolist() == [store._split(one, key, config) for one in IDS]
-    assert np.bincount(SPLIT_D, minlength=3).min() > 10
+    folder, key = tmp_path / "store", store.split_key(key_of(config), SECRET)
+    store.build_store(config, "en-US", 0, folder, key)
+    shares = config.test_fraction, VALIDATION_FRACTION
+    found = splits_of(device_ids(folder), key_of(config), SECRET, *shares)
+    assert np.array_equal(found, store.open_store(folder).split_D)
+    assert np.bincount(found, minlength=3).min() > 10
 
 
 def test_those_who_train_pass() -> None:

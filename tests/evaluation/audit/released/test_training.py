@@ -101,8 +101,13 @@ def of_estimates(factor: float) -> Bug:
 
     @contextmanager
     def bug() -> Iterator[None]:
-        true_estimate = Privatizer._estimate
-        with patch.object(Privatizer, "_estimate", lambda *given: factor * true_estimate(*given)):
+        true_privatize = Privatizer.privatize
+
+        def privatize(*given: Any) -> Any:
+            released_P, state = true_privatize(*given)
+            return released_P, replace(state, estimate=factor * state.estimate)
+
+        with patch.object(Privatizer, "privatize", privatize):
             yield
 
     return bug
