@@ -85,13 +85,8 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
 
     def text(numbers: np.ndarray) -> TokenStream:
         own = [people[number] for number in numbers.tolist() if number < len(people)]
-        made_up = [number - len(people) for number in numbers.tolist() if number >= len(people)]
-        return join_streams(
-            [
-                store.words.encode(words, np.array(own, dtype=np.int64)),
-                synthetic.select(np.array(made_up, dtype=np.int64)),
-            ]
-        )
+        made_up = numbers[numbers >= len(people)] - len(people)
+        return join_streams([store.words.encode(words, np.array(own, dtype=np.int64)), synthetic.select(made_up)])
 
     folder = ctx.private / "rounds"
     finished = Finished(
