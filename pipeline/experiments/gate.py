@@ -11,7 +11,7 @@ from evaluation.comparison.verdicts import GUARDRAILS, LOWER_IS_BETTER
 from evaluation.features import FEATURES
 from evaluation.live.compare import MISMATCH, Live
 from evaluation.live.logs import Logs
-from pipeline.launch.policy.config import LEAST_BUCKETS, MOST_GUARDRAIL_LOSS, ExperimentConfig
+from pipeline.launch.policy import LEAST_BUCKETS, MOST_GUARDRAIL_LOSS, ExperimentConfig
 from pipeline.publication.gates.answers import at_least, finite, gate, none_of
 from reports.disclosure.document import GateResult
 from reports.formats import metric_name

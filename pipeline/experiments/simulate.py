@@ -21,7 +21,7 @@ from pipeline.experiments.decide import NAME, begun
 from pipeline.ground.errors import PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
-from pipeline.launch.policy.config import LEAST_BUCKETS
+from pipeline.launch.policy import LEAST_BUCKETS
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.champion import fetched
 from pipeline.publication.experiment import Experiment

@@ -17,12 +17,16 @@ from federated.config.planning import PlanningConfig
 from federated.config.population import PopulationConfig, PopulationKey, key_of
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from pipeline.launch import config_errors
-from pipeline.launch.policy.approvals import Reviewer, require_reviewers
-from pipeline.launch.policy.config import ExperimentConfig, PolicyConfig
-from pipeline.launch.policy.covered import require_coverable
-from pipeline.launch.policy.discovery import require_allowed_discovery
-from pipeline.launch.policy.simulated import require_people_protected
-from pipeline.launch.policy.total import require_total_ceilings
+from pipeline.launch.policy import (
+    ExperimentConfig,
+    PolicyConfig,
+    Reviewer,
+    require_allowed_discovery,
+    require_coverable,
+    require_people_protected,
+    require_reviewers,
+    require_total_ceilings,
+)
 from pretrain.config import (
     LOCALE,
     AdaptConfig,

@@ -7,15 +7,15 @@ of them approved the report as it stands, and one that was rejected or rolled ba
 
 import json
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from federated.config.population import PopulationKey
 from pipeline.ground.errors import ReleaseRefused
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
-from pipeline.launch.policy.approvals import Account, is_reviewer, person, persons
+from pipeline.launch.policy import ACCOUNT_NAME
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication import experiment
@@ -27,6 +27,8 @@ from pipeline.tracking import receipts
 from pretrain.files import write_text
 from reports.standing import badge
 
+# The system that authenticated the account, and its name there.
+Account = Annotated[str, Field(pattern=f"^(os|airflow):{ACCOUNT_NAME}$")]
 State = Literal["unfinished", "held", "waiting", "approved", "in experiment", "rejected", "published", "rolled back"]
 MAY_PUBLISH = frozenset({"approved", "in experiment", "published"})
 # Records of what comes once a launch may be published; an experiment reads logs, which no stage made.
@@ -274,3 +276,29 @@ def _versions(published: StageRecord | None) -> dict[str, int]:
 def _stage_of(verdict: Review) -> str:
     """Stage name of a review's entry: each reviewer answers once about each report."""
     return f"review of {verdict.report[:16]} by {person(verdict.account)}"
+
+
+def person(account: str) -> str:
+    """The name by which accounts are compared: without the system that knows it, and in small letters."""
+    return account.partition(":")[2].casefold()
+
+
+def persons(approvals: Iterable[Review]) -> list[Review]:
+    """Approvals of different persons, in the order given.
+
+    Guarantee: no two of them have an account's name in common, as letters of either case, in whichever system; nor is
+    one of them given under an account that could have given the other. A person with two accounts of different names
+    is not found out here.
+    """
+    distinct, counted = list[Review](), set[str]()
+    for each in approvals:
+        names = {person(account) for account in (each.account, each.indistinct_from) if account}
+        if counted.isdisjoint(names):
+            distinct.append(each)
+            counted |= names
+    return distinct
+
+
+def is_reviewer(account: str, reviewers: Iterable[str]) -> bool:
+    """True if a launch file names this account."""
+    return person(account) in {name.casefold() for name in reviewers}

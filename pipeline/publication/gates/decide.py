@@ -7,7 +7,7 @@ report.
 
 from collections.abc import Iterator
 
-from pipeline.launch.policy.config import PolicyConfig
+from pipeline.launch.policy import PolicyConfig
 from pipeline.publication.gates.answers import none_of
 from pipeline.publication.gates.attacks import of_attacks
 from pipeline.publication.gates.evidence import Evidence

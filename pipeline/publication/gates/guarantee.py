@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from pipeline.launch.policy.config import PolicyConfig
+from pipeline.launch.policy import PolicyConfig
 from pipeline.publication.gates.answers import at_most, finite, gate, show
 from pipeline.publication.gates.evidence import Evidence
 from reports.disclosure.document import GateResult

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from evaluation.comparison.intervals import confidence_of
-from pipeline.launch.policy.config import PolicyConfig
+from pipeline.launch.policy import PolicyConfig
 from pipeline.publication.gates.answers import at_least, finite, gate, none_of, show
 from pipeline.publication.gates.evidence import Evidence
 from reports.disclosure.document import GateResult

@@ -10,7 +10,7 @@ from evaluation.comparison.intervals import Difference, Estimate
 from evaluation.live.compare import MISMATCH, Live, SampleRatio
 from evaluation.live.logs import COUNTS, Logs
 from pipeline.experiments.gate import gates
-from pipeline.launch.policy.config import ExperimentConfig
+from pipeline.launch.policy import ExperimentConfig
 from pipeline.publication.gates.words import GATES, words_of
 
 CONFIG = ExperimentConfig(share=0.5, days=3, min_gain=-0.01)

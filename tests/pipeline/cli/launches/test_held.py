@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.ground.errors import HELD
 from pipeline.ground.settings import Settings
-from pipeline.launch.policy.config import PolicyConfig
+from pipeline.launch.policy import PolicyConfig
 from pipeline.publication.gates.decide import decide
 from pipeline.publication.gates.evidence import Evidence
 from pipeline.publication.gates.words import GATES, words_of
