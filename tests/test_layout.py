@@ -159,7 +159,7 @@ _READERS = {
         *("pipeline/verify/launch.py", "pipeline/verify/replay.py", "pipeline/verify/reused.py"),
     },
     # Without receipts: the ledger's own reads, and the question that each record asks.
-    "PrivacyLedger": {"pipeline/run/known.py", "pipeline/preflight/foresee.py", "pipeline/run/people/withdrawals.py"},
+    "PrivacyLedger": {"pipeline/run/known.py", "pipeline/preflight/foresee.py", "pipeline/ledger/withdrawals.py"},
     # The Airflow tab shows records as they lie, and says so: Airflow's environment has no ledger.
     "'result.json'": {"dags/plugins/launch_tab.py", "pipeline/run/run_dir.py"},
 }

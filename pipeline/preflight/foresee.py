@@ -25,7 +25,7 @@ from pipeline.ledger.loss import release_of, total_epsilon
 from pipeline.ledger.room import Asking, require_room
 from pipeline.ledger.spend import Spend, Split
 from pipeline.preflight import schedule
-from pipeline.run.people.registered import asked, kept
+from pipeline.run.population import asked, kept
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,8 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     Args:
       taken_over: stages that another launch made for it, so that they spend nothing here.
     """
+    from pipeline.ledger.withdrawals import foreseen_of
     from pipeline.preflight.foresee import foresee
-    from pipeline.run.people.withdrawals import foreseen_of
 
     spends = planned(config, estimated_devices(config))
     foreseen = foresee(config, settings, run_id, spends, taken_over)

@@ -12,7 +12,7 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.budget import Population, ceilings
 from pipeline.ledger.loss import Release, Unit, added, release_of
 from pipeline.ledger.spend import Spend
-from pipeline.run.people.registered import asked
+from pipeline.run.population import asked
 
 _PRESETS = {
     "@hourly": "0 * * * *",

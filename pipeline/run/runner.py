@@ -23,7 +23,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
 from pipeline.run import fence, sharing, stopped
 from pipeline.run.known import run_folder, write_down
-from pipeline.run.people.registered import asked, kept, register_simulation
+from pipeline.run.population import asked, kept, register_simulation
 from pipeline.run.reuse.finished import (
     interrupted,
     keep_outcome,

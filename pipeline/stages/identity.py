@@ -11,11 +11,12 @@ from discovery.state import AFTERWARDS
 from federated.config.population import Kept
 from federated.devices import store
 from pipeline.launch.config import LaunchConfig
+from pipeline.ledger import withdrawals
 from pipeline.ledger.budget import Population
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.champion import published_before
 from pipeline.releases import spent as spends
-from pipeline.run.people import registered, withdrawals
+from pipeline.run import population as populations
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
 from pretrain import sources
@@ -71,7 +72,7 @@ def private_text(ctx: StageContext) -> dict[str, object]:
 def kept_by(ctx: StageContext, population: Population) -> Kept | None:
     """Retention window of the launch's text; without a date, a launch that reads its text again keeps its window."""
     before = ctx.run.record("ingest_private")
-    return registered.kept(ctx.config, population, ctx.run.launch_id, before.result.get("as_of") if before else None)
+    return populations.kept(ctx.config, population, ctx.run.launch_id, before.result.get("as_of") if before else None)
 
 
 def discovery_reads(config: LaunchConfig) -> tuple[str, ...]:

@@ -14,12 +14,13 @@ from federated.devices import parts, pieces, store
 from federated.devices.withdrawn import Withdrawn
 from pipeline.ground.errors import PermanentError
 from pipeline.launch.config import LaunchConfig
+from pipeline.ledger import withdrawals
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.champion import fetched, published_before, published_then
 from pipeline.publication.registry import Had, model_name
 from pipeline.run import artifacts
 from pipeline.run.bookkeeping import PARTS
-from pipeline.run.people import registered, window, withdrawals
+from pipeline.run.population import require_population, write_window
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import outcome_differences
 from pipeline.run.stage import Dataset, StageContext, StageResult
@@ -216,14 +217,14 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
       ValueError, OSError: as of ``store.build_store``, ``parts.write_parts`` and ``_require_heard``.
     """
     config, ledger = ctx.config, PrivacyLedger.of(ctx.settings)
-    population = registered.require_population(config, ledger)
+    population = require_population(config, ledger)
     key = store.split_key(population.key, ledger.split_secret(population.key))
     kept = identity.kept_by(ctx, population)
     withdrawn = withdrawals.withdrawn(ctx.settings.ledger_url, population.key)
     target = ctx.private / "store"
     for earlier in (target, ctx.private / PARTS):  # Of which the window would say what is not true of it.
         shutil.rmtree(earlier, ignore_errors=True)
-    window.write(ctx.run, kept, withdrawn)
+    write_window(ctx.run, kept, withdrawn)
     try:
         task = _read_by_workers(ctx, kept, withdrawn)
         summary = store.build_store(config.private_text, config.locale, config.seed, target, key, kept, task, withdrawn)

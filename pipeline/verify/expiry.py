@@ -26,9 +26,7 @@ from pipeline.ledger.dates import day_of
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.bookkeeping import TRACES
 from pipeline.run.known import run_folder
-from pipeline.run.people import window
-from pipeline.run.people.registered import asked
-from pipeline.run.people.window import Window
+from pipeline.run.population import FOR_EVER, TextWindow, asked, read_window, recorded_window
 from pipeline.run.reuse.kept import read_kept
 from pipeline.run.run_dir import RunDir
 from pipeline.verify import withdrawal
@@ -115,18 +113,18 @@ def _erase_if_over(run: RunDir, settings: Settings, left_out: Mapping[Population
     return True
 
 
-def text_window(run: RunDir, settings: Settings) -> Window:
+def text_window(run: RunDir, settings: Settings) -> TextWindow:
     """Retention of a launch's text: as was written down, or else as its record or its launch file says.
 
     Raises:
       ValueError: none of them can be read, so that a person has to say.
       LaunchError: there is only the launch file, and no ledger that knows its population.
     """
-    written = window.read(run) or window.recorded(run)
+    written = read_window(run) or recorded_window(run)
     if written is not None:
         return written
     newest = max((path.lstat().st_mtime for path in _files(run)), default=None)
-    return window.FOR_EVER if newest is None else _by_launch_file(run, settings, date.fromtimestamp(newest))
+    return FOR_EVER if newest is None else _by_launch_file(run, settings, date.fromtimestamp(newest))
 
 
 def _files(run: RunDir) -> Iterator[Path]:
@@ -136,7 +134,7 @@ def _files(run: RunDir) -> Iterator[Path]:
             yield path
 
 
-def _by_launch_file(run: RunDir, settings: Settings, newest: date) -> Window:
+def _by_launch_file(run: RunDir, settings: Settings, newest: date) -> TextWindow:
     """The window of the launch file and its population, from the day of the launch or of its newest private file."""
     path = run.path / "public" / "launch" / "launch.json"
     try:
@@ -147,6 +145,6 @@ def _by_launch_file(run: RunDir, settings: Settings, newest: date) -> Window:
             f"tacit erase {run.launch_id} --unverified"
         ) from error
     if config.private_text.simulated:
-        return window.FOR_EVER
+        return FOR_EVER
     days = days_kept(PrivacyLedger.of(settings).population(config.population), asked(config))
-    return Window(days, day_of(run.launch_id) or newest)
+    return TextWindow(days, day_of(run.launch_id) or newest)

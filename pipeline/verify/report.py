@@ -11,7 +11,7 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.bookkeeping import differences as file_differences
-from pipeline.run.people.registered import asked
+from pipeline.run.population import asked
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext

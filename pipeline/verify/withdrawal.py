@@ -16,9 +16,10 @@ from federated.config.population import PopulationKey
 from federated.devices import pieces
 from federated.devices.withdrawn import Withdrawn
 from pipeline.ground.settings import Settings
+from pipeline.ledger import withdrawals
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.bookkeeping import SEAL, TRACES
-from pipeline.run.people import window, withdrawals
+from pipeline.run.population import read_window
 from pipeline.run.reuse.kept import read_kept
 from pipeline.run.run_dir import RunDir
 from pretrain.reading import rows
@@ -84,7 +85,7 @@ def holds_text_of(run: RunDir, left_out: Mapping[PopulationKey, Withdrawn]) -> b
     Guarantee: False only if everybody was left out when the text was read, or none of them is in the store. Where that
     cannot be told, as of a store that is damaged or that was never finished, it is True.
     """
-    read_from, noted = _population(run), window.read(run)
+    read_from, noted = _population(run), read_window(run)
     for population, withdrawn in left_out.items():
         if read_from not in (None, population) or (noted is not None and noted.withdrawn == withdrawn.digest):
             continue

@@ -11,7 +11,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
 from pipeline.run import sharing
 from pipeline.run.bookkeeping import CONTENT, WINDOW
-from pipeline.run.people.registered import require_population
+from pipeline.run.population import require_population
 from pipeline.run.reuse.sources import Source, content_key, is_same, sealed, sources
 from pipeline.run.run_dir import GIVEN, RESULT, RunDir, StageRecord, record_digest
 from pipeline.run.stage import Stage, StageContext

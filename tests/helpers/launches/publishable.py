@@ -12,7 +12,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.champion import published_before
 from pipeline.releases.counts import counts
 from pipeline.run import artifacts, runner
-from pipeline.run.people.registered import register_simulation
+from pipeline.run.population import register_simulation
 from pipeline.run.stage import StageContext, Stages
 from pipeline.stages.ab_arms import UsersHave
 from pipeline.stages.ab_test import described

@@ -7,7 +7,7 @@ from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication import promotion
 from pipeline.publication.registry import Registry
-from pipeline.run.people.registered import register_simulation
+from pipeline.run.population import register_simulation
 from pretrain import export, vocabulary
 from pretrain.files import sha256
 from pretrain.model import KeyboardLM, build_model

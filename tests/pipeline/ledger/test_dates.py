@@ -17,7 +17,7 @@ from pipeline.preflight import schedule
 from pipeline.preflight.foresee import forecast
 from pipeline.releases.release import Outlook
 from pipeline.releases.uses import planned
-from pipeline.run.people.registered import kept
+from pipeline.run.population import kept
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
 

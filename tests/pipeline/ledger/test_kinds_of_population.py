@@ -16,7 +16,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.readiness import look
 from pipeline.run import runner
 from pipeline.run.known import run_folder
-from pipeline.run.people.registered import require_population
+from pipeline.run.population import require_population
 from pipeline.run.reuse.sources import content_key
 from pipeline.run.stage import Stage, StageContext
 from pipeline.stages import graph

@@ -13,7 +13,7 @@ from pipeline.ledger import clock, schema
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.migrations import versioning
 from pipeline.run import runner
-from pipeline.run.people.registered import require_population
+from pipeline.run.population import require_population
 from pipeline.run.stage import Stage
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Calls, launch_config, spend

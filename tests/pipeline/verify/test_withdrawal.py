@@ -15,9 +15,9 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger import clock
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.withdrawals import withdraw
 from pipeline.run.bookkeeping import PARTS, WINDOW
 from pipeline.run.known import run_folder
-from pipeline.run.people.withdrawals import withdraw
 from pipeline.run.run_dir import ERASED, RESULT, RunDir
 from pipeline.run.runner import run_stage
 from pipeline.stages.graph import STAGES

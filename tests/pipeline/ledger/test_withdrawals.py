@@ -5,7 +5,7 @@ from sqlalchemy import create_engine, text
 
 from pipeline.ground.errors import LedgerMissing, LedgerTampered, PopulationUnknown
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run.people.withdrawals import foreseen_of, withdraw, withdrawn
+from pipeline.ledger.withdrawals import foreseen_of, withdraw, withdrawn
 from tests.helpers.launches.spends import budget
 
 
