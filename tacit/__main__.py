@@ -2,12 +2,12 @@
 
 from pipeline.cli.app import app
 from pipeline.ground import settings
-from pipeline.telemetry import streams
+from pipeline.telemetry.logs import be_patient
 
 
 def main() -> None:
     """Run the command that the process was started with, and exit with its code."""
-    streams.be_patient()
+    be_patient()
     settings.let_threads_sleep()
     app(prog_name="tacit")
 

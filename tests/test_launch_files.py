@@ -15,10 +15,10 @@ from federated.config.population import FilePopulation
 from federated.planning.feasibility import rho_for
 from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.preflight import schedule
+from pipeline.preflight.readiness import estimated_devices, planned
 from pipeline.publication.gates.decide import decide
 from pipeline.publication.gates.evidence import Evidence
 from pipeline.publication.gates.words import GATES
-from pipeline.releases.planned import estimated_devices, planned
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.total import total
 from pretrain import text

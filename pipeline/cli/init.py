@@ -313,13 +313,13 @@ def _valid(content: dict[str, Any]) -> LaunchConfig:
 def _planned(config: LaunchConfig, asked: Asked) -> "Plan":
     """The worst case of the file, and whether the population carries it: what 'tacit plan' says of it."""
     from federated.planning.feasibility import plan
+    from pipeline.preflight.readiness import planned as worst_case
     from pipeline.preflight.shortfalls import too_few
-    from pipeline.releases import planned as worst
     from pipeline.releases.policy import above_policy
 
     splits = config.private_text.splits.expected(asked.population)
     planned = plan(config.mechanism, train := splits["train"])
-    above = above_policy(config, worst.planned(config, train), train)
+    above = above_policy(config, worst_case(config, train), train)
     reasons = (*planned.reasons, *above, *too_few(config, splits))
     return replace(planned, feasible=not reasons, reasons=reasons)
 

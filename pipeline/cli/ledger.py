@@ -223,7 +223,7 @@ def ledger_forecast(
     """
     from pipeline.preflight import schedule
     from pipeline.preflight.foresee import forecast
-    from pipeline.releases.planned import estimated_devices, planned
+    from pipeline.preflight.readiness import estimated_devices, planned
 
     config, here = to_run(launch).config, settings.load()
     begins, ends = _day(first, "--from"), _day(last, "--to")
@@ -262,7 +262,7 @@ def would_spend(config: LaunchConfig, here: settings.Settings, run_id: str, made
       made: stages that another launch made for it.
     """
     from pipeline.preflight.foresee import forecast
-    from pipeline.releases.planned import estimated_devices, planned
+    from pipeline.preflight.readiness import estimated_devices, planned
 
     try:
         rows = forecast(config, here, [run_id], planned(config, estimated_devices(config)), lambda run_id: made)

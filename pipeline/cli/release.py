@@ -118,7 +118,7 @@ def review(
     """
     from pipeline.ledger.ledger import PrivacyLedger
     from pipeline.publication import airflow_answer, approvals
-    from pipeline.tracking import receipts
+    from pipeline.tracking.mlflow_tracker import receipts_of_locale
 
     config, run, here = open_existing(launch)
     ledger, account = PrivacyLedger.of(here), f"os:{settings.account()}"
@@ -127,7 +127,7 @@ def review(
     if verdict is None and answered_in_airflow is None:
         now = approvals.standing(config, run, ledger.entries())
     else:
-        ledger.require_whole(receipts.of_locale(here, config.locale))
+        ledger.require_whole(receipts_of_locale(here, config.locale))
         reported = run.result("report")
         if verdict == "approve":
             _require_accepted(reported["concerns"], accept or [])

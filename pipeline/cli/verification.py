@@ -36,7 +36,7 @@ def verify(
     Example: tacit verify demo-en-US-0123abcd
     """
     launched = open_existing(launch)
-    from pipeline.verify.endings import summary
+    from pipeline.verify.check import summary
     from pipeline.verify.launch import SUBJECTS, THOROUGH
     from pipeline.verify.launch import verify as checks_of
 

@@ -28,8 +28,7 @@ from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_digest, rec
 from pipeline.run.stage import StageResult
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.telemetry.leaving import require_listed
-from pipeline.tracking import receipts
-from pipeline.tracking.mlflow_tracker import MlflowTracker
+from pipeline.tracking.mlflow_tracker import MlflowTracker, receipts_of_locale
 from pretrain.files import write_text
 from reports.disclosure.document import GateResult
 from reports.disclosure.utility import ArmMetric, Difference
@@ -159,7 +158,7 @@ def decide(
       ValueError: as ``look``.
     """
     ledger = PrivacyLedger.of(settings)
-    ledger.require_whole(receipts.of_locale(settings, config.locale))
+    ledger.require_whole(receipts_of_locale(settings, config.locale))
     with run.lock(NAME):
         tried = begun(config, run, ledger)
         if tried.ended is None:
@@ -184,7 +183,7 @@ def stop(config: LaunchConfig, run: RunDir, settings: Settings, by: str, reason:
       ReleaseRefused: there is no experiment that goes on, or no reason.
     """
     ledger = PrivacyLedger.of(settings)
-    ledger.require_whole(receipts.of_locale(settings, config.locale))
+    ledger.require_whole(receipts_of_locale(settings, config.locale))
     if not reason.strip():
         raise ReleaseRefused(f"experiment: say why {run.launch_id} is stopped: --reason ...")
     with run.lock(NAME):

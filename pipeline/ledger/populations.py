@@ -1,6 +1,13 @@
 """Populations in the database: registered, their budgets changed, their devices known.
 
 A registration and every later change of the budget are entries of the chain; the secrets stand in a table beside it.
+
+A budget is a population's, so the same devices under another name would get a second one. The ledger keeps 64 bits
+a device, hashed under a key of its own, of at most a million devices (the smallest hashes, so that any two samples
+hold the same devices of those that they share).
+
+Guarantee: what is kept is private, as is the ledger's database: with the key beside it anyone can ask whether a
+device whose id they know takes part. It stands in no entry, so no command shows it or exports it.
 """
 
 import hashlib
@@ -8,16 +15,21 @@ import json
 import secrets
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 from sqlalchemy import Connection, insert, select, update
 
 from federated.config.population import PopulationKey, is_simulation
 from pipeline.ground.errors import BudgetExceeded, LedgerConflict, LedgerTampered
-from pipeline.ledger import devices, schema
+from pipeline.ledger import schema
 from pipeline.ledger.budget import Budget, Population, registered, require_registered
 from pipeline.ledger.chain import append, entries_of
 from pipeline.ledger.entries import Entry
 
 SECRET_BYTES = 32
+MOST_HASHES = 2**20
+# Two locales share people who write both; a population by another name shares nearly all.
+MOST_SHARED = 0.1
+_TYPE = np.dtype(">u8")
 
 
 def register(
@@ -82,13 +94,13 @@ def bind_devices(connection: Connection, key: PopulationKey, device_ids: Iterabl
     entries = entries_of(connection)
     require_registered(entries, key)
     hash_key = bytes.fromhex(connection.execute(select(schema.META.c.device_key)).scalar_one())
-    sample = devices.hashes(device_ids, hash_key)
+    sample = _hashes(device_ids, hash_key)
     sealed = {row.population: row.devices for row in connection.execute(select(schema.POPULATIONS))}
     _require_unchanged(entries, sealed)
     for other in sorted(sealed.keys() - {key}):
-        if devices.shared(sample, devices.from_bytes(sealed[other])) > devices.MOST_SHARED:
+        if _shared(sample, _from_bytes(sealed[other])) > MOST_SHARED:
             raise BudgetExceeded(_taken(key, other))
-    content = devices.to_bytes(devices.joined(devices.from_bytes(sealed[key]), sample))
+    content = _to_bytes(_joined(_from_bytes(sealed[key]), sample))
     if content == sealed[key]:
         return
     if sealed[key] and is_simulation(key):
@@ -98,8 +110,47 @@ def bind_devices(connection: Connection, key: PopulationKey, device_ids: Iterabl
         )
     columns = schema.POPULATIONS.c
     connection.execute(update(schema.POPULATIONS).where(columns.population == key).values(devices=content))
-    noted = {"digest": devices.digest(content)}
+    noted = {"digest": _devices_digest(content)}
     append(connection, "devices", key, "", _numbered(entries, "devices", key), None, noted)
+
+
+def _hashes(device_ids: Iterable[str], key: bytes) -> np.ndarray:
+    """Ascending 64-bit hashes of device ids, at most ``MOST_HASHES`` of them."""
+    digests = b"".join(
+        hashlib.blake2b(device.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
+        for device in device_ids
+    )
+    return np.unique(np.frombuffer(digests, dtype=_TYPE))[:MOST_HASHES]
+
+
+def _joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The hashes of two stores of one population together."""
+    return np.union1d(first, second)[:MOST_HASHES]
+
+
+def _shared(first: np.ndarray, second: np.ndarray) -> float:
+    """Share of the smaller of two sets of devices that is in the other; exact while both are kept whole."""
+    # Beyond the largest hash that a full sample kept, it says nothing.
+    ends = [sample[-1] for sample in (first, second) if len(sample) == MOST_HASHES]
+    if ends:
+        first, second = first[first <= min(ends)], second[second <= min(ends)]
+    smaller = min(len(first), len(second))
+    return len(np.intersect1d(first, second, assume_unique=True)) / smaller if smaller else 0.0
+
+
+def _to_bytes(sample: np.ndarray) -> bytes:
+    """The bytes that the database keeps."""
+    return sample.astype(_TYPE).tobytes()
+
+
+def _from_bytes(content: bytes) -> np.ndarray:
+    """Hashes in the bytes that ``_to_bytes`` wrote."""
+    return np.frombuffer(content, dtype=_TYPE)
+
+
+def _devices_digest(content: bytes) -> str:
+    """Digest by which an entry names the bytes in the database."""
+    return hashlib.sha256(b"tacit devices" + content).hexdigest()
 
 
 def _taken(key: PopulationKey, other: PopulationKey) -> str:
@@ -120,7 +171,7 @@ def _require_unchanged(entries: Iterable[Entry], sealed: Mapping[PopulationKey, 
     """See that each population's devices are those that its latest entry names."""
     latest = {entry.population: json.loads(entry.binding)["digest"] for entry in entries if entry.kind == "devices"}
     for key, digest in latest.items():
-        if devices.digest(sealed.get(key, b"")) != digest:
+        if _devices_digest(sealed.get(key, b"")) != digest:
             raise LedgerTampered(
                 f"population {key!r}: what the ledger keeps of its devices is not what was written. Restore it "
                 "from a backup"

@@ -3,7 +3,7 @@
 An entry's receipt is its place in its chain and its hash, which covers every entry before it. Each is kept in the
 public folder of the launch that it is about (``runs/<launch id>/public/launch/receipts.json``) or, where it is about
 none on this machine, beside the launches (``runs/receipts.json``); MLflow has those of the last entries
-(``pipeline.tracking.receipts``).
+(``pipeline.tracking.mlflow_tracker``).
 
 Guarantee: a ledger that lacks an entry which any receipt names, or holds another one in its place, is refused before
 anything is spent, decided, published, rolled back or answered (``PrivacyLedger``). Receipts are written after their

@@ -65,7 +65,7 @@ POPULATIONS = Table(
     _METADATA,
     Column("population", Text, primary_key=True),  # its key: kind and name
     Column("split_secret", Text, nullable=False),
-    Column("devices", LargeBinary, nullable=False),  # keyed hashes of device ids (``pipeline.ledger.devices``)
+    Column("devices", LargeBinary, nullable=False),  # keyed hashes of device ids (``pipeline.ledger.populations``)
     Column("withdrawn", LargeBinary, nullable=False),  # those of whoever withdrew (``pipeline.ledger.withdrawals``)
 )
 

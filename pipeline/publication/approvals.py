@@ -19,11 +19,10 @@ from pipeline.launch.policy import ACCOUNT_NAME
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication import experiment
-from pipeline.publication.promotion import require_restorable, void
-from pipeline.publication.registry import Registry
+from pipeline.publication.registry import Registry, require_restorable, void
 from pipeline.run.known import changed_inputs
 from pipeline.run.run_dir import STATE, RunDir, StageRecord
-from pipeline.tracking import receipts
+from pipeline.tracking.mlflow_tracker import receipts_of_locale
 from pretrain.files import write_text
 from reports.standing import badge
 
@@ -226,7 +225,7 @@ def rollback(
       ReleaseRefused: there is no previous version, or no reason.
     """
     registry, ledger = Registry(settings), PrivacyLedger.of(settings)
-    ledger.require_whole(receipts.of_locale(settings, locale))
+    ledger.require_whole(receipts_of_locale(settings, locale))
     name = registry.name_for(locale, feature, population)
     if not reason.strip():
         raise ReleaseRefused(f"{name}: say why it is rolled back: --reason ...")

@@ -15,8 +15,7 @@ from pipeline.ground.errors import ReleaseRefused
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.promotion import promote, void
-from pipeline.publication.registry import Registry
+from pipeline.publication.registry import Registry, promote, void
 
 ALIAS = "experiment"
 _SHARE = "experiment.share"  # a tag of the registered model
@@ -116,7 +115,7 @@ def offer(
 ) -> str:
     """Give what a launch registered to some devices first, where it asks for that, or to everybody; its alias.
 
-    Guarantee: a void launch goes to nobody, neither to all nor to those of an experiment (``promotion.promote``).
+    Guarantee: a void launch goes to nobody, neither to all nor to those of an experiment (``registry.promote``).
     """
     if config.experiment and not void(config):
         begin(config, launch_id, versions, registry, ledger)

@@ -6,7 +6,8 @@ can be repeated after a crash.
 
 MLflow is a display. Whoever reaches it can register a model, edit its tags and move an alias, so the ledger holds the
 digest of every bundle that a launch registered and which of them is the champion; a version that it does not know is
-neither served nor gone back to.
+neither served nor gone back to. Publication, the end of an experiment and a rollback all come through ``promote``, the
+one place that decides which version is champion.
 """
 
 import json
@@ -23,7 +24,7 @@ from pipeline.ground.errors import PermanentError, ReleaseRefused
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import FEATURES, LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.tracking import describe, mlflow_tracker, shown
+from pipeline.tracking import mlflow_tracker, shown
 from pretrain.config import LOCALE
 from pretrain.files import sha256, text_sha256
 from pretrain.reading import paths
@@ -150,7 +151,7 @@ class Registry:
         with mlflow_tracker.answering():
             if not self._client.search_registered_models(f"name = '{name}'"):
                 about = {"locale": config.locale, "feature": feature, "population": population}
-                self._client.create_registered_model(name, tags=about, description=describe.model(about))
+                self._client.create_registered_model(name, tags=about, description=_model_description(about))
             for version in self._client.search_model_versions(f"name = '{name}'"):
                 if all(version.tags.get(key) == tags[key] for key in _IDENTITY):
                     return self._noted(name, int(version.version))
@@ -162,7 +163,12 @@ class Registry:
                 self._settings, tracker.parent_run_id, bundle, identity
             )
             made = self._client.create_model_version(
-                name, source, tracker.parent_run_id, tags=tags, description=describe.version(tags), model_id=model_id
+                name,
+                source,
+                tracker.parent_run_id,
+                tags=tags,
+                description=_version_description(tags),
+                model_id=model_id,
             )
             return self._noted(name, int(made.version))
 
@@ -330,3 +336,77 @@ def _version(name: str, version: int) -> str:
 
 def _digest(published: Published) -> str:
     return text_sha256(f"{_version(published.name, published.version)} {published.bundle_sha256}")
+
+
+def void(config: LaunchConfig) -> str:
+    """Why no guarantee of a launch holds for anybody; empty if they do."""
+    return "noise was seeded" if config.mechanism.randomness == "seeded" else ""
+
+
+def promote(config: LaunchConfig, registry: Registry, name: str, version: int) -> str:
+    """Make a version the candidate and then the champion; the alias that it has got.
+
+    Once: a version that was champion before stays what it is now, so that a launch that is published again after a
+    rollback does not come back by itself. ``previous`` is never a version of the same launch.
+
+    Guarantee: a void launch is never champion. Nor is one on a population that nobody registered, or of which the
+    registered model is not: a simulation's takes no place of people's, nor theirs of a simulation's.
+
+    Raises:
+      ReleaseRefused, PopulationUnknown: see ``Registry.require_of``.
+    """
+    registry.require_of(name, config.population)
+    registry.set_alias(name, "candidate", version)
+    if why := void(config):
+        _log.warning("%s: version %d stays candidate and is never champion, as %s", name, version, why)
+        return "candidate"
+    published = registry.published(name, version)
+    if not registry.was_champion(published):
+        champion = registry.alias(name, "champion")
+        if champion not in (None, version) and registry.published(name, champion).launch_id != published.launch_id:
+            registry.set_alias(name, "previous", champion)
+        registry.crown(published)
+        _log.info("%s: version %d is champion (before: %s)", name, version, champion or "none")
+    return "champion"
+
+
+def require_restorable(registry: Registry, published: Published) -> None:
+    """See that a version was champion before, so that users may get it back.
+
+    Raises:
+      ReleaseRefused: it never was, whatever an alias of MLflow says, or the ledger does not know it.
+    """
+    registry.require_known(published)
+    if not registry.was_champion(published):
+        raise ReleaseRefused(
+            f"{published.name}: version {published.version} never was champion, so nobody goes back to it; set the "
+            "alias 'previous' in MLflow back"
+        )
+
+
+def _model_description(about: Mapping[str, str]) -> str:
+    """A registered model's description, as Markdown.
+
+    Args:
+      about: its tags: locale, feature and population.
+    """
+    return (
+        f"What keyboards in {about['locale']} get for {about['feature']}, trained on population "
+        f"`{about['population']}`. `champion` is what users have, `previous` what `tacit rollback` gives them back, "
+        "`candidate` what was registered last, `experiment` what a share of devices tries. The ledger knows every "
+        "version by its digest: one that it does not know is neither served nor gone back to, whatever its alias."
+    )
+
+
+def _version_description(tags: Mapping[str, str]) -> str:
+    """A version's description, as Markdown.
+
+    Args:
+      tags: of the version (``pipeline.stages.publish.registered_tags``).
+    """
+    return (
+        f"Launch `{tags.get('tacit.launch', '?')}`: device-level rho {tags.get('privacy.rho', '?')}, epsilon "
+        f"{tags.get('privacy.epsilon', '?')} at delta {tags.get('privacy.delta', '?')}. Its disclosure is in the "
+        "bundle. Signature: none; the privacy ledger holds the SHA-256 of `bundle.json`, which holds those of all "
+        "other files."
+    )

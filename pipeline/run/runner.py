@@ -21,7 +21,7 @@ from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
-from pipeline.run import fence, sharing, stopped
+from pipeline.run import attempts, fence, sharing
 from pipeline.run.known import run_folder, write_down
 from pipeline.run.population import asked, kept, register_simulation
 from pipeline.run.reuse.finished import (
@@ -127,7 +127,7 @@ def run_stage(
     run = open_run(config, run_id, settings, tracker)
     mechanism = config.mechanism if config.trains else None
     watching = watched(run_id, name, config.locale, config.features, mechanism)
-    with watching as finished, run.lock(name), stopped.noted(run.private(name), name):
+    with watching as finished, run.lock(name), attempts.noted(run.private(name), name):
         if left := [*remove_leavings(run.public(name)), *remove_leavings(run.private(name))]:
             _log.info("%s: removed what an interrupted attempt left: %s", name, ", ".join(left))
         record = run.record(name)

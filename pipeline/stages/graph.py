@@ -104,7 +104,7 @@ _LIST = (
             "pipeline/stages/discover.py",
         ),
         private=("words.json",),
-        planned=later("pipeline.preflight.first_spend:planned_discovery"),
+        planned=later("pipeline.preflight.readiness:planned_discovery"),
         replay=Replay(anywhere=True, afresh=True),
     ),
     Stage(

@@ -20,8 +20,7 @@ from pipeline.launch import features as feature_settings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import require_approved
 from pipeline.publication.experiment import offer
-from pipeline.publication.promotion import void
-from pipeline.publication.registry import Registry
+from pipeline.publication.registry import Registry, void
 from pipeline.releases.spent import launch_loss
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord

@@ -1,14 +1,15 @@
 """A client of MLflow, imported at its first use; with ``mlflow_tracker`` the only code that imports it."""
 
 import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.ground.errors import PermanentError, ServiceUnavailable
 from pipeline.ground.settings import Settings, quiet_mlflow
-from pipeline.tracking import mlflow_file
+from pretrain.files import atomic
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -33,7 +34,7 @@ def connect(settings: Settings) -> "MlflowClient":
     with answering(), one_process(settings):
         if settings.tracking_uri.startswith(_SQLITE):
             path = Path(settings.tracking_uri.removeprefix(_SQLITE))
-            mlflow_file.ensure(path, lambda made: MlflowClient(f"{_SQLITE}{made}").search_experiments(max_results=1))
+            ensure_database(path, lambda made: MlflowClient(f"{_SQLITE}{made}").search_experiments(max_results=1))
         client = MlflowClient(tracking_uri=settings.tracking_uri, registry_uri=settings.tracking_uri)
         client.search_experiments(max_results=1)
         return client
@@ -75,3 +76,30 @@ def one_process(settings: Settings) -> Iterator[None]:
     with (settings.runs_dir / ".mlflow.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def ensure_database(path: Path, make: Callable[[Path], object]) -> None:
+    """Have ``make`` fill MLflow's SQLite file, whole or not at all, if there is none.
+
+    For one process at a time. A kill leaves a temporary file, never a part of the tables.
+
+    Raises:
+      PermanentError: a file that is no database, or one that lacks its version.
+    """
+    if path.exists():
+        _require_version(path)
+        return
+    with atomic(path) as temporary:
+        make(temporary)
+
+
+def _require_version(path: Path) -> None:
+    """See that MLflow's tables were made to the end, which is when their version is written."""
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            stated = "alembic_version" in tables and database.execute("SELECT * FROM alembic_version").fetchone()
+    except sqlite3.DatabaseError as error:
+        raise PermanentError(f"{path}: not MLflow's database; restore it from a backup: {error}") from error
+    if not stated:
+        raise PermanentError(f"{path}: MLflow's database has no version; restore it from a backup")

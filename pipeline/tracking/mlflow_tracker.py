@@ -1,7 +1,7 @@
 """MLflow: one parent run per launch, one child run per stage, one registered model per locale and feature.
 
     experiment  keyboard/<locale>
-      run       <launch_id>            configuration, provenance, the row of the table of launches (``tracked.columns``)
+      run       <launch_id>            configuration, provenance, the row of the table of launches (``tracking.table``)
         run     <stage>                its numbers and curve, digests of data sets, every public file
 
 A run is found again by its ``tacit.key`` tag. Only files of the public half of a run directory
@@ -25,7 +25,7 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, read_record, record_text
 from pipeline.telemetry.allowed import this_hour
-from pipeline.tracking import columns, experiment, receipts, shown, status
+from pipeline.tracking import shown, table
 from pipeline.tracking.client import answering, connect, load, one_process
 from pretrain.files import atomic, scratch, sha256, text_sha256
 
@@ -37,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 _KEY, RECORD, _CONTENT = "tacit.key", "tacit.record", "tacit.content"
 _STATE = "tacit.state"
+_HEADS = "tacit.ledger"  # a text of receipts of the ledger (``pipeline.ledger.receipts.heads``)
 _BATCH = 100  # MLflow's most parameters or tags in one request
 
 
@@ -77,7 +78,7 @@ class MlflowTracker:
             self._log_datasets(parent, record)
             decision = self._log_row(parent, record).get("decision")
             before = self._client.get_run(parent).info.status
-            self._set_status(parent, status.after(record, decision, before))
+            self._set_status(parent, table.status_after(record, decision, before))
 
     def show_state(self, state: str, approvers: str = "") -> None:
         """Show the launch's state (``publication.approvals``) and its approvers as tags and status of its run."""
@@ -87,22 +88,24 @@ class MlflowTracker:
             for name, value in {_STATE: state, "approver": approvers}.items():
                 if tags.get(name, "") != value:
                     self._client.set_tag(parent, name, value)
-            self._set_status(parent, status.of_state(state))
+            self._set_status(parent, table.status_of_state(state))
 
     def _set_status(self, run_id: str, wanted: str) -> None:
         """Never RUNNING: nobody could tell when the process that logs was killed."""
-        if wanted == status.WAITING:
+        if wanted == table.WAITING:
             self._client.update_run(run_id, status=wanted)
         else:
             self._client.set_terminated(run_id, wanted, end_time=_this_hour())
 
     def receipts(self) -> Mapping[str, str]:
         """Receipts of the ledger in MLflow, by where."""
-        return receipts.of_locale(self._settings, self._config.locale)
+        return receipts_of_locale(self._settings, self._config.locale)
 
     def keep_receipts(self, heads: str) -> None:
         """Keep the receipts of the ledger's last entries with the launch and its locale."""
-        receipts.keep(self._client, self._experiment_id, self.parent_run_id, heads)
+        with answering():
+            self._client.set_experiment_tag(self._experiment_id, _HEADS, heads)
+            self._client.set_tag(self.parent_run_id, _HEADS, heads)
 
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
         """Bring back a public file of a finished stage; False if there is none."""
@@ -141,7 +144,7 @@ class MlflowTracker:
                 tags = {"tacit.launch": key, "config.sha256": config_digest(self._config), **self._provenance(key)}
                 run_id = self._create_run(tags, key, _this_hour())
                 flat = shown.parameters(self._config.model_dump(mode="json"))
-                self._log_params(run_id, columns.parameters(flat))
+                self._log_params(run_id, table.parameters(flat))
                 self._client.log_dict(run_id, self._config.model_dump(mode="json"), "launch.json")
         # Machines that share a server but no disk may both have made one; all use the same.
         return self._find(_KEY, key)[0].info.run_id
@@ -159,19 +162,19 @@ class MlflowTracker:
 
     def _create_run(self, tags: Mapping[str, str], name: str, began: int) -> str:
         run_id = self._client.create_run(self._experiment_id, began, dict(tags), name).info.run_id
-        self._set_status(run_id, status.WAITING)
+        self._set_status(run_id, table.WAITING)
         return run_id
 
     @cached_property
     def _experiment_id(self) -> str:
-        name = experiment.name(self._config.locale)
+        name = table.experiment_name(self._config.locale)
         root = self._settings.artifact_root
         client = self._client  # before the lock: connecting takes the same one
         with one_process(self._settings):
             existing = client.get_experiment_by_name(name)
             place = root and f"{root}/{self._config.locale}"
             number = existing.experiment_id if existing else client.create_experiment(name, artifact_location=place)
-            for tag, value in experiment.tags(number, self._config.locale).items():
+            for tag, value in table.experiment_tags(number, self._config.locale).items():
                 if not existing or existing.tags.get(tag) != value:
                     client.set_experiment_tag(number, tag, value)
         self._mend(number)
@@ -181,15 +184,15 @@ class MlflowTracker:
         """Show launches as failed that a kill ended: no process of theirs is left to say so."""
         for run in self._client.search_runs([experiment_id], "tags.`tacit.launch` LIKE '%'"):
             launch = run.data.tags["tacit.launch"]
-            if launch == self._launch_id or run.info.status not in (status.WAITING, "RUNNING"):
+            if launch == self._launch_id or run.info.status not in (table.WAITING, "RUNNING"):
                 continue
-            if stage := status.interrupted(self._settings.runs_dir / launch):
+            if stage := table.interrupted_stage(self._settings.runs_dir / launch):
                 _log.warning("%s: ended in %s without saying so; MLflow shows it as failed", launch, stage)
                 self._show_failed(run.info.run_id)
 
     def _show_failed(self, run_id: str) -> None:
-        self._client.set_tag(run_id, _STATE, status.FAILED.lower())
-        self._set_status(run_id, status.FAILED)
+        self._client.set_tag(run_id, _STATE, table.FAILED.lower())
+        self._set_status(run_id, table.FAILED)
 
     def logged_model(self, tags: Mapping[str, str]) -> tuple[str, str] | None:
         """URI and id of the model that was logged whole with these tags; what was cut off or is there twice goes."""
@@ -275,9 +278,9 @@ class MlflowTracker:
 
         MLflow shows the value of the latest time: in one hour each value is a millisecond after the one before it.
         """
-        present, row = self._client.get_run(parent).data, columns.columns(record)
+        present, row = self._client.get_run(parent).data, table.columns(record)
         tags = {name: value for name, value in row.items() if isinstance(value, str)}
-        if present.tags.get(_STATE) in (None, status.FAILED.lower()):  # It goes on.
+        if present.tags.get(_STATE) in (None, table.FAILED.lower()):  # It goes on.
             tags[_STATE] = "unfinished"
         for name, value in tags.items():
             self._client.set_tag(parent, name, value)
@@ -286,7 +289,7 @@ class MlflowTracker:
             for name, value in row.items()
             if not isinstance(value, str) and present.metrics.get(name) != value
         ]
-        curves = list(columns.curves(record))
+        curves = list(table.curves(record))
         for name in {name for name, _, _ in curves}:
             history = self._client.get_metric_history(parent, name) if name in present.metrics else []
             logged = {(point.step, point.value) for point in history}
@@ -355,3 +358,23 @@ def download_model(settings: Settings, name: str, number: int, folder: Path) -> 
     with answering():
         artifacts = load(settings.tracking_uri).artifacts
         return Path(artifacts.download_artifacts(f"models:/{name}/{number}", dst_path=str(folder)))
+
+
+def receipts_of_locale(settings: Settings, locale: str) -> Mapping[str, str]:
+    """Receipts of the privacy ledger in MLflow, of a locale's experiment and of each of its launches, by where.
+
+    Each is what the ledger ended with when a launch last wrote to it. The last entry's hash covers all entries before
+    it, so a ledger from which one of them was taken away shows.
+
+    Raises:
+      ServiceUnavailable: MLflow does not answer.
+    """
+    client = connect(settings)
+    with answering():
+        logged = client.get_experiment_by_name(table.experiment_name(locale))
+        if logged is None:
+            return {}
+        places = {f"experiment {logged.name} in MLflow": logged.tags.get(_HEADS)}
+        for run in client.search_runs([logged.experiment_id], "tags.`tacit.launch` LIKE '%'"):
+            places[f"run {run.data.tags['tacit.launch']} in MLflow"] = run.data.tags.get(_HEADS)
+    return {place: text for place, text in places.items() if text}

@@ -10,26 +10,27 @@ from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.receipts import FILE as RECEIPTS
 from pipeline.ledger.spend import Spend
+from pipeline.publication import experiment
 from pipeline.publication.approvals import Standing, standing
 from pipeline.run import bookkeeping
+from pipeline.run.attempts import latest
 from pipeline.run.bookkeeping import differences
-from pipeline.run.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, receipt_digest
-from pipeline.run.stopped import latest
+from pipeline.run.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, receipt_digest, record_digest
 from pipeline.stages.graph import STAGES
-from pipeline.verify import endings, experiment
-from pipeline.verify.check import Check, in_words
+from pipeline.verify.check import Check, in_words, of_missing_stage
 from pretrain.files import sha256
 from reports.standing import badge
 
+EXPERIMENT = "experiment"
 # What stands beside the stages in a launch's folder: its file, its plans, its rehearsal, how its experiment ended.
 _BESIDE: dict[str, dict[str, set[str] | None]] = {
     "public": {
         "launch": {"launch.json", ERASED, STATE, RECEIPTS},
         "planning": None,
         "rehearsal": None,
-        experiment.NAME: {RESULT},
+        EXPERIMENT: {RESULT},
     },
-    "private": {"rehearsal": None, experiment.NAME: {bookkeeping.LOCK, bookkeeping.STOPPED}},
+    "private": {"rehearsal": None, EXPERIMENT: {bookkeeping.LOCK, bookkeeping.STOPPED}},
 }
 
 
@@ -42,7 +43,7 @@ def files(
     for name in STAGES:
         record = records.get(name)
         if record is None:
-            ended = endings.without(name, config, records, now, latest(run.path, name), is_bound=name in bound)
+            ended = of_missing_stage(name, config, records, now, latest(run.path, name), is_bound=name in bound)
             yield from () if ended is None else (ended,)
             continue
         yield _stage_files(name, config, run, record)
@@ -170,3 +171,29 @@ def ledger_checks(run: RunDir, records: Mapping[str, StageRecord], ledger: Priva
         same = entry is not None and entry.kind == "commit" and entry.spend == Spend.model_validate(spend)
         detail = "the ledger holds what the stage states" if same else "the ledger does not hold what the stage states"
         yield Check(id=f"spend:{name}", passed=same, detail=detail)
+
+
+def experiment_record(run: RunDir) -> dict[str, StageRecord]:
+    """The record of how it ended, by its name; empty while it goes on."""
+    ended = run.record(EXPERIMENT)
+    return {} if ended is None else {EXPERIMENT: ended}
+
+
+def experiment_ended(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Iterator[Check]:
+    """The record is the one whose digest the ledger holds. The logs are not kept, so metrics are not derived again."""
+    tried, ending = experiment.of(config, run.launch_id, ledger.entries()), experiment_record(run).get(EXPERIMENT)
+    if tried is None or tried.ended is None:
+        if ending is not None:
+            yield Check(
+                id=EXPERIMENT, passed=False, detail="there is a record of its end, and the ledger knows of none"
+            )
+        elif tried is not None:
+            yield Check(id=EXPERIMENT, passed=True, detail=f"goes on: {tried.said}")
+        return
+    if ending is None or record_digest(ending) != tried.ended.result:
+        yield Check(id=EXPERIMENT, passed=False, detail="its record is lost, or another than the ledger's")
+        return
+    look = ending.result["look"]
+    passed = look is not None and all(gate["passed"] for gate in look["gates"])
+    same = (ending.result["decision"] == "promote") == tried.ended.promoted == passed
+    yield Check(id=EXPERIMENT, passed=same, detail=f"{ending.result['decision']} {tried.said}")

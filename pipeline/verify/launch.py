@@ -10,7 +10,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import RunDir
 from pipeline.stages.graph import STAGES
-from pipeline.verify import experiment, files, guarantee, registered, replay, report, reused
+from pipeline.verify import files, guarantee, registered, replay, report, reused
 from pipeline.verify.check import Check
 from pretrain.files import remove_leavings
 
@@ -39,7 +39,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
             yield Check(id=f"record:{name}", passed=False, detail=str(error))
     ours = report.of_this_code(run, settings, ledger)
     subjects: dict[str, Iterator[Check]] = {
-        "files": chain(files.files(config, run, records, ledger), experiment.ended(config, run, ledger)),
+        "files": chain(files.files(config, run, records, ledger), files.experiment_ended(config, run, ledger)),
         "ledger": chain(files.ledger_checks(run, records, ledger), reused.reused(run, records, ledger)),
         "guarantee": chain(
             guarantee.guarantee(config, run, records),
@@ -50,7 +50,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
         "disclosure": report.report(config, run, settings, records, ours),
         "again": replay.replay(config, run, settings, records, ours),
         "trained": replay.trained(config, run, settings, records, ours),
-        "tracked": registered.tracked(config, run, settings, records | experiment.record(run)),
+        "tracked": registered.tracked(config, run, settings, records | files.experiment_record(run)),
         "registered": registered.registered(config, run, settings, records),
     }
     for name, checks in subjects.items():

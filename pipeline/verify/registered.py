@@ -16,7 +16,7 @@ from pipeline.run.bookkeeping import differences
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_text
 from pipeline.run.stage import StageContext
 from pipeline.stages.publish import registered_tags
-from pipeline.tracking import columns, mlflow_tracker, shown
+from pipeline.tracking import mlflow_tracker, shown, table
 from pipeline.tracking.mlflow_tracker import MlflowTracker
 from pipeline.tracking.shown import Logged
 from pipeline.verify.check import Check, in_words
@@ -59,18 +59,18 @@ def _stage(record: StageRecord, logged: Logged) -> list[str]:
 
 
 def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: Logged) -> list[str]:
-    headline = {key: value for record in records.values() for key, value in columns.columns(record).items()}
+    headline = {key: value for record in records.values() for key, value in table.columns(record).items()}
     tags = {key: value for key, value in headline.items() if isinstance(value, str)}
     tags |= {"config.sha256": config_digest(config), "locale": config.locale, "feature": ", ".join(config.features)}
     curves: dict[str, list[tuple[int, float]]] = {}
-    for key, step, value in (point for record in records.values() for point in columns.curves(record)):
+    for key, step, value in (point for record in records.values() for point in table.curves(record)):
         curves.setdefault(key, []).append((step, value))
     present = {
         key: [(0, logged.latest[key])]
         for key, points in logged.metrics.items()
         if key not in curves and (0, logged.latest[key]) in points
     }
-    params = columns.parameters(shown.parameters(config.model_dump(mode="json")))
+    params = table.parameters(shown.parameters(config.model_dump(mode="json")))
     wrong = [f"tag {name}" for name, value in tags.items() if logged.tags.get(name) != value]
     for key in sorted(headline.keys() - tags.keys() | present.keys()):
         if present.get(key) != [(0, headline.get(key))]:

@@ -20,7 +20,7 @@ def tracking_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def tables(tmp_path: Path, tracking_database: Path) -> None:
-    """Give a test's own home MLflow's tables; that a first launch makes them is seen to in test_mlflow_file.py."""
+    """Give a test's own home MLflow's tables; that a first launch makes them is seen to in test_client.py."""
     put(tracking_database, tmp_path)
 
 

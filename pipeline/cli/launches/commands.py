@@ -16,9 +16,9 @@ from pipeline.cli.launches.steps import next_steps
 from pipeline.cli.support import AsJson, answer, command, duration, table_text
 from pipeline.ground import settings
 from pipeline.ground.settings import Settings
+from pipeline.run.attempts import ActiveStage, running
 from pipeline.run.stage import of_launch
 from pipeline.stages.graph import STAGES
-from pipeline.tracking.running import Running, running
 from reports.listed import gain, minute, shown_state
 from reports.losses import up
 
@@ -141,7 +141,7 @@ def _ended(launch: Launch) -> str:
     return f"{len(ended)} of {len(stages)} stages, in {duration(seconds)}{coming}"
 
 
-def _progress(now: Running, launch: Launch | None) -> str:
+def _progress(now: ActiveStage, launch: Launch | None) -> str:
     stages = of_launch(launch.config, STAGES) if launch else ()
     place = f" (stage {stages.index(now.stage) + 1} of {len(stages)})" if now.stage in stages else ""
     for_long = duration((datetime.now(UTC) - now.since).total_seconds())
@@ -151,7 +151,7 @@ def _progress(now: Running, launch: Launch | None) -> str:
     return f"{now.launch_id}, {now.stage}{place}, since {minute(now.since)} ({for_long}){how_far}{left}"
 
 
-def _running(now: Running) -> dict[str, Any]:
+def _running(now: ActiveStage) -> dict[str, Any]:
     return asdict(now) | {"since": now.since.isoformat(timespec="seconds")}
 
 

@@ -11,11 +11,10 @@ from pipeline.ground.errors import LedgerMissing
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.receipts import Receipts
-from pipeline.run import stopped
+from pipeline.run import attempts
+from pipeline.run.attempts import Stop, running
 from pipeline.run.run_dir import Belief, RunDir, StageRecord
-from pipeline.run.stopped import Stop
 from pipeline.stages.graph import STAGES
-from pipeline.tracking.running import running
 
 if TYPE_CHECKING:
     from pipeline.ledger.entries import Entry
@@ -140,6 +139,6 @@ def _launch(here: Settings, run_id: str, entries: "Sequence[Entry] | None", beli
     except (ValueError, OSError) as error:
         _log.warning("%s: its state is unknown: %s", run_id, error)
         return None
-    stop = stopped.latest(run.path) if state in (UNKNOWN, "unfinished") else None
+    stop = attempts.latest(run.path) if state in (UNKNOWN, "unfinished") else None
     detail = str(stop) if stop else detail
     return Launch(run, config, named.began(here, run_id), state, detail, records, approved, stop)

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 from evaluation.audit.released.rows import COUNTED, TRAINED
 from pipeline.launch.policy import PolicyConfig
-from pipeline.publication.gates.answers import at_least, at_most, finite, gate, show
-from pipeline.publication.gates.evidence import Evidence
+from pipeline.publication.gates.evidence import Evidence, at_least, at_most, finite, gate, show
 from reports.disclosure.document import GateResult
 
 # An audit that would not notice a tenth less noise, or updates a tenth too long, nine times out of ten says nothing.

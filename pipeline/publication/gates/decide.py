@@ -8,9 +8,8 @@ report.
 from collections.abc import Iterator
 
 from pipeline.launch.policy import PolicyConfig
-from pipeline.publication.gates.answers import none_of
 from pipeline.publication.gates.attacks import of_attacks
-from pipeline.publication.gates.evidence import Evidence
+from pipeline.publication.gates.evidence import Evidence, none_of
 from pipeline.publication.gates.guarantee import of_the_guarantee
 from pipeline.publication.gates.utility import of_utility
 from reports.disclosure.document import DecisionBlock, GateResult

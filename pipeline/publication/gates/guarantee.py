@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from pipeline.launch.policy import PolicyConfig
-from pipeline.publication.gates.answers import at_most, finite, gate, show
-from pipeline.publication.gates.evidence import Evidence
+from pipeline.publication.gates.evidence import Evidence, at_most, finite, gate, show
 from reports.disclosure.document import GateResult
 
 # The two accountants compute the same exact curve; past this they do not agree.

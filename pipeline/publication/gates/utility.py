@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from evaluation.comparison.intervals import confidence_of
 from pipeline.launch.policy import PolicyConfig
-from pipeline.publication.gates.answers import at_least, finite, gate, none_of, show
-from pipeline.publication.gates.evidence import Evidence
+from pipeline.publication.gates.evidence import Evidence, at_least, finite, gate, none_of, show
 from reports.disclosure.document import GateResult
 from reports.disclosure.utility import OtherFeature
 

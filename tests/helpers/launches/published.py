@@ -5,8 +5,7 @@ from pathlib import Path
 
 from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication import promotion
-from pipeline.publication.registry import Registry
+from pipeline.publication.registry import Registry, promote
 from pipeline.run.population import register_simulation
 from pretrain import export, vocabulary
 from pretrain.files import sha256
@@ -43,7 +42,7 @@ def publish(
     registry, config = Registry(settings), launch_config(features=features)
     register_simulation(config, PrivacyLedger(settings.ledger_url))
     for feature, name in registry.names_of(config).items():
-        promotion.promote(config, registry, name, registry.register(config, launch_id, bundle, tags, feature))
+        promote(config, registry, name, registry.register(config, launch_id, bundle, tags, feature))
     return bundle
 
 

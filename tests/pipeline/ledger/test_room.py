@@ -17,7 +17,7 @@ from pipeline.ledger.entries import AS_OF, SPLIT_RULE
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
 from pipeline.preflight import schedule
-from pipeline.releases.planned import estimated_devices, planned
+from pipeline.preflight.readiness import estimated_devices, planned
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
 

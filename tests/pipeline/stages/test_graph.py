@@ -101,7 +101,7 @@ def test_places_are_found_wherever_a_stage_names_them() -> None:
     assert {
         "pipeline.stages.discover:discover",
         "pipeline.stages.identity:words",
-        "pipeline.preflight.first_spend:planned_discovery",
+        "pipeline.preflight.readiness:planned_discovery",
     } < set(places(STAGES["discover"]))
     assert "pipeline.stages.ab_test:compared_again" in places(STAGES["ab_test"])
 

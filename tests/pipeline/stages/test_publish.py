@@ -16,8 +16,7 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import rollback, standing
-from pipeline.publication.promotion import promote
-from pipeline.publication.registry import Registry
+from pipeline.publication.registry import Registry, promote
 from pipeline.run.known import run_folder
 from pipeline.run.stage import StageContext
 from pipeline.stages.publish import keyboard_dictionary, publish, write_dictionary

@@ -1,12 +1,18 @@
-"""Log lines as JSON: an object a line, with launch, stage and attempt."""
+"""Log lines as JSON, an object a line; and standard streams whose reader leaves, or whose disk is full."""
 
 import json
 import logging
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from pipeline.ground.errors import TEMPORARY
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.telemetry import logs, work
+from pipeline.telemetry.logs import patient
 
 
 @pytest.fixture
@@ -52,3 +58,49 @@ def test_lines_for_people_are_what_they_were(capsys: pytest.CaptureFixture[str])
     logging.getLogger("some").info("done")
     logging.getLogger("alembic.x").info("not shown")
     assert capsys.readouterr().err.endswith("INFO    some: done\n")
+
+
+FULL = Path("/dev/full")
+COMMAND = [sys.executable, "-m", "tacit"]
+
+
+def test_what_nobody_reads_goes_nowhere():
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "w", encoding="utf-8") as file:
+        stream = patient(file, "standard output")
+        print("read", file=stream, flush=True)
+        assert os.read(reader, 100) == b"read\n"
+        os.close(reader)
+        for _ in range(2):
+            print("not read", file=stream, flush=True)
+        stream.close()
+
+
+def test_a_full_disk_is_said_once_with_the_stream():
+    with FULL.open("w", encoding="utf-8") as file:
+        stream = patient(file, "standard output")
+        with pytest.raises(OSError, match="No space left on device: 'standard output'"):
+            print("answer", file=stream, flush=True)
+        print("and so on", file=stream, flush=True)
+        stream.close()
+
+
+def test_a_closed_stream_is_none():
+    with patient(None, "standard error") as stream:
+        print("to nobody", file=stream, flush=True)
+
+
+@pytest.mark.slow
+def test_a_reader_that_leaves_is_no_failure(tmp_path: Path):
+    PrivacyLedger.create(f"sqlite:///{tmp_path / 'runs' / 'ledger.db'}")
+    variables = os.environ | {"TACIT_HOME": str(tmp_path)}
+    reader, writer = os.pipe()
+    os.close(reader)
+    closed = subprocess.run([*COMMAND, "ledger", "show"], env=variables, stdout=writer, stderr=writer, check=False)
+    os.close(writer)
+    assert closed.returncode == 0
+    with FULL.open("w", encoding="utf-8") as full:
+        done = subprocess.run(
+            [*COMMAND, "ledger", "show"], env=variables, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, "standard output" in done.stderr) == (TEMPORARY, True)

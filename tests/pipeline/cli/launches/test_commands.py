@@ -7,8 +7,8 @@ import pytest
 
 from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.attempts import running
 from pipeline.run.known import run_folder
-from pipeline.tracking.running import running
 from pipeline.verify.erase import forget
 from pretrain import progress
 from tests.helpers.launches.command import answered, ended

@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run import stopped
+from pipeline.run import attempts
 from pipeline.run.known import run_folder
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.decided import RHO, decided_launch
@@ -23,7 +23,7 @@ def test_the_site_lists_what_runs_lists_and_what_only_the_ledger_knows(tracked: 
     failed = decided_launch(tracked, until="plan", name="failed", locale="fr-FR")[1]
     with (
         pytest.raises(OSError, match="disk"),
-        stopped.noted(run_folder(tracked, failed).private("fine_tune"), "fine_tune"),
+        attempts.noted(run_folder(tracked, failed).private("fine_tune"), "fine_tune"),
     ):
         raise OSError("the disk is full")
     # Whose the name of a registered model is, as publication writes it down: no launch.
@@ -54,7 +54,7 @@ def test_what_failed_is_said_by_runs_and_status(tracked: Settings):
     run_id = decided_launch(tracked, until="plan")[1]
     with (
         pytest.raises(ValueError, match="bad"),
-        stopped.noted(run_folder(tracked, run_id).private("discover"), "discover"),
+        attempts.noted(run_folder(tracked, run_id).private("discover"), "discover"),
     ):
         raise ValueError("bad data")
     (row,) = answered(tracked.home, "runs")["runs"]

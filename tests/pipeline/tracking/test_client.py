@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.ground import settings as settings_module
 from pipeline.ground.errors import PermanentError
-from pipeline.tracking import mlflow_file, mlflow_tracker
+from pipeline.tracking import client, mlflow_tracker
 
 # MLflow's own code uses what SQLAlchemy 2.1 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")
@@ -31,7 +31,7 @@ def cut_off(path: Path) -> None:
 def test_a_database_is_made_once(tmp_path: Path):
     path, made = tmp_path / "mlflow.db", []
     for _ in range(2):
-        mlflow_file.ensure(path, lambda temporary: (made.append(temporary), fill(temporary)))
+        client.ensure_database(path, lambda temporary: (made.append(temporary), fill(temporary)))
     assert len(made) == 1
     assert list(tmp_path.iterdir()) == [path]
 
@@ -42,7 +42,7 @@ def test_a_failure_while_it_is_made_leaves_nothing(tmp_path: Path):
         raise OSError("no space left")
 
     with pytest.raises(OSError, match="no space"):
-        mlflow_file.ensure(tmp_path / "mlflow.db", fails)
+        client.ensure_database(tmp_path / "mlflow.db", fails)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -52,10 +52,10 @@ def test_what_is_not_whole_is_never_overwritten(tmp_path: Path):
     with sqlite3.connect(path) as database:
         database.execute("INSERT INTO runs VALUES ('a launch')")
     with pytest.raises(PermanentError, match="restore it"):
-        mlflow_file.ensure(path, fill)
+        client.ensure_database(path, fill)
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(PermanentError, match="not MLflow's database"):
-        mlflow_file.ensure(path, fill)
+        client.ensure_database(path, fill)
 
 
 def _connect(home: str, results: multiprocessing.Queue) -> None:
@@ -84,7 +84,7 @@ def test_three_processes_that_start_together_on_an_empty_folder(tmp_path: Path):
 
 def _die(path: str) -> None:
     """End, as a power cut would, once the first tables are there."""
-    mlflow_file.ensure(Path(path), lambda temporary: (cut_off(temporary), os._exit(9)))
+    client.ensure_database(Path(path), lambda temporary: (cut_off(temporary), os._exit(9)))
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord
-from pipeline.tracking import columns, status
+from pipeline.tracking import table
 
 
 def record(stage: str, **result: object) -> StageRecord:
@@ -27,13 +27,13 @@ def arm(metric: str, value: float, name: str = "private") -> dict[str, object]:
 
 def test_training_gives_the_columns_of_the_papers_table():
     trained = {"rounds": 800, "observed_mins": 31, "observed_max_participations": 4, "report_goal": 6500}
-    row = columns.columns(record("fine_tune", **trained, headline={"rho": 0.5, "delta": 1e-10}))
+    row = table.columns(record("fine_tune", **trained, headline={"rho": 0.5, "delta": 1e-10}))
     assert row == {"rounds": 800, "MinS": 31, "MaxP": 4, "report_goal": 6500, "rho": 0.5, "delta": 1e-10}
 
 
 def test_the_comparison_gives_recall_and_rates_of_this_launch_with_their_intervals():
     arms = [arm("top1_recall", 0.5), arm("prate", 0.25), arm("words_modified", 0.75), arm("top1_recall", 0.9, "start")]
-    row = columns.columns(record("ab_test", arms=arms, top1_gain_low=0.01, top1_gain_high=0.03, headline={}))
+    row = table.columns(record("ab_test", arms=arms, top1_gain_low=0.01, top1_gain_high=0.03, headline={}))
     assert row == {
         "top1_recall": 0.5,
         "top1_recall_low": 0.4,
@@ -51,16 +51,16 @@ def test_the_comparison_gives_recall_and_rates_of_this_launch_with_their_interva
 
 def test_a_launch_has_the_curves_that_launches_are_compared_by():
     curve = ({"step": 1.0, "validation_loss": 2.5, "clip_norm": 0.3}, {"step": 2.0, "validation_loss": 1.5})
-    assert list(columns.curves(record("fine_tune", curve=curve))) == [
+    assert list(table.curves(record("fine_tune", curve=curve))) == [
         ("fine_tune_curve/validation_loss", 1, 2.5),
         ("fine_tune_curve/validation_loss", 2, 1.5),
     ]
-    assert list(columns.curves(record("discover", curve=curve))) == []
+    assert list(table.curves(record("discover", curve=curve))) == []
 
 
 def test_parameters_are_those_that_launches_are_told_apart_by():
     flat = {"mechanism.rounds": "8", "runtime.device": "cpu", "policy.max_rho": "1", "counts": "None"}
-    assert columns.parameters(flat) == {"mechanism.rounds": "8"}
+    assert table.parameters(flat) == {"mechanism.rounds": "8"}
 
 
 @pytest.mark.parametrize(
@@ -77,16 +77,16 @@ def test_parameters_are_those_that_launches_are_told_apart_by():
     ],
 )
 def test_the_status_after_each_stage(stage, result, decision, before, expected):
-    assert status.after(record(stage, **result), decision, before) == expected
+    assert table.status_after(record(stage, **result), decision, before) == expected
 
 
 def test_a_stage_that_runs_was_not_interrupted(tmp_path: Path):
     """Wherever it runs: who holds its lock may be a process of another host, which nobody sees here."""
     run = RunDir(tmp_path, "tiny-1")
-    assert status.interrupted(run.path) is None
+    assert table.interrupted_stage(run.path) is None
     with run.lock("plan"):
         (run.path / "private" / "plan" / ".lock").write_text("4000000")  # no process of this machine
-        assert status.interrupted(run.path) is None
-    assert status.interrupted(run.path) == "plan"
+        assert table.interrupted_stage(run.path) is None
+    assert table.interrupted_stage(run.path) == "plan"
     (run.public("plan") / RESULT).write_text("{}")
-    assert status.interrupted(run.path) is None
+    assert table.interrupted_stage(run.path) is None

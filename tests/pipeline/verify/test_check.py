@@ -19,8 +19,7 @@ from pipeline.run.stage import Stage, StageContext, Stages, of_launch
 from pipeline.stages.decide import evidence
 from pipeline.stages.graph import STAGES, is_evidence
 from pipeline.stages.launch import run_launch
-from pipeline.verify.check import Check
-from pipeline.verify.endings import Summary, summary
+from pipeline.verify.check import Check, Summary, summary
 from pipeline.verify.launch import verify
 from pretrain import progress
 from pretrain.files import write_text
