@@ -40,7 +40,7 @@ from federated.local_training import low_bits
 from federated.local_training.autotune import chunk_of_run
 from federated.local_training.rows import round_rows
 from federated.participation.cohorts import Cohorts
-from federated.participation.observed import Observed, observe
+from federated.participation.observation import Observation, observe
 from federated.participation.records import no_records
 from federated.participation.secret_sample import SampledCohorts
 from federated.rounds import direction_canaries, kept_rounds, server, state
@@ -130,7 +130,7 @@ class FineTuneResult:
 
     rounds: int
     curve: tuple[CurvePoint, ...]
-    observed: Observed
+    observed: Observation
     synthetic_participations: tuple[int, ...]
     encoding: Encoding | None
     synthetic_joined_TD: np.ndarray = field(repr=False, compare=False)

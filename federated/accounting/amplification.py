@@ -40,7 +40,7 @@ _FINEST, _MOST_POINTS = 1e-4, 2e5
 
 
 @dataclass(frozen=True)
-class Amplified:
+class AmplifiedGuarantee:
     """Epsilon of a whole run when sampling counts.
 
     Attributes:
@@ -71,7 +71,7 @@ def amplified(
     population: int,
     rounds: int,
     deltas: Iterable[float],
-) -> Amplified:
+) -> AmplifiedGuarantee:
     """Epsilon of ``rounds`` rounds with fresh Gaussian noise and a fresh secret sample in each.
 
     Guarantee: unit one device, for updates that may depend on earlier rounds' releases, as long as
@@ -137,7 +137,7 @@ def epsilon_of_renyi_2017(orders: Sequence[float], renyi_O: np.ndarray, delta: f
     return float((renyi_O - np.log(delta) / (np.array(orders, dtype=np.float64) - 1)).min())
 
 
-def _poisson(z: float, rate: float, rounds: int, deltas: tuple[float, ...]) -> Amplified:
+def _poisson(z: float, rate: float, rounds: int, deltas: tuple[float, ...]) -> AmplifiedGuarantee:
     renyi_O = rounds * poisson_renyi(rate, z, POISSON_ORDERS)
     second = {delta: epsilon_of_renyi(POISSON_ORDERS, renyi_O, delta) for delta in deltas}
     plain = {delta: dp_accounting.get_epsilon_gaussian(z / math.sqrt(rounds), delta) for delta in deltas}
@@ -168,7 +168,7 @@ def _poisson(z: float, rate: float, rounds: int, deltas: tuple[float, ...]) -> A
         f"privacy loss distribution of Poisson-sampled Gaussians, dp_accounting 0.6.0 (reported{instead})",
         "Renyi orders 2 to 256 in closed form (Mironov et al. 2019), conversion of Canonne et al. 2020 (second)",
     )
-    return Amplified("poisson", rate, best, second, plain, methods, "zero-out")
+    return AmplifiedGuarantee("poisson", rate, best, second, plain, methods, "zero-out")
 
 
 @functools.lru_cache(maxsize=64)  # a launch and its verification ask for the same again, and it takes seconds
@@ -179,7 +179,7 @@ def _by_losses(z: float, rate: float, rounds: int, deltas: tuple[float, ...], gr
     return tuple(float(accountant.get_epsilon(delta)) for delta in deltas)
 
 
-def _fixed(z: float, rate: float, population: int, rounds: int, deltas: tuple[float, ...]) -> Amplified:
+def _fixed(z: float, rate: float, population: int, rounds: int, deltas: tuple[float, ...]) -> AmplifiedGuarantee:
     report_goal = round(rate * population)
     per_distance = z / 2
     renyi_O = fixed_renyi(population, report_goal, per_distance, FIXED_ORDERS)
@@ -192,7 +192,7 @@ def _fixed(z: float, rate: float, population: int, rounds: int, deltas: tuple[fl
         "replacing a device moves a sum by 2 C, dp_accounting 0.6.0, conversion of Canonne et al. 2020; never above "
         "the exact Gaussian curve without sampling",
     )
-    return Amplified("fixed", rate, first, None, plain, methods, "replace-one")
+    return AmplifiedGuarantee("fixed", rate, first, None, plain, methods, "replace-one")
 
 
 def _check(sampling: str, noise_multiplier: float, sampling_rate: float, population: int, rounds: int) -> None:

@@ -13,7 +13,7 @@ from federated.accounting.guarantees import second_opinion
 
 
 @dataclass(frozen=True)
-class Composed:
+class CombinedGuarantee:
     """Guarantee for one device over all releases together.
 
     Attributes:
@@ -28,7 +28,7 @@ class Composed:
     epsilon_pld: dict[float, float]
 
 
-def compose(rhos: Sequence[float], deltas: Iterable[float]) -> Composed:
+def compose(rhos: Sequence[float], deltas: Iterable[float]) -> CombinedGuarantee:
     """The guarantee of Gaussian releases of the given rho.
 
     Guarantee: unit one device, zero-out adjacency, for releases that are each a Gaussian one of that rho whatever
@@ -42,4 +42,6 @@ def compose(rhos: Sequence[float], deltas: Iterable[float]) -> Composed:
         raise ValueError("rhos: none; give the rho of at least one release")
     rho = math.fsum(rhos)
     exact = {delta: epsilon_of_rho(rho, delta) for delta in deltas}
-    return Composed(rho, math.sqrt(2 * rho), exact, second_opinion([(2 * one) ** -0.5 for one in rhos if one], exact))
+    return CombinedGuarantee(
+        rho, math.sqrt(2 * rho), exact, second_opinion([(2 * one) ** -0.5 for one in rhos if one], exact)
+    )

@@ -20,11 +20,11 @@ import numpy as np
 from federated import mechanisms
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.mechanism import BandedMechanism, MechanismConfig
-from federated.participation.observed import Observed
+from federated.participation.observation import Observation
 from federated.secagg.bounds import Encoding
 
 if TYPE_CHECKING:
-    from federated.accounting.amplification import Amplified
+    from federated.accounting.amplification import AmplifiedGuarantee
 
 AGREEMENT = 1e-3
 METHODS = (
@@ -64,7 +64,7 @@ class Guarantee:
     unit: str = "device"
     adjacency: str = "zero-out"
     norm_inflation: float = 1.0
-    amplified: "Amplified | None" = None
+    amplified: "AmplifiedGuarantee | None" = None
 
 
 def account(
@@ -193,7 +193,7 @@ def _sensitivity_method(mechanism: mechanisms.Mechanism, again: float | None) ->
     return SENSITIVITY_ONCE if again is None else SENSITIVITY_TWICE
 
 
-def _amplified(mechanism: mechanisms.Mechanism, rounds: int, deltas: tuple[float, ...]) -> "Amplified | None":
+def _amplified(mechanism: mechanisms.Mechanism, rounds: int, deltas: tuple[float, ...]) -> "AmplifiedGuarantee | None":
     sample = mechanism.secret_sample
     if sample is None:
         return None
@@ -204,7 +204,7 @@ def _amplified(mechanism: mechanisms.Mechanism, rounds: int, deltas: tuple[float
 
 def from_records(
     config: MechanismConfig,
-    observed: Observed,
+    observed: Observation,
     deltas: Iterable[float] = (),
     mechanism: mechanisms.Mechanism | None = None,
     encoding: Encoding | None = None,

@@ -24,14 +24,14 @@ from federated.mechanisms.optimise_blt import decays, objective, optimise_blt, s
 from federated.mechanisms.sensitivity import tree_matrix, tree_sensitivity_squared
 from federated.mechanisms.tree import Tree
 
-__all__ = ["BLT", "NOTEBOOK", "ROWS", "Checked", "Row", "check", "recompute"]
+__all__ = ["BLT", "NOTEBOOK", "ROWS", "Comparison", "Row", "check", "recompute"]
 
 # The grid that the notebook's accountant used.
 _NOTEBOOK_ORDERS = (*(1 + tenths / 10 for tenths in range(1, 100)), *range(12, 64))
 
 
 @dataclass(frozen=True)
-class Checked:
+class Comparison:
     """A printed number beside ours.
 
     Attributes:
@@ -49,13 +49,13 @@ class Checked:
         return bool(self.match) or not self.row.follows
 
 
-def check(row: Row) -> Checked:
+def check(row: Row) -> Comparison:
     """Compute a row again and compare; minutes for rows that are ``slow``."""
     ours = recompute(row)
     if ours is None:
-        return Checked(row, None, None)
+        return Comparison(row, None, None)
     least, most = row.accepted
-    return Checked(row, ours, least <= ours <= most)
+    return Comparison(row, ours, least <= ours <= most)
 
 
 def recompute(row: Row) -> float | None:

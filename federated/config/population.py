@@ -27,7 +27,7 @@ TOPICS, MEAN_WORDS = 20, 200
 
 
 @dataclass(frozen=True)
-class Kept:
+class Retention:
     """Retention window of people's text: the days before one day on which it was typed.
 
     Attributes:

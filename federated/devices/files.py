@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from federated.config.population import Kept
-from federated.devices.withdrawn import Withdrawn
+from federated.config.population import Retention
+from federated.devices.withdrawals import Withdrawals
 from pretrain.reading import rows
 from pretrain.reading.columns import Column
 
@@ -37,7 +37,7 @@ EVERYONE = Part()
 
 
 @dataclass(frozen=True)
-class Taken:
+class RowBatch:
     """Columns read from rows of a file: ``client_id``, ``ts`` (null if there is none) and, if asked for, ``text``.
 
     Attributes:
@@ -59,8 +59,8 @@ class Taken:
 
 
 def taken_rows(
-    patterns: Sequence[str], locale: str, kept: Kept | None, withdrawn: Withdrawn, *, read_text: bool = True
-) -> Iterator[Taken]:
+    patterns: Sequence[str], locale: str, kept: Retention | None, withdrawn: Withdrawals, *, read_text: bool = True
+) -> Iterator[RowBatch]:
     """The rows of files that a launch takes, some at a time, in their order.
 
     Guarantee: no row of a device that withdrew is among them, and none is counted.
@@ -91,7 +91,7 @@ def taken_rows(
             # A line without a time may stand before one that has one.
             timed = "ts" in filled and path.suffix != ".parquet"
             left = mine if kept is None else kept_rows(mine, kept, path.name, timed=timed)
-            yield Taken(left, len(batch), len(batch) - len(mine), len(mine) - len(left))
+            yield RowBatch(left, len(batch), len(batch) - len(mine), len(mine) - len(left))
 
 
 def _filled(path: Path, columns: Sequence[Column]) -> set[str]:
@@ -138,7 +138,7 @@ def _require_ids(clients: pa.Array, at: str) -> None:
         )
 
 
-def kept_rows(table: pa.Table, kept: Kept, at: str, *, timed: bool = False) -> pa.Table:
+def kept_rows(table: pa.Table, kept: Retention, at: str, *, timed: bool = False) -> pa.Table:
     """The rows of a checked table that are kept; one that does not say when it was typed is not.
 
     Guarantee: no row that was typed before the days that are kept is left, so no launch of a later date reads it; and

@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from federated.config.population import Files, Kept
+from federated.config.population import Files, Retention
 from federated.devices.files import FIELD, Part, taken_rows
 from federated.devices.pieces import Piece, open_piece, write_piece
-from federated.devices.readers import Read, from_files
-from federated.devices.withdrawn import NOBODY, Withdrawn
+from federated.devices.readers import SourceCounts, from_files
+from federated.devices.withdrawals import NOBODY, Withdrawals
 from pretrain import processes
 from pretrain.files import PRIVATE, private_directory, write_text
 from pretrain.reading import rows
@@ -43,8 +43,8 @@ class Task(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     files: tuple[tuple[Path, int], ...]
-    kept: Kept | None
-    withdrawn: Withdrawn
+    kept: Retention | None
+    withdrawn: Withdrawals
     bounds: tuple[str, ...]
 
     def part(self, number: int, of: int) -> Part:
@@ -65,14 +65,16 @@ def size(patterns: Sequence[str]) -> int:
     return sum(path.stat().st_size for path in rows.matching(patterns, FIELD))
 
 
-def write_task(folder: Path, config: Files, locale: str, kept: Kept | None, withdrawn: Withdrawn = NOBODY) -> None:
+def write_task(
+    folder: Path, config: Files, locale: str, kept: Retention | None, withdrawn: Withdrawals = NOBODY
+) -> None:
     """Tell readers what to read, and look once at ids, so that all have about the same to do."""
     files = tuple((path, path.stat().st_size) for path in rows.matching(config.paths, FIELD))
     task = Task(files=files, kept=kept, withdrawn=withdrawn, bounds=_bounds(config.paths, locale, kept, withdrawn))
     write_text(private_directory(folder) / _TASK_FILE, task.model_dump_json(), PRIVATE)
 
 
-def _bounds(patterns: Sequence[str], locale: str, kept: Kept | None, withdrawn: Withdrawn) -> tuple[str, ...]:
+def _bounds(patterns: Sequence[str], locale: str, kept: Retention | None, withdrawn: Withdrawals) -> tuple[str, ...]:
     seen: list[str] = []
     with suppress(ValueError):  # Who reads the text says what is wrong with it.
         for taken in taken_rows(patterns, locale, kept, withdrawn, read_text=False):
@@ -118,7 +120,7 @@ def write_part(folder: Path, config: Files, locale: str, number: int, of: int) -
     write_text(directory / _PART_FILE, content, PRIVATE)
 
 
-def pieces_of(folder: Path) -> tuple[list[Piece], Read]:
+def pieces_of(folder: Path) -> tuple[list[Piece], SourceCounts]:
     """The pieces of a task that is done, in order, and what all readers have read.
 
     Raises:
@@ -130,7 +132,7 @@ def pieces_of(folder: Path) -> tuple[list[Piece], Read]:
     expected = [(number, len(parts)) for number in range(len(parts))]
     if not parts or [(part["number"], part["of"]) for part in parts] != expected:
         raise OSError("private text: pieces of some workers are missing; run the stage again")
-    read = [Read(**part["read"]) for part in parts]
+    read = [SourceCounts(**part["read"]) for part in parts]
     whole = replace(read[0], part_rows=sum(each.part_rows for each in read))
     if any(replace(each, part_rows=each.rows) != whole for each in read):
         raise OSError("private text: workers have not read the same rows, each of them once; run the stage again")

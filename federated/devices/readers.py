@@ -12,10 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from federated.config.population import Kept
+from federated.config.population import Retention
 from federated.devices.files import EVERYONE, FIELD, Part, kept_rows, order_of, taken_rows
 from federated.devices.order import in_order
-from federated.devices.withdrawn import NOBODY, Withdrawn
+from federated.devices.withdrawals import NOBODY, Withdrawals
 from pretrain.reading import rows
 from pretrain.sources import contents
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Read:
+class SourceCounts:
     """Counts and schema of the rows read from a source. Private.
 
     Attributes:
@@ -44,19 +44,19 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Typed:
+class DeviceTexts:
     """Texts of a source by device, in their order.
 
     Attributes:
       devices: ``(client id, texts)`` by ascending client id, each client once.
     """
 
-    read: Read
+    read: SourceCounts
     devices: Iterator[tuple[str, Iterable[str]]]
 
 
 @dataclass(frozen=True)
-class Counted:
+class FileCounts:
     """Counts of devices and rows in files, as far as they can be known without the text. Private.
 
     Attributes:
@@ -75,11 +75,11 @@ class Counted:
 def from_files(
     patterns: Sequence[str],
     locale: str,
-    kept: Kept | None = None,
+    kept: Retention | None = None,
     folder: Path | None = None,
     part: Part = EVERYONE,
-    withdrawn: Withdrawn = NOBODY,
-) -> Typed:
+    withdrawn: Withdrawals = NOBODY,
+) -> DeviceTexts:
     """Parquet or JSON lines with ``client_id, text[, locale, ts]``; other columns are ignored.
 
     Rows of another locale are skipped, and those that are not ``kept`` dropped before anything reads them. Texts go in
@@ -112,10 +112,10 @@ def from_files(
             yield mine
 
     ordered = in_order(tables(), folder)
-    return Typed(Read(schema, others, older, rows_taken, part_rows), _by_device(ordered))
+    return DeviceTexts(SourceCounts(schema, others, older, rows_taken, part_rows), _by_device(ordered))
 
 
-def from_chitchat(locale: str, folder: Path | None = None) -> Typed:
+def from_chitchat(locale: str, folder: Path | None = None) -> DeviceTexts:
     """Every message with sender and time of the chitchat-dataset package (real typed chat, MIT).
 
     Raises:
@@ -139,7 +139,7 @@ def from_chitchat(locale: str, folder: Path | None = None) -> Typed:
     )
     table = raw.set_column(2, "ts", order_of(raw["ts"], "dataset.json"))
     schema = {"sender": "string", "text": "string", "timestamp": "time"}
-    return Typed(Read(schema), _by_device(in_order([table], folder)))
+    return DeviceTexts(SourceCounts(schema), _by_device(in_order([table], folder)))
 
 
 def chitchat_version() -> str:
@@ -164,7 +164,7 @@ def identity(patterns: Sequence[str]) -> list[tuple[str, str]]:
     return contents(rows.matching(patterns, FIELD))
 
 
-def inspect(patterns: Sequence[str], kept: Kept | None = None) -> None:
+def inspect(patterns: Sequence[str], kept: Retention | None = None) -> None:
     """Find what can be known of files before their text is read.
 
     Raises:
@@ -181,7 +181,9 @@ def inspect(patterns: Sequence[str], kept: Kept | None = None) -> None:
             kept_rows(pa.table({"ts": pa.nulls(1)}), kept, path.name)
 
 
-def count(patterns: Sequence[str], locale: str, kept: Kept | None = None, withdrawn: Withdrawn = NOBODY) -> Counted:
+def count(
+    patterns: Sequence[str], locale: str, kept: Retention | None = None, withdrawn: Withdrawals = NOBODY
+) -> FileCounts:
     """Count devices and rows as ``from_files`` would take them; text is not read, so nothing is known of it.
 
     Raises:
@@ -193,7 +195,7 @@ def count(patterns: Sequence[str], locale: str, kept: Kept | None = None, withdr
     for taken in taken_rows(patterns, locale, kept, withdrawn, read_text=False):
         total, others, older = total + taken.rows, others + taken.other_locales, older + taken.older
         clients.update(client for client in pc.unique(taken.table["client_id"]).to_pylist() if client)
-    return Counted(len(clients), total, others, older)
+    return FileCounts(len(clients), total, others, older)
 
 
 def tens(devices: int) -> int:

@@ -17,16 +17,16 @@ from federated.config.population import (
     VALIDATION_FRACTION,
     ChitchatPopulation,
     FilePopulation,
-    Kept,
     MadeUpFilePopulation,
     PopulationConfig,
     PopulationKey,
+    Retention,
     SyntheticPopulation,
     key_of,
 )
 from federated.devices import parts, pieces, synthetic
 from federated.devices import readers as sources
-from federated.devices.withdrawn import NOBODY, Withdrawn
+from federated.devices.withdrawals import NOBODY, Withdrawals
 from pretrain.files import PRIVATE, atomic, private_directory, undamaged, write_text
 from pretrain.text import require_spaced_script
 from pretrain.vocabulary import TokenStream, Vocabulary
@@ -149,9 +149,9 @@ def build_store(
     seed: int,
     directory: Path,
     key: bytes | None = None,
-    kept: Kept | None = None,
+    kept: Retention | None = None,
     read: Path | None = None,
-    withdrawn: Withdrawn = NOBODY,
+    withdrawn: Withdrawals = NOBODY,
 ) -> StoreSummary:
     """Read a population and write its store.
 
@@ -238,8 +238,8 @@ def open_store(directory: Path) -> DeviceStore:
 
 
 def _typed(
-    config: PopulationConfig, locale: str, seed: int, kept: Kept | None, folder: Path, withdrawn: Withdrawn
-) -> sources.Typed:
+    config: PopulationConfig, locale: str, seed: int, kept: Retention | None, folder: Path, withdrawn: Withdrawals
+) -> sources.DeviceTexts:
     match config:
         case FilePopulation() | MadeUpFilePopulation():
             return sources.from_files(config.paths, locale, kept, folder, withdrawn=withdrawn)

@@ -12,7 +12,7 @@ import langcodes
 import numpy as np
 
 from federated.config.population import MEAN_WORDS, TOPICS, SyntheticPopulation
-from federated.devices.readers import Read, Typed
+from federated.devices.readers import DeviceTexts, SourceCounts
 from pretrain.text import sentences
 
 _WORDS = 20_000
@@ -25,7 +25,7 @@ _MEAN_SENTENCE = 8
 _TOPIC_STREAM, _DEVICE_STREAM = 0x746F706963, 0x646576696365  # apart from other uses of the launch's seed
 
 
-def typists(config: SyntheticPopulation, locale: str, seed: int) -> Typed:
+def typists(config: SyntheticPopulation, locale: str, seed: int) -> DeviceTexts:
     """Typists whose text is a function of (config, locale, seed) alone.
 
     Raises:
@@ -35,8 +35,8 @@ def typists(config: SyntheticPopulation, locale: str, seed: int) -> Typed:
     rng = np.random.default_rng([_TOPIC_STREAM, seed])
     tilted_KV = shares * np.exp(_TILT * rng.standard_normal((TOPICS, len(words))))
     cumulative_KV = np.cumsum(tilted_KV / tilted_KV.sum(axis=1, keepdims=True), axis=1)
-    return Typed(
-        Read({"client_id": "string", "text": "string"}), _devices(config, np.array(words), cumulative_KV, seed)
+    return DeviceTexts(
+        SourceCounts({"client_id": "string", "text": "string"}), _devices(config, np.array(words), cumulative_KV, seed)
     )
 
 

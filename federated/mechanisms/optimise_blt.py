@@ -36,7 +36,7 @@ JITTER = 0.01
 
 
 @dataclass(frozen=True)
-class Optimised:
+class OptimisedBlt:
     """A BLT's parameters and what they give for the run they were found for.
 
     Attributes:
@@ -59,7 +59,7 @@ class Optimised:
 
 def optimise_blt(
     rounds: int, min_sep: int, max_participations: int, num_buffers: int, loss: Literal["max", "rms"]
-) -> Optimised:
+) -> OptimisedBlt:
     """The BLT of least MaxLoss or RmsLoss, the best of twelve starts.
 
     One start is not enough: with three buffers the usual one ends 0.4% above the best for
@@ -111,7 +111,7 @@ def optimise_blt(
     squared = toeplitz_sensitivity_squared(blt.coefficients(rounds), min_sep, max_participations)
     sensitivity = squared**0.5
     spent = time.process_time() - began
-    return Optimised(blt.theta, blt.omega, largest * sensitivity, rms * sensitivity, squared, spent)
+    return OptimisedBlt(blt.theta, blt.omega, largest * sensitivity, rms * sensitivity, squared, spent)
 
 
 def starts(rounds: int, min_sep: int, num_buffers: int) -> list[np.ndarray]:

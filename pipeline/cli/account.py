@@ -20,7 +20,7 @@ from pretrain.reading.paths import shown
 from reports.losses import up
 
 if TYPE_CHECKING:
-    from federated.accounting.amplification import Amplified
+    from federated.accounting.amplification import AmplifiedGuarantee
     from federated.accounting.guarantees import Guarantee
 
 # Fields that a launch file must state and that no guarantee depends on, but for the sampling rate of independent
@@ -286,7 +286,7 @@ def _limits_text(guarantee: "Guarantee") -> str:
     )
 
 
-def _amplified_text(sampled: "Amplified") -> str:
+def _amplified_text(sampled: "AmplifiedGuarantee") -> str:
     lines = [("with sampling", f"{sampled.sampling}, rate {sampled.sampling_rate:g}")]
     for delta, value in sampled.epsilon.items():
         second = "" if sampled.epsilon_second is None else f"  (second accountant: {up(sampled.epsilon_second[delta])})"

@@ -13,7 +13,7 @@ from pipeline.cli.support import answer, table_text
 from pipeline.ground.errors import PERMANENT
 
 if TYPE_CHECKING:
-    from federated.accounting.published import Checked, Row
+    from federated.accounting.published import Comparison, Row
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _MARKS = {True: "yes", False: "NO", None: "-"}
 class _Outcome:
     """Rows in print order, those that were not computed among them."""
 
-    done: "tuple[Checked, ...]"
+    done: "tuple[Comparison, ...]"
     skipped: "tuple[Row, ...]"
 
     @property
@@ -45,7 +45,7 @@ def _computed(slow: bool) -> _Outcome:
 
     wanted = [row for row in ROWS if slow or not row.slow]
     console = Console(stderr=True)
-    done: list[Checked] = []
+    done: list[Comparison] = []
     for row in track(wanted, "published numbers", console=console, transient=True, disable=not console.is_terminal):
         if not console.is_terminal and (
             not done or (row.source, row.table) != (done[-1].row.source, done[-1].row.table)
@@ -105,5 +105,5 @@ def _endings(outcome: _Outcome) -> list[str]:
     return lines
 
 
-def _wrong(outcome: _Outcome) -> "list[Checked]":
+def _wrong(outcome: _Outcome) -> "list[Comparison]":
     return [checked for checked in outcome.done if not checked.fine]

@@ -16,7 +16,7 @@ from pipeline.cli.support import AsJson, answer, command, foreseen, taken_over
 from pipeline.ground import settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
-from pipeline.preflight import rehearsed
+from pipeline.preflight import rehearsal_verdict
 from pipeline.preflight.shortfalls import too_few
 from pipeline.releases.ceiling import in_words
 from pipeline.releases.policy import above_policy, likely
@@ -135,7 +135,7 @@ def plan(
     if noise_to_signal is not None:
         more, lines = _searched(config, planning, noise_to_signal, directory, show=not as_json)
     else:
-        verdict = rehearsed.find(config, settings.load().runs_dir, planning)
+        verdict = rehearsal_verdict.find(config, settings.load().runs_dir, planning)
         if verdict is None and out is not None:
             raise ValueError("out: nothing to draw before a rehearsal; run 'tacit rehearse', or drop --out")
         if verdict is None:
@@ -143,7 +143,7 @@ def plan(
         else:
             more, lines = _rehearsed(config, verdict, directory)
             if not as_json:
-                _show_trade(verdict, rehearsed.outcome_of_file(verdict, config), Console(stderr=True))
+                _show_trade(verdict, rehearsal_verdict.outcome_of_file(verdict, config), Console(stderr=True))
     answer(content | more, as_json, text="\n".join([text, "", *lines]))
 
 
@@ -169,7 +169,7 @@ def _unrehearsed(config: LaunchConfig, planning: "PlanningConfig", launch: str) 
     """No recommendation, and why there is none."""
     from federated.planning import search
 
-    ratio, minutes = search.noise_to_signal(config.mechanism), rehearsed.minutes(config, planning)
+    ratio, minutes = search.noise_to_signal(config.mechanism), rehearsal_verdict.minutes(config, planning)
     sentence = (
         f"not rehearsed: run tacit rehearse {launch} (about {minutes:,} minutes of CPU). The file's noise-to-signal "
         f"ratio, {ratio:.4g}, is untried: so much noise stays in the model, per coordinate and in clip norms of the "
@@ -185,7 +185,7 @@ def _rehearsed(config: LaunchConfig, verdict: "Verdict", directory: Path) -> tup
     from federated.planning.verdict import as_json
     from pipeline.preflight.rehearsal import draw_trade
 
-    of_file = rehearsed.outcome_of_file(verdict, config)
+    of_file = rehearsal_verdict.outcome_of_file(verdict, config)
     best = None if verdict.best is None else verdict.outcomes[verdict.best]
     draw_trade(verdict, directory)
     content = {"rehearsed": verdict.answer != "untold", "verdict": as_json(verdict), "files": [str(directory)]}

@@ -3,9 +3,9 @@
 Guarantee: a spend is reserved only if all that was reserved since ``clock.counts_since`` leaves room for it. Of the
 spends in any window of so many days the last one counted all the others, so no window ever holds more than its
 ceiling. Where the text that a launch reads is cut at the same day, and what claims to be typed later than it is read
-waits (``federated.config.population.Kept``), all spends that read what is stamped with one moment were reserved since
-then and are among those that the last of them counted: what anybody ever typed loses no more than the ceiling, over all
-launches there will ever be, whatever the device's clock showed.
+waits (``federated.config.population.Retention``), all spends that read what is stamped with one moment were reserved
+since then and are among those that the last of them counted: what anybody ever typed loses no more than the ceiling,
+over all launches there will ever be, whatever the device's clock showed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, select, update
 
 from federated.config.population import PopulationKey
-from federated.devices.withdrawn import HASH_BYTES, NOBODY, Withdrawn, hashed, withdrawal_key
+from federated.devices.withdrawals import HASH_BYTES, NOBODY, Withdrawals, hashed, withdrawal_key
 from pipeline.ground.errors import LedgerMissing, LedgerTampered, PopulationUnknown
 from pipeline.ledger import populations, schema
 from pipeline.ledger.chain import append, entries_of
@@ -21,7 +21,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 KIND = "withdrawal"
 
 
-def withdraw(ledger: PrivacyLedger, population: PopulationKey, device_ids: Iterable[str]) -> Withdrawn:
+def withdraw(ledger: PrivacyLedger, population: PopulationKey, device_ids: Iterable[str]) -> Withdrawals:
     """Add devices to those that are left out of a population, for good; the same again is free.
 
     Raises:
@@ -38,10 +38,10 @@ def withdraw(ledger: PrivacyLedger, population: PopulationKey, device_ids: Itera
             connection.execute(update(schema.POPULATIONS).where(of_key).values(withdrawn=content))
             stage = f"{population} {sum((entry.kind, entry.population) == (KIND, population) for entry in entries) + 1}"
             append(connection, KIND, population, "", stage, None, {"digest": _digest(content)})
-        return Withdrawn(before.key, hashes)
+        return Withdrawals(before.key, hashes)
 
 
-def withdrawn(url: str, population: PopulationKey) -> Withdrawn:
+def withdrawn(url: str, population: PopulationKey) -> Withdrawals:
     """The devices that are left out of a population.
 
     Raises:
@@ -52,7 +52,7 @@ def withdrawn(url: str, population: PopulationKey) -> Withdrawn:
         return _read(connection, population, entries_of(connection))
 
 
-def foreseen_of(url: str, population: PopulationKey) -> Withdrawn:
+def foreseen_of(url: str, population: PopulationKey) -> Withdrawals:
     """The devices that a launch will leave out; nobody where no ledger knows the population yet."""
     try:
         return withdrawn(url, population)
@@ -60,7 +60,7 @@ def foreseen_of(url: str, population: PopulationKey) -> Withdrawn:
         return NOBODY
 
 
-def _read(connection: Connection, population: PopulationKey, entries: Iterable[Entry]) -> Withdrawn:
+def _read(connection: Connection, population: PopulationKey, entries: Iterable[Entry]) -> Withdrawals:
     key = withdrawal_key(population, populations.split_secret(connection, population))
     of_key = select(schema.POPULATIONS.c.withdrawn).where(schema.POPULATIONS.c.population == population)
     content = connection.execute(of_key).scalar_one()
@@ -71,7 +71,7 @@ def _read(connection: Connection, population: PopulationKey, entries: Iterable[E
             "the ledger from a backup"
         )
     digits = content.hex()
-    return Withdrawn(key, frozenset(digits[at : at + 2 * HASH_BYTES] for at in range(0, len(digits), 2 * HASH_BYTES)))
+    return Withdrawals(key, frozenset(digits[at : at + 2 * HASH_BYTES] for at in range(0, len(digits), 2 * HASH_BYTES)))
 
 
 def _digest(content: bytes) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from federated.config.population import Kept
+from federated.config.population import Retention
 from pipeline.ground.errors import LedgerMissing, PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
@@ -40,7 +40,7 @@ class Foreseen:
 
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    kept: Kept | None = None
+    kept: Retention | None = None
 
 
 def foresee(
@@ -200,7 +200,7 @@ def _without_room(
     population: Population,
     entries: list[Entry],
     run_id: str,
-    which: Kept | None,
+    which: Retention | None,
     spends: Sequence[Spend],
 ) -> list[str]:
     expected, lines = [entry for entry in entries if entry.launch_id != run_id], list[str]()
@@ -215,7 +215,7 @@ def _without_room(
     return lines
 
 
-def _asking(config: LaunchConfig, population: Population | None, run_id: str, which: Kept | None) -> Asking:
+def _asking(config: LaunchConfig, population: Population | None, run_id: str, which: Retention | None) -> Asking:
     rule = population.split_rule(config.private_text.test_fraction) if population else ""
     return Asking(config.population, run_id, rule, which.as_of.isoformat() if which else "")
 

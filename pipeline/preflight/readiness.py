@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from federated.config.population import Files, Kept, SyntheticPopulation
-from federated.devices.withdrawn import Withdrawn
+from federated.config.population import Files, Retention, SyntheticPopulation
+from federated.devices.withdrawals import Withdrawals
 from pipeline.ground.errors import StageInputMissing
 from pipeline.ground.settings import Settings, has_account
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
-from pipeline.preflight.rehearsed import require_worth
+from pipeline.preflight.rehearsal_verdict import require_worth
 from pipeline.preflight.shortfalls import FEW, of_file, parameters, too_few
 from pipeline.releases import uses
 from pipeline.releases.central_words import CENTRAL_WORDS
@@ -131,7 +131,7 @@ def _no_gang(config: LaunchConfig, settings: Settings) -> list[str]:
     return []
 
 
-def _population(config: LaunchConfig, kept: Kept | None, withdrawn: Withdrawn) -> Look:
+def _population(config: LaunchConfig, kept: Retention | None, withdrawn: Withdrawals) -> Look:
     """Check that the population has enough devices, by its files or by the size of a synthetic one.
 
     Guarantee: what is said goes to logs and to Airflow before anything is spent, so it is what ``ingest_private`` says
@@ -187,7 +187,7 @@ def _needed(config: LaunchConfig, test: int) -> list[str]:
     ]
 
 
-def unusable_files(config: LaunchConfig, kept: Kept | None = None) -> list[str]:
+def unusable_files(config: LaunchConfig, kept: Retention | None = None) -> list[str]:
     """One line for each file that cannot be used, as far as its ends tell; with the field, the value and the fix.
 
     Raises:
@@ -202,7 +202,7 @@ def unusable_files(config: LaunchConfig, kept: Kept | None = None) -> list[str]:
     return problems
 
 
-def _looks(config: LaunchConfig, kept: Kept | None) -> list[Callable[[], object]]:
+def _looks(config: LaunchConfig, kept: Retention | None) -> list[Callable[[], object]]:
     """A look at each of the launch's files; what reads them is imported only where there are some."""
     looks: list[Callable[[], object]] = []
     if isinstance(config.public_text, FileCorpus):

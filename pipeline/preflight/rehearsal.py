@@ -16,7 +16,7 @@ from federated.planning.verdict import Outcome, Verdict
 from federated.planning.verdict import as_json as verdict_json
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
-from pipeline.preflight import rehearsed
+from pipeline.preflight import rehearsal_verdict
 from pipeline.run import artifacts, runner
 from pipeline.run.stage import StageContext
 from pretrain.files import write_text
@@ -28,7 +28,7 @@ _STAGES = ("ingest_public", "pretrain")
 
 
 @dataclass(frozen=True)
-class Rehearsed:
+class RehearsalResult:
     """Best run of a rehearsal, its verdict, and the folder of its files."""
 
     best: Rehearsal
@@ -48,7 +48,7 @@ def run(
     on_progress: Callable[[str], None],
     small: SmallLaunch | None = None,
     limits: SmallTrade | None = None,
-) -> Rehearsed:
+) -> RehearsalResult:
     """Pretrain if need be (as the launch will, under its id), rehearse, and write the result.
 
     Reads no private text. Interrupted, it goes on where it was.
@@ -69,8 +69,8 @@ def run(
             on_progress(f"stage {name}")
             runner.run_stage(name, config, run_id, here, stages, tracker)
     opened = runner.open_run(config, run_id, here, tracker)
-    with opened.lock(rehearsed.NAME):
-        ctx = StageContext(config, opened, here, rehearsed.NAME, None)
+    with opened.lock(rehearsal_verdict.NAME):
+        ctx = StageContext(config, opened, here, rehearsal_verdict.NAME, None)
         words = artifacts.vocabulary(ctx, "ingest_public")
         text, held_out = artifacts.public_streams(ctx, words)
         users = pseudo_users(text, small.pseudo_users, small.words_per_user, small.median_words, config.seed)
@@ -92,15 +92,15 @@ def run(
             f"{len(stage.people):,} others judge"
         )
         verdict = trade.rehearse(stage, best, ctx.private / "trained", on_progress)
-        result = Rehearsed(best, verdict, remarks(best, small), paste(best), ctx.public)
+        result = RehearsalResult(best, verdict, remarks(best, small), paste(best), ctx.public)
         write_text(ctx.public / "rehearsal.json", json.dumps(as_json(result), indent=1) + "\n")
-        write_text(ctx.public / rehearsed.FILE, json.dumps(verdict_json(verdict), indent=1) + "\n")
+        write_text(ctx.public / rehearsal_verdict.FILE, json.dumps(verdict_json(verdict), indent=1) + "\n")
         _draw(best, small, ctx.public)
         draw_trade(verdict, ctx.public)
     return result
 
 
-def as_json(done: Rehearsed) -> dict:
+def as_json(done: RehearsalResult) -> dict:
     """The result of a rehearsal as JSON values."""
     content = {**asdict(done.best), "remarks": list(done.remarks), "yaml": done.paste}
     return content | {"verdict": verdict_json(done.verdict)}
@@ -186,14 +186,14 @@ def _stage(
         mechanism=config.mechanism,
         counts=config.counts,
         terms=terms,
-        rho=rehearsed.rho_to_spend(config, planning),
+        rho=rehearsal_verdict.rho_to_spend(config, planning),
         min_gain=config.policy.min_top1_gain,
         vocabulary=words,
         public=public,
         ngram=NGram.fit(public, words, NGRAM_ORDER),
         people=people,
         limits=limits,
-        inputs=rehearsed.inputs_digest(config, planning, limits),
+        inputs=rehearsal_verdict.inputs_digest(config, planning, limits),
     )
 
 

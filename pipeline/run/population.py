@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from federated.config.population import Kept
-from federated.devices.withdrawn import Withdrawn
+from federated.config.population import Retention
+from federated.devices.withdrawals import Withdrawals
 from pipeline.ground import settings
 from pipeline.ground.errors import BudgetExceeded, LaunchError
 from pipeline.launch.config import LaunchConfig
@@ -64,7 +64,7 @@ def require_population(config: LaunchConfig, ledger: "PrivacyLedger") -> Populat
     return population
 
 
-def kept(config: LaunchConfig, population: Population, run_id: str, before: str | None = None) -> Kept | None:
+def kept(config: LaunchConfig, population: Population, run_id: str, before: str | None = None) -> Retention | None:
     """Retention window of the population's text for a launch; None where all is, as where it is nobody's.
 
     Args:
@@ -83,7 +83,7 @@ def kept(config: LaunchConfig, population: Population, run_id: str, before: str 
             f"date: {as_of} is more than {days} days ago, and text of population {population.key!r} is kept no longer "
             "(policy.budget.days, or the window it was registered with); launch with a later date"
         )
-    return Kept(days, as_of, now)
+    return Retention(days, as_of, now)
 
 
 def asked(config: LaunchConfig) -> Asked:
@@ -128,7 +128,7 @@ class TextWindow:
 FOR_EVER = TextWindow(None, None)
 
 
-def write_window(run: RunDir, retention: Kept | None, withdrawn: Withdrawn) -> None:
+def write_window(run: RunDir, retention: Retention | None, withdrawn: Withdrawals) -> None:
     """Write the window of a launch's text down, and who is left out of it; again, for text that is read again."""
     days, as_of = (retention.days, retention.as_of.isoformat()) if retention else (None, None)
     content = {"days": days, "as_of": as_of, "withdrawn": withdrawn.digest}

@@ -7,8 +7,8 @@ from typing import Literal
 from evaluation.audit import canaries
 from federated.accounting import amplification
 from federated.accounting import guarantees as accounting
-from federated.participation import observed as participated
-from federated.participation.observed import Observed
+from federated.participation import observation
+from federated.participation.observation import Observation
 from pipeline.releases import spent as spends
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
@@ -98,14 +98,14 @@ def _untrained(ctx: StageContext) -> FineTune:
         accounting_methods=guarantee.methods,
         norm_inflation=guarantee.norm_inflation,
         secagg=None,
-        **dict(participation(Observed(0, None, None, 0, {}, {}, 0, 0))),
+        **dict(participation(Observation(0, None, None, 0, {}, {}, 0, 0))),
         synthetic_participations=(),
         validation_recall_before=None,
         validation_recall_after=None,
     )
 
 
-def participation(observed: Observed) -> ObservedParticipation:
+def participation(observed: Observation) -> ObservedParticipation:
     """Publishable participation: bounds as they are, counts of devices rounded down to tens."""
     turnout = observed.turnout
     return ObservedParticipation(
@@ -124,7 +124,7 @@ def participation(observed: Observed) -> ObservedParticipation:
     )
 
 
-def timetable(of_rounds: participated.Timetable) -> Timetable:
+def timetable(of_rounds: observation.Timetable) -> Timetable:
     """Publishable hours of the rounds: two digits."""
     return Timetable(
         run_days=two_digits(of_rounds.days),
@@ -135,7 +135,7 @@ def timetable(of_rounds: participated.Timetable) -> Timetable:
     )
 
 
-def _amplified(sampled: amplification.Amplified | None, delta: float) -> Amplified | None:
+def _amplified(sampled: amplification.AmplifiedGuarantee | None, delta: float) -> Amplified | None:
     """The amplified guarantee at the launch's own delta."""
     if sampled is None:
         return None

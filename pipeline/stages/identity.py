@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from discovery.state import AFTERWARDS
-from federated.config.population import Kept
+from federated.config.population import Retention
 from federated.devices import store
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger import withdrawals
@@ -69,7 +69,7 @@ def private_text(ctx: StageContext) -> dict[str, object]:
     return text if days is None else text | {"kept": [days.days, days.as_of.isoformat()]}
 
 
-def kept_by(ctx: StageContext, population: Population) -> Kept | None:
+def kept_by(ctx: StageContext, population: Population) -> Retention | None:
     """Retention window of the launch's text; without a date, a launch that reads its text again keeps its window."""
     before = ctx.run.record("ingest_private")
     return populations.kept(ctx.config, population, ctx.run.launch_id, before.result.get("as_of") if before else None)

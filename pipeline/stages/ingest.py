@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from federated.config.population import VALIDATION_FRACTION, Files, Kept, PopulationKey, SyntheticPopulation
+from federated.config.population import VALIDATION_FRACTION, Files, PopulationKey, Retention, SyntheticPopulation
 from federated.devices import parts, pieces, store
-from federated.devices.withdrawn import Withdrawn
+from federated.devices.withdrawals import Withdrawals
 from pipeline.ground.errors import PermanentError
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger import withdrawals
@@ -193,7 +193,7 @@ def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
         )
 
 
-def _read_by_workers(ctx: StageContext, kept: Kept | None, withdrawn: Withdrawn) -> Path | None:
+def _read_by_workers(ctx: StageContext, kept: Retention | None, withdrawn: Withdrawals) -> Path | None:
     """Folder of the pieces that several processes made of the text; None where one reads it sooner."""
     config, population, workers = ctx.config, ctx.config.private_text, ctx.config.runtime.workers
     if workers == 1 or not isinstance(population, Files) or parts.size(population.paths) < SMALL_BYTES:

@@ -10,7 +10,7 @@ from federated.mechanisms import mechanism_file
 from federated.planning import feasibility as planner
 from federated.planning.proposal import Proposal, Sweep, to_yaml
 from federated.rounds.rule import RoundRule
-from pipeline.preflight import rehearsed
+from pipeline.preflight import rehearsal_verdict
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.shortfalls import most_parameters, of_file, too_few, unheard
 from pipeline.releases.policy import above_policy, likely
@@ -58,7 +58,7 @@ def plan(ctx: StageContext) -> Plan:
         exactly this run says that it does not pay.
     """
     mechanism = ctx.config.mechanism
-    worth = rehearsed.require_worth(ctx.config, ctx.settings.runs_dir)
+    worth = rehearsal_verdict.require_worth(ctx.config, ctx.settings.runs_dir)
     # Rounded, so that what a plan says may be shown.
     splits = ctx.run.result("ingest_private")["devices_by_split"]
     training_devices = splits["train"]
@@ -97,7 +97,7 @@ def plan(ctx: StageContext) -> Plan:
         epsilon=planned.guarantee.epsilon[mechanism.delta],
         alternatives=[vars(row) for row in planned.alternatives],
         rehearsed=worth is not None and worth[0].answer != "untold",
-        verdict=None if worth is None else rehearsed.in_words(*worth),
+        verdict=None if worth is None else rehearsal_verdict.in_words(*worth),
         total=total(ctx.config, likely(ctx.config, spends)),
     )
 

@@ -17,7 +17,7 @@ from datetime import date, timedelta
 from pathlib import Path
 
 from federated.config.population import PopulationKey
-from federated.devices.withdrawn import Withdrawn
+from federated.devices.withdrawals import Withdrawals
 from pipeline.ground.errors import TEMPORARY, LaunchError, exit_code
 from pipeline.ground.settings import Settings
 from pipeline.ledger import clock
@@ -81,7 +81,7 @@ def _failure(launch_id: str, error: Exception, what: str) -> Failure:
     return Failure(launch_id, str(error), exit_code(error) or TEMPORARY)
 
 
-def _sweep_one(launch_id: str, settings: Settings, left_out: Mapping[PopulationKey, Withdrawn], done: Sweep) -> None:
+def _sweep_one(launch_id: str, settings: Settings, left_out: Mapping[PopulationKey, Withdrawals], done: Sweep) -> None:
     try:
         if _erase_if_over(run_folder(settings, launch_id), settings, left_out):
             done.erased.append(launch_id)
@@ -91,7 +91,7 @@ def _sweep_one(launch_id: str, settings: Settings, left_out: Mapping[PopulationK
         done.failures.append(_failure(launch_id, error, "kept for longer than it should be"))
 
 
-def _erase_if_over(run: RunDir, settings: Settings, left_out: Mapping[PopulationKey, Withdrawn]) -> bool:
+def _erase_if_over(run: RunDir, settings: Settings, left_out: Mapping[PopulationKey, Withdrawals]) -> bool:
     """Erase a launch if its time is over; whether it was."""
     if run.erased:
         forget(run, settings, "")

@@ -14,7 +14,7 @@ from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.accounting.composition import compose
 from federated.devices import store as population
-from federated.participation.observed import Observed, observe
+from federated.participation.observation import Observation, observe
 from federated.participation.records import load_records, require_by_the_rule
 from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import plan_encoding
@@ -240,10 +240,10 @@ def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] =
     return accounting.from_records(config.mechanism, observed(stated), deltas, mechanism, encoding)
 
 
-def observed(result: dict) -> Observed:
+def observed(result: dict) -> Observation:
     """The accountant's input as the fine-tuning stage stated it."""
     min_sep = result["observed_min_sep"]
-    return Observed(
+    return Observation(
         rounds=result["rounds"],
         min_sep=min_sep,
         mins=None if min_sep is None else min_sep - 1,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from federated.config.population import PopulationKey
 from federated.devices import pieces
-from federated.devices.withdrawn import Withdrawn
+from federated.devices.withdrawals import Withdrawals
 from pipeline.ground.settings import Settings
 from pipeline.ledger import withdrawals
 from pipeline.ledger.ledger import PrivacyLedger
@@ -68,7 +68,7 @@ def withdraw(settings: Settings, population: PopulationKey, device_ids: Collecti
     return "all" if there == len(device_ids) else "some" if there else "none"
 
 
-def lists(settings: Settings) -> dict[PopulationKey, Withdrawn]:
+def lists(settings: Settings) -> dict[PopulationKey, Withdrawals]:
     """Withdrawn devices of each population, by its key.
 
     Raises:
@@ -79,7 +79,7 @@ def lists(settings: Settings) -> dict[PopulationKey, Withdrawn]:
     return {key: withdrawals.withdrawn(settings.ledger_url, key) for key in keys}
 
 
-def holds_text_of(run: RunDir, left_out: Mapping[PopulationKey, Withdrawn]) -> bool:
+def holds_text_of(run: RunDir, left_out: Mapping[PopulationKey, Withdrawals]) -> bool:
     """True if a launch may hold text of somebody who withdrew.
 
     Guarantee: False only if everybody was left out when the text was read, or none of them is in the store. Where that

@@ -11,7 +11,7 @@ import pytest
 from federated.participation.availability import Availability
 from federated.participation.clock_cohorts import ClockCohorts
 from federated.participation.cohorts import Cohorts, ParticipationState
-from federated.participation.observed import observe
+from federated.participation.observation import observe
 from federated.participation.records import Records, load_records, no_records, save_records
 from federated.participation.secret_sample import SampledCohorts
 from pretrain.randomness.noise import seeded_key

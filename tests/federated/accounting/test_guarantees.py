@@ -12,7 +12,7 @@ from federated.accounting.guarantees import account, from_records, guarantee_of
 from federated.mechanisms import Tree, tree
 from federated.mechanisms.independent import Independent
 from federated.participation.cohorts import Cohorts
-from federated.participation.observed import Observed, observe
+from federated.participation.observation import Observation, observe
 from federated.participation.records import no_records
 from federated.secagg.bounds import plan_encoding
 from tests.helpers.launches.small_run import mechanism
@@ -111,14 +111,14 @@ def test_what_happened_is_accounted_not_what_was_planned() -> None:
 
 def test_a_separation_below_the_enforced_one_is_what_counts() -> None:
     closer = MECHANISM.min_sep - 1
-    observed = Observed(MECHANISM.rounds, closer, closer - 1, 2, {2: 1}, {closer: 1}, 1, 0)
+    observed = Observation(MECHANISM.rounds, closer, closer - 1, 2, {2: 1}, {closer: 1}, 1, 0)
     reached = from_records(MECHANISM, observed)
     assert (reached.min_sep, reached.max_participations) == (closer, 2)
 
 
 def test_more_participations_than_enforced_are_what_counts() -> None:
     more = MECHANISM.max_participations + 2
-    observed = Observed(MECHANISM.rounds, 3, 2, more, {more: 1}, {3: 1}, 1, 0)
+    observed = Observation(MECHANISM.rounds, 3, 2, more, {more: 1}, {3: 1}, 1, 0)
     assert from_records(MECHANISM, observed).max_participations == more
 
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from federated.config.population import FilePopulation, Kept
+from federated.config.population import FilePopulation, Retention
 from federated.devices import parts, store
 from pretrain import words
 
 KEY = bytes(range(32))
-KEPT = Kept(30, date(2026, 2, 1), datetime(2026, 2, 1, 12, tzinfo=UTC))
+KEPT = Retention(30, date(2026, 2, 1), datetime(2026, 2, 1, 12, tzinfo=UTC))
 DEVICES = 23
 
 
@@ -71,13 +71,13 @@ def lonely(folder: Path) -> None:
     pq.write_table(pa.table({"client_id": ["b", "a"], "text": ["Hello there", " "]}), folder / "0.parquet")
 
 
-def alone(folder: Path, kept: Kept | None) -> dict[str, bytes]:
+def alone(folder: Path, kept: Retention | None) -> dict[str, bytes]:
     """Files of the store that one reader writes."""
     store.build_store(config(folder), "en-US", 1, folder / "one", KEY, kept)
     return content(folder / "one")
 
 
-def together(folder: Path, kept: Kept | None, of: int) -> dict[str, bytes]:
+def together(folder: Path, kept: Retention | None, of: int) -> dict[str, bytes]:
     """Files of the store that so many make."""
     task = folder / f"task-{of}"
     parts.write_task(task, config(folder), "en-US", kept)
@@ -98,7 +98,7 @@ def content(directory: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("kept", [None, KEPT], ids=["all", "kept"])
 @pytest.mark.parametrize("population", [unsorted, mixed])
 def test_any_number_of_readers_make_the_store_of_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, population: Callable[[Path], None], kept: Kept | None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, population: Callable[[Path], None], kept: Retention | None
 ) -> None:
     monkeypatch.setattr(words, "FLUSH_TOKENS", 100)
     population(tmp_path)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from federated.config.population import Kept
+from federated.config.population import Retention
 from federated.devices import readers
 from federated.devices.files import order_of
 
@@ -53,18 +53,18 @@ def test_no_text_is_read(tmp_path: Path):
     path = tmp_path / "x.parquet"
     text = pa.array([b"\xf4\x28", b"fine"]).view(pa.string())
     pq.write_table(pa.table({"client_id": ["a", "b"], "text": text}), path)
-    assert readers.count([str(path)], "en-US") == readers.Counted(2, 2, 0)
+    assert readers.count([str(path)], "en-US") == readers.FileCounts(2, 2, 0)
     with pytest.raises(ValueError, match="UTF"):
         readers.from_files([str(path)], "en-US")
 
 
-KEPT = Kept(days=30, as_of=date(2026, 3, 15), now=datetime(2026, 3, 16, 8, tzinfo=UTC))
+KEPT = Retention(days=30, as_of=date(2026, 3, 15), now=datetime(2026, 3, 16, 8, tzinfo=UTC))
 # Thirty days before the day, and now, to the microsecond.
 FIRST, LAST = datetime(2026, 2, 13, tzinfo=UTC), datetime(2026, 3, 16, 8, tzinfo=UTC)
 MOMENT = timedelta(microseconds=1)
 
 
-def read(path: Path, kept: Kept | None = KEPT) -> tuple[dict[str, list[str]], int]:
+def read(path: Path, kept: Retention | None = KEPT) -> tuple[dict[str, list[str]], int]:
     typed = readers.from_files([str(path)], "en-US", kept)
     return {client: list(texts) for client, texts in typed.devices}, typed.read.older
 
@@ -81,7 +81,7 @@ def test_what_was_typed_outside_the_days_is_gone(tmp_path: Path, kind: str):
     everything, older = read(tmp_path / "typed.parquet", kept=None)
     assert (len(everything["a"]), list(everything), older) == (5, ["a", "gone"], 0)
     counted = readers.count([str(tmp_path / "typed.parquet")], "en-US", KEPT)
-    assert counted == readers.Counted(devices=1, rows=6, other_locales=0, older=4)
+    assert counted == readers.FileCounts(devices=1, rows=6, other_locales=0, older=4)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from federated.accounting.guarantees import guarantee_of
 from federated.config.mechanism import MechanismConfig
 from federated.participation.clock_cohorts import ClockCohorts, ClockState
 from federated.participation.cohorts import Cohorts
-from federated.participation.observed import observe
+from federated.participation.observation import observe
 from federated.participation.records import load_records, require_by_the_rule, save_records
 from federated.rounds.rule import RoundRule
 from tests.helpers.audits.mechanism_kinds import KINDS, PARSER

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from federated.participation.cohorts import Cohorts
-from federated.participation.observed import observe
+from federated.participation.observation import observe
 from federated.participation.records import Records, forget_records, load_records, no_records, save_records
 from tests.helpers.launches.cohort_run import observed, played
 

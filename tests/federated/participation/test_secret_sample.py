@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federated.participation.observed import most_drawn, observe
+from federated.participation.observation import most_drawn, observe
 from federated.participation.records import no_records
 from federated.participation.secret_sample import SampledCohorts
 from pretrain.randomness import noise

@@ -10,7 +10,7 @@ import pytest
 from federated.config.mechanism import IndependentMechanism
 from federated.participation.availability import Availability
 from federated.participation.cohorts import Cohorts
-from federated.participation.observed import Observed, observe
+from federated.participation.observation import Observation, observe
 from federated.participation.records import no_records
 from federated.planning.feasibility import expected_turnout
 from federated.rounds.rule import RoundRule
@@ -160,7 +160,7 @@ def test_a_run_with_availability_goes_on_where_it_was(tmp_path: Path):
     config = mechanism(availability={"round_minutes": 240.0}, rounds=9)
     launch = replace(Launch(), mechanism=config)
     _, result = run(launch, tmp_path / "whole")
-    assert isinstance(result.observed, Observed)
+    assert isinstance(result.observed, Observation)
     assert result.observed.turnout.rounds_below_goal > 0
     assert result.observed.turnout.mean_devices < config.report_goal
     assert result.observed.turnout.check_ins < len(launch.devices)

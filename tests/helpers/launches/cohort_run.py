@@ -3,7 +3,7 @@
 import numpy as np
 
 from federated.participation.cohorts import Cohorts, ParticipationState
-from federated.participation.observed import Observed, observe
+from federated.participation.observation import Observation, observe
 from federated.participation.records import Records, no_records
 from federated.participation.secret_sample import SampledCohorts
 
@@ -20,7 +20,9 @@ def played(rule: Rule, rounds: int) -> tuple[Records, list[ParticipationState]]:
     return records, states
 
 
-def observed(rule: Rule, rounds: int, promised: Rule | None = None, synthetic_D: np.ndarray | None = None) -> Observed:
+def observed(
+    rule: Rule, rounds: int, promised: Rule | None = None, synthetic_D: np.ndarray | None = None
+) -> Observation:
     """The rounds as ``observe`` sees them, held against the rule that was promised."""
     nobody_D = np.zeros(rule.num_devices, dtype=bool)
     return observe(played(rule, rounds)[0], rounds, promised or rule, nobody_D if synthetic_D is None else synthetic_D)

@@ -7,7 +7,7 @@ from federated.config.planning import SmallTrade
 from federated.planning.trade import own_rho
 from federated.planning.verdict import Outcome, Verdict, as_json, judged, run_of
 from pipeline.launch.config import LaunchConfig, launch_id
-from pipeline.preflight import rehearsed
+from pipeline.preflight import rehearsal_verdict
 from pretrain.files import write_text
 
 PLANNING = {"population_estimate": 60, "max_report_goal": 10, "round_minutes": 12.0, "target_rho": 0.5}
@@ -24,9 +24,9 @@ def written(config: LaunchConfig, runs_dir: Path, gain: float, headroom: float =
         Outcome(rho, 0.0, *shape, 0.1, "network", better, 0.001, run_of(mechanism, slower, counts), yaml=text),
         Outcome(0.0, 0.5, 0, 0, 0.0, "counts", 0.03, 0.001, {}),
     )
-    inputs = rehearsed.inputs_digest(config, config.planning, SmallTrade())
+    inputs = rehearsal_verdict.inputs_digest(config, config.planning, SmallTrade())
     made = Verdict("untold", "", None, outcomes, 0.1, 0.5, 60, config.policy.min_top1_gain, 60, 900, (), inputs)
     verdict = judged(made, headroom, 0.002)
-    path = runs_dir / launch_id(config) / "public" / rehearsed.NAME / rehearsed.FILE
+    path = runs_dir / launch_id(config) / "public" / rehearsal_verdict.NAME / rehearsal_verdict.FILE
     write_text(path, json.dumps(as_json(verdict)))
     return verdict

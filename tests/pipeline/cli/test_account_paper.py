@@ -45,7 +45,7 @@ def test_a_number_that_no_longer_follows_fails(monkeypatch: pytest.MonkeyPatch) 
 def test_slow_rows_are_computed_only_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     only(monkeypatch, *(row for row in published.ROWS if row.slow))
-    monkeypatch.setattr(published, "check", lambda row: asked.append(row) or published.Checked(row, 1.0, True))
+    monkeypatch.setattr(published, "check", lambda row: asked.append(row) or published.Comparison(row, 1.0, True))
     run("--paper")
     assert asked == []
     run("--paper", "--slow")

@@ -19,7 +19,7 @@ from pipeline.ground import settings
 from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import rehearsal as rehearse
-from pipeline.preflight import rehearsed
+from pipeline.preflight import rehearsal_verdict
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches import rehearsals
 from tests.helpers.launches.command import ended
@@ -159,8 +159,8 @@ def test_a_rehearsal_end_to_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (done.directory / "gain.png").read_bytes().startswith(b"\x89PNG")
     assert done.best.pseudo_users == 30
     assert done.verdict.pseudo_users <= 60
-    assert rehearsed.find(config, here.runs_dir, limits=LIMITS) == done.verdict
-    assert rehearsed.outcome_of_file(done.verdict, config) is done.verdict.outcomes[0]
+    assert rehearsal_verdict.find(config, here.runs_dir, limits=LIMITS) == done.verdict
+    assert rehearsal_verdict.outcome_of_file(done.verdict, config) is done.verdict.outcomes[0]
     # The launch finds its public stages done, and nothing private was read.
     records = {path.parent.name for path in (home / "runs").glob("*/public/*/result.json")}
     assert records == {"ingest_public", "pretrain"}

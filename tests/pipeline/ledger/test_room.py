@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from federated.config.population import Kept
+from federated.config.population import Retention
 from pipeline.ground.errors import BudgetExceeded, PermanentError
 from pipeline.launch.config import load_launch
 from pipeline.ledger import clock
@@ -98,7 +98,7 @@ def one_history(seed: int, folder: Path, hands: Hands) -> int:
     """
     dice, accountant, refused = random.Random(seed), Accountant(), 0
     days = dice.choice((7, 30, 60))
-    stamps, read = set[datetime](), dict[str, Kept]()
+    stamps, read = set[datetime](), dict[str, Retention]()
     hands.at = START
     ledger = PrivacyLedger.create(f"sqlite:///{folder / f'{seed}.db'}")
     ledger.register("people", budget(max_rho=1.0, window_days=days), "owner")
@@ -111,7 +111,7 @@ def one_history(seed: int, folder: Path, hands: Hands) -> int:
         )
         spend = device(rho).model_copy(update={"split": split})
         launch = f"launch-{number}"
-        kept = Kept(days, hands.at.date() - timedelta(days=dice.choice((0, 0, 0, 2, days))), hands.at)
+        kept = Retention(days, hands.at.date() - timedelta(days=dice.choice((0, 0, 0, 2, days))), hands.at)
         skews = (0, 1e-6, 7 * 3600, 86_400, -5 * 3600, -days * 86_400)
         stamps |= {edge + timedelta(seconds=skew) for edge in (*kept.between, start_of(kept.as_of)) for skew in skews}
         hands.at += timedelta(days=dice.choice((0, 0, 0.3)))

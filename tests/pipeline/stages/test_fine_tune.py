@@ -12,7 +12,7 @@ from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
 from federated.participation.availability import Availability
 from federated.participation.cohorts import Cohorts
-from federated.participation.observed import Observed, Timetable, observe
+from federated.participation.observation import Observation, Timetable, observe
 from federated.participation.records import no_records
 from federated.secagg.bounds import plan_encoding
 from pipeline.stages import fine_tune as stage
@@ -58,7 +58,7 @@ def test_the_rounds_hours_are_shown_in_two_digits():
 def test_what_happened_is_accounted_with_its_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Fewer participations than allowed, and a coarse encoding: the stage states the guarantee of both."""
     config = launch_config(mechanism={"max_participations": 4, "secagg": {"bits": 12}, "report_goal": 5})
-    seen = Observed(8, 3, 2, 2, {2: 10}, {3: 10}, 0, 0)
+    seen = Observation(8, 3, 2, 2, {2: 10}, {3: 10}, 0, 0)
     encoding = plan_encoding(2000, 5, 8)
     point = SimpleNamespace(round=8, validation_recall=0.1, model_dump=lambda exclude: {"validation_recall": 0.1})
     done = SimpleNamespace(

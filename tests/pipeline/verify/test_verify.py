@@ -15,7 +15,7 @@ from federated.accounting import guarantees as accounting
 from federated.devices import store as population
 from federated.mechanisms import mechanism_file as files
 from federated.participation.cohorts import Cohorts
-from federated.participation.observed import Observed, observe
+from federated.participation.observation import Observation, observe
 from federated.participation.records import no_records, save_records
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
@@ -51,7 +51,7 @@ def spent(rho: float, epsilon: float) -> Spend:
     return Spend(unit="device", adjacency="zero-out", rho=rho, epsilon=epsilon, delta=1e-6)
 
 
-def rounds(config: LaunchConfig, directory: Path, train: int) -> tuple[Observed, list[int]]:
+def rounds(config: LaunchConfig, directory: Path, train: int) -> tuple[Observation, list[int]]:
     """Draw real cohorts and keep their records, as fine-tuning does."""
     mechanism = config.mechanism
     cohorts = Cohorts(

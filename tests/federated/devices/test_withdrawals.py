@@ -10,7 +10,7 @@ import pytest
 
 from federated.config.population import ChitchatPopulation, FilePopulation, SyntheticPopulation
 from federated.devices import parts, pieces, readers, store
-from federated.devices.withdrawn import NOBODY, Withdrawn, hashed
+from federated.devices.withdrawals import NOBODY, Withdrawals, hashed
 
 KEY = "5a" * 32
 SPLIT = b"k" * 32
@@ -22,8 +22,8 @@ ROWS = [
 Writer = Callable[[Path, list[dict]], None]
 
 
-def withdrawn(*ids: str) -> Withdrawn:
-    return Withdrawn(KEY, frozenset(hashed(device, KEY) for device in ids))
+def withdrawn(*ids: str) -> Withdrawals:
+    return Withdrawals(KEY, frozenset(hashed(device, KEY) for device in ids))
 
 
 def of_type(kind: pa.DataType) -> Writer:
@@ -44,7 +44,9 @@ KINDS = (pa.string(), pa.large_string(), pa.int64(), pa.dictionary(pa.int32(), p
 WRITERS = (*map(of_type, KINDS), as_lines)
 
 
-def built(folder: Path, rows: list[dict], write: Writer, left_out: Withdrawn, readers_of: int = 0) -> dict[str, bytes]:
+def built(
+    folder: Path, rows: list[dict], write: Writer, left_out: Withdrawals, readers_of: int = 0
+) -> dict[str, bytes]:
     """Files of the store, by as many readers, or by one alone."""
     folder.mkdir()
     write(folder, rows)
@@ -97,6 +99,6 @@ def test_ids_are_the_same_only_byte_for_byte(other: str):
 
 def test_the_hashes_tell_nothing_without_the_key():
     assert hashed(GONE, KEY) != hashed(GONE, "5b" * 32)
-    assert not Withdrawn("5b" * 32, withdrawn(GONE).hashes).has(GONE)
+    assert not Withdrawals("5b" * 32, withdrawn(GONE).hashes).has(GONE)
     assert NOBODY.digest == ""
     assert withdrawn("a", "b").digest == withdrawn("b", "a").digest != withdrawn("a").digest

@@ -15,7 +15,7 @@ HASH_BYTES = 16
 
 
 @dataclass(frozen=True)
-class Withdrawn:
+class Withdrawals:
     """The devices of one population that are left out. Private, as is the key.
 
     Guarantee: holds no id. Whoever has the key can ask whether an id that they know is among them, and nothing else.
@@ -58,7 +58,7 @@ class Withdrawn:
         return hashlib.sha256(" ".join(sorted(self.hashes)).encode()).hexdigest() if self.hashes else ""
 
 
-NOBODY = Withdrawn("", frozenset())
+NOBODY = Withdrawals("", frozenset())
 
 
 def withdrawal_key(population: PopulationKey, secret: bytes) -> str:

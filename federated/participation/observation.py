@@ -59,7 +59,7 @@ class Turnout:
 
 
 @dataclass(frozen=True)
-class Observed:
+class Observation:
     """Observed participation of the protected devices; the accountant's input. Holds no device.
 
     Of a secret sample it holds bounds in place of what the records show, and no histogram (``_of_secret_sample``).
@@ -89,7 +89,7 @@ class Observed:
     turnout: Turnout | None = None
 
 
-def observe(records: "Records", rounds: int, cohorts: Cohorts | SampledCohorts, synthetic_D: np.ndarray) -> Observed:
+def observe(records: "Records", rounds: int, cohorts: Cohorts | SampledCohorts, synthetic_D: np.ndarray) -> Observation:
     """Separation, participations and violations of the limits, as the records show them.
 
     Args:
@@ -113,7 +113,7 @@ def observe(records: "Records", rounds: int, cohorts: Cohorts | SampledCohorts, 
     separations = _separations(rounds_N[protected_N], devices_N[protected_N])
     counts_D = counts_all_D[~synthetic_D]
     min_sep = int(separations.min()) if len(separations) else None
-    return Observed(
+    return Observation(
         rounds=rounds,
         min_sep=min_sep,
         mins=None if min_sep is None else min_sep - 1,
@@ -126,14 +126,16 @@ def observe(records: "Records", rounds: int, cohorts: Cohorts | SampledCohorts, 
     )
 
 
-def _of_secret_sample(cohorts: SampledCohorts, rounds: int, largest: int, violations: int, synthetic: int) -> Observed:
+def _of_secret_sample(
+    cohorts: SampledCohorts, rounds: int, largest: int, violations: int, synthetic: int
+) -> Observation:
     """Public participation of a secret sample: no histogram, and a bound in place of the largest participation.
 
     Guarantee: no device joined more rounds than is stated. But for an event of probability 1e-9 everything stated is a
     function of the rule and the number of devices, so it tells nothing of whom the key drew; in that event the largest
     participation is stated as it was, since what is accounted must have happened.
     """
-    return Observed(
+    return Observation(
         rounds=rounds,
         min_sep=cohorts.min_sep,
         mins=cohorts.min_sep - 1,

@@ -7,7 +7,7 @@ import pytest
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.preflight import rehearsed
+from pipeline.preflight import rehearsal_verdict
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir
 from pipeline.run.runner import run_stage
@@ -25,7 +25,7 @@ def config(**changes: object) -> LaunchConfig:
 
 def test_a_verdict_is_found_by_what_it_depends_on(settings: Settings) -> None:
     verdict = written(config(), settings.runs_dir, 0.02)
-    assert rehearsed.find(config(), settings.runs_dir) == verdict
+    assert rehearsal_verdict.find(config(), settings.runs_dir) == verdict
     # What no rehearsal looks at, or what it is there to choose, is another launch but no other verdict.
     same = [
         config(report={"contact": "someone else"}),
@@ -34,7 +34,7 @@ def test_a_verdict_is_found_by_what_it_depends_on(settings: Settings) -> None:
         config(audit={"repeats": 2}),
     ]
     assert {launch_id(each) for each in same} & {launch_id(config())} == set()
-    assert all(rehearsed.find(each, settings.runs_dir) == verdict for each in same)
+    assert all(rehearsal_verdict.find(each, settings.runs_dir) == verdict for each in same)
     others = [
         config(planning=PLANNING | {"population_estimate": 61}),
         config(planning=PLANNING | {"target_rho": 0.4}),
@@ -45,13 +45,13 @@ def test_a_verdict_is_found_by_what_it_depends_on(settings: Settings) -> None:
         config(seed=8),
         launch_config(),
     ]
-    assert all(rehearsed.find(each, settings.runs_dir) is None for each in others)
+    assert all(rehearsal_verdict.find(each, settings.runs_dir) is None for each in others)
 
 
 def test_the_newest_verdict_counts(settings: Settings) -> None:
     written(config(), settings.runs_dir, 0.02)
     newest = written(config(report={"contact": "a colleague"}), settings.runs_dir, -0.02)
-    assert rehearsed.find(config(), settings.runs_dir) == newest
+    assert rehearsal_verdict.find(config(), settings.runs_dir) == newest
 
 
 @pytest.mark.parametrize("damaged", ["", "[]", '{"inputs": 3', "{}"])
@@ -60,25 +60,25 @@ def test_a_damaged_verdict_stops_a_launch_and_is_named(settings: Settings, damag
     (path,) = settings.runs_dir.glob("*/public/rehearsal/verdict.json")
     path.write_text(damaged, encoding="utf-8")
     with pytest.raises(ValueError, match=r"verdict\.json: not a verdict of a rehearsal; delete it"):
-        rehearsed.require_worth(config(), settings.runs_dir)
+        rehearsal_verdict.require_worth(config(), settings.runs_dir)
 
 
 def test_only_exactly_the_run_that_was_rehearsed_is_judged(settings: Settings) -> None:
     verdict = written(config(), settings.runs_dir, -0.02, better=0.02)
-    assert rehearsed.outcome_of_file(verdict, config()) is verdict.outcomes[0]
-    assert rehearsed.outcome_of_file(verdict, config(server={"learning_rate": 0.5})) is verdict.outcomes[1]
-    assert rehearsed.outcome_of_file(verdict, config(mechanism={"noise_multiplier": 9.0})) is None
+    assert rehearsal_verdict.outcome_of_file(verdict, config()) is verdict.outcomes[0]
+    assert rehearsal_verdict.outcome_of_file(verdict, config(server={"learning_rate": 0.5})) is verdict.outcomes[1]
+    assert rehearsal_verdict.outcome_of_file(verdict, config(mechanism={"noise_multiplier": 9.0})) is None
     with pytest.raises(ValueError, match="Another split pays"):
-        rehearsed.require_worth(config(), settings.runs_dir)
-    assert rehearsed.require_worth(config(server={"learning_rate": 0.5}), settings.runs_dir) is not None
-    assert rehearsed.require_worth(config(mechanism={"noise_multiplier": 9.0}), settings.runs_dir) is None
+        rehearsal_verdict.require_worth(config(), settings.runs_dir)
+    assert rehearsal_verdict.require_worth(config(server={"learning_rate": 0.5}), settings.runs_dir) is not None
+    assert rehearsal_verdict.require_worth(config(mechanism={"noise_multiplier": 9.0}), settings.runs_dir) is None
 
 
 def test_a_smaller_goal_in_the_file_is_another_verdict(settings: Settings) -> None:
     written(config(), settings.runs_dir, -0.02)
     with pytest.raises(ValueError, match="This population is too small"):
-        rehearsed.require_worth(config(), settings.runs_dir)
-    assert rehearsed.require_worth(config(policy={"min_top1_gain": -0.1}), settings.runs_dir) is None
+        rehearsal_verdict.require_worth(config(), settings.runs_dir)
+    assert rehearsal_verdict.require_worth(config(policy={"min_top1_gain": -0.1}), settings.runs_dir) is None
 
 
 def staged(monkeypatch: pytest.MonkeyPatch) -> Stages:
@@ -124,10 +124,10 @@ def test_without_a_rehearsal_the_plan_goes_on_and_says_so(
 
 def test_more_work_takes_more_minutes() -> None:
     few, many = (config(local_training={"max_words": words}) for words in (10, 1000))
-    assert 1 <= rehearsed.minutes(few, few.planning) <= rehearsed.minutes(many, many.planning)
+    assert 1 <= rehearsal_verdict.minutes(few, few.planning) <= rehearsal_verdict.minutes(many, many.planning)
     wide = config(
         model={"embedding_dim": 96, "hidden_dim": 670},
         vocabulary={"base_size": 10_000},
         local_training={"max_words": 1000},
     )
-    assert rehearsed.minutes(wide, wide.planning) > 2 * rehearsed.minutes(many, many.planning)
+    assert rehearsal_verdict.minutes(wide, wide.planning) > 2 * rehearsal_verdict.minutes(many, many.planning)
