@@ -21,7 +21,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.helpers.processes.forked import Forked
 
-pytest_plugins = ("tests.helpers.inputs.drawn",)
+pytest_plugins = ("tests.drawn",)
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # One BLAS and torch thread for each worker: two would fight for the same core. Before anything imports them.

@@ -64,6 +64,6 @@ def test_benchmarks_import_one_another_by_their_full_names(path: Path) -> None:
 
 @pytest.mark.slow
 def test_every_benchmark_shows_its_help(forked: Forked) -> None:
-    command = [forked.python, "-m", "tests.helpers.processes.helpless", *sorted(COMMANDS)]
+    command = [forked.python, "-m", "tests.benchmarks.helpless", *sorted(COMMANDS)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

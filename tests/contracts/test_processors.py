@@ -35,10 +35,10 @@ from pretrain.kernel.threads import one_torch_thread
 from pretrain.kernel.weights import pack
 from pretrain.model import KeyboardLM
 from pretrain.randomness import noise
+from tests.contracts.processors import HERE, KINDS, on, only_where_emulated
 from tests.helpers.audits.mechanism_kinds import KINDS as BLOCKS
 from tests.helpers.audits.mechanism_kinds import PARSER
 from tests.helpers.launches.small_run import DEVICES, Launch, run
-from tests.helpers.processes.processors import HERE, KINDS, on, only_where_emulated
 from tests.helpers.text.tries import trie_config
 from tests.helpers.text.typed_devices import keyboard, local, rows_of
 

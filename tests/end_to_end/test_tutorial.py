@@ -1,7 +1,9 @@
 """The tutorial as it stands: its files are written, its lines changed, its commands run, its output seen."""
 
+import re
 import runpy
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,9 +12,37 @@ import yaml
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.command import answered, ended
 from tests.helpers.launches.tracking_database import put
-from tests.helpers.text.document_commands import Block, blocks, like
 
 TUTORIAL = ROOT / "docs" / "tutorial.md"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+      kind: its language.
+      title: the file that it is of, if it says so.
+    """
+
+    kind: str
+    title: str
+    text: str
+
+
+def blocks(document: Path) -> list[Block]:
+    """All blocks in order."""
+    rows = re.findall(
+        r'^```(\w+)(?: title="([^"]*)")?\n(.*?)^```$', document.read_text(encoding="utf-8"), flags=re.M | re.S
+    )
+    return [Block(*row) for row in rows]
+
+
+def like(line: str) -> re.Pattern[str]:
+    """Any line that says the same with other numbers and digests."""
+    words = re.split(r"(-[0-9a-f]{8}\b|[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)", line.strip())
+    anything = r"[0-9a-f.,e+-]+"
+    return re.compile("".join(anything if number % 2 else re.escape(word) for number, word in enumerate(words)))
 
 
 def merged(into: dict, changes: dict) -> dict:

@@ -42,7 +42,7 @@ def test_a_finished_run_is_not_done_again(finished):
 
 
 def child(forked: Forked, directory: Path, kill_at: int, out: Path) -> int:
-    command = [forked.python, "-m", "tests.helpers.processes.killed_run", directory, str(kill_at), out]
+    command = [forked.python, "-m", "tests.federated.killed_run", directory, str(kill_at), out]
     return subprocess.run(command, check=False, timeout=300).returncode
 
 

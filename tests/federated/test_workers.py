@@ -14,7 +14,7 @@ import torch
 
 from federated.workers import Worker, joined
 from pipeline.run.gang import torchrun
-from tests.helpers.launches import shared_run
+from tests.federated import shared_run
 from tests.helpers.processes.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ def environment() -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("forked_python")
 def test_one_and_three_workers_make_the_same_bits(tmp_path):
-    launched = torchrun(3, ["tests.helpers.launches.shared_run", str(tmp_path)], free_port())
+    launched = torchrun(3, ["tests.federated.shared_run", str(tmp_path)], free_port())
     done = subprocess.run(launched, env=environment(), check=False, timeout=300, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     told = [(tmp_path / f"apart-3-{rank}").read_text() for rank in range(3)]
@@ -53,7 +53,7 @@ def test_a_lost_worker_is_a_temporary_error_and_another_number_goes_on(tmp_path)
     meeting |= {"TORCHELASTIC_RUN_ID": "test"}
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.helpers.launches.shared_run", str(tmp_path), "wait"],
+            [sys.executable, "-m", "tests.federated.shared_run", str(tmp_path), "wait"],
             env=environment() | meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
         )
         for rank in range(2)

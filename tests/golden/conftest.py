@@ -3,10 +3,10 @@
 import pytest
 
 from tests.golden import facts, seeded_launch
+from tests.golden.facts import Launched
 from tests.golden.seeded_launch import SEEDED
 from tests.helpers.launches.command import tacit
 from tests.helpers.launches.installed import installed
-from tests.helpers.launches.launched import Launched
 from tests.helpers.launches.tracking_database import prepared, put
 from tests.helpers.processes.forked import Forked
 

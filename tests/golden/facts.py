@@ -11,6 +11,7 @@ import json
 import re
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,15 @@ _SELECTED = {
     "norms": r"norm/.*",
     "directions": r"along/.*",
 }
+
+
+@dataclass(frozen=True)
+class Launched:
+    """A finished launch, its folder, and everything comparable about it. Tests copy what they change."""
+
+    home: Path
+    run: Path
+    found: dict[str, Fact]
 
 
 def of_run(run: Path, ledger: Path) -> dict[str, Fact]:

@@ -14,8 +14,8 @@ from pipeline.stages.graph import STAGES
 from reports.disclosure.document import Disclosure
 from tests.golden import facts
 from tests.golden.conftest import launched
+from tests.golden.facts import Launched
 from tests.golden.seeded_launch import FROZEN, SEEDED
-from tests.helpers.launches.launched import Launched
 from tests.helpers.processes.forked import Forked
 from tests.helpers.reports.contradictions import contradictions
 

@@ -10,9 +10,9 @@ import pytest
 
 from pipeline.ground import settings as settings_module
 from pipeline.run.known import run_folder
+from tests.golden.facts import Launched
 from tests.golden.tampering.edits import Launch
 from tests.helpers.audits.made_once import made_once
-from tests.helpers.launches.launched import Launched
 
 _DATABASES = ("ledger.db", "mlflow.db")
 

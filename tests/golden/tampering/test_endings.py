@@ -16,11 +16,11 @@ from pipeline.stages.graph import STAGES
 from pipeline.stages.launch import run_launch
 from pipeline.tracking import mlflow_tracker
 from tests.golden import seeded_launch
+from tests.golden.facts import Launched
 from tests.golden.seeded_launch import SEEDED
 from tests.golden.tampering.checking import checks
 from tests.golden.tampering.edits import Launch
 from tests.helpers.launches.command import answered
-from tests.helpers.launches.launched import Launched
 from tests.helpers.launches.stages import running
 
 pytestmark = [

@@ -2,7 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
+
+import yaml
 
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
@@ -79,6 +82,18 @@ def launch_config(**changes: object) -> LaunchConfig:
         for name, value in changes.items()
     }
     return LaunchConfig.model_validate(RAW | merged)
+
+
+def dumped(raw: dict) -> str:
+    """What ``yaml.safe_dump`` writes, by its compiled writer: hundreds of files are written."""
+    return yaml.dump(raw, Dumper=yaml.CSafeDumper)
+
+
+def write_launch(folder: Path, raw: dict = RAW) -> Path:
+    """A launch file."""
+    path = folder / "trial.yaml"
+    path.write_text(dumped(raw), encoding="utf-8")
+    return path
 
 
 # Made-up results, which are put on the list of what may leave.

@@ -15,11 +15,10 @@ from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.run import runner
 from pipeline.run.stage import Stage, StageContext
 from pipeline.stages.graph import STAGES
-from tests.helpers.inputs.bad_inputs import write_launch
 from tests.helpers.launches.account_command import answer, run
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.installed import installed
-from tests.helpers.launches.pipeline_launch import RAW, Counted, launch_config, spend, stand_in
+from tests.helpers.launches.pipeline_launch import RAW, Counted, launch_config, spend, stand_in, write_launch
 from tests.helpers.launches.stages import stages_of
 
 SHAPE = "rounds: 1000, min_sep: 300, max_participations: 4"

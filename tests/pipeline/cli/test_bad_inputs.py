@@ -7,27 +7,27 @@ import pytest
 
 from pipeline.stages.graph import STAGES
 from pipeline.tracking import mlflow_tracker
-from tests.helpers.inputs import bad_bundles, bad_files, bad_inputs
-from tests.helpers.inputs.bad_inputs import Case
+from tests.bad_inputs import bundles, cases, rows
+from tests.bad_inputs.cases import Case
 
-ROWS, BUNDLES = bad_files.of_rows(), bad_bundles.of_bundles()
+ROWS, BUNDLES = rows.of_rows(), bundles.of_bundles()
 # To be refused, they must first be unpacked as far as anybody allows.
 LARGE = ("a hundred million spaces", "one letter many million times", "twenty megabytes", "unpack to much")
-FIELDS, DOCUMENTS, COMMANDS = bad_inputs.of_fields(), bad_inputs.of_documents(), bad_inputs.of_commands()
+FIELDS, DOCUMENTS, COMMANDS = cases.of_fields(), cases.of_documents(), cases.of_commands()
 
 
-def marked(cases: Sequence[Case]) -> list[object]:
+def marked(given: Sequence[Case]) -> list[object]:
     """Cases, slow ones marked; most files are damaged in the same way as private text and as public."""
 
     def slow(name: str) -> bool:
         return name.endswith(LARGE) or name.startswith("public: ")
 
-    return [pytest.param(case, marks=pytest.mark.slow) if slow(str(case)) else case for case in cases]
+    return [pytest.param(case, marks=pytest.mark.slow) if slow(str(case)) else case for case in given]
 
 
 @pytest.mark.parametrize("case", [*FIELDS, *DOCUMENTS, *COMMANDS], ids=str)
 def test_ends_as_it_must(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert bad_inputs.complaint(case, bad_inputs.run(case, tmp_path, monkeypatch)) == ""
+    assert cases.complaint(case, cases.run(case, tmp_path, monkeypatch)) == ""
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +40,14 @@ def _imported() -> None:
 @pytest.mark.usefixtures("_imported")
 @pytest.mark.parametrize("case", marked(ROWS), ids=str)
 def test_text_that_somebody_damaged(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(mlflow_tracker, "MlflowTracker", bad_files.NoTracker)
-    assert bad_inputs.complaint(case, bad_inputs.run(case, tmp_path, monkeypatch)) == ""
+    monkeypatch.setattr(mlflow_tracker, "MlflowTracker", rows.NoTracker)
+    assert cases.complaint(case, cases.run(case, tmp_path, monkeypatch)) == ""
 
 
 @pytest.mark.usefixtures("_imported")
 @pytest.mark.parametrize("case", marked(BUNDLES), ids=str)
 def test_bundles_that_somebody_damaged(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    assert bad_inputs.complaint(case, bad_inputs.run(case, tmp_path, monkeypatch)) == ""
+    assert cases.complaint(case, cases.run(case, tmp_path, monkeypatch)) == ""
 
 
 def test_there_are_enough_of_them():

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from pipeline.run import fence, gang
-from tests.helpers.launches import gang_run, small_run
+from tests.helpers.launches import small_run
+from tests.pipeline.run import gang_run
 
 ROOT = Path(__file__).parents[3]
 HOSTS = f"bash {ROOT / 'docker' / 'gang' / 'this_machine'} {{hosts}} {{command}}"
@@ -36,7 +37,7 @@ def attempt(tmp_path: Path, forked_python: None, monkeypatch: pytest.MonkeyPatch
 
     def run(hosts: int, workers: int) -> bytes:
         number = fence.begin(tmp_path)
-        program = ["tests.helpers.launches.gang_run", str(tmp_path), str(number)]
+        program = ["tests.pipeline.run.gang_run", str(tmp_path), str(number)]
         gang.run(hosts, workers, HOSTS, program, tmp_path / str(number))
         return (tmp_path / f"weights-{hosts * workers}").read_bytes()
 

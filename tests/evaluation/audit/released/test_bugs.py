@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.audits.audited_run import audited, failed, model_at_start, planted
-from tests.helpers.audits.training_bugs import (
+from tests.evaluation.audit.released.training_bugs import (
     IN_THE_LOOP,
     SHARED_OF_NOISE,
     SHARED_OF_ROWS,
@@ -14,6 +13,7 @@ from tests.helpers.audits.training_bugs import (
     looser_layers,
     without_in_round,
 )
+from tests.helpers.audits.audited_run import audited, failed, model_at_start, planted
 from tests.helpers.launches.small_run import Launch, mechanism, run, stream
 
 # A test launch: three rounds, 64 directions. With texts that devices have, and a round that is not full.

@@ -10,10 +10,9 @@ from pipeline.launch.policy import PolicyConfig
 from pipeline.publication.gates.decide import decide
 from pipeline.publication.gates.evidence import Evidence
 from pipeline.publication.gates.words import GATES, words_of
-from tests.helpers.inputs.bad_inputs import write_launch
 from tests.helpers.launches.command import answered, ended
 from tests.helpers.launches.decided import RHO, decided_launch
-from tests.helpers.launches.pipeline_launch import RAW
+from tests.helpers.launches.pipeline_launch import RAW, write_launch
 
 
 @pytest.mark.slow

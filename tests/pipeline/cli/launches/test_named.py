@@ -9,9 +9,8 @@ from pipeline.cli.launches import named
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id
 from pipeline.run.runner import open_run
-from tests.helpers.inputs.bad_inputs import write_launch
 from tests.helpers.launches.command import answered
-from tests.helpers.launches.pipeline_launch import RAW, launch_config
+from tests.helpers.launches.pipeline_launch import RAW, launch_config, write_launch
 
 OWN = launch_id(launch_config())
 

@@ -1,4 +1,4 @@
-"""Files of text that somebody damaged, for the cases of ``tests/bad_inputs/rows.yaml``."""
+"""Files of text that somebody damaged, for the cases of ``rows.yaml``."""
 
 import gzip
 import json
@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.launch.config import LaunchConfig, launch_id
-from tests.helpers.inputs.bad_inputs import PERMANENT, Case, changed, read, write_launch
+from tests.bad_inputs.cases import PERMANENT, Case, changed, read
 from tests.helpers.launches.installed import installed
-from tests.helpers.launches.pipeline_launch import RAW
+from tests.helpers.launches.pipeline_launch import RAW, write_launch
 
 _LONG_LINES = {
     "DIGITS": "9" * 5000,

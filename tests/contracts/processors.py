@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from numpy._core._multiarray_umath import __cpu_dispatch__ as _DISPATCHED
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 HERE = "this one"
 # Names of the environment, by kind.
 KINDS = {
@@ -51,7 +51,7 @@ def environment(kind: str) -> dict[str, str]:
 
 def on(kind: str, function: Callable[[], object]) -> dict:
     """What a function of a module, which takes nothing, returns there, by way of JSON."""
-    command = [sys.executable, "-m", "tests.helpers.processes.processors", function.__module__, function.__qualname__]
+    command = [sys.executable, "-m", "tests.contracts.processors", function.__module__, function.__qualname__]
     done = subprocess.run(command, env=environment(kind), cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

@@ -1,4 +1,4 @@
-"""The cases of ``tests/bad_inputs``: what is handed to ``tacit``, how it must end, and what the error must name."""
+"""The cases of this folder: what is handed to ``tacit``, how it must end, and what the error must name."""
 
 import copy
 import itertools
@@ -16,9 +16,9 @@ from click.testing import Result
 
 from pipeline.launch.config import launch_id
 from tests.helpers.launches.command import invoked
-from tests.helpers.launches.pipeline_launch import RAW, launch_config
+from tests.helpers.launches.pipeline_launch import RAW, dumped, launch_config, write_launch
 
-FOLDER = Path(__file__).resolve().parents[2] / "bad_inputs"
+FOLDER = Path(__file__).resolve().parent
 SECONDS = 30  # as long as anybody would wait on a machine that does other things
 PERMANENT = 65
 
@@ -60,13 +60,6 @@ def changed(dotted: str, value: object, raw: dict = RAW) -> dict:
         place = place.setdefault(parent, {})
     place[last] = value
     return raw
-
-
-def write_launch(folder: Path, raw: dict = RAW) -> Path:
-    """A launch file."""
-    path = folder / "trial.yaml"
-    path.write_text(_dumped(raw), encoding="utf-8")
-    return path
 
 
 def of_fields() -> list[Case]:
@@ -159,16 +152,11 @@ def _argument(folder: Path, text: str) -> str:
     return text
 
 
-def _dumped(raw: dict) -> str:
-    """What ``yaml.safe_dump`` writes, by its compiled writer: hundreds of files are written."""
-    return yaml.dump(raw, Dumper=yaml.CSafeDumper)
-
-
 def _content(row: dict) -> bytes:
     if "hex" in row:
         return bytes.fromhex(row["hex"])
     if "launch" in row:
-        text = _dumped(RAW) + row["launch"] + "\n"
+        text = dumped(RAW) + row["launch"] + "\n"
     elif "aliases" in row:
         text = _multiplied("[", "]", row["aliases"], row["times"])
     elif "merges" in row:

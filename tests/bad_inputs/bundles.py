@@ -1,4 +1,4 @@
-"""Bundles that somebody damaged, for the cases of ``tests/bad_inputs/bundles.yaml``."""
+"""Bundles that somebody damaged, for the cases of ``bundles.yaml``."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import SPECIALS, Vocabulary, join_owners
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import Usual
-from tests.helpers.inputs.bad_inputs import PERMANENT, Case, read
+from tests.bad_inputs.cases import PERMANENT, Case, read
 from tests.helpers.launches.pipeline_launch import launch_config
 
 WORDS = Vocabulary((*SPECIALS, "you", "see", "later", "paris"))
