@@ -19,9 +19,7 @@ from federated.rounds.privatize import Drawn, Privatizer
 from federated.rounds.rule import RoundRule
 from pipeline.stages.audits.training import strategy_of
 from pipeline.stages.training.audit_trace import noise_again
-from tests.helpers.audits.audited_run import model_at_start, planted
-from tests.helpers.audits.remade_run import release_audited
-from tests.helpers.audits.training_bugs import (
+from tests.evaluation.audit.released.training_bugs import (
     Bug,
     broken_normals,
     looser_for_devices,
@@ -34,8 +32,10 @@ from tests.helpers.audits.training_bugs import (
     weaker,
     without_in_round,
 )
+from tests.helpers.audits.audited_run import model_at_start, planted
+from tests.helpers.audits.mechanism_kinds import EVERY_KIND, launch_of
+from tests.helpers.audits.remade_run import release_audited
 from tests.helpers.launches.small_run import Launch, run
-from tests.helpers.releases.training import EVERY_KIND, launch_of
 
 ADAPTIVE = "tree, adaptive, quiet bits"
 QUICK = {ADAPTIVE, "banded", "blt, adaptive", "tree, secagg"}
