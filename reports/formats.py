@@ -6,8 +6,8 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import NamedTuple
 
 from reports.disclosure.document import Disclosure, GateResult
-from reports.disclosure.findings import AuditBlock, CanaryResult, CentralBlock, DiscoveryBlock
-from reports.disclosure.guarantee import Participation
+from reports.disclosure.findings import AuditBlock, CanaryResult
+from reports.disclosure.releases import LocalWords, Participation, Training
 from reports.disclosure.total import Part
 from reports.disclosure.utility import ArmMetric, Difference, HeadWords, Utility
 from reports.losses import strength, up
@@ -60,14 +60,15 @@ def percent(value: float) -> str:
     return f"{100 * value:.2f}%"
 
 
-def how_hidden(part: Part, discovery: DiscoveryBlock | CentralBlock) -> str:
+def how_hidden(part: Part, disclosure: Disclosure) -> str:
     """On what a part of the one number counts."""
-    if part.how == "noise" or isinstance(discovery, CentralBlock):
+    local = disclosure.release(LocalWords)
+    if part.how == "noise" or local is None:
         return "under noise"
     if part.how == "local":
-        return f"{discovery.messages_per_device} of {up(discovery.epsilon0)} each, against whoever collects them"
+        return f"{local.messages_per_device} of {up(local.epsilon0)} each, against whoever collects them"
     hidden = "only sums are seen" if part.how == "summed" else "shuffled"
-    return f"{hidden}, with {percent(discovery.honest_share)} of the other devices of a layer honest, worst layer"
+    return f"{hidden}, with {percent(local.honest_share)} of the other devices of a layer honest, worst layer"
 
 
 def share(value: float | None) -> str:
@@ -91,19 +92,6 @@ def number(value: float | str | None) -> str:
     if float(value).is_integer():
         return f"{int(value):,}"
     return f"{value:.4g}"
-
-
-_MECHANISMS = {
-    "tree": "DP-FTRL, tree aggregation (Kairouz et al. 2021)",
-    "blt": "DP-FTRL, buffered linear Toeplitz (McMahan et al. 2024)",
-    "banded": "DP-FTRL, banded matrix factorisation (Choquette-Choo et al. 2023)",
-    "independent": "DP-FedAvg, independent noise (McMahan et al. 2018)",
-}
-
-
-def mechanism_name(kind: str) -> str:
-    """The mechanism and who described it."""
-    return _MECHANISMS[kind]
 
 
 def at_least(value: int | None) -> str:
@@ -225,6 +213,28 @@ class Change(NamedTuple):
         return f"{self.shown(self.value)} ({self.shown(self.low)} to {self.shown(self.high)})"
 
 
+class ChangedTerm(NamedTuple):
+    """One term of a release in this launch and in the one that users have; None where that made no such release."""
+
+    release: str
+    name: str
+    now: float | str | None
+    before: float | str | None
+
+
+def changes(disclosure: Disclosure) -> list[ChangedTerm]:
+    """Terms of every release of this launch or of the launch that users have; empty where users have none."""
+    had = disclosure.utility.champion if disclosure.utility else None
+    if had is None or had.earlier is None:
+        return []
+    before, now = had.earlier.releases, {release.name: release.terms for release in disclosure.releases}
+    return [
+        ChangedTerm(name.replace("_", " "), term, now.get(name, {}).get(term), before.get(name, {}).get(term))
+        for name in dict.fromkeys((*now, *before))
+        for term in dict.fromkeys((*now.get(name, {}), *before.get(name, {})))
+    ]
+
+
 def change(row: Difference) -> Change:
     """Shown form of a difference: of simulated typing the relative change, of scored words the points."""
     if row.metric in _IN_POINTS or row.relative is None:
@@ -267,7 +277,7 @@ def bits_allowed(ceiling_bits: float | None, random_continuations: int) -> str:
     return "says nothing" if ceiling_bits >= math.log2(random_continuations) else f"{ceiling_bits:.1f}"
 
 
-class Warned(NamedTuple):
+class PageWarning(NamedTuple):
     """Warning that a reader must not miss; ``severe`` if the numbers below do not hold or nothing was published.
 
     Attributes:
@@ -279,15 +289,15 @@ class Warned(NamedTuple):
     severe: bool
 
 
-def warnings(disclosure: Disclosure) -> list[Warned]:
+def warnings(disclosure: Disclosure) -> list[PageWarning]:
     """Warnings that a reader must not miss, worst first."""
-    launch, accounting, seen = disclosure.launch, disclosure.accounting, disclosure.participation
+    launch, accounting, trained = disclosure.launch, disclosure.accounting, disclosure.release(Training)
     said = []
     if disclosure.decision.decision == "hold":
-        said.append(Warned("hold", "This launch is on hold. Nothing was published.", True))
+        said.append(PageWarning("hold", "This launch is on hold. Nothing was published.", True))
     if launch.seeded_randomness:
         said.append(
-            Warned(
+            PageWarning(
                 "seeded",
                 "Noise was seeded. Anyone with the launch file can subtract it: this run protects nobody, and the "
                 "losses below are what secret noise would have given.",
@@ -295,16 +305,16 @@ def warnings(disclosure: Disclosure) -> list[Warned]:
             )
         )
     if not accounting.agree:
-        said.append(Warned("accountants", "The two accountants do not agree. Do not rely on either.", True))
-    if seen.violations:
+        said.append(PageWarning("accountants", "The two accountants do not agree. Do not rely on either.", True))
+    if trained is not None and (violations := trained.participation.violations):
         said.append(
-            Warned(
-                "violations", f"The enforced participation bounds were broken; violations: {seen.violations:,}.", True
+            PageWarning(
+                "violations", f"The enforced participation bounds were broken; violations: {violations:,}.", True
             )
         )
     if launch.synthetic_population:
         said.append(
-            Warned(
+            PageWarning(
                 "synthetic",
                 "The population is synthetic: no real person's text was used, and no figure here says how real "
                 "people would fare.",
@@ -313,7 +323,9 @@ def warnings(disclosure: Disclosure) -> list[Warned]:
         )
     if (disclosure.tool.git_commit or "").endswith("-dirty"):
         said.append(
-            Warned("dirty", "Made from source code with uncommitted changes: nobody else can run the same code.", False)
+            PageWarning(
+                "dirty", "Made from source code with uncommitted changes: nobody else can run the same code.", False
+            )
         )
     return said
 

@@ -1,4 +1,4 @@
-"""The report's first page: what it says, worked out once for every language that it is written in."""
+"""The report's first page, worked out once for all its languages, and the same in a few lines for a reviewer."""
 
 import re
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from reports.disclosure.document import DataAccess, Disclosure
 from reports.disclosure.utility import Difference
-from reports.formats import light, number, percent, warnings
+from reports.formats import change, light, number, percent, warnings
 from reports.losses import guesser, strength, up
 from reports.markdown import standing
 from reports.worst import worst_facts
@@ -71,7 +71,7 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
         return lambda value: Markup(in_digits_of(language, write(float(value))))
 
     utility, guarantee = d.utility, d.accounting
-    words = guarantee.total.words
+    words, noised = guarantee.total.words, guarantee.total.noised
     beside = (words.epsilon, words.delta) if words else (0.0, 0.0)
     had = utility.champion if utility else None
     return {
@@ -86,12 +86,11 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
         "failed": [gate.id for gate in d.decision.gates if not gate.passed],
         "facts": worst_facts(d),
         "text": "made_up" if d.launch.synthetic_population else _SOURCES.get(d.population.source, "typed"),
-        "central": d.discovery.kind == "central",
         "words": words,
-        "noised": guarantee.total.noised,
+        "noised": noised,
         "delta": f"{guarantee.delta:g}",
         "bound": guarantee.bound,
-        "rho": Markup(in_digits_of(language, up(guarantee.trains, 4))),
+        "rho": Markup(in_digits_of(language, up(noised.rho if noised else None, 4))),
         "tier": strength(guarantee.bound),
         "odds": Markup(in_digits_of(language, guesser(guarantee.mu, FALSE_ALARMS, *beside))),
         "first": utility.value("private", "top1_recall") if utility else None,
@@ -117,3 +116,29 @@ def gained(disclosure: Disclosure) -> Difference | None:
 def uncovered(disclosure: Disclosure) -> tuple[DataAccess, ...]:
     """Uses of private text that no guarantee covers."""
     return tuple(access for access in disclosure.data_accesses if access.data == "private" and not access.covered)
+
+
+def concerns(disclosure: Disclosure) -> tuple[str, ...]:
+    """Warnings and worst facts of the report, worst first; an approval accepts each of them."""
+    return (*(warning.text for warning in warnings(disclosure)), *worst_facts(disclosure))
+
+
+def summary(disclosure: Disclosure) -> tuple[str, ...]:
+    """Guarantee, gain over the starting point, and gain over what users have, a line each."""
+    guarantee, utility = disclosure.accounting, disclosure.utility
+    parts = ", ".join(f"{part.named} {up(part.epsilon)}" for part in guarantee.total.parts)
+    lines = [f"guarantee of one device: epsilon {up(guarantee.bound)} at delta {guarantee.delta:g} ({parts})"]
+    first = utility.value("private", "top1_recall") if utility else None
+    if utility is None or first is None:
+        return (*lines, "no comparison on held-out devices")
+    lines.append(
+        f"first suggestion right {percent(first.value)} of the times ({percent(first.low)} to {percent(first.high)})"
+    )
+    had, difference = utility.champion, gained(disclosure)
+    if had is None:
+        lines.append("users have no model of this keyboard yet")
+    elif difference is None:
+        lines.append(f"not compared with version {had.version}, which users have: {had.left_out or 'no figure'}")
+    else:
+        lines.append(f"against version {had.version}, which users have: {change(difference).told()}")
+    return tuple(lines)

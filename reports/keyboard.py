@@ -157,7 +157,7 @@ def _recall(disclosure: Disclosure) -> tuple[float, float] | None:
     """Top-1 recall of a mixture's network alone and of the mixture, where both were compared."""
     arms = disclosure.utility.arms if disclosure.utility else ()
     top1 = {arm.arm: arm.value for arm in arms if arm.metric == "top1_recall"}
-    network = "network" if disclosure.mechanism.rounds else "start"
+    network = "network" if "network" in top1 else "start"
     return (top1[network], top1["private"]) if {network, "private"} <= top1.keys() else None
 
 

@@ -7,8 +7,9 @@ is printed may be weaker than the truth, never stronger.
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -37,6 +38,7 @@ _FILTERS = (
     formats.canaries_held,
     formats.ceiling,
     formats.change,
+    formats.changes,
     formats.feature_name,
     formats.features,
     formats.gate_value,
@@ -45,7 +47,6 @@ _FILTERS = (
     formats.heads_of,
     formats.histogram,
     formats.light,
-    formats.mechanism_name,
     formats.metric_name,
     formats.metric_value,
     formats.number,
@@ -102,7 +103,7 @@ def draw(disclosure: Disclosure) -> dict[str, str]:
     from reports.figures.discovery import of_discovery
     from reports.figures.training import of_training
 
-    figures = of_training(disclosure) | of_discovery(disclosure.discovery)
+    figures = of_training(disclosure) | of_discovery(disclosure)
     return figures | of_audits(disclosure.audit) | of_utility(disclosure.utility)
 
 
@@ -141,10 +142,28 @@ def model_card(disclosure: Disclosure) -> str:
     return _written("model_card.md", {"d": disclosure})
 
 
-def _written(template: str, values: Mapping[str, object]) -> str:
+def _written(template: str, values: Mapping[str, Any]) -> str:
     # A part that is left out leaves its blank lines and spaces.
-    text = environment(html=False).get_template(f"{template}.j2").render(values)
+    text = environment(html=False).get_template(f"{template}.j2").render(values, told=_told(values))
     return re.sub(r"\s*\n\n+", "\n\n", text).strip() + "\n"
+
+
+def _told(values: Mapping[str, Any]) -> Callable[..., Markup]:
+    """Text of a launch's releases for one place of a page.
+
+    Each release's text is the macro with the name of the place in ``releases/NAME.md.j2``, if there is one.
+    """
+    made, delta = environment(html=False), f"{values['d'].accounting.delta:g}"
+    parts = [
+        made.get_template(f"releases/{release.name}.md.j2").make_module({**values, "r": release, "delta": delta})
+        for release in values["d"].releases
+    ]
+
+    def told(place: str, between: str = " ") -> Markup:
+        texts = (str(getattr(part, place)()).strip() for part in parts if hasattr(part, place))
+        return Markup(between.join(text for text in texts if text))
+
+    return told
 
 
 @functools.cache

@@ -1,7 +1,8 @@
 """The worst facts of a launch, for its first page: found by thresholds, so that nobody chooses what to leave out."""
 
 from reports.disclosure.document import Disclosure
-from reports.disclosure.findings import DiscoveryBlock
+from reports.disclosure.releases import Evaluation
+from reports.disclosure.total import Total
 from reports.disclosure.utility import Utility
 from reports.formats import arm_name, change, metric_name, percent, verdict
 from reports.losses import strength, up
@@ -30,42 +31,42 @@ _NO_RIVALS = frozenset(("non_private", "private_history", "ngram_history", "netw
 
 def worst_facts(disclosure: Disclosure) -> list[str]:
     """Each fact beyond its threshold, in a sentence; empty if there is none."""
-    discovery, utility = disclosure.discovery, disclosure.utility
-    facts = []
-    if isinstance(discovery, DiscoveryBlock) and strength(discovery.device_level_epsilon0) == "weak":
-        facts.append(
-            f"Against whoever collects the messages of word discovery a device has ε = "
-            f"{up(discovery.device_level_epsilon0)}, which is weak." + _hidden(disclosure)
-        )
-    if discovery.words_added == 0:
+    words, utility = disclosure.words, disclosure.utility
+    facts = [
+        f"Against whoever collects what it sends for {release.called} a device has ε = {up(epsilon)}, which is weak."
+        + _hidden(disclosure.accounting.total)
+        for release in disclosure.releases
+        if (epsilon := release.against_server) is not None and strength(epsilon) == "weak"
+    ]
+    if words.words_added == 0:
         facts.append("Discovery added no word.")
-    elif discovery.coverage is not None and discovery.coverage < LEAST_COVERED:
+    elif words.coverage is not None and words.coverage < LEAST_COVERED:
         facts.append(
-            f"The discovered words are only {percent(discovery.coverage)} of the words on held-out devices that were "
+            f"The discovered words are only {percent(words.coverage)} of the words on held-out devices that were "
             "unknown before."
         )
     if utility is not None:
-        facts += _suggested(utility, discovery.words_added) + _variety(utility) + _losses(utility)
+        noisy = disclosure.release(Evaluation) is not None
+        facts += _suggested(utility, words.words_added, noisy) + _variety(utility) + _losses(utility)
     return facts
 
 
-def _hidden(disclosure: Disclosure) -> str:
-    """True if the front page's number counts on messages of word discovery that nobody links to their sender."""
-    words = disclosure.accounting.total.words
-    if words is None or words.how == "local":
+def _hidden(total: Total) -> str:
+    """The trust by which the front page's number has the messages of word discovery."""
+    if total.words is None or total.words.how == "local":
         return " The front page's number has it in full, as shuffling among so few hides nobody."
     return " The front page's number counts on their being shuffled."
 
 
-def _suggested(utility: Utility, words_added: int) -> list[str]:
+def _suggested(utility: Utility, words_added: int, noisy: bool) -> list[str]:
     row = utility.part("new_words", _OURS, "top3_recall")
     # Under noise a share is what its interval leaves possible.
-    if not words_added or row is None or (row.high if utility.released else row.value) >= LEAST_SUGGESTED:
+    if not words_added or row is None or (row.high if noisy else row.value) >= LEAST_SUGGESTED:
         return []
     seldom = f"only {percent(row.value)} of the times ({percent(row.low)} to {percent(row.high)})"
     return [
         "Where somebody types a discovered word it is among the three suggestions "
-        + ("never." if row.value == 0 and not utility.released else f"{seldom}.")
+        + ("never." if row.value == 0 and not noisy else f"{seldom}.")
     ]
 
 

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from discovery.config import CentralConfig, DiscoveryConfig
 from evaluation.config import AbTestConfig, AuditConfig, EvaluationConfig
-from federated.config.counts import CountsConfig
+from federated.config.counts import CountsConfig, Ships
 from federated.config.mechanism import MechanismConfig
 from federated.config.planning import PlanningConfig
 from federated.config.population import PopulationConfig, PopulationKey, key_of
@@ -110,6 +110,11 @@ class LaunchConfig(Config):
     def central_discovery(self) -> CentralConfig | None:
         """The discovery, where an aggregator is trusted with it."""
         return self.discovery if isinstance(self.discovery, CentralConfig) else None
+
+    @property
+    def ships(self) -> Ships:
+        """Models that the launch publishes."""
+        return self.counts.ships if self.counts else "network"
 
     @property
     def trains(self) -> bool:

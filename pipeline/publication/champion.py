@@ -16,7 +16,7 @@ from pretrain.model import KeyboardLM
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.vocabulary import Vocabulary
-from reports.disclosure.earlier import Earlier, earlier
+from reports.disclosure.utility import EarlierLaunch, earlier
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ class Champion:
     words: Vocabulary
     counts: CountedNGram | None
     devices: tuple[str, str] | None
-    earlier: Earlier | None
+    earlier: EarlierLaunch | None
 
 
 def trained_on(population: dict) -> tuple[str, str] | None:

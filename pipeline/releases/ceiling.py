@@ -19,7 +19,7 @@ def in_words(whole: Total) -> str:
     """The parts of a total, each with what it costs."""
     how = {"local": " (against whoever collects them)", "shuffled": " (shuffled)", "summed": " (summed securely)"}
     return ", ".join(
-        f"{' and '.join(part.releases)} {up(part.epsilon)}{how.get(part.how, '')}"
+        f"{part.named} {up(part.epsilon)}{how.get(part.how, '')}"
         f"{' of a held-out device' if part.split == 'test' else ''}"
         for part in whole.parts
     )

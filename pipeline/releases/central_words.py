@@ -4,6 +4,7 @@ from discovery.config import CentralConfig
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook, Release, Stated
+from reports.disclosure.releases import CentralWords
 
 _TRUSTED = (
     "The aggregator that discovers words sees a bounded number of words that each device typed, adds them up, adds "
@@ -50,7 +51,7 @@ def _says(config: LaunchConfig) -> str:
 
 CENTRAL_WORDS = Release(
     stage="discover",
-    name="words",
+    name="central_words",
     block="discovery",
     asked=lambda config: config.central_discovery is not None,
     says=_says,
@@ -59,5 +60,5 @@ CENTRAL_WORDS = Release(
     neighbour="words left out of discovery",
     output=lambda config, whole: "the discovered words with their noisy weights",
     trusts=lambda config, whole: (_TRUSTED,),
-    disclosed=lambda config, result: {"words_rho": result["rho"]},
+    disclosed=lambda config, results: CentralWords.model_validate(results("discover"), extra="ignore"),
 )

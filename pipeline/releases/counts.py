@@ -3,6 +3,7 @@
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook, Release, Stated, gaussian
+from reports.disclosure.releases import Counts
 
 
 def counts(rho: float, delta: float) -> Spend:
@@ -43,5 +44,5 @@ COUNTS = Release(
     limits=_limits,
     neighbour="counts replaced by zeros",
     output=lambda config, whole: "the noisy counts and every model made from them",
-    disclosed=lambda config, result: {"counts": result["counts"]},
+    disclosed=lambda config, results: Counts.model_validate(results("count")["counts"]),
 )

@@ -3,8 +3,8 @@
 from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
-from pipeline.releases.release import Outlook, Release, Stated, gaussian
-from reports.disclosure.guarantee import ReleasedEvaluation
+from pipeline.releases.release import Outlook, Release, Results, Stated, gaussian
+from reports.disclosure.releases import Evaluation
 
 _EVALUATED = (
     "Under the budget of evaluation there are no slices and no simulated typing, and a test device "
@@ -17,23 +17,21 @@ def evaluated(rho: float, delta: float) -> Spend:
     return gaussian(rho, delta, "evaluation").model_copy(update={"split": "test"})
 
 
-def evaluation_block(config: LaunchConfig) -> ReleasedEvaluation | None:
-    """The release about test devices, as stage and disclosure state it; None where there is none."""
-    if config.evaluation is None:
-        return None
-    rho = config.evaluation.rho
-    return ReleasedEvaluation(
-        noise_multiplier=config.evaluation.noise_multiplier,
-        clip_norm=CLIP_NORM,
-        most_words=int(MOST_WORDS),
-        rho=rho,
-        epsilon=evaluated(rho, config.mechanism.delta).epsilon,
-    )
-
-
 def _spend(config: LaunchConfig, _: Outlook | Stated) -> Spend:
     assert config.evaluation is not None, "it is not asked for"
     return evaluated(config.evaluation.rho, config.mechanism.delta)
+
+
+def _disclosed(config: LaunchConfig, _: Results) -> Evaluation:
+    assert config.evaluation is not None, "it is not asked for"
+    rho = config.evaluation.rho
+    return Evaluation(
+        rho=rho,
+        epsilon=evaluated(rho, config.mechanism.delta).epsilon,
+        noise_multiplier=config.evaluation.noise_multiplier,
+        clip_norm=CLIP_NORM,
+        most_words=int(MOST_WORDS),
+    )
 
 
 def _says(config: LaunchConfig) -> str:
@@ -58,5 +56,5 @@ EVALUATION = Release(
     split="test",
     limits=lambda config: (_EVALUATED,),
     certain=True,
-    disclosed=lambda config, result: {"evaluation": evaluation_block(config)},
+    disclosed=_disclosed,
 )

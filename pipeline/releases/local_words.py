@@ -7,7 +7,7 @@ from discovery.config import TrieConfig
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook, Release
-from reports.disclosure.findings import DiscoveryGuarantee
+from reports.disclosure.releases import DiscoveryGuarantee, LocalWords
 from reports.disclosure.total import Total
 
 _HIDDEN = {
@@ -169,7 +169,7 @@ def _item_losses(config: LaunchConfig) -> str:
 
 LOCAL_WORDS = Release(
     stage="discover",
-    name="words",
+    name="local_words",
     block="discovery",
     asked=lambda config: config.central_discovery is None,
     says=_says,
@@ -177,6 +177,7 @@ LOCAL_WORDS = Release(
     paid=lambda config, result: words_of(result),
     neighbour="messages of word discovery each replaced by one that names no word",
     output=_output,
+    disclosed=lambda config, results: LocalWords.model_validate(results("discover"), extra="ignore"),
     trusts=_trusts,
     limits=_limits,
 )

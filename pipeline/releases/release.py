@@ -11,9 +11,11 @@ from typing import Any
 
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend, Split
+from reports.disclosure.releases import ReleaseBlock
 from reports.disclosure.total import ReleaseName, Total
 
 Stated = Mapping[str, Any]
+Results = Callable[[str], Stated]
 
 
 def _unlimited(config: LaunchConfig) -> tuple[str, ...]:
@@ -56,10 +58,6 @@ class Outlook:
     known_words: Collection[str] | None = None
 
 
-def _nothing(config: LaunchConfig, result: Stated) -> Mapping[str, object]:
-    return {}
-
-
 def _nobody(config: LaunchConfig, whole: Total) -> tuple[str, ...]:
     return ()
 
@@ -79,7 +77,7 @@ class Release(Use):
       trusts: assumptions of the one number beyond those of every launch, each a sentence.
       split: whose devices lose.
       certain: whether the loss is known exactly beforehand, and counts as spent also where its stage failed.
-      disclosed: its part of the block of accounting.
+      disclosed: its block of the disclosure, from the launch file and, where it is not certain, from results of stages.
     """
 
     covered: bool = True
@@ -89,10 +87,10 @@ class Release(Use):
     paid: Callable[[LaunchConfig, Stated], Spend]
     neighbour: str
     output: Callable[[LaunchConfig, Total], str]
+    disclosed: Callable[[LaunchConfig, Results], ReleaseBlock]
     trusts: Callable[[LaunchConfig, Total], tuple[str, ...]] = _nobody
     split: Split = "train"
     certain: bool = False
-    disclosed: Callable[[LaunchConfig, Stated], Mapping[str, object]] = _nothing
 
 
 def gaussian(rho: float, delta: float, note: str) -> Spend:

@@ -6,10 +6,12 @@ from typing import Literal
 
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend, Split
+from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.uses import RELEASES
-from reports.disclosure.total import Part, Total
+from reports.disclosure.total import Part, ReleaseName, Total
 
-_NAMES = {release.stage: release.name for release in RELEASES}
+# Of each stage the release under noise; words that are found locally have no rho.
+_NOISED: Mapping[str, ReleaseName] = {release.stage: release.name for release in RELEASES if release is not LOCAL_WORDS}
 Hidden = Literal["shuffled", "summed"]
 _SPLITS: tuple[Split, ...] = ("train", "test")
 
@@ -40,7 +42,12 @@ def _words(spends: Mapping[str, Spend], how: Hidden) -> list[tuple[Part, ...]]:
     if spend is None or spend.unit == "device":
         return [()]
     local = Part(
-        releases=("words",), split="train", epsilon=spend.messages * spend.epsilon, delta=0.0, rho=None, how="local"
+        releases=(LOCAL_WORDS.name,),
+        split="train",
+        epsilon=spend.messages * spend.epsilon,
+        delta=0.0,
+        rho=None,
+        how="local",
     )
     if not spend.device_delta:
         return [(local,)]
@@ -63,7 +70,7 @@ def _sum(spends: Mapping[str, Spend], words: tuple[Part, ...], delta: float) -> 
                 f"mechanism.delta: {delta:g}, of which words have {delta - left:g} and failures {failure:g}, leaves "
                 "nothing for noised releases; lower discovery.delta"
             )
-        names, epsilon = tuple(_NAMES[name] for name in noised), epsilon_of_rho(rho, left - failure)
+        names, epsilon = tuple(_NOISED[stage] for stage in noised), epsilon_of_rho(rho, left - failure)
         parts.append(Part(releases=names, split=split, epsilon=epsilon, delta=left, rho=rho, how="noise"))
     epsilon = max(math.fsum(part.epsilon for part in parts if part.split == split) for split in _SPLITS)
     return Total(epsilon=epsilon, delta=delta, parts=tuple(parts))

@@ -1,8 +1,10 @@
 """Federated training under DP-FTRL: the models after every round."""
 
+from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
-from pipeline.releases.release import Outlook, Release, Stated, gaussian
+from pipeline.releases.release import Outlook, Release, Results, Stated, gaussian
+from reports.disclosure.releases import Mechanism, Participation, SecAgg, Training
 
 
 def training_rho(config: LaunchConfig) -> float:
@@ -21,6 +23,48 @@ def _paid(config: LaunchConfig, result: Stated) -> Spend:
     raise ValueError("fine_tune: states no spend, and is not taken over from other launches; run it again")
 
 
+def _disclosed(config: LaunchConfig, results: Results) -> Training:
+    trained, enforced = results("fine_tune"), config.mechanism
+    limits = {
+        "enforced_min_sep": enforced.min_sep,
+        "enforced_max_participations": enforced.max_participations,
+    }
+    return Training.model_validate(
+        {
+            **trained,
+            "planned_rho": results("plan")["rho"],
+            "mechanism": _mechanism(config),
+            "participation": Participation.model_validate({**trained, **limits}, extra="ignore"),
+            "secagg": None if trained["secagg"] is None else _secagg(trained["secagg"], enforced.report_goal),
+        },
+        extra="ignore",
+    )
+
+
+def _mechanism(config: LaunchConfig) -> Mechanism:
+    mechanism = config.mechanism.model_dump()
+    elsewhere = {*Mechanism.model_fields, "min_sep", "max_participations", "delta", "randomness"}
+    return Mechanism(
+        **{name: mechanism[name] for name in Mechanism.model_fields if name in mechanism},
+        parameters={name: _shown(value) for name, value in mechanism.items() if name not in elsewhere and value},
+        local_training=config.local_training.model_dump(),
+        server=config.server.model_dump(),
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        stated = {name: inner for name, inner in value.items() if inner is not None}
+        return ", ".join(f"{name.replace('_', ' ')} {_shown(inner)}" for name, inner in stated.items())
+    return ", ".join(map(_shown, value)) if isinstance(value, tuple | list) else str(value)
+
+
+def _secagg(encoding: Stated, report_goal: int) -> SecAgg:
+    neighbours = secagg_neighbours(report_goal)
+    agreed = {"neighbours": neighbours, "threshold": secagg_threshold(neighbours)}
+    return SecAgg.model_validate({**encoding, **agreed}, extra="ignore")
+
+
 TRAINING = Release(
     stage="fine_tune",
     name="training",
@@ -31,4 +75,5 @@ TRAINING = Release(
     paid=_paid,
     neighbour="updates replaced by zeros in every round",
     output=lambda config, whole: "the final model and, by post-processing, every noisy intermediate model",
+    disclosed=_disclosed,
 )

@@ -27,7 +27,7 @@ from pretrain.model import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
-from reports.disclosure.earlier import Earlier
+from reports.disclosure.utility import EarlierLaunch
 
 CHAMPION, NON_PRIVATE, PUBLIC_MIXTURE = "champion", "non_private", "public_mixture"
 # A mechanism has to have some noise; this much is far below the last digit of a weight.
@@ -52,7 +52,7 @@ class UsersHave:
     published: Published
     arm: str
     left_out: str
-    earlier: Earlier | None = None
+    earlier: EarlierLaunch | None = None
 
 
 def gather(

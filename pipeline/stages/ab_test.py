@@ -18,7 +18,6 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.champion import published_before, published_then
 from pipeline.publication.registry import Had, Published
-from pipeline.releases.evaluation import evaluation_block
 from pipeline.releases.spent import planned_evaluation
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
@@ -127,7 +126,6 @@ def _released(config: LaunchConfig, estimate: Estimate | None) -> dict[str, obje
     ends = {} if estimate is None else {"": estimate.value, "_low": estimate.low, "_high": estimate.high}
     return {
         "spend": planned_evaluation(config),
-        "released": evaluation_block(config),
         **{f"coverage{end}": value for end, value in ends.items()},
     }
 

@@ -35,7 +35,7 @@ from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import subkey
 from pretrain.vocabulary import EOS, TokenStream
 from reports.disclosure.findings import AuditBlock, AuditVerdict, CanaryResult, TwinBlock
-from reports.disclosure.guarantee import ReleasedCounts
+from reports.disclosure.releases import Counts
 
 
 class Canary(CanaryResult):
@@ -157,7 +157,7 @@ def _of_counts(ctx: StageContext) -> Audit:
     """Audit a launch whose counts ship alone: no canary was planted, so the noise of their release is audited."""
     asked, words = ctx.config.counts, artifacts.vocabulary(ctx, "build_vocabulary")
     assert asked is not None
-    stated = ReleasedCounts.model_validate(ctx.run.result("count")["counts"])
+    stated = Counts.model_validate(ctx.run.result("count")["counts"])
     cells = asked_of_devices(ctx, words, artifacts.public_streams(ctx, words)[0], stated.start_weight)
     rows = counts_audit(
         np.load(ctx.run.input("count", artifacts.RELEASED)),

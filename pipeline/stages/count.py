@@ -16,13 +16,13 @@ from pretrain.files import atomic
 from pretrain.ngrams import counted
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import TokenStream, Vocabulary
-from reports.disclosure.guarantee import ReleasedCounts
+from reports.disclosure.releases import Counts
 
 
 class Count(StageResult):
     """The release of counts; None where the launch asks for none, and then nothing was spent."""
 
-    counts: ReleasedCounts | None
+    counts: Counts | None
 
 
 def count(ctx: StageContext) -> Count:
@@ -51,8 +51,7 @@ def count(ctx: StageContext) -> Count:
     model = counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier)
     counted.save(model, ctx.public / artifacts.COUNTS)
     return Count(
-        counts=ReleasedCounts(
-            ships=config.ships,
+        counts=Counts(
             noise_multiplier=config.noise_multiplier,
             clip_norm=CLIP_NORM,
             start_weight=cells.start_weight,

@@ -22,7 +22,7 @@ from pipeline.run.stage import StageContext, StageResult
 from pretrain import text
 from pretrain.files import PRIVATE, text_sha256, write_text
 from pretrain.randomness.noise import subkey
-from reports.disclosure.findings import CentralGuarantee, DiscoveryGuarantee, DiscoveryLayer
+from reports.disclosure.releases import CentralGuarantee, DiscoveryGuarantee, DiscoveryLayer
 
 
 class Discover(StageResult, DiscoveryGuarantee):
@@ -32,12 +32,14 @@ class Discover(StageResult, DiscoveryGuarantee):
       words_sha256: of ``words.json`` in the private folder, so that a change of it is one of this stage.
     """
 
+    words_found: int
     words_sha256: str
 
 
 class DiscoverCentral(StageResult, CentralGuarantee):
     """The words' guarantee for a whole device, where an aggregator is trusted; private likewise."""
 
+    words_found: int
     words_sha256: str
 
 
@@ -97,7 +99,6 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover
     )
     layers = _layers(discovered)
     guarantee = DiscoveryGuarantee(
-        words_found=len(discovered.words),
         epsilon0=discovered.epsilon0,
         messages_per_device=discovered.messages_per_device,
         secure_aggregation=secagg,
@@ -114,6 +115,7 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover
     stated = guarantee.model_dump()
     return Discover(
         **stated,
+        words_found=len(discovered.words),
         words_sha256=write_words(ctx, discovered.words),
         curve=tuple({"step": step} | row.model_dump() for step, row in enumerate(layers, start=1)),
         spend=words_of(stated),

@@ -18,10 +18,10 @@ from pipeline.stages.training import audit_trace, fine_tune_workers
 from pipeline.telemetry.allowed import two_digits
 from pretrain import export, vocabulary
 from pretrain.train import evaluate
-from reports.disclosure.guarantee import Amplified, ObservedParticipation, PrivacyLoss, Timetable
+from reports.disclosure.releases import Amplification, ObservedParticipation, Timetable, TrainingLoss
 
 
-class FineTune(StageResult, PrivacyLoss, ObservedParticipation):
+class FineTune(StageResult, TrainingLoss, ObservedParticipation):
     """Training and its guarantee, from the participation records of protected devices."""
 
     rounds: int
@@ -135,13 +135,13 @@ def timetable(of_rounds: observation.Timetable) -> Timetable:
     )
 
 
-def _amplified(sampled: amplification.AmplifiedGuarantee | None, delta: float) -> Amplified | None:
+def _amplified(sampled: amplification.AmplifiedGuarantee | None, delta: float) -> Amplification | None:
     """The amplified guarantee at the launch's own delta."""
     if sampled is None:
         return None
     second = None if sampled.epsilon_second is None else sampled.epsilon_second[delta]
     at_delta = vars(sampled) | {"epsilon": sampled.epsilon[delta], "epsilon_second": second}
-    return Amplified.model_validate(at_delta, extra="ignore")
+    return Amplification.model_validate(at_delta, extra="ignore")
 
 
 def _tens(histogram: Mapping[int, int]) -> dict[str, int]:

@@ -15,7 +15,7 @@ from pretrain.vocabulary import Vocabulary, join_streams
 from reports.disclosure.findings import NewWordAdaptation
 
 
-class Training(StageResult):
+class PublicTraining(StageResult):
     """Size of a model trained on public text, and its loss and accuracy."""
 
     parameters: int
@@ -24,13 +24,13 @@ class Training(StageResult):
     validation_top1: float
 
 
-class Adaptation(Training, NewWordAdaptation):
+class Adaptation(PublicTraining, NewWordAdaptation):
     """Result of public training in the grown vocabulary, new words apart."""
 
     new_words: int
 
 
-def pretrain(ctx: StageContext) -> Training:
+def pretrain(ctx: StageContext) -> PublicTraining:
     """A next-word model from public text alone."""
     base = artifacts.vocabulary(ctx, "ingest_public")
     train, validation = artifacts.public_streams(ctx, base)
@@ -74,11 +74,11 @@ def adapt(ctx: StageContext) -> Adaptation:
     )
 
 
-def _trained(ctx: StageContext, model: KeyboardLM, curve: public_training.TrainingCurve) -> Training:
+def _trained(ctx: StageContext, model: KeyboardLM, curve: public_training.TrainingCurve) -> PublicTraining:
     export.save_model(placed(model, "cpu"), ctx.public / "model.safetensors")
     shutil.rmtree(ctx.private / "work", ignore_errors=True)
     last = curve.points[-1]
-    return Training(
+    return PublicTraining(
         parameters=parameter_count(model),
         steps=last.step,
         validation_loss=last.validation_loss,

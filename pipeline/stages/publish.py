@@ -192,9 +192,8 @@ def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
       disclosed: ``disclosure.json``.
     """
     words = vocabulary.load(ctx.run.input("build_vocabulary", "vocabulary.json"))
-    ships, arm_name = (
-        (ctx.config.counts.ships, ctx.config.counts.model) if ctx.config.counts else ("network", "network")
-    )
+    ships = ctx.config.ships
+    arm_name = ctx.config.counts.model if ctx.config.counts else "network"
     counts = None if ships == "network" else artifacts.counts(ctx)
     rows_RT = _held_out_rows(ctx, words)
     with scratch(bundle.parent, "bundle") as folder:

@@ -9,11 +9,10 @@ from pydantic import Field, ValidationError
 
 from discovery.config import PROJECTED_WORDS
 from federated.accounting.gaussian import curve, epsilon_of_rho
-from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.releases.spent import is_sum, launch_loss, spent
+from pipeline.releases.spent import launch_loss, spent
 from pipeline.releases.total import total
 from pipeline.releases.uses import accesses, limits, releases
 from pipeline.run import artifacts
@@ -28,20 +27,17 @@ from pipeline.telemetry.allowed import this_hour
 from pipeline.telemetry.leaving import require_listed
 from pretrain.config import Config
 from pretrain.files import write_text
-from reports import approval, render
+from reports import front, render
 from reports.disclosure.document import Artifact, DecisionBlock, Disclosure, Launch, Tool, Verification
-from reports.disclosure.findings import AuditBlock, CentralBlock, DiscoveryBlock, NewWordAdaptation
+from reports.disclosure.findings import AddedWords, AuditBlock, NewWordAdaptation
 from reports.disclosure.guarantee import (
     Accounting,
     Composition,
     Curves,
     GroupLoss,
-    MechanismBlock,
-    Participation,
     Population,
     PublicText,
     ReusedRelease,
-    SecAgg,
 )
 from reports.disclosure.total import Total
 from reports.disclosure.utility import Utility
@@ -85,8 +81,8 @@ def report(ctx: StageContext) -> Report:
     return Report(
         files=tuple(sorted(str(path.relative_to(ctx.public)) for path in files)),
         disclosure_sha256=ctx.run.manifest("report")["disclosure.json"],
-        summary=approval.summary(disclosed),
-        concerns=approval.concerns(disclosed),
+        summary=front.summary(disclosed),
+        concerns=front.concerns(disclosed),
     )
 
 
@@ -120,6 +116,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
             approvals=config.policy.approvals,
             synthetic_population=private["synthetic"],
             seeded_randomness=config.mechanism.randomness == "seeded",
+            ships=config.ships,
         ),
         decision=block(DecisionBlock, result("decide")),
         data_accesses=accesses(config),
@@ -129,15 +126,9 @@ def disclosure(ctx: StageContext) -> Disclosure:
         assumptions=(*_ASSUMPTIONS, *(line for release in releases(config) for line in release.trusts(config, whole))),
         public_text=block(PublicText, public),
         population=block(Population, private, name=private["population"]),
-        mechanism=_mechanism(config),
-        participation=block(
-            Participation,
-            trained,
-            enforced_min_sep=config.mechanism.min_sep,
-            enforced_max_participations=config.mechanism.max_participations,
-        ),
-        accounting=_accounting(ctx, trained, result("plan"), whole),
-        discovery=_discovery(ctx),
+        accounting=_accounting(ctx, trained, whole),
+        releases=tuple(release.disclosed(config, result) for release in releases(config)),
+        words=_words(ctx),
         composition=_composition(ctx),
         reused=_reused(ctx),
         audit=block(AuditBlock, audited) if (audited := optional(ctx, "audit")) else None,
@@ -163,43 +154,14 @@ def _output(config: LaunchConfig, whole: Total) -> str:
     return ", ".join(output for release in releases(config) if (output := release.output(config, whole)))
 
 
-def _mechanism(config: LaunchConfig) -> MechanismBlock:
-    mechanism = config.mechanism.model_dump()
-    elsewhere = {*MechanismBlock.model_fields, "min_sep", "max_participations"}
-    more = {} if config.trains else {"rounds": 0}  # Configured, but nothing is trained.
-    return MechanismBlock(
-        **{name: mechanism[name] for name in MechanismBlock.model_fields if name in mechanism} | more,
-        parameters={name: _shown(value) for name, value in mechanism.items() if name not in elsewhere and value},
-        local_training=config.local_training.model_dump(),
-        server=config.server.model_dump(),
-    )
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, dict):
-        stated = {name: inner for name, inner in value.items() if inner is not None}
-        return ", ".join(f"{name.replace('_', ' ')} {_shown(inner)}" for name, inner in stated.items())
-    return ", ".join(map(_shown, value)) if isinstance(value, tuple | list) else str(value)
-
-
-def _accounting(ctx: StageContext, trained: dict[str, Any], planned: dict[str, Any], whole: Total) -> Accounting:
-    config, loss = ctx.config, launch_loss(ctx.config, ctx.run)
-    beside: dict[str, Any] = {}
-    if is_sum(config):
-        # What sampling gains covers training alone, so it is not shown beside a sum.
-        beside = {"training_rho": trained["rho"], "amplified": None}
-    for release in releases(config):
-        beside |= release.disclosed(config, {} if release.certain else ctx.run.result(release.stage))
-    encoding, neighbours = trained["secagg"], secagg_neighbours(config.mechanism.report_goal)
+def _accounting(ctx: StageContext, trained: dict[str, Any], whole: Total) -> Accounting:
+    loss = launch_loss(ctx.config, ctx.run)
     return block(
         Accounting,
-        trained | loss.model_dump() | beside,
+        loss.model_dump(),
+        randomness=ctx.config.mechanism.randomness,
         agree=trained["accountants_agree"],
         methods=trained["accounting_methods"],
-        planned_rho=planned["rho"],
-        secagg=None
-        if encoding is None
-        else block(SecAgg, encoding, neighbours=neighbours, threshold=secagg_threshold(neighbours)),
         total=whole,
         curve=curve(loss.rho, _CURVE_DELTAS, loss.failure),
         group=() if loss.failure else group_losses(loss.rho, loss.delta),
@@ -216,18 +178,18 @@ def group_losses(rho: float, delta: float) -> tuple[GroupLoss, ...]:
     return tuple(GroupLoss(devices=devices, rho=each, epsilon=epsilon_of_rho(each, delta)) for devices, each in stated)
 
 
-def _discovery(ctx: StageContext) -> DiscoveryBlock | CentralBlock:
-    words = artifacts.shown_words(ctx) if ctx.config.report.show_new_words else None
-    guarantee, built = ctx.run.result("discover"), ctx.run.result("build_vocabulary")
+def _words(ctx: StageContext) -> AddedWords:
+    shown = artifacts.shown_words(ctx) if ctx.config.report.show_new_words else None
+    discovered, built = ctx.run.result("discover"), ctx.run.result("build_vocabulary")
     # Under a budget what the words cover is among what was asked of test devices.
     compared = {} if ctx.config.evaluation is None else optional(ctx, "ab_test")
     coverage = {name: compared[name] for name in ("coverage", "coverage_low", "coverage_high") if name in compared}
-    kind: type[DiscoveryBlock | CentralBlock] = CentralBlock if ctx.config.central_discovery else DiscoveryBlock
     return block(
-        kind,
-        built | guarantee | coverage,
+        AddedWords,
+        built | coverage,
+        words_found=discovered["words_found"],
         words_added=built["added"],
-        words=words,
+        words=shown,
         projected_words=PROJECTED_WORDS,
         given_files=_given_files(ctx),
         adaptation=block(NewWordAdaptation, ctx.run.result("adapt")),

@@ -59,8 +59,8 @@ FIELDS: dict[str, Fields] = {
         _SETTINGS: "population source synthetic split split_rule days_kept as_of",
         _STORE: "devices_at_least devices_by_split store_digest other_locales older",
     },
-    "Training": {_RELEASED: "parameters steps validation_loss validation_top1"},
-    "Training.curve": {_RELEASED: "step train_loss validation_loss validation_top1", _CLOCK: "seconds"},
+    "PublicTraining": {_RELEASED: "parameters steps validation_loss validation_top1"},
+    "PublicTraining.curve": {_RELEASED: "step train_loss validation_loss validation_top1", _CLOCK: "seconds"},
     "NewWordAdaptation": {
         _RELEASED: "new_words_in_text new_word_sentences copies new_word_loss_before new_word_loss_after",
     },
@@ -75,39 +75,40 @@ FIELDS: dict[str, Fields] = {
         _SETTINGS: "epsilon0 messages_per_device secure_aggregation honest_share device_level_epsilon0 delta "
         "certificate",
         _SCHEDULE: "device_epsilon_central epsilon_central epsilon_clones epsilon_attack",
-        _RELEASED: "words_found",
     },
-    "Discover": {_RELEASED: "words_sha256"},
+    "LocalWords": {_SETTINGS: "name"},
+    "Discover": {_RELEASED: "words_found words_sha256"},
     "Discover.curve": {
         _SETTINGS: "step layer",
         _SCHEDULE: "messages noise word_votes one_holder_chance anonymity lemma_1 clones blanket attack",
         _RELEASED: "domain kept finished",
     },
     "CentralGuarantee": {
-        _SETTINGS: "kind noise_multiplier words_per_device threshold rho epsilon delta failure forms_share "
-        "filled_share",
-        _RELEASED: "words_found",
+        _SETTINGS: "noise_multiplier words_per_device threshold rho epsilon delta failure forms_share filled_share",
     },
-    "DiscoverCentral": {_RELEASED: "words_sha256"},
+    "CentralWords": {_SETTINGS: "name"},
+    "DiscoverCentral": {_RELEASED: "words_found words_sha256"},
     "ProjectedCoverage": {_PUBLIC: "epsilon0 coverage words false_words"},
     "WordCoverage": {_SETTINGS: "reviewed", _HELD_OUT: "coverage coverage_low coverage_high"},
     "BuildVocabulary": {_PUBLIC: "base_size", _RELEASED: "added size vocabulary_digest", _PERSON: "dropped"},
     "BuildVocabulary.curve": {_SETTINGS: "step projected_epsilon0", _PUBLIC: "projected_coverage"},
-    "AddedWords": {_SETTINGS: "projected_words", _RELEASED: "words_added words", _PERSON: "given_files"},
-    "DiscoveryBlock": {_SETTINGS: "kind"},
+    "AddedWords": {_SETTINGS: "projected_words", _RELEASED: "words_found words_added words", _PERSON: "given_files"},
     # Plan, counts, training.
     "Plan": {
         _SETTINGS: "reasons rho delta epsilon sensitivity_squared alternatives min_sep_by_the_clock run_days",
         _STORE: "feasible rounds_below_goal",
         _PUBLIC: "rehearsed verdict",
     },
-    "ReleasedCounts": {
-        _SETTINGS: "ships noise_multiplier clip_norm start_weight rho epsilon",
+    "Gaussian": {_SETTINGS: "rho epsilon"},
+    "Counts": {
+        _SETTINGS: "name noise_multiplier clip_norm start_weight",
         _RELEASED: "cells contexts",
     },
-    "ReleasedEvaluation": {_SETTINGS: "noise_multiplier clip_norm most_words rho epsilon"},
-    "PrivacyLoss": {_SETTINGS: "delta", _SCHEDULE: "sensitivity_squared rho mu epsilon epsilon_pld"},
-    "Amplified": {
+    "Evaluation": {_SETTINGS: "name noise_multiplier clip_norm most_words"},
+    "PrivacyLoss": {_SETTINGS: "delta", _SCHEDULE: "rho mu epsilon epsilon_pld"},
+    "TrainingLoss": {_SCHEDULE: "sensitivity_squared"},
+    "Training": {_SETTINGS: "name planned_rho"},
+    "Amplification": {
         _SETTINGS: "sampling sampling_rate epsilon epsilon_second methods adjacency assumption",
     },
     "Timetable": {_SCHEDULE: "run_days shortest_minutes median_minutes longest_minutes median_minutes_by_part"},
@@ -164,8 +165,8 @@ FIELDS: dict[str, Fields] = {
     },
     "AbTest.headline": {_HELD_OUT: "top1_recall top1_gain new_words_*"},
     "Champion": {_SETTINGS: "registered_model version launch_id bundle_sha256 left_out arm"},
-    "Earlier": {
-        _SETTINGS: "created_at delta mechanism rounds report_goal noise_multiplier clip_norm",
+    "EarlierLaunch": {
+        _SETTINGS: "created_at delta releases",
         _SCHEDULE: "rho epsilon",
         _STORE: "devices_at_least",
         _RELEASED: "words_added",
@@ -205,7 +206,7 @@ FIELDS: dict[str, Fields] = {
     "Tool": {_SETTINGS: "name version git_commit lock_digests"},
     "Launch": {
         _SETTINGS: "id name locale feature features contact intended_use reviewers approvals synthetic_population "
-        "seeded_randomness",
+        "seeded_randomness ships",
         _CLOCK: "created_at",
     },
     "DataAccess": {_SETTINGS: "stage data covered mechanism unit reason"},
@@ -215,9 +216,8 @@ FIELDS: dict[str, Fields] = {
         _SETTINGS: "name source synthetic split split_rule days_kept as_of",
         _STORE: "devices_at_least devices_by_split other_locales older",
     },
-    "MechanismBlock": {
-        _SETTINGS: "kind clip_norm noise_multiplier rounds report_goal delta randomness parameters local_training "
-        "server",
+    "Mechanism": {
+        _SETTINGS: "kind clip_norm noise_multiplier rounds report_goal parameters local_training server",
     },
     "Participation": {_SETTINGS: "enforced_min_sep enforced_max_participations"},
     "SecAgg": {
@@ -225,8 +225,8 @@ FIELDS: dict[str, Fields] = {
         _SCHEDULE: "inflated_norm clipped_fraction rounding_std",
     },
     "Accounting": {
-        _SETTINGS: "agree methods planned_rho failure",
-        _SCHEDULE: "training_rho words_rho curve",
+        _SETTINGS: "randomness agree methods failure",
+        _SCHEDULE: "curve",
     },
     "GroupLoss": {_SETTINGS: "devices", _SCHEDULE: "rho epsilon"},
     "Total": {_SETTINGS: "delta", _SCHEDULE: "epsilon"},
@@ -240,7 +240,7 @@ FIELDS: dict[str, Fields] = {
 # The public files of a stage, by the class of its result.
 FILES: dict[str, Mapping[str, Source]] = {
     "IngestPublic": {"corpus/*": _PUBLIC, "vocabulary.json": _PUBLIC, "selection.npy": _RELEASED},
-    "Training": {"model.safetensors": _RELEASED},
+    "PublicTraining": {"model.safetensors": _RELEASED},
     "BuildVocabulary": {"vocabulary.json": _RELEASED, "shares.json": _RELEASED, "shown.json": _RELEASED},
     "Plan": {"mechanism.json": _SETTINGS},
     "Count": {"counts.npz": _RELEASED, "released.npy": _RELEASED},

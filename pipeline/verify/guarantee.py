@@ -21,12 +21,11 @@ from federated.secagg.bounds import plan_encoding
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.ceiling import in_words as in_parts
 from pipeline.releases.central_words import central_discovery
-from pipeline.releases.evaluation import evaluation_block
 from pipeline.releases.local_words import certified, words_of
-from pipeline.releases.release import Outlook
-from pipeline.releases.spent import is_sum, planned_evaluation
+from pipeline.releases.release import Outlook, Stated
+from pipeline.releases.spent import is_sum
 from pipeline.releases.total import total
-from pipeline.releases.uses import planned
+from pipeline.releases.uses import planned, releases
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
@@ -187,14 +186,13 @@ def whole(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord])
     right = right and math.isclose(again.epsilon[delta], said.epsilon, rel_tol=TOLERANCE)
     detail = f"stated rho {said.rho:.6g}, derived again for the devices that lose most {again.rho:.6g}"
     yield Check(id="whole_launch", passed=right, detail=detail)
-    if config.evaluation is not None:
-        compared = records["ab_test"].result if "ab_test" in records else {}
-        same = said.evaluation == evaluation_block(config)
-        spend = planned_evaluation(config)
-        if compared and spend is not None:
-            same = same and compared["spend"] == spend.model_dump(mode="json")
-        detail = f"rho {config.evaluation.rho:.6g} of the launch file's noise, for test devices"
-        yield Check(id="evaluation", passed=same, detail=detail if same else f"stated is not {detail}")
+    for release in releases(config):
+        if release.certain:
+            spend, made = release.paid(config, {}), records.get(release.stage)
+            same = release.disclosed(config, dict[str, Stated]().__getitem__) in stated.releases
+            same = same and (made is None or made.result["spend"] == spend.model_dump(mode="json"))
+            detail = f"rho {spend.rho:.6g} of the launch file's noise, for {release.split} devices"
+            yield Check(id=release.name, passed=same, detail=detail if same else f"stated is not {detail}")
 
 
 def _one_number(

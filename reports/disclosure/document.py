@@ -6,27 +6,21 @@ accounting by type, assumptions, formal statement and transparency.
 """
 
 import math
-from typing import Literal
+from collections import Counter
+from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
-from reports.disclosure.findings import AuditBlock, CentralBlock, DiscoveryBlock
-from reports.disclosure.guarantee import (
-    Accounting,
-    Composition,
-    Curves,
-    MechanismBlock,
-    Participation,
-    Population,
-    PublicText,
-    ReusedRelease,
-)
+from reports.disclosure.findings import AddedWords, AuditBlock
+from reports.disclosure.guarantee import Accounting, Composition, Curves, Population, PublicText, ReusedRelease
+from reports.disclosure.releases import Release, ReleaseBlock
 from reports.disclosure.utility import Utility
 
 # Of the shape: a field that may be missing is a minor version, anything else a major one. ``schemas/`` has them.
-VERSION: Literal["1.2"] = "1.2"
+VERSION: Literal["2.0"] = "2.0"
 _SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
+_R = TypeVar("_R", bound=Release)
 
 
 class Tool(Config):
@@ -53,6 +47,7 @@ class Launch(Config):
     approvals: int = Field(default=1, description="how many different persons of them")
     synthetic_population: bool
     seeded_randomness: bool
+    ships: Literal["network", "mixture", "counts"] = Field(description="the model: a network, private counts, or both")
 
     @property
     def named(self) -> str:
@@ -130,7 +125,7 @@ class Verification(Config):
 class Disclosure(Config):
     """One launch. Optional blocks are missing when their stage has not finished."""
 
-    schema_version: Literal["1.2"] = VERSION
+    schema_version: Literal["2.0"] = VERSION
     tool: Tool
     launch: Launch
     decision: DecisionBlock
@@ -141,10 +136,9 @@ class Disclosure(Config):
     assumptions: tuple[str, ...]
     public_text: PublicText
     population: Population
-    mechanism: MechanismBlock
-    participation: Participation
     accounting: Accounting
-    discovery: DiscoveryBlock | CentralBlock
+    releases: tuple[ReleaseBlock, ...] = Field(description="in the order in which they were made")
+    words: AddedWords
     composition: Composition
     reused: tuple[ReusedRelease, ...] = ()
     audit: AuditBlock | None
@@ -161,33 +155,31 @@ class Disclosure(Config):
             raise ValueError(f"decision: 'launch' without {' and '.join(missing)}; missing evidence means 'hold'")
         return self
 
-    @model_validator(mode="after")
-    def _words_cost_what_discovery_states(self) -> "Disclosure":
-        words, discovery = self.accounting.total.words, self.discovery
-        if (words is None) != isinstance(discovery, CentralBlock):
-            raise ValueError("accounting.total: words found locally are a part of their own, and only they; name them")
-        if words is not None and isinstance(discovery, DiscoveryBlock):
-            least = discovery.device_level_epsilon0 if words.how == "local" else discovery.device_epsilon_central
-            if not math.isclose(words.epsilon, least, rel_tol=_SAME):
-                raise ValueError(f"accounting.total: words at epsilon {words.epsilon}; discovery states {least}")
-        return self
+    def release(self, kind: type[_R]) -> _R | None:
+        """The release of one kind; None where the launch makes none."""
+        return next((release for release in self.releases if isinstance(release, kind)), None)
 
     @model_validator(mode="after")
-    def _only_a_secret_sample_amplifies(self) -> "Disclosure":
-        if self.accounting.amplified is not None and "sampling" not in self.mechanism.parameters:
-            raise ValueError(
-                f"accounting.amplified: given for {self.mechanism.kind} noise, whose devices are not sampled in "
-                "secret; leave it out"
-            )
+    def _every_release_is_in_the_total(self) -> "Disclosure":
+        parts, made = self.accounting.total.parts, {release.name: release for release in self.releases}
+        listed = [(release.name, release.split) for release in self.releases]
+        added = [(name, part.split) for part in parts for name in part.releases]
+        if Counter(listed) != Counter(added):
+            raise ValueError(f"accounting.total: {sorted(added)}, but the releases are {sorted(listed)}; add each once")
+        for part in parts:
+            lost = math.fsum(made[name].adds(part.how) for name in part.releases)
+            said = part.epsilon if part.rho is None else part.rho
+            if not math.isclose(said, lost, rel_tol=_SAME):
+                raise ValueError(f"accounting.total: {part.named} at {said}; the releases make {lost}")
         return self
 
     @model_validator(mode="after")
     def _warnings_match_what_was_run(self) -> "Disclosure":
-        seeded, synthetic = self.mechanism.randomness == "seeded", self.population.synthetic
+        seeded, synthetic = self.accounting.randomness == "seeded", self.population.synthetic
         if (self.launch.seeded_randomness, self.launch.synthetic_population) != (seeded, synthetic):
             raise ValueError(
                 f"launch: seeded_randomness {self.launch.seeded_randomness} and synthetic_population "
-                f"{self.launch.synthetic_population}, but the mechanism's randomness is {self.mechanism.randomness!r} "
+                f"{self.launch.synthetic_population}, but its noise is {self.accounting.randomness!r} "
                 f"and population.synthetic is {synthetic}; they must say the same"
             )
         return self

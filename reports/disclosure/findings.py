@@ -3,33 +3,11 @@
 Counts of devices are rounded down to tens before they get here.
 """
 
-import itertools
-import math
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
-
-_SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
-
-
-class DiscoveryLayer(Config):
-    """One layer of the trie. Messages are rounded down to whole tens of devices."""
-
-    layer: int
-    messages: int
-    domain: int
-    noise: float = Field(description="standard deviation of an estimate, in messages, for an item nobody holds")
-    word_votes: int = Field(description="least votes that publish a word")
-    one_holder_chance: float = Field(description="of publishing a word in one message, at most")
-    anonymity: int = Field(description="a word in fewer messages is published with at most one chance in a million")
-    lemma_1: float = Field(description="the same for that number by the paper's lemma 1")
-    kept: int
-    finished: int
-    clones: float
-    blanket: float
-    attack: float
 
 
 class ProjectedCoverage(Config):
@@ -51,51 +29,6 @@ class NewWordAdaptation(Config):
     new_word_loss_after: float | None
 
 
-class DiscoveryGuarantee(Config):
-    """The item-level guarantee of word discovery; never added to the device-level rho.
-
-    ``epsilon_central`` is by the certificate named; ``epsilon_clones`` by the older one; ``epsilon_attack`` is
-    what an attack reaches, so the truth lies between it and the certificates. ``device_epsilon_central`` is about
-    all messages of a device at once, by group privacy. All count on ``honest_share`` of the other devices of a layer.
-    """
-
-    epsilon0: float
-    messages_per_device: int
-    secure_aggregation: bool = Field(default=False, description="votes were added without the server seeing an addend")
-    device_level_epsilon0: float
-    device_epsilon_central: float
-    honest_share: float = Field(
-        ge=0.0, le=1.0, description="share of the other devices of a layer that is assumed to answer honestly"
-    )
-    epsilon_central: float
-    epsilon_clones: float
-    epsilon_attack: float
-    delta: float
-    certificate: str
-    layers: tuple[DiscoveryLayer, ...]
-    words_found: int
-
-
-class CentralGuarantee(Config):
-    """The device-level guarantee of words that a trusted aggregator found; part of the whole launch's.
-
-    But for an event of probability ``failure``, ``rho``-zCDP for one device under zero-out adjacency, whose words add
-    a vector of length 1 at most to the sums; (``epsilon``, ``delta``) by the Gaussian curve at ``delta - failure``.
-    """
-
-    kind: Literal["central"] = "central"
-    noise_multiplier: float
-    words_per_device: int
-    threshold: float = Field(description="least noisy weight of a word that is released")
-    rho: float
-    epsilon: float
-    delta: float
-    failure: float = Field(description="chance that a word of one device alone is released, at most")
-    words_found: int
-    forms_share: float = Field(description="of rho, what was spent on how the found words are written")
-    filled_share: float = Field(description="of rho, what was spent on how much devices contributed")
-
-
 class WordCoverage(Config):
     """Coverage by the new words on held-out devices, and its projection from public text."""
 
@@ -103,12 +36,13 @@ class WordCoverage(Config):
     coverage: float | None = Field(description="share of unknown words on held-out devices that are now known")
     coverage_low: float | None
     coverage_high: float | None
-    projection: tuple[ProjectedCoverage, ...] = Field(description="from public text alone: no device was asked")
+    projection: tuple[ProjectedCoverage, ...] = Field(description="from public text alone; empty: no projection")
 
 
 class AddedWords(WordCoverage):
     """Words added to the vocabulary, and their coverage."""
 
+    words_found: int
     words_added: int
     words: tuple[str, ...] | None = Field(description="those that were added; None where the launch lists none")
     projected_words: int = Field(description="words that a pretended typist of the projection types")
@@ -116,57 +50,6 @@ class AddedWords(WordCoverage):
         description="digests of the blocklist and, under a secret key, of the sheet a person decided on"
     )
     adaptation: NewWordAdaptation
-
-
-class CentralBlock(CentralGuarantee, AddedWords):
-    """Word discovery by a trusted aggregator: its guarantee, and what became of the words."""
-
-    @model_validator(mode="after")
-    def _rho_is_that_of_the_noise(self) -> "CentralBlock":
-        expected = 1 / (2 * self.noise_multiplier**2)
-        if not math.isclose(self.rho, expected, rel_tol=_SAME):
-            raise ValueError(f"rho: {self.rho}; noise of {self.noise_multiplier} sensitivities makes {expected}")
-        if not 0 < self.failure < self.delta:
-            raise ValueError(f"failure: {self.failure}; it is a part of delta {self.delta}")
-        return self
-
-
-class DiscoveryBlock(DiscoveryGuarantee, AddedWords):
-    """Local word discovery: its guarantee, and what became of the words."""
-
-    kind: Literal["ldp-triehh"] = "ldp-triehh"
-
-    @property
-    def least_anonymous(self) -> DiscoveryLayer | None:
-        """The layer whose words may be those of the fewest people; None where no layer can publish a word."""
-        publishing = [row for row in self.layers if row.word_votes <= row.messages]
-        return min(publishing, key=lambda row: (row.anonymity, -row.one_holder_chance), default=None)
-
-    @model_validator(mode="after")
-    def _a_device_sends_all_its_messages(self) -> "DiscoveryBlock":
-        expected = self.messages_per_device * self.epsilon0
-        if not math.isclose(self.device_level_epsilon0, expected, rel_tol=_SAME):
-            raise ValueError(
-                f"device_level_epsilon0: {self.device_level_epsilon0}; {self.messages_per_device} messages at epsilon0 "
-                f"{self.epsilon0} make {expected}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _certificates_are_in_order(self) -> "DiscoveryBlock":
-        device = self.device_epsilon_central
-        if not (self.epsilon_central <= device * (1 + _SAME) and device <= self.device_level_epsilon0 * (1 + _SAME)):
-            raise ValueError(
-                f"device_epsilon_central: {device}; it lies between epsilon_central {self.epsilon_central} and "
-                f"device_level_epsilon0 {self.device_level_epsilon0}"
-            )
-        order = (self.epsilon_attack, self.epsilon_central, self.epsilon_clones, self.epsilon0)
-        if any(low > high * (1 + _SAME) for low, high in itertools.pairwise(order)):
-            raise ValueError(
-                f"epsilon_central: attack {self.epsilon_attack}, certificate {self.epsilon_central}, clones "
-                f"{self.epsilon_clones} and epsilon0 {self.epsilon0} must rise; one of them is wrong"
-            )
-        return self
 
 
 class CanaryResult(Config):

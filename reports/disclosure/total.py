@@ -7,7 +7,9 @@ from pydantic import Field, model_validator
 
 from pretrain.config import Config
 
-ReleaseName = Literal["words", "counts", "training", "evaluation"]
+ReleaseName = Literal["local_words", "central_words", "counts", "training", "evaluation"]
+Split = Literal["train", "test"]
+How = Literal["noise", "shuffled", "summed", "local"]
 _SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
 
 
@@ -23,11 +25,17 @@ class Part(Config):
     """
 
     releases: tuple[ReleaseName, ...] = Field(min_length=1)
-    split: Literal["train", "test"]
+    split: Split
     epsilon: float = Field(ge=0.0)
     delta: float = Field(ge=0.0, lt=1.0)
     rho: float | None
-    how: Literal["noise", "shuffled", "summed", "local"]
+    how: How
+
+    @property
+    def named(self) -> str:
+        """Its releases in a row, as a reader calls them."""
+        names = [name.replace("_", " ") for name in self.releases]
+        return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 class Total(Config):

@@ -1,12 +1,49 @@
 """The block of the disclosure about the offline comparison: aggregates over held-out devices, plain or under noise."""
 
-from pydantic import Field, model_validator
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from pretrain.config import Config
-from reports.disclosure.earlier import Earlier
-from reports.disclosure.guarantee import ReleasedEvaluation
+from reports.disclosure.releases import ReleaseBlock
+from reports.disclosure.total import ReleaseName
 
 NON_PRIVATE = "non_private"
+
+
+class EarlierLaunch(Config):
+    """Loss and size of the launch that users have, from its own disclosure.
+
+    Attributes:
+      releases: the terms of each of its releases, by their names in words.
+    """
+
+    created_at: str
+    rho: float
+    epsilon: float
+    delta: float
+    devices_at_least: int
+    words_added: int
+    releases: dict[ReleaseName, dict[str, float | str]]
+
+
+_RELEASES: TypeAdapter[tuple[ReleaseBlock, ...]] = TypeAdapter(tuple[ReleaseBlock, ...])
+
+
+def earlier(stated: Mapping[str, Any]) -> EarlierLaunch | None:
+    """The block for the content of a ``disclosure.json``; None where that does not say all of it."""
+    flat = dict[str, Any]()
+    for name in ("words", "population", "accounting", "launch"):
+        flat |= stated.get(name) or {}
+    flat |= {"epsilon": (flat.get("total") or {}).get("epsilon")}
+    try:
+        terms = {release.name: release.terms for release in _RELEASES.validate_python(stated.get("releases"))}
+        return EarlierLaunch.model_validate(
+            {name: flat.get(name) for name in EarlierLaunch.model_fields} | {"releases": terms}
+        )
+    except ValidationError:
+        return None
 
 
 class Champion(Config):
@@ -18,7 +55,7 @@ class Champion(Config):
     bundle_sha256: str
     left_out: str = Field(default="", description="why it is no arm; empty where it is one")
     arm: str = Field(default="champion", description="the arm that it is, where it is one")
-    earlier: Earlier | None = Field(default=None, description="what its launch disclosed; none: not stated")
+    earlier: EarlierLaunch | None = Field(default=None, description="what its launch disclosed; none: not stated")
 
 
 class OtherFeature(Config):
@@ -113,7 +150,7 @@ class HeadWords(Config):
 
 
 class Utility(Config):
-    """The offline comparison; aggregates over held-out devices, without noise or, ``released``, under a budget.
+    """The offline comparison; aggregates over held-out devices, plain or under noise.
 
     Attributes:
       champion: of the main feature; None where no earlier launch of this locale and feature was published.
@@ -146,7 +183,6 @@ class Utility(Config):
     verdicts: tuple[Verdict, ...]
     slices: tuple[SliceMetric, ...]
     unstable_signs: tuple[Pair, ...]
-    released: ReleasedEvaluation | None = Field(default=None, description="none: plain aggregates, without noise")
     drowned: bool = Field(
         default=False,
         description="noise left nothing of what test devices typed, so intervals hold all that is possible",

@@ -5,23 +5,23 @@ from collections.abc import Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from reports.disclosure.findings import CentralBlock, DiscoveryBlock
+from reports.disclosure.document import Disclosure
+from reports.disclosure.releases import LocalWords
 from reports.figures.style import BLUE, COLOURS, ORANGE, RED, legend_above, svg
 
 _LAYER = "layer (letters, end of word included)"
 
 
-def of_discovery(discovery: DiscoveryBlock | CentralBlock) -> dict[str, str]:
+def of_discovery(disclosure: Disclosure) -> dict[str, str]:
     """The report's figures of a discovery: SVG by name; none without layers."""
-    if isinstance(discovery, CentralBlock):
+    local, words = disclosure.release(LocalWords), disclosure.words
+    rows = [row for row in local.layers if row.messages] if local else []
+    if local is None or not rows:
         return {}
-    rows = [row for row in discovery.layers if row.messages]
-    if not rows:
-        return {}
-    projected = [(point.epsilon0, point.coverage) for point in discovery.projection]
+    projected = [(point.epsilon0, point.coverage) for point in words.projection]
     measured = None
-    if discovery.coverage is not None and discovery.coverage_low is not None and discovery.coverage_high is not None:
-        measured = (discovery.epsilon0, discovery.coverage, discovery.coverage_low, discovery.coverage_high)
+    if words.coverage is not None and words.coverage_low is not None and words.coverage_high is not None:
+        measured = (local.epsilon0, words.coverage, words.coverage_low, words.coverage_high)
     coverage = {"projected on public text": projected}
     return ({"coverage_by_epsilon": coverage_by_epsilon(coverage, measured)} if projected else {}) | {
         "words_by_layer": words_by_layer([row.finished for row in rows]),

@@ -4,7 +4,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from reports.disclosure.document import Disclosure
-from reports.disclosure.guarantee import Accounting, Curves, Participation, Timetable
+from reports.disclosure.guarantee import Accounting, Curves
+from reports.disclosure.releases import Participation, Timetable, Training
 from reports.figures.style import BLUE, GREEN, ORANGE, RED, svg
 from reports.losses import up
 
@@ -21,10 +22,11 @@ def of_training(disclosure: Disclosure) -> dict[str, str]:
             figures["clip_norm"] = _clip_norm(curves)
     if disclosure.accounting.curve:
         figures["epsilon"] = _epsilon(disclosure.accounting)
-    if disclosure.participation.participation_histogram:
-        figures["participation"] = _participation(disclosure.participation)
-    if disclosure.participation.timetable is not None:
-        figures["round_minutes"] = _round_minutes(disclosure.participation.timetable)
+    trained = disclosure.release(Training)
+    if trained is not None and trained.participation.participation_histogram:
+        figures["participation"] = _participation(trained.participation)
+    if trained is not None and trained.participation.timetable is not None:
+        figures["round_minutes"] = _round_minutes(trained.participation.timetable)
     return figures
 
 

@@ -99,7 +99,10 @@ def test_what_a_launch_says_of_itself_is_text(runs: Path, web: Path) -> None:
 def test_a_mixture_and_a_seeded_launch_say_what_they_are(
     runs: Path, web: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seeded = {"launch": block("launch", seeded_randomness=True), "mechanism": block("mechanism", randomness="seeded")}
+    seeded = {
+        "launch": block("launch", seeded_randomness=True),
+        "accounting": block("accounting", randomness="seeded"),
+    }
     arms = block("utility")["arms"]
     arms += [{**arm, "arm": "network", "value": arm["value"] + 0.01} for arm in arms if arm["arm"] == "start"]
     seeded["utility"] = block("utility", arms=arms)

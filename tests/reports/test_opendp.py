@@ -30,7 +30,7 @@ def test_a_record_fits_and_has_the_numbers_of_the_report() -> None:
     assert complaints(stated) == []
     loss = stated["deployment"]["privacy_loss"]
     assert loss["privacy_parameters"] == {"epsilon": 7.03, "delta": 1e-6, "rho": 0.5002}
-    assert "2 devices has without the words epsilon 11.24" in loss["privacy_parameters_details"]
+    assert "2 devices has epsilon 11.24" in loss["privacy_parameters_details"]
     assert "ab_test: held-out aggregates" in stated["deployment"]["dp_variant"]["unprotected_quantities"]
     assert datetime.date.fromisoformat(stated["deployment"]["basic"]["publication_date"])
     spends = [*block("composition")["spends"], block("composition")["spends"][0] | {"launch_id": "earlier"}]
@@ -54,7 +54,8 @@ def test_no_text_of_a_disclosure_becomes_a_field(evil: str) -> None:
 def test_what_is_no_deployment_has_no_record() -> None:
     gates = [block("decision")["gates"][0] | {"passed": False}]
     held = example(decision=block("decision", decision="hold", gates=gates))
-    void = example(launch=block("launch", seeded_randomness=True), mechanism=block("mechanism", randomness="seeded"))
+    seeded = block("accounting", randomness="seeded")
+    void = example(launch=block("launch", seeded_randomness=True), accounting=seeded)
     assert not any(OPENDP_FILE in pages(each, {}) for each in (held, void))
 
 

@@ -136,7 +136,7 @@ def test_hostile_text_stays_text(name: str) -> None:
         limitations=[evil],
         assumptions=[evil],
         population=block("population", name=evil, source=evil),
-        discovery=block("discovery", words=[evil]),
+        words=block("words", words=[evil]),
     )[name]
     if name.endswith(".html"):
         assert "<script" not in page

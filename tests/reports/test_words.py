@@ -4,28 +4,21 @@ import pytest
 from pydantic import ValidationError
 
 from reports.disclosure.document import Disclosure
-from reports.disclosure.findings import CentralBlock
+from reports.disclosure.releases import CentralWords
 from reports.render import pages
 from reports.worst import worst_facts
 from tests.helpers.reports.contradictions import contradictions
-from tests.helpers.reports.reports_example import ALL_COVERED, LOCAL, TOTAL, block, example
-
-_ABOUT_WORDS = (
-    "words_found", "words_added", "reviewed", "coverage", "coverage_low", "coverage_high", "words", "projected_words",
-    "given_files", "adaptation",
-)  # fmt: skip
-
-
-def central(**changes: object) -> Disclosure:
-    """The example with words that a trusted aggregator found."""
-    local = block("discovery")
-    words = {name: local[name] for name in _ABOUT_WORDS} | {"projection": []}
-    words |= {"noise_multiplier": 2.28, "words_per_device": 50, "threshold": 13.1, "rho": 0.09618344105878733}
-    words |= {"kind": "central", "epsilon": 1.986, "delta": 1e-6, "failure": 3e-7}
-    words |= {"forms_share": 0.05, "filled_share": 0.05}
-    rho = block("accounting")["rho"]
-    accounting = block("accounting", words_rho=words["rho"], training_rho=rho - words["rho"], failure=3e-7)
-    return example(discovery=words | changes, accounting=accounting)
+from tests.helpers.reports.reports_example import (
+    ALL_COVERED,
+    CENTRAL_WORDS,
+    LOCAL,
+    LOCAL_WORDS,
+    TOTAL,
+    TRAINING,
+    block,
+    example,
+    releases,
+)
 
 
 def report(disclosure: Disclosure) -> str:
@@ -33,27 +26,17 @@ def report(disclosure: Disclosure) -> str:
 
 
 def test_central_words_are_part_of_the_launch_s_number_and_name_their_trust() -> None:
-    disclosure = central()
-    assert isinstance(disclosure.discovery, CentralBlock)
-    assert isinstance(Disclosure.model_validate_json(disclosure.model_dump_json()).discovery, CentralBlock)
+    disclosure = example(**releases(CENTRAL_WORDS))
+    assert Disclosure.model_validate_json(disclosure.model_dump_json()).release(CentralWords) is not None
     text = report(disclosure)
     front, back = text.split("## Gates")
-    for phrase in ("Whatever one device typed", "at most 50 unknown words of each device"):
-        assert phrase in front
-    for phrase in ("the discovered words, which have", "Given the vocabulary", "beyond what the discovered words"):
-        assert phrase not in front
-    for phrase in (
-        "the trust that training needs too",
-        "0.0962",
-        "3e-07",
-        "taken off δ",
-        "words and training together",
-    ):
+    assert "at most 50 unknown words of each device" in front
+    for phrase in ("the trust that training needs too", "0.0962", "3e-07", "central words and training together"):
         assert phrase in back
-    assert "per typed word" not in text
-    assert "Layer by layer" not in text
+    for phrase in ("per typed word", "Layer by layer", "messages"):
+        assert phrase not in text
     assert contradictions(disclosure) == []
-    assert not any("collects the messages" in fact for fact in worst_facts(disclosure))
+    assert not any("collects" in fact for fact in worst_facts(disclosure))
 
 
 @pytest.mark.parametrize(
@@ -61,27 +44,14 @@ def test_central_words_are_part_of_the_launch_s_number_and_name_their_trust() ->
 )
 def test_central_numbers_that_contradict_each_other_are_refused(change: dict, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        central(**change)
+        example(**releases(CENTRAL_WORDS) | {"releases": [CENTRAL_WORDS | change, TRAINING]})
 
 
-def test_parts_of_rho_add_up_to_it() -> None:
-    rho = block("accounting")["rho"]
-    for accounting in (
-        block("accounting", words_rho=0.1, training_rho=rho),
-        block("accounting", words_rho=0.1),
-        block("accounting", training_rho=rho),
-    ):
-        with pytest.raises(ValidationError, match="rho"):
-            example(accounting=accounting)
-
-
-def test_a_device_s_messages_have_a_statement_of_their_own_and_a_weak_one_is_said_to_be_none() -> None:
-    weak = example(**LOCAL)
-    assert "a whole device has no guarantee worth the name" in report(weak)
+def test_a_weak_guarantee_of_a_device_is_said_to_be_none() -> None:
+    assert "a whole device has no guarantee worth the name" in report(example(**LOCAL))
     good = report(example())
     assert "worth the name" not in good
     assert "| 2.01 | reasonable |" in good
-    assert "Certificates count on 50.00% of the other devices of a layer" in good
 
 
 def one_number(**accounting: object) -> Disclosure:
@@ -95,7 +65,6 @@ def test_words_that_shuffling_hides_are_in_the_one_number_everywhere() -> None:
     front, back = rendered["report.md"].split("## Gates")
     for phrase in (
         "**ε ≤ 7.03**",
-        "Whatever one device typed",
         "ε ≤ 2.01 for all 10 messages",
         "counts on everybody's being shuffled",
         "on 50.00% of the other devices of a layer answering honestly",
@@ -104,15 +73,11 @@ def test_words_that_shuffling_hides_are_in_the_one_number_everywhere() -> None:
         "is in the number",
     ):
         assert phrase in front, phrase
-    for phrase in ("does not count them", "Given the vocabulary", "beyond what the discovered words", "4.89"):
-        assert phrase not in front
-    assert "basic composition" in back
-    assert "| words | trains | 2.01 | 5e-07 | – | shuffled, with 50.00% of the other devices" in back
-    assert "No release stands outside." in back
-    assert "with the vocabulary given" not in back
+    assert "4.89" not in front
+    assert "| local words | trains | 2.01 | 5e-07 | – | shuffled, with 50.00% of the other devices" in back
     card = rendered["README.md"]
     assert "epsilon: 7.03\n" in card
-    assert "| part of ε | words: 2.01 at δ 5e-07, shuffled" in card
+    assert "| part of ε | local words: 2.01 at δ 5e-07, shuffled" in card
     assert contradictions(disclosure) == []
     assert disclosure.accounting.bound == 7.0211
 
@@ -122,9 +87,8 @@ def test_words_that_shuffling_does_not_hide_are_in_the_number_in_full() -> None:
     front, back = report(disclosure).split("## Gates")
     assert "**ε ≤ 84.89**" in front
     assert "ε ≤ 80.00 for all 10 messages that it sends to word discovery, whoever collects them" in front
-    assert "every [use of private text]" in front
     assert "shuffled" not in front.split("### The number")[1].split("### ")[0]
-    assert "| words | trains | 80.00 | 0 | – | 10 of 8.00 each, against whoever collects them |" in back
+    assert "| local words | trains | 80.00 | 0 | – | 10 of 8.00 each, against whoever collects them |" in back
     assert any("has it in full" in fact for fact in worst_facts(disclosure))
     assert contradictions(disclosure) == []
 
@@ -140,11 +104,12 @@ def changed(**words: object) -> dict:
     [
         (TOTAL | {"epsilon": 5.0171}, "epsilon"),  # words are forgotten
         (TOTAL | {"epsilon": 8.0}, "epsilon"),
-        (TOTAL | {"epsilon": 5.0171, "parts": TOTAL["parts"][1:]}, "words"),
+        (TOTAL | {"epsilon": 5.0171, "parts": TOTAL["parts"][1:]}, "local_words"),
         (changed(delta=1e-6), "delta"),  # delta is counted once
         (TOTAL | {"delta": 2e-6}, "total: at delta"),  # and is the launch's
         (changed(how="local"), "a local bound holds at delta 0"),
         (changed(epsilon=1.0) | {"epsilon": 6.0171}, "words"),  # another certificate than discovery's
+        (changed(split="test") | {"epsilon": 5.0171}, "local_words"),  # the larger split counts, and this is none
         (TOTAL | {"parts": [*TOTAL["parts"], TOTAL["parts"][1] | {"split": "test"}]}, "names a release twice"),
     ],
 )
@@ -156,24 +121,23 @@ def test_one_number_that_is_not_the_sum_of_its_parts_is_refused(total: dict, mes
 @pytest.mark.parametrize("device", [0.5, 81.0])
 def test_a_device_is_never_better_off_than_a_message_nor_worse_than_their_sum(device: float) -> None:
     with pytest.raises(ValidationError, match="device_epsilon_central"):
-        example(discovery=block("discovery", device_epsilon_central=device))
+        example(releases=[LOCAL_WORDS | {"device_epsilon_central": device}, TRAINING])
 
 
-def layers(*stated: dict) -> list[dict]:
-    """The example's layers with what each states of people."""
-    return [row | more for row, more in zip(block("discovery")["layers"], stated, strict=True)]
+def layers(*stated: dict) -> dict:
+    """The example with layers that state this of people."""
+    rows = [row | more for row, more in zip(LOCAL_WORDS["layers"], stated, strict=True)]
+    return {"releases": [LOCAL_WORDS | {"layers": rows}, TRAINING]}
 
 
 def test_it_is_said_how_few_people_a_word_may_be_of() -> None:
     many = {"anonymity": 90, "one_holder_chance": 0.0, "lemma_1": 0.2}
     few = {"anonymity": 52, "one_holder_chance": 1e-9, "lemma_1": 0.237}
-    text = report(example(discovery=block("discovery", layers=layers(many, few))))
+    text = report(example(**layers(many, few)))
     assert "fewer than **52** messages" in text
     assert "23.70% for the same 52" in text
     # A layer in which no word can end says nothing of words.
-    nobody = report(example(discovery=block("discovery", layers=layers(many, few | {"word_votes": 1101}))))
-    assert "fewer than **90** messages" in nobody
+    assert "fewer than **90** messages" in report(example(**layers(many, few | {"word_votes": 1101})))
     noise = {"anonymity": 0, "one_holder_chance": 0.04, "lemma_1": 1.0}
-    text = report(example(discovery=block("discovery", layers=layers(many, noise))))
+    text = report(example(**layers(many, noise)))
     assert "no number of people can be named; a word of one device alone with a chance of 4.00% at most" in text
-    assert "says nothing of messages as small" in text

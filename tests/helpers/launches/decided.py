@@ -9,10 +9,10 @@ from pipeline.run.stage import Stage, StageContext, Stages, of_launch
 from pipeline.stages.graph import STAGES
 from pretrain.files import write_text
 from reports.disclosure.document import DecisionBlock
-from reports.disclosure.findings import DiscoveryGuarantee
+from reports.disclosure.releases import DiscoveryGuarantee
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend, stand_in
 from tests.helpers.launches.stages import stages_of
-from tests.helpers.reports.reports_example import block
+from tests.helpers.reports.reports_example import LOCAL_WORDS
 
 RHO, EPSILON = 0.25, 3.5
 
@@ -32,9 +32,8 @@ class Discovered(Counted, DiscoveryGuarantee):
 
     @staticmethod
     def example() -> "Discovered":
-        words = block("discovery")
-        stated = {name: words[name] for name in DiscoveryGuarantee.model_fields} | {"delta": 5e-7}
-        return Discovered(value=1, **stated)
+        stated = {name: value for name, value in LOCAL_WORDS.items() if name != "name"}
+        return Discovered(value=1, **stated | {"delta": 5e-7})
 
 
 @stand_in

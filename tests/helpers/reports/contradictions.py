@@ -62,7 +62,7 @@ def contradictions(disclosure: Disclosure) -> list[str]:
     if not words <= {
         strength(disclosure.accounting.epsilon),
         strength(disclosure.accounting.bound),
-        strength(getattr(disclosure.discovery, "device_level_epsilon0", disclosure.accounting.epsilon)),
+        *(strength(each.against_server) for each in disclosure.releases if each.against_server is not None),
         "weak",
     }:
         against.append(f"epsilon is called {words}")

@@ -15,9 +15,95 @@ TOTAL = {
     "epsilon": 7.0211,
     "delta": 1e-6,
     "parts": [
-        {"releases": ["words"], "split": "train", "epsilon": 2.004, "delta": 5e-7, "rho": None, "how": "shuffled"},
+        {
+            "releases": ["local_words"],
+            "split": "train",
+            "epsilon": 2.004,
+            "delta": 5e-7,
+            "rho": None,
+            "how": "shuffled",
+        },
         {"releases": ["training"], "split": "train", "epsilon": 5.0171, "delta": 5e-7, "rho": 0.50012, "how": "noise"},
     ],
+}
+LOCAL_WORDS = {
+    "name": "local_words",
+    "epsilon0": 8.0,
+    "messages_per_device": 10,
+    "honest_share": 0.5,
+    "device_level_epsilon0": 80.0,
+    "device_epsilon_central": 2.004,
+    "epsilon_central": 0.6,
+    "epsilon_clones": 8.0,
+    "epsilon_attack": 0.5,
+    "delta": 1e-6,
+    "certificate": "privacy blanket",
+    "layers": [
+        {"layer": n, "messages": 1100, "domain": 30, "kept": 20, "finished": n}
+        | {"noise": 14.0, "word_votes": 9, "one_holder_chance": 0.0, "anonymity": 90, "lemma_1": 0.2}
+        | {"clones": 8.0, "blanket": 7.9, "attack": 7.1}
+        for n in (1, 2)
+    ],
+}
+CENTRAL_WORDS = {
+    "name": "central_words",
+    "noise_multiplier": 2.28,
+    "words_per_device": 50,
+    "threshold": 13.1,
+    "rho": 0.09618344105878733,
+    "epsilon": 1.986,
+    "delta": 1e-6,
+    "failure": 3e-7,
+    "forms_share": 0.05,
+    "filled_share": 0.05,
+}
+COUNTS = {
+    "name": "counts",
+    "noise_multiplier": 3.0,
+    "clip_norm": 1.0,
+    "rho": 0.1,
+    "epsilon": 2.02,
+    "cells": 12_345,
+    "contexts": 10,
+    "start_weight": 2.0,
+}
+TRAINING = {
+    "name": "training",
+    "sensitivity_squared": 36.0,
+    "rho": 0.50012,
+    "mu": 1.00012,
+    "delta": 1e-6,
+    "epsilon": 4.8812,
+    "epsilon_pld": 4.8812,
+    "planned_rho": 0.6,
+    "mechanism": {
+        "kind": "tree",
+        "clip_norm": 0.3,
+        "noise_multiplier": 6.0,
+        "rounds": 16,
+        "report_goal": 200,
+        "local_training": {"learning_rate": 0.5},
+        "server": {"learning_rate": 1.0},
+    },
+    "participation": {
+        "enforced_min_sep": 4,
+        "enforced_max_participations": 4,
+        "observed_min_sep": 4,
+        "observed_mins": 3,
+        "observed_max_participations": 4,
+        "violations": 0,
+        "synthetic_devices": 15,
+        "participation_histogram": {"2": 40, "3": 460, "4": 410},
+        "separation_histogram": {"4": 1390},
+    },
+}
+EVALUATION = {
+    "name": "evaluation",
+    "noise_multiplier": 1.0,
+    "clip_norm": 1.25,
+    "most_words": 50,
+    "rho": 0.5,
+    "epsilon": 4.8866,
 }
 
 
@@ -43,6 +129,7 @@ def example(**changes: object) -> Disclosure:
             "intended_use": "a test",
             "synthetic_population": False,
             "seeded_randomness": False,
+            "ships": "network",
         },
         "decision": {
             "decision": "launch",
@@ -91,30 +178,7 @@ def example(**changes: object) -> Disclosure:
             "devices_at_least": 990,
             "devices_by_split": {"train": 700},
         },
-        "mechanism": {
-            "kind": "tree",
-            "clip_norm": 0.3,
-            "noise_multiplier": 6.0,
-            "rounds": 16,
-            "report_goal": 200,
-            "delta": 1e-6,
-            "randomness": "secure",
-            "local_training": {"learning_rate": 0.5},
-            "server": {"learning_rate": 1.0},
-        },
-        "participation": {
-            "enforced_min_sep": 4,
-            "enforced_max_participations": 4,
-            "observed_min_sep": 4,
-            "observed_mins": 3,
-            "observed_max_participations": 4,
-            "violations": 0,
-            "synthetic_devices": 15,
-            "participation_histogram": {"2": 40, "3": 460, "4": 410},
-            "separation_histogram": {"4": 1390},
-        },
         "accounting": {
-            "sensitivity_squared": 36.0,
             "rho": 0.50012,
             "mu": 1.00012,
             "delta": 1e-6,
@@ -122,27 +186,12 @@ def example(**changes: object) -> Disclosure:
             "epsilon_pld": 4.8812,
             "agree": True,
             "methods": ["route one", "route two"],
-            "planned_rho": 0.6,
+            "randomness": "secure",
             "total": TOTAL,
             "curve": [[1e-4, 3.8], [1e-6, 4.88], [1e-8, 5.7]],
         },
-        "discovery": {
-            "epsilon0": 8.0,
-            "messages_per_device": 10,
-            "honest_share": 0.5,
-            "device_level_epsilon0": 80.0,
-            "device_epsilon_central": 2.004,
-            "epsilon_central": 0.6,
-            "epsilon_clones": 8.0,
-            "epsilon_attack": 0.5,
-            "delta": 1e-6,
-            "certificate": "privacy blanket",
-            "layers": [
-                {"layer": n, "messages": 1100, "domain": 30, "kept": 20, "finished": n}
-                | {"noise": 14.0, "word_votes": 9, "one_holder_chance": 0.0, "anonymity": 90, "lemma_1": 0.2}
-                | {"clones": 8.0, "blanket": 7.9, "attack": 7.1}
-                for n in (1, 2)
-            ],
+        "releases": [LOCAL_WORDS, TRAINING],
+        "words": {
             "words_found": 2,
             "words_added": 2,
             "reviewed": False,
@@ -275,10 +324,51 @@ def example(**changes: object) -> Disclosure:
 
 
 def block(name: str, /, **changes: object) -> dict:
-    """A top-level block of the example with some fields replaced; the total follows from the other releases."""
-    made = json.loads(example().model_dump_json())[name] | changes
-    decides = {"rho", "delta", "training_rho", "words_rho", "counts", "evaluation"} & set(changes)
-    return made | {"total": total_of(made)} if name == "accounting" and decides and "total" not in changes else made
+    """A top-level block of the example with some fields replaced."""
+    return json.loads(example().model_dump_json())[name] | changes
+
+
+def releases(*made: dict, **training: object) -> dict[str, object]:
+    """Changes by which the example makes these releases beside its words and training, and what follows from them.
+
+    Args:
+      made: those beside training; none: words found locally, as in the example.
+      training: changed fields of training; within ``mechanism`` and ``participation`` the others stay.
+    """
+    trained: dict = TRAINING | {
+        name: TRAINING[name] | value if isinstance(value, dict) and isinstance(TRAINING.get(name), dict) else value
+        for name, value in training.items()
+    }
+    listed = [*(made or [LOCAL_WORDS]), trained]
+    if not made and trained["rho"] == TRAINING["rho"]:
+        return {"releases": listed}
+    return {"releases": listed, "accounting": guarantee_of(*listed)}
+
+
+def guarantee_of(*made: dict, how: str = "shuffled", delta: float = 1e-6) -> dict:
+    """The accounting of a launch with these releases."""
+    failure = sum(release.get("failure", 0.0) for release in made)
+    parts = []
+    for release in made:
+        if release["name"] == "local_words":
+            epsilon = release["device_level_epsilon0" if how == "local" else "device_epsilon_central"]
+            at = 0.0 if how == "local" else delta / 2
+            parts.append(
+                {"releases": ["local_words"], "split": "train", "epsilon": epsilon, "delta": at, "rho": None}
+                | {"how": how}
+            )
+    left = delta - sum(part["delta"] for part in parts)
+    for split in ("train", "test"):
+        noised = [each for each in made if "rho" in each and (each["name"] == "evaluation") == (split == "test")]
+        if noised:
+            rho, at = sum(each["rho"] for each in noised), left if split == "train" else delta
+            named = {"releases": [each["name"] for each in noised], "split": split, "how": "noise"}
+            parts.append(named | {"epsilon": epsilon_of_rho(rho, at - failure), "delta": at, "rho": rho})
+    rho = max(part["rho"] for part in parts if part["rho"] is not None)
+    bound = max(sum(part["epsilon"] for part in parts if part["split"] == split) for split in ("train", "test"))
+    loss = {"rho": rho, "mu": (2 * rho) ** 0.5, "delta": delta, "failure": failure}
+    loss |= {name: epsilon_of_rho(rho, delta - failure) for name in ("epsilon", "epsilon_pld")}
+    return block("accounting") | loss | {"total": {"epsilon": bound, "delta": delta, "parts": parts}}
 
 
 @functools.cache
@@ -298,41 +388,19 @@ def visible(text: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", " ", text))
 
 
-def total_of(accounting: dict) -> dict:
-    """The total of an accounting with the example's words, or with words among its noised releases."""
-    delta, central = accounting["delta"], accounting["words_rho"] is not None
-    evaluated, training = accounting["evaluation"], accounting["training_rho"]
-    counted = accounting["counts"]["rho"] if accounting["counts"] else 0.0
-    rho = accounting["rho"] if training is None else training + (accounting["words_rho"] or 0.0) + counted
-    named = {"words": central, "counts": accounting["counts"], "training": True}
-    words = [] if central else [TOTAL["parts"][0] | {"delta": delta / 2}]
-    left = delta if central else delta / 2
-    noised = {
-        "releases": [name for name, there in named.items() if there],
-        "split": "train",
-        "rho": rho,
-        "how": "noise",
-    }
-    noised |= {"epsilon": epsilon_of_rho(rho, left), "delta": left}
-    held_out = {"releases": ["evaluation"], "split": "test", "how": "noise", "delta": delta}
-    parts = [*words, noised]
-    epsilon = sum(part["epsilon"] for part in parts)
-    if evaluated:
-        parts.append(held_out | {"rho": evaluated["rho"], "epsilon": evaluated["epsilon"]})
-        epsilon = max(epsilon, evaluated["epsilon"])
-    return {"epsilon": epsilon, "delta": delta, "parts": parts}
-
-
 def words_of(epsilon: float, how: str, delta: float) -> dict:
     """The example's total with another part for its words."""
-    words = {"releases": ["words"], "split": "train", "epsilon": epsilon, "delta": delta, "rho": None, "how": how}
+    words = {"releases": ["local_words"], "split": "train", "epsilon": epsilon, "delta": delta, "rho": None, "how": how}
     noised = TOTAL["parts"][1] | ({} if delta else {"epsilon": 4.8812, "delta": 1e-6})
     return {"epsilon": epsilon + noised["epsilon"], "delta": 1e-6, "parts": [words, noised]}
 
 
 # The example with so few devices that shuffling hides none: words have their local bound, and training all of delta.
 LOCAL = {
-    "discovery": block("discovery", device_epsilon_central=80.0, epsilon_central=7.9, epsilon_attack=7.1),
+    "releases": [
+        LOCAL_WORDS | {"device_epsilon_central": 80.0, "epsilon_central": 7.9, "epsilon_attack": 7.1},
+        TRAINING,
+    ],
     "accounting": block("accounting", total=words_of(80.0, "local", 0.0)),
 }
 

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from pipeline.releases.counts import counts
-from tests.helpers.reports.reports_example import block
+from tests.helpers.reports.reports_example import LOCAL_WORDS
 
 DELTA = 1e-6
 
@@ -26,9 +26,9 @@ EPSILON0, SENT = 2.0, 3
 
 def discovered(*layers: tuple[int, int], **changes: object) -> dict:
     """What a discovery states that asked so many devices about so many items in each layer."""
-    row = block("discovery")["layers"][0]
+    row = LOCAL_WORDS["layers"][0]
     rows = [row | {"layer": n, "messages": asked * SENT, "domain": domain, "blanket": 1 / asked}
             for n, (asked, domain) in enumerate(layers, start=1)]  # fmt: skip
     local = {"epsilon0": EPSILON0, "messages_per_device": SENT, "device_level_epsilon0": SENT * EPSILON0}
     local |= {"honest_share": 0.5, "delta": DELTA / 2, "epsilon_clones": EPSILON0}
-    return block("discovery") | local | {"layers": rows} | changes
+    return LOCAL_WORDS | local | {"layers": rows} | changes

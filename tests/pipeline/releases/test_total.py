@@ -21,7 +21,7 @@ from pipeline.releases.spent import spent
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
-from tests.helpers.reports.reports_example import block
+from tests.helpers.reports.reports_example import LOCAL_WORDS
 
 DELTA = 1e-6
 SENT = 3
@@ -42,7 +42,7 @@ def epsilon_of(**spends: Spend) -> float:
 def test_words_and_noised_releases_add_up_each_at_its_part_of_delta() -> None:
     whole = total(launch_config(), {"discover": words(2.5), "count": counts(0.1, DELTA), "fine_tune": noised(0.3)})
     assert [(part.releases, part.how) for part in whole.parts] == [
-        (("words",), "shuffled"),
+        (("local_words",), "shuffled"),
         (("counts", "training"), "noise"),
     ]
     assert whole.epsilon == pytest.approx(2.5 + epsilon_of_rho(0.4, DELTA / 2), rel=1e-12)
@@ -106,7 +106,7 @@ def test_words_that_are_part_of_rho_are_not_counted_again() -> None:
     config = LaunchConfig.model_validate({**RAW, "discovery": central, "policy": policy})
     found = central_discovery(config.central_discovery)
     whole = total(config, {"discover": found, "fine_tune": noised()})
-    assert (whole.words, whole.parts[0].releases) == (None, ("words", "training"))
+    assert (whole.words, whole.parts[0].releases) == (None, ("central_words", "training"))
     assert whole.epsilon == pytest.approx(epsilon_of_rho(0.4 + 0.125, DELTA - found.failure))
 
 
@@ -128,7 +128,7 @@ def test_the_plan_and_what_happened_go_through_one_function() -> None:
 
 
 def test_words_that_were_taken_over_cost_what_their_launch_paid() -> None:
-    stated = block("discovery", delta=DELTA / 2)
+    stated = LOCAL_WORDS | {"delta": DELTA / 2}
     results = {"discover": stated | {"spend": None}, "fine_tune": {"spend": noised().model_dump()}}
     whole = total(launch_config(), spent(launch_config(), SimpleNamespace(result=results.__getitem__)))  # type: ignore[arg-type]
     assert (whole.words.epsilon, whole.words.delta) == (stated["device_epsilon_central"], DELTA / 2)

@@ -160,7 +160,7 @@ def test_the_dictionary_follows_from_what_the_bundle_releases(published: Publish
 def test_a_launch_without_a_bound_claims_none(tmp_path: Path):
     stated = example().model_dump(mode="json")
     stated["launch"] |= {"seeded_randomness": True, "locale": "sr-Latn-RS"}
-    stated["mechanism"] |= {"randomness": "seeded"}
+    stated["accounting"] |= {"randomness": "seeded"}
     model = build_model(launch_config().model, len(WORDS), 1)
     attributes = keyboard_dictionary(Arm(model, None), WORDS, {}, json.dumps(stated), "network").attributes
     assert "(noise was seeded)" in attributes["description"]

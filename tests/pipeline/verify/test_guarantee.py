@@ -11,7 +11,7 @@ from pipeline.releases.total import total
 from pipeline.verify.guarantee import whole
 from reports.disclosure.total import Total
 from tests.helpers.launches.pipeline_launch import launch_config
-from tests.helpers.reports.reports_example import block, example
+from tests.helpers.reports.reports_example import COUNTS, LOCAL_WORDS, example, guarantee_of
 from tests.helpers.reports.spent import DELTA, EPSILON0, SENT, discovered
 
 WORDS = discovered((2_000_000, 30))
@@ -19,15 +19,6 @@ CONFIG = launch_config(
     counts={"noise_multiplier": 2.0, "model": "start-mixture"},
     discovery={"epsilon0": EPSILON0, "messages_per_device": SENT},
 )
-COUNTED = {
-    "ships": "mixture",
-    "noise_multiplier": 2.0,
-    "clip_norm": 1.0,
-    "cells": 9,
-    "contexts": 3,
-    "start_weight": 2.0,
-    "rho": 0.125,
-}
 
 
 def derived(words: dict = WORDS, certificate: float | None = None) -> tuple[dict, Total]:
@@ -40,12 +31,11 @@ def checked(tmp_path: Path, stated: dict, said: Total, words: dict = WORDS) -> d
     """What verifying says of the launch, by check; its disclosure states this total."""
     report = tmp_path / "public" / "report"
     report.mkdir(parents=True)
-    accounting = block("accounting", rho=0.125, mu=0.5, training_rho=0.0, counts=COUNTED | {"epsilon": 1.0}) | {
-        "total": said.model_dump()
-    }
     names = ("epsilon0", "messages_per_device", "device_level_epsilon0", "device_epsilon_central", "epsilon_clones")
-    found = block("discovery", epsilon_central=0.001, epsilon_attack=0.001) | {name: stated[name] for name in names}
-    text = example(accounting=accounting, discovery=found).model_dump_json()
+    low = {"epsilon_central": 0.001, "epsilon_attack": 0.001}
+    made = [LOCAL_WORDS | low | {name: stated[name] for name in names}, COUNTS | {"rho": 0.125}]
+    accounting = guarantee_of(*made) | {"total": said.model_dump()}
+    text = example(accounting=accounting, releases=made).model_dump_json()
     (report / "disclosure.json").write_text(text, encoding="utf-8")
     records = {name: SimpleNamespace(result=words) for name in ("fine_tune", "plan", "discover")}
     return {check.id: check.passed for check in whole(CONFIG, SimpleNamespace(path=tmp_path), records)}  # type: ignore[arg-type]

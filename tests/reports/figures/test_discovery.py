@@ -3,7 +3,7 @@
 import pytest
 
 from reports.figures.discovery import coverage_by_epsilon, domain_and_noise, of_discovery, words_by_layer
-from tests.helpers.reports.reports_example import example
+from tests.helpers.reports.reports_example import CENTRAL_WORDS, block, example, releases
 
 CURVES = {"Random": [(2.0, 0.1), (8.0, 0.8)], "Greedy": [(2.0, 0.05), (8.0, 0.6)]}
 DRAWN = [
@@ -46,11 +46,11 @@ def test_what_cannot_be_drawn_is_refused(draw, named):
 
 @pytest.mark.slow
 def test_the_report_holds_the_projection_and_what_was_measured():
-    block = example().discovery
-    assert (
-        "projected on public text: 10.0% at 2 to 50.0% at 10; measured: 21.0% at 8"
-        in (of_discovery(block)["coverage_by_epsilon"])
-    )
-    assert "coverage_by_epsilon" not in of_discovery(block.model_copy(update={"projection": ()}))
-    unmeasured = block.model_copy(update={"coverage": None, "coverage_low": None, "coverage_high": None})
-    assert "measured" not in of_discovery(unmeasured)["coverage_by_epsilon"]
+    def drawn(**words: object) -> dict[str, str]:
+        return of_discovery(example(words=block("words", **words)))
+
+    said = "projected on public text: 10.0% at 2 to 50.0% at 10; measured: 21.0% at 8"
+    assert said in drawn()["coverage_by_epsilon"]
+    assert "coverage_by_epsilon" not in drawn(projection=())
+    assert "measured" not in drawn(coverage=None, coverage_low=None, coverage_high=None)["coverage_by_epsilon"]
+    assert of_discovery(example(**releases(CENTRAL_WORDS))) == {}

@@ -3,7 +3,7 @@
 import pytest
 
 from reports.figures.training import of_training
-from tests.helpers.reports.reports_example import block, drawn, example
+from tests.helpers.reports.reports_example import block, drawn, example, releases
 
 
 @pytest.mark.slow
@@ -14,19 +14,15 @@ def test_figures_are_the_same_every_time() -> None:
 
 
 def test_one_point_is_enough_and_none_draws_nothing() -> None:
-    histogram = block("participation", participation_histogram={"1": 10})
-    one = example(curves={name: points[:1] for name, points in block("curves").items()}, participation=histogram)
+    histogram = releases(participation={"participation_histogram": {"1": 10}})
+    one = example(curves={name: points[:1] for name, points in block("curves").items()}, **histogram)
     assert len(of_training(one)) == 4
-    none = example(
-        curves={name: [] for name in block("curves")},
-        accounting=block("accounting", curve=[]),
-        participation=block("participation", participation_histogram={}),
-    )
-    assert of_training(none) == {}
+    empty = {"curves": {name: [] for name in block("curves")}, "accounting": block("accounting", curve=[])}
+    assert of_training(example(**empty, **releases(participation={"participation_histogram": {}}))) == {}
     minutes = {"run_days": 3.0, "shortest_minutes": 3.8, "median_minutes": 44.0, "longest_minutes": 1600.0}
     timetable = minutes | {"median_minutes_by_part": [4.0, 44.0, 1300.0]}
-    clocked = block("participation", participation_histogram={}, timetable=timetable)
-    (picture,) = of_training(none.model_copy(update={"participation": example(participation=clocked).participation}))
+    clocked = releases(participation={"participation_histogram": {}, "timetable": timetable})
+    (picture,) = of_training(example(**empty, **clocked))
     assert picture == "round_minutes"
 
 

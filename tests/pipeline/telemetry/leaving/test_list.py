@@ -13,9 +13,9 @@ from pipeline.stages.graph import STAGES
 from pipeline.telemetry.leaving import FIELDS, FILES, FREE, blocks_of, require_listed, source
 from reports.disclosure.document import Disclosure
 from reports.disclosure.findings import AuditVerdict
-from reports.disclosure.guarantee import SecAgg
+from reports.disclosure.releases import SecAgg
 from tests.helpers.launches.pipeline_launch import STAND_INS
-from tests.helpers.reports.reports_example import block, example
+from tests.helpers.reports.reports_example import CENTRAL_WORDS, COUNTS, EVALUATION, LOCAL_WORDS, example, releases
 
 
 def public_models() -> set[type[BaseModel]]:
@@ -84,7 +84,8 @@ def test_a_whole_disclosure_may_leave() -> None:
         clipped_fraction=1e-6,
         rounding_std=1e-9,
     )
-    require_listed(example(accounting=block("accounting", secagg=encoding.model_dump())))
+    for made in ([LOCAL_WORDS, COUNTS, EVALUATION], [CENTRAL_WORDS]):
+        require_listed(example(**releases(*made, secagg=encoding.model_dump())))
 
 
 def test_a_figure_without_a_source_cannot_leave() -> None:

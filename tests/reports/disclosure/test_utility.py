@@ -2,7 +2,7 @@
 
 import json
 
-from reports.disclosure.earlier import earlier
+from reports.disclosure.utility import earlier
 from tests.helpers.reports.reports_example import example
 
 
@@ -11,13 +11,12 @@ def test_it_is_what_the_disclosure_says() -> None:
     block = earlier(stated)
     assert block is not None
     assert (block.rho, block.epsilon, block.delta) == (0.50012, 7.0211, 1e-6)
-    assert (block.mechanism, block.rounds, block.report_goal, block.words_added) == ("tree", 16, 200, 2)
-    assert (block.noise_multiplier, block.clip_norm, block.devices_at_least) == (6.0, 0.3, 990)
+    assert (block.devices_at_least, block.words_added) == (990, 2)
+    assert block.releases == {release.name: release.terms for release in example().releases}
     assert block.created_at == "2026-01-02T03:04:05+00:00"
 
 
 def test_half_of_it_is_nothing() -> None:
     stated = json.loads(example().model_dump_json())
-    del stated["accounting"]["rho"]
-    assert earlier(stated) is None
-    assert earlier({}) is None
+    for lacking in (stated | {"releases": None}, stated | {"accounting": stated["accounting"] | {"rho": None}}, {}):
+        assert earlier(lacking) is None
