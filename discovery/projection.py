@@ -1,6 +1,6 @@
-"""Coverage that a discovery may reach at each epsilon, projected from public text alone.
+"""Coverage of word lists: measured on held-out devices, and at each epsilon projected from public text alone.
 
-Which epsilon0 a launch should ask for must not be tried out on its devices. Here part of the public
+Which epsilon0 a launch should ask for must not be tried out on its devices. So part of the public
 vocabulary plays the new words, pretended typists draw their words from the public text, and the
 server's own rules choose from votes drawn from those public counts: with no privacy at all, which
 is why only a ``PublicHistogram`` is taken, and at one cost for ten messages and ten million. Real
@@ -9,7 +9,8 @@ devices type other words, so this is a projection of the shape of the curve and 
 Shape legend: V pretended new words, M candidates of a layer, d domain.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -238,3 +239,38 @@ def _counts(
         counts_d[item] = count
     counts_d[question.broadcast.none] = drawn[-1]
     return counts_d
+
+
+def coverage(
+    listed: Collection[str], unknown_counts_D: Sequence[Mapping[str, int]], confidence: float
+) -> tuple[float, float, float]:
+    """Share of held-out devices' out-of-vocabulary tokens that the listed words would cover, with its interval.
+
+    The normal interval of a ratio of sums over devices, which type alike within and not between each
+    other. It carries no noise: held-out devices are not protected. One device has no spread to measure:
+    then all that is known is that a share is a share.
+
+    Args:
+      unknown_counts_D: for each device, occurrences of each word outside the base vocabulary.
+
+    Returns:
+      The share and both ends; zeros where devices typed no such token.
+
+    Raises:
+      ValueError: a confidence outside (0, 1).
+    """
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence: got {confidence}, expected within (0, 1)")
+    words = set(listed)
+    covered_D = np.array([sum(counts.get(word, 0) for word in words) for counts in unknown_counts_D])
+    total_D = np.array([sum(counts.values()) for counts in unknown_counts_D])
+    total, devices = int(total_D.sum()), len(total_D)
+    share = float(covered_D.sum()) / total if total else 0.0
+    if devices < 2:
+        return share, 0.0, 1.0
+    if not total:
+        return 0.0, 0.0, 0.0
+    residual_D = covered_D - share * total_D
+    deviation = math.sqrt(devices / (devices - 1) * float(residual_D @ residual_D)) / total
+    reach = float(stats.norm.ppf((1 + confidence) / 2)) * deviation
+    return share, max(share - reach, 0.0), min(share + reach, 1.0)

@@ -1,4 +1,4 @@
-"""The list that a person decides on: every discovered word, how sure it is, and what the filters say.
+"""Review of discovered words before they enter a vocabulary: filters, and the list that a person decides on.
 
 It holds words that nobody has looked at, so it belongs in the private directory.
 """
@@ -10,12 +10,28 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from discovery.filters import PASSED, verdicts
+import regex
+
 from discovery.results import FoundWord, by_share
 from pretrain.config import Config
 from pretrain.files import PRIVATE, write_text
+from pretrain.reading.paths import read_text
 from pretrain.writing.case import form_of
 
+PASSED = "passed"
+_MOST_BYTES = 1 << 26
+
+_SHAPES = (
+    ("account number", regex.compile(r"(?i)^[a-z]{2}\d{2}[a-z0-9]{6,}$")),
+    ("digits", regex.compile(r"\d{3,}|(?:\d\D*){4,}")),
+    ("password", regex.compile(r"(?:\p{L}+\d+){2,}\p{L}|(?:\d+\p{L}+){2,}\d")),
+    ("e-mail", regex.compile(r"\S+@\S+")),
+    ("handle", regex.compile(r"^[@#]")),
+    ("web address", regex.compile(r"(?i)https?|www\.|\w\.\p{L}{2,}")),
+    ("one letter", regex.compile(r"^.$")),
+    ("no letter", regex.compile(r"^\P{L}+$")),
+    ("invisible character", regex.compile(r"[\p{C}\p{Z}]")),
+)
 _COLUMNS = ("number", "decision", "word", "share", "low", "high", "layer", "verdict")
 # A spreadsheet takes a cell that begins so for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -27,7 +43,7 @@ class Candidate(Config):
     Attributes:
       word: as the model has it; shown: as a keyboard would, which is what filters and people judge.
       share, low, high: estimated share of its layer's messages that held it, with a 95% interval.
-      verdict: ``filters.PASSED`` or the reason why a filter stopped it.
+      verdict: ``PASSED`` or the reason why a filter stopped it.
       decision: what a person wrote; empty where nobody did.
     """
 
@@ -88,3 +104,28 @@ def read_review(directory: Path) -> tuple[Candidate, ...]:
     if wrong:
         raise ValueError(f"review.csv: decision {wrong[0]!r} is unknown; write 'keep', 'drop' or nothing")
     return tuple(candidate.model_copy(update={"decision": decisions[str(candidate.number)]}) for candidate in listed)
+
+
+def verdicts(words: Iterable[str], blocked: Iterable[str] = ()) -> list[str]:
+    """``PASSED`` or the reason why it may not go on, for each word.
+
+    Args:
+      blocked: words that must not be suggested in this locale, compared without case.
+    """
+    barred = {word.casefold() for word in blocked}
+    return ["blocklist" if word.casefold() in barred else _shape(word) or PASSED for word in words]
+
+
+def read_blocklist(path: Path) -> tuple[str, ...]:
+    """A locale's public blocklist: UTF-8, one word a line; blank lines and lines that start with ``#`` do not count.
+
+    Raises:
+      ValueError: there is no such file of UTF-8 text: without it nothing would be blocked.
+    """
+    text = read_text(path, "discovery.blocklist", "write the path of the list, or remove it", _MOST_BYTES)
+    lines = (line.strip() for line in text.splitlines())
+    return tuple(line for line in lines if line and not line.startswith("#"))
+
+
+def _shape(word: str) -> str | None:
+    return next((name for name, pattern in _SHAPES if pattern.search(word)), None)

@@ -17,7 +17,7 @@ _BATCHES_SORTED_TOGETHER = 50
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedRows:
     """Rows of a batch without their padding, step by step: position ``sum(alive[:t]) + row`` is step t of a row.
 
     Attributes:
@@ -52,14 +52,14 @@ class Rows:
         inputs_BT, targets_BT = self.cut(rows_B, self.length_R[rows_B].max(initial=0))
         return torch.from_numpy(inputs_BT.astype(np.int64)), torch.from_numpy(targets_BT.astype(np.int64))
 
-    def packed(self, rows_B: np.ndarray) -> Packed:
+    def packed(self, rows_B: np.ndarray) -> PackedRows:
         """Inputs and targets of rows without padding; the rows may come in any order."""
         rows_B = rows_B[np.argsort(-self.length_R[rows_B], kind="stable")]
         length_B = self.length_R[rows_B]
         inputs_BT, targets_BT = self.cut(rows_B, int(length_B.max(initial=0)))
         inside_TB = np.arange(inputs_BT.shape[1])[:, None] < length_B
         inputs_P, targets_P = (part_BT.T[inside_TB].astype(np.int64) for part_BT in (inputs_BT, targets_BT))
-        return Packed(inputs_P, targets_P, inside_TB.sum(axis=1))
+        return PackedRows(inputs_P, targets_P, inside_TB.sum(axis=1))
 
     def cut(self, rows_B: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
         """int32 inputs and targets ``[B, steps]`` of rows that are no longer, ``PAD`` at the tails."""

@@ -31,7 +31,7 @@ from pretrain.text import sentences, written
 from pretrain.words import WordStore, open_words, write_words
 from pretrain.writing import truecasing
 from pretrain.writing.rules import RULES_VERSION
-from pretrain.writing.truecasing import Forms, Usual
+from pretrain.writing.truecasing import Forms, TypicalForm
 
 _FORMAT = "tacit-corpus-1"
 _REPORT_EVERY_WORDS = 200_000
@@ -174,8 +174,8 @@ def open_corpus(directory: Path) -> Corpus:
     return Corpus(shards["train"], shards["validation"], CorpusSummary.model_validate(content["summary"]))
 
 
-def usual_forms(directory: Path) -> dict[str, Usual]:
-    """Usual forms of a corpus's words."""
+def usual_forms(directory: Path) -> dict[str, TypicalForm]:
+    """TypicalForm forms of a corpus's words."""
     return truecasing.load(directory / "train" / _shard_name(0) / _TRUECASE)
 
 

@@ -20,7 +20,7 @@ _KEPT_BACK = 5
 
 
 @dataclass(frozen=True)
-class Enriched:
+class EnrichedText:
     """A stream with more of the sentences that hold a new word.
 
     Attributes:
@@ -71,7 +71,7 @@ def hold_back(train: TokenStream, first_new: int) -> tuple[TokenStream, TokenStr
 
 def enrich(
     train: TokenStream, first_new: int, share: float = NEW_WORD_SHARE, most_copies: int = MOST_COPIES
-) -> Enriched:
+) -> EnrichedText:
     """Repeat sentences with a new word until they are ``share`` of all, but none more than ``most_copies`` times.
 
     New words are rare in public text, or discovery would not have had to find them: of a hundred
@@ -86,11 +86,11 @@ def enrich(
     holding_S = np.add.reduceat(new_N, starts) > 0 if len(starts) else np.zeros(0, dtype=bool)
     words, sentences = len(np.unique(train.tokens_N[new_N])), int(holding_S.sum())
     if not sentences or not share:
-        return Enriched(train, words, sentences, 1)
+        return EnrichedText(train, words, sentences, 1)
     wanted = share / (1 - share) * (len(starts) - sentences) / sentences
     copies = int(min(max(np.ceil(wanted), 1), most_copies))
     repeated = [train.tokens_N[first:end] for first, end in zip(starts[holding_S], ends[holding_S], strict=True)]
-    return Enriched(join_streams([train, join_owners(repeated * (copies - 1))]), words, sentences, copies)
+    return EnrichedText(join_streams([train, join_owners(repeated * (copies - 1))]), words, sentences, copies)
 
 
 @torch.no_grad()

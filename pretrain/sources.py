@@ -19,7 +19,7 @@ from pretrain.config import C4_DATASET, C4Corpus, CorpusConfig, FileCorpus, Samp
 from pretrain.files import sha256
 from pretrain.packaged import PackagedText, documents, packaged_texts
 from pretrain.reading import rows
-from pretrain.reading.columns import Column
+from pretrain.reading.rows import Column
 from pretrain.text import require_spaced_script
 
 if TYPE_CHECKING:

@@ -273,7 +273,7 @@ def _signs(
 
 
 def _slices(
-    scored: Mapping[str, scoring.Scored], text: HeldOut, entrants: Entrants, rules: Rules
+    scored: Mapping[str, scoring.Scores], text: HeldOut, entrants: Entrants, rules: Rules
 ) -> Iterator[SliceRow]:
     first = next(iter(scored.values()))
     sizes = entrants.base_size, entrants.launch_size

@@ -18,7 +18,7 @@ from evaluation.arms.arm import NextWord
 from evaluation.arms.held_out import HeldOut
 from evaluation.comparison import scoring
 from evaluation.comparison.results import ComposeSetting
-from evaluation.comparison.scoring import Scored
+from evaluation.comparison.scoring import Scores
 from pretrain.vocabulary import Vocabulary
 
 # Phrases less sure than this are looked for only where an arm has too few others: a tenth of a chance.
@@ -72,7 +72,7 @@ def settings(
     return tuple(made)
 
 
-def _scored(arm: NextWord, tuning: Tuning, workers: int) -> Scored:
+def _scored(arm: NextWord, tuning: Tuning, workers: int) -> Scores:
     """An arm's phrases, as far down as it takes to speak as often as the first may."""
     id_P = tuning.text.ids(tuning.vocabulary)
     scored = scoring.score(arm, tuning.text, id_P, compose_floor=_FLOOR, workers=workers)
@@ -81,5 +81,5 @@ def _scored(arm: NextWord, tuning: Tuning, workers: int) -> Scored:
     return scored
 
 
-def _rate(scored: Scored, threshold: float) -> float:
+def _rate(scored: Scores, threshold: float) -> float:
     return float(np.mean(scored.sure_P >= threshold))

@@ -30,7 +30,7 @@ _FEWEST = 20
 
 
 @dataclass(frozen=True)
-class Scored:
+class Scores:
     """Scores of an arm at each held-out word, all ``[P]``. Private.
 
     Attributes:
@@ -84,7 +84,7 @@ def score(
     batch_sentences: int = 256,
     workers: int = 1,
     advance: Callable[[float], None] = progress.nothing,
-) -> Scored:
+) -> Scores:
     """Score every held-out word under an arm, reading each sentence once.
 
     Args:
@@ -130,10 +130,10 @@ def score(
     for_all(batches(text.lengths_S, batch_sentences), run, workers)
     unknown_P = id_P == UNK
     rank_P[unknown_P], loss_P[unknown_P] = MISS, 0.0
-    return Scored(text.device_P, id_P, rank_P, loss_P, first_P, sure_P, phrase_P, text.devices)
+    return Scores(text.device_P, id_P, rank_P, loss_P, first_P, sure_P, phrase_P, text.devices)
 
 
-def threshold_at_rate(scored: Scored, rate: float) -> float:
+def threshold_at_rate(scored: Scores, rate: float) -> float:
     """Sureness (nats) that so large a share of words reaches, or nearest to it; ``inf`` if none would be offered.
 
     Equally sure phrases are offered together, such as those at the start of every sentence, so that the share can be
@@ -153,13 +153,13 @@ def threshold_at_rate(scored: Scored, rate: float) -> float:
     return float(sure[::-1][np.argmin(np.abs(offered - wanted))])
 
 
-def right_share(scored: Scored, threshold: float) -> float:
+def right_share(scored: Scores, threshold: float) -> float:
     """Share of phrases at or above a threshold that are what was meant; NaN if there are none."""
     shown_P = scored.sure_P >= threshold
     return float(np.mean(scored.phrase_P[shown_P])) if shown_P.any() else math.nan
 
 
-def threshold_at_share(scored: Scored, share: float) -> float:
+def threshold_at_share(scored: Scores, share: float) -> float:
     """The lowest sureness (nats) at which phrases are right at least this often; ``inf`` if it never is.
 
     Thresholds that fewer than 20 phrases reach are not considered: their share is chance.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evaluation.comparison.scoring import Scored
+from evaluation.comparison.scoring import Scores
 from evaluation.config import RARE_AFTER
 from evaluation.inference import NUM_SPECIALS
 from pretrain.vocabulary import UNK
@@ -58,7 +58,7 @@ class HeadShare:
     right: float
 
 
-def head_words(arm: str, scored: Scored, heads: Sequence[int] = HEADS) -> list[HeadShare]:
+def head_words(arm: str, scored: Scores, heads: Sequence[int] = HEADS) -> list[HeadShare]:
     """Cumulative histogram over frequency ranks, in the manner of McMahan et al. 2018, table 3.
 
     A model trained with noise may fall back on frequent words: then ``predicted`` grows beyond the
@@ -82,6 +82,6 @@ def head_words(arm: str, scored: Scored, heads: Sequence[int] = HEADS) -> list[H
     ]
 
 
-def distinct_words(scored: Scored) -> int:
+def distinct_words(scored: Scores) -> int:
     """Number of different words that were ever the first candidate."""
     return len(np.unique(scored.first_P))

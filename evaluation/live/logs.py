@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pretrain.reading import rows
-from pretrain.reading.columns import Column
 from pretrain.reading.paths import shown
+from pretrain.reading.rows import Column
 
 FIELD = "logs"
 CONTROL, TREATMENT = ARMS = ("control", "treatment")

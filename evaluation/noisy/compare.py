@@ -156,7 +156,7 @@ def parts(entrants: Entrants, text: HeldOut, workers: int = 1) -> dict[str, np.n
 
 def _scored(
     entrants: Entrants, arm: str, text: HeldOut, workers: int, advance: Callable[[float], None] = progress.nothing
-) -> scoring.Scored:
+) -> scoring.Scores:
     return scoring.score(entrants.arms[arm], text, text.ids(entrants.vocabulary), workers=workers, advance=advance)
 
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from federated.config.population import Retention
 from federated.devices.withdrawals import Withdrawals
 from pretrain.reading import rows
-from pretrain.reading.columns import Column
+from pretrain.reading.rows import Column
 
 FIELD = "private_text.paths"
 _COLUMNS = (Column("client_id", "id"), Column("text"), Column("locale", required=False))

@@ -214,9 +214,9 @@ def _looks(config: LaunchConfig, kept: Retention | None) -> list[Callable[[], ob
 
         looks.append(partial(readers.inspect, config.private_text.paths, kept))
     if config.discovery.blocklist is not None:
-        from discovery import filters
+        from discovery import review
 
-        looks.append(partial(filters.read_blocklist, Path(config.discovery.blocklist)))
+        looks.append(partial(review.read_blocklist, Path(config.discovery.blocklist)))
     return looks
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from discovery import coverage, filters, projection, review
+from discovery import projection, review
 from discovery.config import PROJECTED_WORDS, CentralConfig
 from discovery.results import ProjectedCoverage
 from evaluation.config import CONFIDENCE
@@ -72,7 +72,7 @@ def covered(
     if ctx.config.evaluation is not None:
         return None, None, None
     counts = [_unknown(words, base) for words in artifacts.store(ctx).device_words("validation")]
-    return coverage.coverage(added, counts, CONFIDENCE)
+    return projection.coverage(added, counts, CONFIDENCE)
 
 
 def projected_coverage(ctx: StageContext, base: vocabulary.Vocabulary) -> tuple[ProjectedCoverage, ...]:
@@ -95,7 +95,7 @@ def _blocked(ctx: StageContext) -> tuple[str, ...]:
     if ctx.config.discovery.blocklist is None:
         return ()
     path = Path(ctx.config.discovery.blocklist)
-    blocked = filters.read_blocklist(path)
+    blocked = review.read_blocklist(path)
     ctx.run.use_file(path)
     return blocked
 

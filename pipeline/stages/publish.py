@@ -38,7 +38,7 @@ from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.vocabulary import Vocabulary
 from pretrain.writing import truecasing
-from pretrain.writing.truecasing import Usual
+from pretrain.writing.truecasing import TypicalForm
 from reports.disclosure.document import Disclosure
 from reports.losses import up
 from reports.render import CARD, model_card
@@ -290,7 +290,7 @@ def _measured_before(bundle: Path, made: Path) -> Int8 | None:
 
 
 def keyboard_dictionary(
-    arm: Arm, words: Vocabulary, usual: Mapping[str, Usual], disclosed: str, name: str
+    arm: Arm, words: Vocabulary, usual: Mapping[str, TypicalForm], disclosed: str, name: str
 ) -> Dictionary:
     """The words of what ships, as they are usually written, with what the launch discloses in the header.
 
@@ -322,7 +322,7 @@ def keyboard_dictionary(
         return Dictionary(attributes, words_of(arm, _written(words, usual)))
 
 
-def _written(words: Vocabulary, usual: Mapping[str, Usual]) -> Vocabulary:
+def _written(words: Vocabulary, usual: Mapping[str, TypicalForm]) -> Vocabulary:
     """The words as keyboards show them; of those that would be written alike each stays as the model has it."""
     forms = [usual[word].form if word in usual else word for word in words.words]
     times = Counter(forms)

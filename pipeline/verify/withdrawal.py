@@ -23,7 +23,7 @@ from pipeline.run.population import read_window
 from pipeline.run.reuse.kept import read_kept
 from pipeline.run.run_dir import RunDir
 from pretrain.reading import rows
-from pretrain.reading.columns import Column
+from pretrain.reading.rows import Column
 
 _FIELD = "--ids"
 _log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Loss and gradient of one batch of sentences on a CPU, by hand: no padding, no graph, the softmax in place.
 
-Shape legend: P positions, step by step (see ``batches.Packed``); L positions of one block, K columns of the output
+Shape legend: P positions, step by step (see ``batches.PackedRows``); L positions of one block, K columns of the output
 layer, E embedding, V vocabulary.
 """
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pretrain.batches import Packed
+from pretrain.batches import PackedRows
 from pretrain.functions import softmax_loss
 from pretrain.kernel.columns import Columns
 from pretrain.kernel.step import add_gradient
@@ -24,7 +24,7 @@ _BLOCK_LOGITS = 1 << 19
 @torch.no_grad()
 def loss_and_gradient(
     weights: Weights,
-    batch: Packed,
+    batch: PackedRows,
     columns: Columns | None,
     gradients: Weights,
     weight: float,

@@ -22,7 +22,7 @@ MERGED_GRAMS, SAMPLED = 1 << 23, 1 << 16
 
 
 @dataclass(frozen=True)
-class Counted:
+class LevelCounts:
     """All k-grams of one length, sorted by their words.
 
     Attributes:
@@ -69,7 +69,7 @@ def with_starts(tokens_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return whole, place
 
 
-def count(tokens_N: np.ndarray, vocabulary_size: int, order: int, folder: Path | None) -> list[Counted]:
+def count(tokens_N: np.ndarray, vocabulary_size: int, order: int, folder: Path | None) -> list[LevelCounts]:
     """All k-grams of lengths 1 to ``order``.
 
     Args:
@@ -82,7 +82,7 @@ def count(tokens_N: np.ndarray, vocabulary_size: int, order: int, folder: Path |
         total_V += np.bincount(with_starts(block)[0], minlength=vocabulary_size)
     words_V = np.arange(vocabulary_size)
     columns = (words_V, np.zeros_like(words_V), words_V == BOS, total_V)
-    levels = [Counted(words_V, *(_column(values, folder) for values in columns))]
+    levels = [LevelCounts(words_V, *(_column(values, folder) for values in columns))]
     for k in range(2, order + 1):
         neighbours_G = np.zeros(len(levels[-1].key), dtype=np.uint32)
         longer = _level(tokens_N, vocabulary_size, k, levels, neighbours_G, folder, longest=k == order)
@@ -107,12 +107,12 @@ def _level(
     tokens_N: np.ndarray,
     vocabulary_size: int,
     k: int,
-    shorter: Sequence[Counted],
+    shorter: Sequence[LevelCounts],
     neighbours_G: np.ndarray,
     folder: Path | None,
     *,
     longest: bool,
-) -> Counted:
+) -> LevelCounts:
     """The k-grams, from those that are shorter; counts in ``neighbours_G`` the words before each of the longest."""
     before, packed = shorter[-1], _packs(vocabulary_size, k)
     begins_C = before.begins.array()
@@ -135,10 +135,10 @@ def _level(
         if not longest:
             sorted_.append(gram_G)
             begins.append(begins_C[context_G])
-    return Counted(sorted_.closed(), key, suffix, begins, raw)
+    return LevelCounts(sorted_.closed(), key, suffix, begins, raw)
 
 
-def _by_neighbours(level: Counted, neighbours_G: np.ndarray, folder: Path | None) -> Counted:
+def _by_neighbours(level: LevelCounts, neighbours_G: np.ndarray, folder: Path | None) -> LevelCounts:
     """A level whose counts are numbers of words before, but for what begins a sentence."""
     changed = Column(np.int64, folder)
     for first, last in pieces(len(level.count), MERGED_GRAMS):
@@ -154,7 +154,7 @@ def _packs(vocabulary_size: int, k: int) -> bool:
 
 
 def _grams(
-    tokens_N: np.ndarray, place_N: np.ndarray, vocabulary_size: int, k: int, shorter: Sequence[Counted]
+    tokens_N: np.ndarray, place_N: np.ndarray, vocabulary_size: int, k: int, shorter: Sequence[LevelCounts]
 ) -> np.ndarray:
     """Every k-gram of a block, in its order, as one number."""
     last = np.flatnonzero(place_N >= k - 1)
@@ -179,7 +179,7 @@ class _Run:
 
 
 def _runs(
-    tokens_N: np.ndarray, vocabulary_size: int, k: int, shorter: Sequence[Counted], folder: Path | None
+    tokens_N: np.ndarray, vocabulary_size: int, k: int, shorter: Sequence[LevelCounts], folder: Path | None
 ) -> list[_Run]:
     runs: list[_Run] = []
     gathered: list[np.ndarray] = []

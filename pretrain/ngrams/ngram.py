@@ -19,7 +19,7 @@ import numpy as np
 
 from pretrain.ngrams import counting
 from pretrain.ngrams.columns import Column
-from pretrain.ngrams.counting import Counted, pieces
+from pretrain.ngrams.counting import LevelCounts, pieces
 from pretrain.vocabulary import BOS, PAD, TokenStream, Vocabulary
 
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
@@ -117,7 +117,7 @@ class NGram:
         return np.log(prob_N[place_N > 0])
 
 
-def _smoothed(levels: list[Counted], vocabulary_size: int, folder: Path | None) -> Iterator[Level]:
+def _smoothed(levels: list[LevelCounts], vocabulary_size: int, folder: Path | None) -> Iterator[Level]:
     key_V, count_V = levels[0].key.array(), levels[0].count.closed()
     # Below the unigrams lies the uniform distribution over events.
     never_V = np.isin(key_V, (PAD, BOS))
@@ -145,7 +145,7 @@ def _smoothed(levels: list[Counted], vocabulary_size: int, folder: Path | None) 
     yield Level(_key(levels[-1]), prob_G, np.broadcast_to(1.0, len(prob_G)), discounts)
 
 
-def _key(level: Counted) -> np.ndarray:
+def _key(level: LevelCounts) -> np.ndarray:
     """The keys; nothing else of the level is needed any more."""
     level.suffix.closed()
     level.begins.closed()

@@ -1,37 +1,50 @@
-"""Rows of Parquet and JSON lines that somebody else wrote, batch by batch, as Arrow columns.
+"""Rows of Parquet and of JSON lines (perhaps packed by gzip or bzip2) that somebody else wrote, as Arrow columns.
 
 A file may be damaged, lie about its size or hold other things than text. Whatever it does ends in a ``ValueError``
 that names the file, the row and the fix, before it takes more memory than the batch at hand: texts are counted before
 they are unpacked, lines are read up to a limit, and a file that unpacks to far more than text ever does is refused.
 """
 
+import bz2
 import glob
+import gzip
+import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import IO, Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pretrain.reading import json_lines
-from pretrain.reading.columns import (
-    BATCH_BYTES,
-    BATCH_ROWS,
-    MOST_TEXT_BYTES,
-    Column,
-    missing,
-    most_bytes,
-    too_long,
-    too_much,
-)
 from pretrain.reading.paths import require_file, shown
 
+# Text shrinks to a third, repetitive lines to a twentieth. Small files may do as they like.
+MOST_EXPANSION, FREE_BYTES = 100, 1 << 26
+MOST_TEXT_BYTES = 1 << 24
+BATCH_ROWS, BATCH_BYTES = 10_000, 1 << 26
 # Of a column of Parquet at a time, however large its row groups are.
 _BUFFER_BYTES = 1 << 20
 _DAMAGE = (EOFError, zlib.error, pa.ArrowException, MemoryError, UnicodeDecodeError)
+
+Kind = Literal["text", "id", "order"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column to read.
+
+    Attributes:
+      kind: ``text``; ``id``: text that Parquet may hold as whole numbers; ``order``: a time or a number, as it is.
+    """
+
+    name: str
+    kind: Kind = "text"
+    required: bool = True
 
 
 def matching(patterns: Sequence[str], field: str) -> list[Path]:
@@ -60,7 +73,7 @@ def fields(path: Path, field: str) -> list[str]:
     with _readable(path, field):
         if path.suffix == ".parquet":
             return list(pq.ParquetFile(path).schema_arrow.names)
-        record = next(json_lines.records(path, field), None)
+        record = next(_records(path, field), None)
         return [] if record is None else list(record[1])
 
 
@@ -85,7 +98,7 @@ def placed_batches(
     """``batches``, each with where in the file it stands, for errors."""
     require_file(path, field, "name a file that is there")
     with _readable(path, field):
-        yield from (_of_parquet if path.suffix == ".parquet" else json_lines.batches)(path, field, columns, skip)
+        yield from (_of_parquet if path.suffix == ".parquet" else _of_json_lines)(path, field, columns, skip)
 
 
 @contextmanager
@@ -108,6 +121,32 @@ def _readable(path: Path, field: str, at: Callable[[], str] = lambda: "") -> Ite
         ) from error
 
 
+def _most_bytes(path: Path) -> int:
+    """Most bytes that a file may unpack to."""
+    return max(FREE_BYTES, MOST_EXPANSION * path.stat().st_size)
+
+
+def _too_much(path: Path, field: str, most: int) -> ValueError:
+    """Say that it does not."""
+    return ValueError(
+        f"{field}: {shown(path)} unpacks to more than {most:,} bytes, {MOST_EXPANSION} times its size, which no text "
+        "does; look at what made it"
+    )
+
+
+def _missing(path: Path, field: str, column: Column, names: Sequence[str]) -> ValueError:
+    """Say that a column is not there, and which are."""
+    has = shown(", ".join(map(repr, names))) or "none"
+    return ValueError(f"{field}: {shown(path)}: column {column.name!r} is missing; it has {has}")
+
+
+def _too_long(path: Path, field: str) -> ValueError:
+    """Say that a text is."""
+    return ValueError(
+        f"{field}: {shown(path)} holds a text of more than {MOST_TEXT_BYTES:,} bytes; cut it into texts of a few lines"
+    )
+
+
 # Parquet
 
 
@@ -117,7 +156,7 @@ def _of_parquet(path: Path, field: str, columns: Sequence[Column], skip: int) ->
         if names.count(column.name) > 1:
             raise ValueError(f"{field}: {shown(path)} has two columns {column.name!r}; drop one")
         if column.required and column.name not in names:
-            raise missing(path, field, column, names)
+            raise _missing(path, field, column, names)
     there = [column for column in columns if column.name in names]
     schema = pq.ParquetFile(path).schema_arrow
     strings = [column.name for column in there if _is_string(_plain(schema.field(column.name).type))]
@@ -131,9 +170,9 @@ def _of_parquet(path: Path, field: str, columns: Sequence[Column], skip: int) ->
             )
     # Texts stay packed, each distinct one once, until they are counted.
     file = pq.ParquetFile(path, read_dictionary=strings, buffer_size=_BUFFER_BYTES)
-    most, unpacked = most_bytes(path), 0
+    most, unpacked = _most_bytes(path), 0
     if file.metadata.num_rows > most:
-        raise too_much(path, field, most)
+        raise _too_much(path, field, most)
     wanted, texts = [column.name for column in there], [column.kind != "order" for column in there]
     for group in range(file.metadata.num_row_groups):
         first = min(skip, file.metadata.row_group(group).num_rows)
@@ -142,7 +181,7 @@ def _of_parquet(path: Path, field: str, columns: Sequence[Column], skip: int) ->
             for batch in _of_group(file, group, first, wanted):
                 unpacked += _text_bytes(batch, strings, path, field)
                 if unpacked > most:
-                    raise too_much(path, field, most)
+                    raise _too_much(path, field, most)
                 for light in _light(batch, strings, path, field):
                     arrays = [light.column(name) for name in wanted]
                     plain = [_plain_array(array) if text else array for array, text in zip(arrays, texts, strict=True)]
@@ -190,7 +229,7 @@ def _text_bytes(batch: pa.RecordBatch, strings: Sequence[str], path: Path, field
 def _unpacked_bytes(array: pa.Array, path: Path, field: str) -> int:
     values = array.dictionary if isinstance(array, pa.DictionaryArray) else array
     if len(values) and (pc.max(pc.binary_length(values)).as_py() or 0) > MOST_TEXT_BYTES:
-        raise too_long(path, field)
+        raise _too_long(path, field)
     lengths = pc.binary_length(values)
     taken = pc.take(lengths, array.indices) if isinstance(array, pa.DictionaryArray) else lengths
     return (pc.sum(pc.cast(taken, pa.int64())).as_py() or 0) + len(array)
@@ -207,3 +246,100 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 def _is_string(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+# JSON lines
+
+
+def _of_json_lines(
+    path: Path, field: str, columns: Sequence[Column], skip: int
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Columns of a file, with the lines that they stand in.
+
+    Python's own parser reads one line at a time. Arrow's is faster, and a line ``null`` ends its process
+    (apache/arrow#47409).
+    """
+    taken: list[tuple] = []
+    seen: set[str] = set()
+    size = 0
+    for number, (line, record) in enumerate(_records(path, field)):
+        seen |= record.keys()
+        if number < skip:
+            continue
+        values = [record.get(column.name) for column in columns]
+        size += sum(len(value) for value in values if isinstance(value, str))
+        taken.append((line, *values))
+        if len(taken) == BATCH_ROWS or size > BATCH_BYTES:
+            yield _batch(path, field, columns, taken)
+            taken, size = [], 0
+    for column in columns:
+        if column.required and column.name not in seen:
+            raise _missing(path, field, column, sorted(seen))
+    if taken:
+        yield _batch(path, field, columns, taken)
+
+
+def _batch(path: Path, field: str, columns: Sequence[Column], taken: list[tuple]) -> tuple[str, pa.RecordBatch]:
+    lines, *values = zip(*taken, strict=True)
+    place = f"lines {lines[0]:,} to {lines[-1]:,}"
+    arrays = []
+    for column, content in zip(columns, values, strict=True):
+        if column.kind == "order":
+            try:
+                arrays.append(pa.array(content))
+            except (TypeError, ValueError, OverflowError) as error:
+                raise ValueError(
+                    f"{field}: {shown(path)}, {place}: {column.name!r} is not a time in each row, nor a number in "
+                    f"each ({shown(error)}); write one of them"
+                ) from error
+            continue
+        for line, value in zip(lines, content, strict=True):
+            if value is not None and not isinstance(value, str):
+                at = f"{field}: {shown(path)}, line {line:,}: {column.name!r}"
+                raise ValueError(f"{at} is {shown(repr(value))}, not text; write it as a string")
+        try:
+            array = pa.array(content, pa.large_string())
+        except UnicodeEncodeError as error:
+            # Half a surrogate pair stands for no character.
+            if column.kind == "id":
+                raise ValueError(
+                    f"{field}: {shown(path)}, {place}: {column.name!r} holds what is no character, "
+                    f"{shown(error.object)}; write ids in letters and digits"
+                ) from error
+            whole = (text and text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") for text in content)
+            array = pa.array(whole, pa.large_string())
+        arrays.append(array)
+    return place, pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
+
+
+def _records(path: Path, field: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number and content of each line that is not blank."""
+    for number, line in _lines(path, field):
+        at = f"{field}: {shown(path)}, line {number:,}"
+        try:
+            record = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{at} is not UTF-8 (byte {error.start:,}); save the file as UTF-8") from error
+        except ValueError as error:
+            raise ValueError(f"{at} is not JSON ({shown(error)}); write one JSON object a line") from error
+        except RecursionError as error:
+            raise ValueError(f"{at} is JSON nested too deep; write one flat object a line") from error
+        if not isinstance(record, dict):
+            raise ValueError(f"{at} must hold one JSON object, got {type(record).__name__}; write one a line")
+        yield number, record
+
+
+def _lines(path: Path, field: str) -> Iterator[tuple[int, bytes]]:
+    packers: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open}
+    most = _most_bytes(path) if path.suffix in packers else None
+    number = read = 0
+    with cast("IO[bytes]", packers.get(path.suffix, open)(path, "rb")) as file:
+        while line := file.readline(MOST_TEXT_BYTES + 1):
+            number += 1
+            read += len(line)
+            if len(line) > MOST_TEXT_BYTES:
+                raise _too_long(path, field)
+            if most is not None and read > most:
+                raise _too_much(path, field, most)
+            if not line.isspace():
+                yield number, line

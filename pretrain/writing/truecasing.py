@@ -26,7 +26,7 @@ Forms = Counter[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Usual:
+class TypicalForm:
     """The form in which a word is written most often where it does not begin a sentence.
 
     Attributes:
@@ -46,7 +46,7 @@ def add_forms(forms: Forms, words: Iterable[Sequence[str]], written: Iterable[Se
         forms.update(pairs)
 
 
-def usual_forms(forms: Forms) -> dict[str, Usual]:
+def usual_forms(forms: Forms) -> dict[str, TypicalForm]:
     """Words whose usual form differs from the word; of two forms that are as frequent, the word's own, or the first."""
     by_word: dict[str, Counter[str]] = defaultdict(Counter)
     for (word, form), count in forms.items():
@@ -55,30 +55,30 @@ def usual_forms(forms: Forms) -> dict[str, Usual]:
     for word in sorted(by_word):
         form, count = min(by_word[word].items(), key=lambda item: (-item[1], item[0] != word, item[0]))
         if form != word:
-            usual[word] = Usual(form, count, count / by_word[word].total())
+            usual[word] = TypicalForm(form, count, count / by_word[word].total())
     return usual
 
 
-def of_words(usual: Mapping[str, Usual], words: Iterable[str]) -> dict[str, Usual]:
+def of_words(usual: Mapping[str, TypicalForm], words: Iterable[str]) -> dict[str, TypicalForm]:
     """The entries of a vocabulary's words."""
     return {word: usual[word] for word in words if word in usual}
 
 
-def discovered(words: Sequence[str], shown: Sequence[str]) -> dict[str, Usual]:
+def discovered(words: Sequence[str], shown: Sequence[str]) -> dict[str, TypicalForm]:
     """Entries of discovered words that people type with capitals, which goes before what public text has.
 
     That many type a name in small letters tells nothing: there public text decides. How often is not known, so 0.
     """
-    return {word: Usual(form, 0, 1.0) for word, form in zip(words, shown, strict=True) if form != word}
+    return {word: TypicalForm(form, 0, 1.0) for word, form in zip(words, shown, strict=True) if form != word}
 
 
-def save(usual: Mapping[str, Usual], path: Path) -> None:
+def save(usual: Mapping[str, TypicalForm], path: Path) -> None:
     """Write a table as JSON: word -> form, count, share."""
     rows = {word: [entry.form, entry.count, round(entry.share, 4)] for word, entry in usual.items()}
     write_text(path, json.dumps(rows, ensure_ascii=False, indent=0))
 
 
-def load(path: Path) -> dict[str, Usual]:
+def load(path: Path) -> dict[str, TypicalForm]:
     """Read what ``save`` wrote.
 
     Raises:
@@ -91,10 +91,10 @@ def load(path: Path) -> dict[str, Usual]:
         isinstance(row, list) and len(row) == len(kinds) and all(map(isinstance, row, kinds)) for row in rows.values()
     ):
         raise ValueError(f"truecase: {path.name} gives no form, count and share for each word; {fix}")
-    return {word: Usual(*row) for word, row in rows.items()}
+    return {word: TypicalForm(*row) for word, row in rows.items()}
 
 
-def shown(word: str, usual: Mapping[str, Usual], locale: str, *, begins: bool) -> str:
+def shown(word: str, usual: Mapping[str, TypicalForm], locale: str, *, begins: bool) -> str:
     """A word as a keyboard offers it.
 
     Args:

@@ -17,7 +17,7 @@ from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import SPECIALS, Vocabulary, join_owners
 from pretrain.writing import truecasing
-from pretrain.writing.truecasing import Usual
+from pretrain.writing.truecasing import TypicalForm
 from tests.bad_inputs.cases import PERMANENT, Case, read
 from tests.helpers.launches.pipeline_launch import launch_config
 
@@ -42,7 +42,7 @@ def good_bundle(bundle: Path, *, signed: bool = False) -> Path:
     bundle.mkdir()
     _graph(WORDS, bundle / "model.onnx")
     vocabulary.save(WORDS, bundle / "vocabulary.json")
-    truecasing.save({"paris": Usual("Paris", 9, 1.0)}, bundle / "truecase.json")
+    truecasing.save({"paris": TypicalForm("Paris", 9, 1.0)}, bundle / "truecase.json")
     if not signed:
         counted.save(_counts(), bundle / "counts.npz")
     files = {path.name: sha256(path) for path in bundle.iterdir()} if signed else {}

@@ -4,9 +4,8 @@ import csv
 
 import pytest
 
-from discovery.filters import PASSED, read_blocklist, verdicts
 from discovery.results import FoundWord
-from discovery.review import candidates, read_review, write_review
+from discovery.review import PASSED, candidates, read_blocklist, read_review, verdicts, write_review
 
 WORDS = ("haha", "-ish", "bob@x.org", "slur", "=cmd", "it's", 'quo"te,d')
 

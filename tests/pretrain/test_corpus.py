@@ -19,7 +19,7 @@ from pretrain.config import C4Corpus, FileCorpus, SampleCorpus
 from pretrain.corpus import build_corpus, open_corpus, usual_forms
 from pretrain.sources import open_stream
 from pretrain.text import sentences
-from pretrain.writing.truecasing import Usual
+from pretrain.writing.truecasing import TypicalForm
 
 # The layout and the config names of the allenai/c4 repository.
 README = """---
@@ -250,7 +250,7 @@ def test_how_words_are_written_is_counted_in_the_first_shard_of_train_text(c4_cl
     write_c4(tmp_path / "held.json.gz", ["They MET Zoe"])
     own = {"train": (str(tmp_path / "train.json.gz"),), "validation": (str(tmp_path / "held.json.gz"),)}
     build_corpus(files(c4_clone, **own), "en-US", tmp_path / "one")
-    paul, anna = Usual("Paul", 1, 1.0), Usual("Anna", 1, 1.0)
+    paul, anna = TypicalForm("Paul", 1, 1.0), TypicalForm("Anna", 1, 1.0)
     # Where two forms are as frequent, the word stays as it is.
     assert usual_forms(tmp_path / "one") == {"anna": anna}
     build_corpus(files(c4_clone, **own), "en-US", tmp_path / "two", shard_words=4)

@@ -51,7 +51,7 @@ PRINTED = {
 PRINTED_SEEN = {(1, 1): 1150, (16, 200): 3_680_000}
 
 
-class Attacked:
+class Attack:
     """Ranks and completions of every canary in one trained model."""
 
     def __init__(self, planted: CanarySet, run: Run, model: KeyboardLM) -> None:
@@ -84,7 +84,7 @@ def arms() -> list[Arm]:
     ]
 
 
-def claims(attacked: dict[str, Attacked], rounds: int) -> list[paper.Claim]:
+def claims(attacked: dict[str, Attack], rounds: int) -> list[paper.Claim]:
     """The printed tables beside these canaries."""
     as_printed = attacked["noise of 20,000 devices"]
     joined = np.mean(as_printed.run.joined) / rounds
@@ -137,7 +137,7 @@ def claims(attacked: dict[str, Attacked], rounds: int) -> list[paper.Claim]:
     ]
 
 
-def panel(attacked: dict[str, Attacked]) -> paper.Draw:
+def panel(attacked: dict[str, Attack]) -> paper.Draw:
     """Ranks by cell: dots, one colour an arm, crosses as printed."""
 
     def draw(axes: Axes) -> None:
@@ -170,7 +170,7 @@ def figure(lab: Lab) -> paper.Result:
     planted = make(config, lab.vocabulary, lab.public, SEED)
     attacked = {}
     for arm in arms():
-        attacked[arm.name] = Attacked(planted, *trained_model(lab, arm, planted=planted.devices))
+        attacked[arm.name] = Attack(planted, *trained_model(lab, arm, planted=planted.devices))
     heads = [head for name in attacked for head in (f"{name}: rank", "completed")]
     rows = [
         [

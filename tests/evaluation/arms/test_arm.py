@@ -169,7 +169,7 @@ def test_slices_cut_words_and_devices() -> None:
 
 def test_head_words_tell_a_model_that_only_knows_the_frequent_ones() -> None:
     ids = np.array([4, 5, 6, 300, 2000, UNK])
-    scored = scoring.Scored(
+    scored = scoring.Scores(
         device_P=np.zeros(6, int),
         id_P=ids,
         rank_P=np.array([0, 5, 0, 0, 9, scoring.MISS]),

@@ -9,7 +9,7 @@ import pytest
 
 from evaluation.arms import arm as arms
 from evaluation.comparison import phrases, scoring
-from evaluation.comparison.scoring import Scored
+from evaluation.comparison.scoring import Scores
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
 from pretrain.ngrams.ngram import NGram
@@ -86,7 +86,7 @@ def test_a_first_arm_that_is_never_right_leaves_no_precision_to_be_equal_at(
 ) -> None:
     score = scoring.score
 
-    def never(arm: arms.NextWord, *given: object, **options: object) -> Scored:
+    def never(arm: arms.NextWord, *given: object, **options: object) -> Scores:
         scored = score(arm, *given, **options)
         return replace(scored, phrase_P=scored.phrase_P & (arm is not entrants["untrained"]))
 
@@ -104,7 +104,7 @@ def test_equally_sure_phrases_are_offered_together_as_near_as_can_be() -> None:
         sure_P = rng.choice([-3.0, -2.0, -1.5, -1.0, -np.inf], size=rng.integers(1, 30))
         rate = rng.uniform(0.01, 0.99)
         many = len(sure_P)
-        scored = Scored(*[np.zeros(many)] * 5, sure_P, np.zeros(many, dtype=bool), 1)
+        scored = Scores(*[np.zeros(many)] * 5, sure_P, np.zeros(many, dtype=bool), 1)
         wanted, values = round(rate * many), sorted(set(sure_P[np.isfinite(sure_P)]), reverse=True)
         expected = min(values, key=lambda value: abs(np.sum(sure_P >= value) - wanted), default=math.inf)
         assert scoring.threshold_at_rate(scored, rate) == (expected if wanted else math.inf)

@@ -12,14 +12,14 @@ from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from pretrain.writing import truecasing
-from pretrain.writing.truecasing import Usual
+from pretrain.writing.truecasing import TypicalForm
 from reports.disclosure.document import Disclosure
 from reports.site import Published
 from tests.helpers.launches.published import model_of
 from tests.helpers.reports.reports_example import example
 
 WORDS = ("the", "i", "you", "</script>", "hello")
-USUAL = {"i": Usual("I", 9, 0.9)}
+USUAL = {"i": TypicalForm("I", 9, 0.9)}
 
 
 def add_report(runs: Path, name: str, disclosure: Disclosure | None = None) -> Path:
@@ -35,7 +35,7 @@ def add_published(
     name: str,
     disclosure: Disclosure | None = None,
     words: Iterable[str] = WORDS,
-    usual: Mapping[str, Usual] = USUAL,
+    usual: Mapping[str, TypicalForm] = USUAL,
     counts: CountedNGram | None = None,
 ) -> Path:
     """A run whose untrained model was published, alone or mixed with counts; returns its bundle."""

@@ -29,7 +29,7 @@ from pretrain.model import build_model
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import BOS, SPECIALS
 from pretrain.writing import truecasing
-from pretrain.writing.truecasing import Usual
+from pretrain.writing.truecasing import TypicalForm
 from reports.losses import up
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -170,7 +170,7 @@ def test_a_launch_without_a_bound_claims_none(tmp_path: Path):
 
 def test_words_that_are_written_alike_stay_apart():
     model = build_model(launch_config().model, len(WORDS), 1)
-    usual = {"see": Usual("SEE", 2, 1.0), "you": Usual("X", 2, 1.0), "we": Usual("X", 2, 1.0)}
+    usual = {"see": TypicalForm("SEE", 2, 1.0), "you": TypicalForm("X", 2, 1.0), "we": TypicalForm("X", 2, 1.0)}
     words = keyboard_dictionary(Arm(model, None), WORDS, usual, example().model_dump_json(), "network").words
     assert set(words) == {"SEE", "you", "soon", "later", "we", "talk", "tomorrow"}
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pretrain.reading import rows, yaml_text
-from pretrain.reading.columns import Column
+from pretrain.reading.rows import Column
 
 COLUMNS = (Column("client_id", "id"), Column("text"), Column("ts", "order", required=False))
 SOME = settings(

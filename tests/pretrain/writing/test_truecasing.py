@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pretrain.text import sentences, unfinished, written
-from pretrain.writing.truecasing import Forms, Usual, add_forms, load, of_words, save, shown, usual_forms
+from pretrain.writing.truecasing import Forms, TypicalForm, add_forms, load, of_words, save, shown, usual_forms
 
 
 def forms_of(text: str, locale: str) -> Forms:
@@ -20,9 +20,9 @@ def forms_of(text: str, locale: str) -> Forms:
 def test_forms_are_counted_where_no_sentence_begins() -> None:
     text = "Das Haus. Das Haus und das haus! Haus an Haus :-) :-) :) ❤️"
     assert usual_forms(forms_of(text, "de-DE")) == {
-        "haus": Usual("Haus", 3, 0.75),
-        ":)": Usual(":-)", 2, 2 / 3),
-        "❤": Usual("❤️", 1, 1.0),
+        "haus": TypicalForm("Haus", 3, 0.75),
+        ":)": TypicalForm(":-)", 2, 2 / 3),
+        "❤": TypicalForm("❤️", 1, 1.0),
     }
 
 
@@ -43,13 +43,13 @@ def test_the_usual_form_is_the_most_frequent_one(text: list[list[str]]) -> None:
 
 
 def test_a_table_is_read_as_it_was_written(tmp_path: Path) -> None:
-    usual = {"haus": Usual("Haus", 3, 0.75), ":d": Usual(":D", 1, 1.0)}
+    usual = {"haus": TypicalForm("Haus", 3, 0.75), ":d": TypicalForm(":D", 1, 1.0)}
     save(usual, tmp_path / "truecase.json")
     assert load(tmp_path / "truecase.json") == usual
 
 
 def test_a_bundle_s_table_holds_the_vocabulary_s_words_only() -> None:
-    usual = {"haus": Usual("Haus", 3, 0.75), "geheim": Usual("Geheim", 1, 1.0)}
+    usual = {"haus": TypicalForm("Haus", 3, 0.75), "geheim": TypicalForm("Geheim", 1, 1.0)}
     assert of_words(usual, ("<pad>", "und", "haus")) == {"haus": usual["haus"]}
 
 
@@ -70,7 +70,11 @@ def test_a_bundle_s_table_holds_the_vocabulary_s_words_only() -> None:
     ],
 )
 def test_a_word_is_shown_as_it_is_written(locale: str, word: str, inside: str, first: str) -> None:
-    usual = {"paris": Usual("Paris", 9, 0.9), "iphone": Usual("iPhone", 9, 0.9), ":d": Usual(":D", 9, 0.9)}
+    usual = {
+        "paris": TypicalForm("Paris", 9, 0.9),
+        "iphone": TypicalForm("iPhone", 9, 0.9),
+        ":d": TypicalForm(":D", 9, 0.9),
+    }
     assert shown(word, usual, locale, begins=False) == inside
     assert shown(word, usual, locale, begins=True) == first
 
