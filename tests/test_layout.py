@@ -147,15 +147,13 @@ _READERS = {
         "pipeline/run/run_dir.py",
         "pipeline/tracking/mlflow_tracker.py",
     },  # the reader; what MLflow has, asked about after
-    "StageRecord.model_validate": {
-        "pipeline/run/reuse/finished.py"
-    },  # a computation before a crash, asked about at once
+    "StageRecord.model_validate": {"pipeline/run/finished.py"},  # a computation before a crash, asked about at once
     "StageRecord.model_validate_json": {"pipeline/run/run_dir.py"},
     # Verification looks at what does not count, to say what is wrong; so does a re-use that is refused. A process
     # that a stage starts reads what the stage opened before: it needs no ledger.
     "as_it_lies": {
         *("pipeline/stages/training/audit_trace.py", "pipeline/stages/training/fine_tune_workers.py"),
-        *("pipeline/run/known.py", "pipeline/run/reuse/sources.py"),
+        *("pipeline/run/known.py", "pipeline/run/cache.py"),
         *("pipeline/verify/launch.py", "pipeline/verify/replay.py", "pipeline/verify/reused.py"),
     },
     # Without receipts: the ledger's own reads, and the question that each record asks.

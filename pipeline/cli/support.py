@@ -21,7 +21,7 @@ from pipeline.stages.graph import STAGES
 
 if TYPE_CHECKING:
     from pipeline.publication.approvals import Standing
-    from pipeline.run.reuse.foreseen import Foreseen
+    from pipeline.run.cache import CacheHit
 
 _log = logging.getLogger(__name__)
 
@@ -113,15 +113,15 @@ def open_existing(name: str) -> tuple[LaunchConfig, RunDir, Settings]:
     return config, run_folder(here, run_id, tracker.fetch), here
 
 
-def foreseen(config: LaunchConfig, run_id: str, here: Settings) -> "list[Foreseen]":
+def foreseen(config: LaunchConfig, run_id: str, here: Settings) -> "list[CacheHit]":
     """Stages that a launch would reuse from others on this machine."""
-    from pipeline.run.reuse import foreseen as core
+    from pipeline.run import cache
 
-    if not core.are_others(run_id, here):
+    if not cache.are_others(run_id, here):
         return []
-    return core.foreseen(config, run_id, here, STAGES)
+    return cache.preview(config, run_id, here, STAGES)
 
 
-def taken_over(stages: "list[Foreseen]") -> frozenset[str]:
+def taken_over(stages: "list[CacheHit]") -> frozenset[str]:
     """The stages that are taken over and not made anew."""
     return frozenset(each.stage for each in stages if not each.problem)

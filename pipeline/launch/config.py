@@ -38,6 +38,7 @@ from pretrain.config import (
     SpendingBlock,
     VocabularyConfig,
 )
+from pretrain.files import undamaged
 from pretrain.reading import paths, yaml_text
 from reports.config import ReportConfig
 
@@ -245,6 +246,17 @@ def load_launch(path: Path) -> LaunchConfig:
         return LaunchConfig.model_validate(raw)
     except ValidationError as error:
         raise ValueError("\n".join(problems(error))) from error
+
+
+def load_kept_launch(path: Path) -> LaunchConfig:
+    """Configuration that a launch keeps beside its results (``run.runner.open_run``).
+
+    Raises:
+      ValueError: damaged, gone, or with fields that this version does not know.
+    """
+    again = "restore it (MLflow has it too), or go on with the launch file, which writes it again"
+    with undamaged(path, f"{again}; where a newer tacit wrote it, use that one"):
+        return LaunchConfig.model_validate_json(path.read_bytes())
 
 
 def problems(error: ValidationError) -> list[str]:

@@ -57,6 +57,11 @@ def digests(folder: Path) -> dict[str, str]:
     return files
 
 
+def is_same(path: Path, digest: str) -> bool:
+    """Return whether a file is there and has these bytes."""
+    return path.is_file() and not path.is_symlink() and sha256(path) == digest
+
+
 def differences(recorded: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
     """Files that were changed, lost or added, in words; from path to digest, as recorded and as present."""
     changed = [f"{name} was changed" for name in recorded if present.get(name, recorded[name]) != recorded[name]]

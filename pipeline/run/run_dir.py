@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +60,7 @@ class StageRecord(BaseModel):
     seconds: float
     processor: str  # that it was computed on (``settings.processor``), or several
     result: dict
-    content: str | None = None  # content key of a public stage (``sharing``), by which other launches find it
+    content: str | None = None  # content key of a stage (``cache``), by which other launches find it
     reused_from: str | None = None  # the launch that made it, where it was taken over
 
 
@@ -140,6 +140,16 @@ class RunDir:
         sealed = json.dumps({"secret": secrets.token_hex(KEY_BYTES), "files": files}, sort_keys=True)
         write_text(self.private(stage) / SEAL, sealed, PRIVATE)
         return text_sha256(sealed)
+
+    def sealed(self, stage: str, names: Iterable[str]) -> dict[str, str]:
+        """Digests of those private files of a stage that are, or are in, ``names``; from its seal."""
+        path = self.path / "private" / stage / SEAL
+        files = json.loads(path.read_text(encoding="utf-8"))["files"]
+        return {
+            name: digest
+            for name, digest in files.items()
+            if any(name == wanted or name.startswith(f"{wanted}/") for wanted in names)
+        }
 
     def private_problems(self, stage: str, digest: str) -> list[str]:
         """Changes to a stage's private folder since the stage sealed it, in words."""

@@ -21,10 +21,9 @@ from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
-from pipeline.run import attempts, fence, sharing
-from pipeline.run.known import run_folder, write_down
-from pipeline.run.population import asked, kept, register_simulation
-from pipeline.run.reuse.finished import (
+from pipeline.run import attempts, cache, fence
+from pipeline.run.bookkeeping import PROCESSORS
+from pipeline.run.finished import (
     interrupted,
     keep_outcome,
     outcome_path,
@@ -32,10 +31,10 @@ from pipeline.run.reuse.finished import (
     require_whole,
     still_true,
 )
-from pipeline.run.reuse.sources import content_key
-from pipeline.run.reuse.take_over import take_over
+from pipeline.run.known import run_folder, write_down
+from pipeline.run.population import asked, kept, register_simulation
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_text
-from pipeline.run.stage import Stage, StageContext, Stages, binding_of, stage_key
+from pipeline.run.stage import Stage, StageContext, Stages, binding_of, stage_key, view
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.telemetry.leaving import require_listed
 from pipeline.telemetry.signals import watched
@@ -45,7 +44,7 @@ from pretrain.files import remove_leavings, write_text
 _log = logging.getLogger(__name__)
 
 
-class Tracker(sharing.Shelf, Protocol):
+class Tracker(cache.Shelf, Protocol):
     """The part of ``tracking.MlflowTracker`` that the runner needs."""
 
     def log_stage(self, run: RunDir, record: StageRecord) -> None:
@@ -147,14 +146,14 @@ def _run_held(
     require_private(run, name, stages)
     ledger = PrivacyLedger.of(settings)
     ledger.require_whole(tracker.receipts() if tracker else {})
-    stage, public = stages[name], sharing.is_public(name, stages)
+    stage = stages[name]
     planned = stage.planned(config, run) if stage.planned else None
     ctx = StageContext(config, run, settings, name, None, config.population)
     record = None if planned else interrupted(run, name, config, None)
-    if record is None and stage.reads is not None and not public:
-        record = take_over(ctx, config, stage, planned)
+    if record is None and stage.cached:
+        record = cache.take_over(ctx, stages, planned, tracker)
     if record is None:
-        record = _released(ctx, stages, planned) if planned else _computed(ctx, stages, None, tracker)
+        record = _released(ctx, stages, planned) if planned else _computed(ctx, stages, None)
     record = record.model_copy(update={"ledger": record.ledger | {"result": write_down(record, settings)}})
     if tracker:
         tracker.log_stage(run, record)
@@ -210,26 +209,18 @@ def _counted_by(ctx: StageContext, population: Population | None, before: Entry 
     return {name: value for name, value in ((SPLIT_RULE, rule), (AS_OF, as_of)) if value}
 
 
-def _computed(
-    ctx: StageContext, stages: Stages, binding: Mapping[str, str] | None, tracker: Tracker | None = None
-) -> StageRecord:
+def _computed(ctx: StageContext, stages: Stages, binding: Mapping[str, str] | None) -> StageRecord:
     """Run the stage, with the fields of the launch file that it says it reads, and keep its record over a crash."""
     config, stage = ctx.config, stages[ctx.stage]
-    if stage.reads is None:
-        record = _compute(ctx, config, stage)
-    elif sharing.is_public(ctx.stage, stages):
-        restricted = replace(ctx, config=sharing.restricted(config, stage))
-        record = _share(restricted, config, stage, tracker)
-    else:
-        seen = replace(ctx, config=sharing.only(config, (*stage.reads(config), *stage.sees)))
-        record = sharing.marked(ctx, partial(content_key, ctx, config, stage), partial(_compute, seen, config, stage))
+    compute = partial(_compute, replace(ctx, config=view(config, ctx.stage, stages)), config, stage)
+    record = cache.marked(ctx, stages, compute) if stage.cached else compute()
     keep_outcome(record, ctx.run, ctx.settings, binding)
     return record
 
 
 def _compute(ctx: StageContext, config: LaunchConfig, stage: Stage) -> StageRecord:
     """Call the stage and take stock of what it left."""
-    started, clock, ran_on = this_hour(), time.monotonic(), sharing.attempted_on(ctx.public, processor())
+    started, clock, ran_on = this_hour(), time.monotonic(), _attempted_on(ctx.public, processor())
     _log.info("%s: started", ctx.stage)
     with progress.kept_in(ctx.private / progress.FILE):
         result = stage.function(ctx)
@@ -252,22 +243,14 @@ def _compute(ctx: StageContext, config: LaunchConfig, stage: Stage) -> StageReco
     return record
 
 
-def _share(ctx: StageContext, config: LaunchConfig, stage: Stage, tracker: Tracker | None) -> StageRecord:
-    """Take over what an identical stage of another launch made, or else compute, for others to take over."""
-    started, clock = this_hour(), time.monotonic()
-    content = sharing.content_key(ctx, config, stage)
-    if content and (source := sharing.take_over(ctx, content, tracker)):
-        return source.model_copy(
-            update={
-                "launch_id": ctx.run.launch_id,
-                "config_digest": config_digest(config),
-                "started_at": started,
-                "seconds": two_digits(time.monotonic() - clock),
-                "reused_from": source.reused_from or source.launch_id,
-            }
-        )
-    key = partial(sharing.content_key, ctx, config, stage)
-    record = sharing.marked(ctx, key, partial(_compute, ctx, config, stage))
-    undeclared = {path.partition("/")[0] for path in record.inputs} - set(stage.needs)
-    assert not undeclared, f"{ctx.stage}: it used {undeclared}, which its content key leaves out"
-    return record.model_copy(update={"content": None}) if record.private_outputs else record
+def _attempted_on(folder: Path, here: str) -> str:
+    """Processors of all attempts at a stage, this one among them: training goes on from where another one stopped.
+
+    Args:
+      folder: public one of the stage, where they are noted.
+    """
+    path = folder / PROCESSORS
+    before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    if here not in before:
+        write_text(path, "".join(f"{line}\n" for line in [*before, here]))
+    return "; ".join([*before, *([] if here in before else [here])])

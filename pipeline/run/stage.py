@@ -3,7 +3,7 @@
 import hashlib
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,6 +106,10 @@ def imported(place: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), name)
 
 
+def _everything(config: LaunchConfig) -> tuple[str, ...]:
+    return tuple(type(config).model_fields)
+
+
 def _nothing(ctx: StageContext) -> Mapping[str, object]:
     return {}
 
@@ -149,12 +153,11 @@ class Stage:
       follows: stages that come before it although it opens nothing of theirs: spends come after the plan, dear stages
         after cheap ones that may fail.
       evidence: stages that may fail, of those that it opens: it then runs without them and says so.
-      reads: fields of the launch file that decide its outputs. None: all of it is given to the stage, and no other
-        launch takes over what it made.
+      reads: fields of the launch file that decide its outputs; by default all.
       sees: further fields that it is given, of which nothing that it makes depends.
       given: what else decides its outputs, as JSON values that name its content; None where it is made anew each time.
       code: files and folders of ours that decide what it makes, from the root of the packages. Of a release no more
-        than the release itself: a change elsewhere must not ask people again.
+        than the release itself: a change elsewhere must not ask people again. Empty: every launch makes it anew.
       libraries: of others, likewise.
       private: its private files and folders that later stages open.
       device: whether it computes on ``runtime.device``; or the field of the launch file and the value with which it
@@ -172,7 +175,7 @@ class Stage:
     may_need: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
-    reads: Fields | None = None
+    reads: Fields = _everything
     sees: tuple[str, ...] = ()
     given: Callable[[StageContext], Mapping[str, object] | None] = _nothing
     code: tuple[str, ...] = ()
@@ -187,6 +190,11 @@ class Stage:
     def spends(self) -> bool:
         """Return whether it may release something of devices under a budget."""
         return self.planned is not None
+
+    @property
+    def cached(self) -> bool:
+        """Return whether other launches may take over what it made; a stage that names no code has no content key."""
+        return bool(self.code)
 
     @property
     def opens(self) -> tuple[str, ...]:
@@ -205,6 +213,55 @@ Stages = Mapping[str, Stage]
 def of_launch(config: LaunchConfig, stages: Stages) -> tuple[str, ...]:
     """Names of the stages that a launch runs, in order; under Airflow the others are tasks too, which say so."""
     return tuple(name for name, stage in stages.items() if not stage.block or getattr(config, stage.block) is not None)
+
+
+def is_public(name: str, stages: Stages) -> bool:
+    """Return whether a stage is cached and reads public data alone, so that any launch on any machine may take it over.
+
+    Guarantee: a stage that may spend, that keeps something private for others, or that opens a stage which is not
+    public is never public itself.
+    """
+    stage = stages.get(name)
+    if stage is None or stage.spends or stage.private or not stage.cached:
+        return False
+    return all(is_public(other, stages) for other in stage.opens)
+
+
+def view(config: LaunchConfig, name: str, stages: Stages) -> LaunchConfig:
+    """The configuration with only the fields that a stage says it reads or sees; any other is an ``AttributeError``.
+
+    Guarantee: a public stage cannot learn where private text is.
+
+    Raises:
+      ValueError: a public stage says that it is given ``private_text``.
+    """
+    names = (*stages[name].reads(config), *stages[name].sees)
+    if is_public(name, stages) and any(each.partition(".")[0] == "private_text" for each in names):
+        raise ValueError(f"reads: 'private_text' in the public stage {name!r}; a stage that needs it is not public")
+    return only(config, names)
+
+
+def only(block: Any, names: Iterable[str]) -> Any:
+    """A configuration block with some of its fields; those of inner blocks are dotted."""
+    parts = [name.partition(".") for name in names]
+    inner = {first: [rest for name, _, rest in parts if name == first] for first, _, _ in parts}
+    fields = {
+        name: getattr(block, name) if "" in rests else only(getattr(block, name), rests)
+        for name, rests in inner.items()
+    }
+    view = type(block).model_construct(**fields)
+    # It fills in defaults, which would be read unnoticed.
+    for name in view.__dict__.keys() - fields:
+        del view.__dict__[name]
+    return view
+
+
+def field_of(content: dict[str, Any], name: str) -> object:
+    """A field by its dotted name; None where the block leaves it out."""
+    value: Any = content
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def concludes(name: str, stages: Stages) -> bool:

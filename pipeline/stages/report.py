@@ -16,8 +16,8 @@ from pipeline.releases.spent import launch_loss, spent
 from pipeline.releases.total import total
 from pipeline.releases.uses import accesses, limits, releases
 from pipeline.run import artifacts
+from pipeline.run.cache import reused_commit
 from pipeline.run.population import asked
-from pipeline.run.reuse.sources import reused_commit
 from pipeline.run.run_dir import GIVEN, RunDir
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult

@@ -20,6 +20,7 @@ from federated.config.population import PopulationKey
 from federated.devices.withdrawals import Withdrawals
 from pipeline.ground.errors import TEMPORARY, LaunchError, exit_code
 from pipeline.ground.settings import Settings
+from pipeline.launch.config import load_kept_launch
 from pipeline.ledger import clock
 from pipeline.ledger.budget import days_kept
 from pipeline.ledger.dates import day_of
@@ -27,7 +28,6 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.bookkeeping import TRACES
 from pipeline.run.known import run_folder
 from pipeline.run.population import FOR_EVER, TextWindow, asked, read_window, recorded_window
-from pipeline.run.reuse.kept import read_kept
 from pipeline.run.run_dir import RunDir
 from pipeline.verify import withdrawal
 from pipeline.verify.erase import ASKED, ended_at, erase, forget
@@ -105,7 +105,7 @@ def _erase_if_over(run: RunDir, settings: Settings, left_out: Mapping[Population
         return True
     if settings.retention_days is None:
         return False
-    config = read_kept(run.path / "public" / "launch" / "launch.json")
+    config = load_kept_launch(run.path / "public" / "launch" / "launch.json")
     ended = ended_at(config, run, settings)
     if ended is None or ended > clock.now() - timedelta(days=settings.retention_days):
         return False
@@ -138,7 +138,7 @@ def _by_launch_file(run: RunDir, settings: Settings, newest: date) -> TextWindow
     """The window of the launch file and its population, from the day of the launch or of its newest private file."""
     path = run.path / "public" / "launch" / "launch.json"
     try:
-        config = read_kept(path)
+        config = load_kept_launch(path)
     except ValueError as error:
         raise ValueError(
             f"{path}: damaged or gone, as is what else says how long its text may be kept; erase it now: "

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Iterator, Mapping
 
-from pipeline.launch.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig, load_kept_launch
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.cache import commit_of, said
 from pipeline.run.known import as_it_lies
-from pipeline.run.reuse.kept import read_kept
-from pipeline.run.reuse.sources import commit_of, said
 from pipeline.run.run_dir import RunDir, StageRecord, receipt_digest
 from pipeline.stages.graph import STAGES
 from pipeline.verify.check import Check
@@ -56,4 +55,4 @@ def origin(run: RunDir, record: StageRecord) -> tuple[LaunchConfig, RunDir, Stag
     made, path = there.record(record.stage), there.path / "public" / "launch" / "launch.json"
     if made is None or not path.is_file():
         return None
-    return read_kept(path), there, made
+    return load_kept_launch(path), there, made

@@ -16,11 +16,11 @@ from federated.config.population import PopulationKey
 from federated.devices import pieces
 from federated.devices.withdrawals import Withdrawals
 from pipeline.ground.settings import Settings
+from pipeline.launch.config import load_kept_launch
 from pipeline.ledger import withdrawals
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.bookkeeping import SEAL, TRACES
 from pipeline.run.population import read_window
-from pipeline.run.reuse.kept import read_kept
 from pipeline.run.run_dir import RunDir
 from pretrain.reading import rows
 from pretrain.reading.rows import Column
@@ -121,7 +121,7 @@ def _read_ids(run: RunDir) -> list[str]:
 def _population(run: RunDir) -> PopulationKey | None:
     """The population of a launch; None if its launch file cannot be read."""
     try:
-        return read_kept(run.path / "public" / "launch" / "launch.json").population
+        return load_kept_launch(run.path / "public" / "launch" / "launch.json").population
     except ValueError:
         return None
 

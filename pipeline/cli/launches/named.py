@@ -11,8 +11,7 @@ import typer
 
 from pipeline.ground import settings
 from pipeline.ground.settings import Settings
-from pipeline.launch.config import LaunchConfig, launch_id, load_launch
-from pipeline.run.reuse.kept import read_kept
+from pipeline.launch.config import LaunchConfig, launch_id, load_kept_launch, load_launch
 from pipeline.run.run_dir import RESULT
 from pretrain.reading.paths import shown
 
@@ -62,7 +61,7 @@ def began(here: Settings, run_id: str) -> datetime:
 
 def kept_config(here: Settings, run_id: str) -> LaunchConfig:
     """The configuration that a launch keeps beside its results."""
-    return read_kept(here.runs_dir / run_id / _KEPT)
+    return load_kept_launch(here.runs_dir / run_id / _KEPT)
 
 
 def to_run(name: str, date: str | None = None) -> Named:

@@ -36,10 +36,9 @@ from federated.rounds.server import flat_weights
 from federated.rounds.state import RECORDS
 from federated.train import FineTuneResult, TrainingData
 from pipeline.ground import settings
-from pipeline.launch.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig, load_kept_launch
 from pipeline.run import artifacts
 from pipeline.run.known import as_it_lies
-from pipeline.run.reuse.kept import read_kept
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext, stage_key
 from pipeline.telemetry import logs
@@ -213,7 +212,7 @@ def main(root: Path, launch_id: str) -> None:
     """Draw the noise of all rounds again and write what the audit needs of it to standard output."""
     logs.configure(logging.WARNING, settings.log_form())
     run = RunDir(root, launch_id, as_it_lies)  # what the stage itself opened, as the ledger knows it, to start this
-    config = read_kept(run.public("launch") / "launch.json")
+    config = load_kept_launch(run.public("launch") / "launch.json")
     _, trace, planted = load(run.private(_TRAINING) / FILE)
     model = artifacts.model(StageContext(config, run, settings.load(), _TRAINING, None), "adapt")
     shapes = [tuple(parameter.shape) for parameter in model.parameters()]

@@ -28,10 +28,10 @@ from federated.train import fine_tune as train_rounds
 from federated.workers import ALONE, Worker, joined
 from pipeline.ground import settings
 from pipeline.ground.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
+from pipeline.launch.config import load_kept_launch
 from pipeline.run import artifacts, fence, gang
 from pipeline.run.bookkeeping import FAILED, LOCK, PLANTED
 from pipeline.run.known import as_it_lies
-from pipeline.run.reuse.kept import read_kept
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext, stage_key
 from pipeline.stages.training import audit_trace
@@ -179,7 +179,7 @@ def main(root: Path, launch_id: str, attempt: int, level: str) -> int:
     logs.configure(level, settings.log_form())
     # The stage itself asked the ledger about the records that it opened, to start this.
     run = RunDir(root, launch_id, as_it_lies)
-    config = read_kept(run.public("launch") / "launch.json")
+    config = load_kept_launch(run.public("launch") / "launch.json")
     ctx = StageContext(config, run, settings.load(), _STAGE, stage_key(config, run, _STAGE), attempt=attempt)
     _end_with_stage(ctx.private)
     device = config.runtime.device

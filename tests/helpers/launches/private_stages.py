@@ -75,6 +75,7 @@ class Private:
                 "",
                 reads=lambda config: ("private_text",),
                 given=lambda ctx: {"text": sha256(self.text)},
+                code=("federated/devices",),
                 private=("store",),
             ),
             Stage(

@@ -42,7 +42,7 @@ _MODULES = (
     "pipeline.cli.app",
     "pipeline.cli.display",
     "pipeline.preflight.readiness",
-    "pipeline.run.reuse.foreseen",
+    "pipeline.run.cache",
     "pipeline.verify.launch",
     "reports.figures.audit",
     "reports.figures.comparison",

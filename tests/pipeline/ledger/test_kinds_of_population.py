@@ -15,9 +15,9 @@ from pipeline.launch.config import launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.readiness import look
 from pipeline.run import runner
+from pipeline.run.cache import content_key
 from pipeline.run.known import run_folder
 from pipeline.run.population import require_population
-from pipeline.run.reuse.sources import content_key
 from pipeline.run.stage import Stage, StageContext
 from pipeline.stages import graph
 from tests.helpers.launches.installed import registered

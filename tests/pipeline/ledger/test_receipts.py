@@ -10,7 +10,7 @@ from sqlalchemy import create_engine, text
 
 from pipeline.ground.errors import LaunchError, LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings, account
-from pipeline.launch.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig, load_kept_launch
 from pipeline.ledger import triggers
 from pipeline.ledger.budget import Asked
 from pipeline.ledger.ledger import PrivacyLedger
@@ -18,7 +18,6 @@ from pipeline.ledger.receipts import FILE, Receipts, Written
 from pipeline.publication.approvals import rollback
 from pipeline.publication.registry import Registry
 from pipeline.run import runner
-from pipeline.run.reuse.kept import read_kept
 from pipeline.run.run_dir import RESULT
 from tests.helpers.launches import publishable
 from tests.helpers.launches.command import answered
@@ -66,7 +65,7 @@ def rejected(tracked: Settings, tmp_path: Path) -> tuple[LaunchConfig, str]:
     with pytest.raises(LaunchError, match="is waiting"):
         publishable.launch(tracked, tmp_path, reviewers=[account(), "bo"])
     (run_id,) = [path.parents[2].name for path in tracked.runs_dir.glob("*/public/launch/launch.json")]
-    config = read_kept(tracked.runs_dir / run_id / "public" / "launch" / "launch.json")
+    config = load_kept_launch(tracked.runs_dir / run_id / "public" / "launch" / "launch.json")
     said = answered(tracked.home, "review", run_id, "--answer", "reject", "--reason", "names people")
     assert said["state"] == "rejected"
     return config, run_id

@@ -14,9 +14,9 @@ from pipeline.ledger.dates import day_of
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import readiness
+from pipeline.run.cache import content_key
 from pipeline.run.known import run_folder
 from pipeline.run.population import kept, require_population
-from pipeline.run.reuse.sources import content_key
 from pipeline.run.runner import run_stage
 from pipeline.run.stage import Stage, StageContext
 from pipeline.stages import graph, ingest

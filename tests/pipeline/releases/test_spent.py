@@ -88,7 +88,7 @@ def test_what_was_taken_over_counts_in_what_a_device_loses_to_the_launch() -> No
         "discover": central_discovery(config.central_discovery),
         "count": counts(1 / 18, DELTA),
     }
-    assert planned.keys() == {name for name, stage in STAGES.items() if stage.spends and stage.reads}
+    assert planned.keys() == {name for name, stage in STAGES.items() if stage.spends and stage.cached}
     results = {name: {"spend": spend.model_dump()} for name, spend in planned.items()}
     results["fine_tune"] = trained(0.3).result("fine_tune")
     paid = spends.launch_loss(config, SimpleNamespace(result=results.__getitem__))

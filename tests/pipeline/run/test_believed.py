@@ -8,13 +8,12 @@ import pytest
 
 from pipeline.ground.errors import LaunchError, ReleaseRefused
 from pipeline.ground.settings import Settings
-from pipeline.launch.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig, load_kept_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import require_approved
 from pipeline.publication.registry import Registry
 from pipeline.run import runner
 from pipeline.run.known import write_down
-from pipeline.run.reuse.kept import read_kept
 from pipeline.run.run_dir import RESULT, record_digest, record_text
 from pretrain.files import sha256
 from tests.helpers.launches import publishable
@@ -41,7 +40,7 @@ def edit(folder: Path, **result: object) -> None:
 def held(tracked: Settings, tmp_path: Path) -> tuple[LaunchConfig, str]:
     """A launch that its gates held, with everything on disk that a publication needs."""
     run_id = publishable.launch(tracked, tmp_path, "hold")["run_id"]
-    return read_kept(tracked.runs_dir / run_id / "public" / "launch" / "launch.json"), run_id
+    return load_kept_launch(tracked.runs_dir / run_id / "public" / "launch" / "launch.json"), run_id
 
 
 def champion(settings: Settings) -> int | None:
@@ -111,7 +110,7 @@ def test_another_launch_s_record_counts_as_none(settings: Settings):
     source, target = (folder / "public" / "decide" / RESULT for folder in (settings.runs_dir / run_id, held))
     text = source.read_text(encoding="utf-8").replace(run_id, held.name)
     target.write_text(text, encoding="utf-8")
-    opened = runner.open_run(read_kept(held / "public" / "launch" / "launch.json"), held.name, settings)
+    opened = runner.open_run(load_kept_launch(held / "public" / "launch" / "launch.json"), held.name, settings)
     assert opened.record("decide") is None
     assert runner.open_run(config, run_id, settings).record("decide") is not None
 

@@ -14,11 +14,11 @@ from pipeline.ground.errors import BudgetExceeded, LedgerConflict, PermanentErro
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run import runner
+from pipeline.run import finished, runner
 from pipeline.run.known import run_folder
-from pipeline.run.reuse import finished
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord
 from pipeline.run.runner import StageOutcome
+from pipeline.run.stage import StageContext
 from pipeline.stages.graph import STAGES
 from pipeline.stages.launch import run_launch
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config, stand_in
@@ -50,6 +50,24 @@ def test_second_run_redoes_nothing_and_spends_nothing(calls: Calls, settings: Se
     assert [outcome.record for outcome in second] == [outcome.record for outcome in first]
     assert calls.made == list(NAMES)
     assert PrivacyLedger(settings.ledger_url).spends() == entries
+
+
+def test_a_stage_names_every_processor_that_its_attempts_ran_on(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """Training resumes a checkpoint of another one, and its bits are then those of neither."""
+    processors = ["A, torch 1", "A, torch 1", "B, torch 1"]
+    monkeypatch.setattr(runner, "processor", lambda: processors.pop(0))
+
+    def plan(ctx: StageContext) -> Counted:
+        if processors:
+            raise ArithmeticError("cut off")
+        return Counted(value=1)
+
+    stages = stages_of({"plan": plan})
+    for _ in range(2):
+        with pytest.raises(ArithmeticError):
+            runner.run_stage("plan", CONFIG, ID, settings, stages)
+    record = runner.run_stage("plan", CONFIG, ID, settings, stages).record
+    assert record.processor == "A, torch 1; B, torch 1"
 
 
 def test_reserves_the_plan_and_commits_what_was_spent(calls: Calls, settings: Settings):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.launch.config import LaunchConfig
-from pipeline.run import sharing
+from pipeline.run import cache
 from pipeline.run.run_dir import RunDir
-from pipeline.run.stage import Stage, imported, of_launch
+from pipeline.run.stage import Stage, imported, is_public, of_launch
 from pipeline.stages import graph
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.checkout import ROOT
@@ -74,7 +74,7 @@ def test_airflow_reads_what_the_list_says() -> None:
 
 
 def test_what_is_public_and_what_spends_is_derived() -> None:
-    assert {name for name in STAGES if sharing.is_public(name, STAGES)} == {"ingest_public", "pretrain"}
+    assert {name for name in STAGES if is_public(name, STAGES)} == {"ingest_public", "pretrain"}
     assert set(graph.SPENDING) == {"discover", "count", "fine_tune", "ab_test"}
     assert {name for name in STAGES if graph.is_evidence(name)} == {"audit", "ab_test"}
     assert all(name == stage.name for name, stage in STAGES.items())
@@ -92,8 +92,8 @@ def test_all_that_a_stage_names_is_there(stage: Stage) -> None:
     assert stage.function.__name__ == stage.name
     for place in places(stage):
         assert callable(imported(place)), place
-    assert len(sharing.code_digest(ROOT, stage.code)) == 64
-    assert all(sharing.version_of(name) for name in stage.libraries)
+    assert len(cache.code_digest(ROOT, stage.code)) == 64
+    assert all(cache.version_of(name) for name in stage.libraries)
 
 
 def test_places_are_found_wherever_a_stage_names_them() -> None:

@@ -12,9 +12,9 @@ import pytest
 import pretrain
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id, load_launch
-from pipeline.run import runner, sharing
+from pipeline.run import cache, runner
 from pipeline.run.run_dir import RESULT
-from pipeline.run.stage import Stage, StageContext
+from pipeline.run.stage import Stage, StageContext, is_public, view
 from pipeline.stages.graph import STAGES
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
@@ -59,7 +59,7 @@ PRIVATE = {
     "spends": {"planned": lambda config, run: spend(0.1)},
     "may spend": {"planned": lambda config, run: None},
     "keeps text": {"private": ("store",)},
-    "is given all of the launch file": {"reads": None},
+    "is made in every launch anew": {"code": ()},
     "needs text": {"needs": ("ingest_private",)},
     "may need text": {"may_need": ("ingest_private",)},
     "has it as evidence": {"evidence": ("ingest_private",)},
@@ -70,15 +70,15 @@ PRIVATE = {
 
 @pytest.mark.parametrize("private", PRIVATE.values(), ids=PRIVATE)
 def test_what_spends_keeps_or_opens_something_private_is_not_public(private: dict):
-    declared = Stage("pretrain", "", needs=("ingest_public",), reads=lambda config: ("seed",))
-    assert sharing.is_public("pretrain", {**STAGES, "pretrain": declared})
-    assert not sharing.is_public("pretrain", {**STAGES, "pretrain": replace(declared, **private)})
+    declared = Stage("pretrain", "", needs=("ingest_public",), code=("pretrain",))
+    assert is_public("pretrain", {**STAGES, "pretrain": declared})
+    assert not is_public("pretrain", {**STAGES, "pretrain": replace(declared, **private)})
 
 
 def test_a_public_stage_cannot_read_where_private_text_is(settings: Settings):
-    reads_text = Stage("plan", "", reads=lambda config: ("private_text.paths",))
+    reads_text = Stage("plan", "", reads=lambda config: ("private_text.paths",), code=("pretrain",))
     stages = stages_of({"plan": lambda ctx: Counted(value=1)}, reads_text)
-    with pytest.raises(ValueError, match="'private_text' in a public stage"):
+    with pytest.raises(ValueError, match="'private_text' in the public stage 'plan'"):
         runner.run_stage("plan", FIRST, A, settings, stages)
 
 
@@ -90,8 +90,8 @@ def test_a_stage_that_uses_what_its_key_leaves_out_fails(public: Public, setting
         runner.run_stage("pretrain", FIRST, A, settings, stages)
 
 
-def test_no_stage_that_is_given_the_whole_launch_file_is_taken_over(public: Public, settings: Settings):
-    private = {name: replace(stage, reads=None) for name, stage in public.stages.items()}
+def test_no_stage_that_names_no_code_is_taken_over(public: Public, settings: Settings):
+    private = {name: replace(stage, code=()) for name, stage in public.stages.items()}
     for config in (FIRST, SECOND):
         for name in NAMES:
             record = runner.run_stage(name, config, launch_id(config), settings, private).record
@@ -125,12 +125,12 @@ def test_a_name_that_leads_out_of_the_public_folder_is_not_followed(public: Publ
 @pytest.mark.parametrize("file", sorted(Path("dags/launches").glob("*.yaml")), ids=lambda path: path.stem)
 def test_public_stages_read_fields_that_exist(file: Path):
     config = load_launch(file)
-    for stage in (STAGES[name] for name in NAMES):
-        sharing.restricted(config, stage)
+    for name in NAMES:
+        view(config, name, STAGES)
         content: Mapping = config.model_dump(mode="json")
-        for name in sharing.fields_of(stage, config):
+        for field in STAGES[name].reads(config):
             value: object = content
-            for part in name.split("."):
+            for part in field.split("."):
                 value = value[part]
 
 
@@ -154,7 +154,7 @@ def test_a_change_of_code_is_noticed(tmp_path: Path, place: str):
     for number, ending in enumerate(["", "", "# a change"]):
         for name in CODE:
             write_text(tmp_path / str(number) / name, "x = 1\n" + (ending if name == place else ""))
-        digests.append(sharing.code_digest(tmp_path / str(number), STAGES["pretrain"].code))
+        digests.append(cache.code_digest(tmp_path / str(number), STAGES["pretrain"].code))
     assert digests[0] == digests[1] != digests[2]
 
 
@@ -163,4 +163,4 @@ def test_code_that_is_not_there_is_refused(tmp_path: Path, place: str):
     write_text(tmp_path / "pretrain" / "step.py", "x = 1\n")
     write_text(tmp_path / "pretrain" / "empty" / "words.txt", "no source")
     with pytest.raises(ValueError, match=f"code: '{place}' is no source of ours"):
-        sharing.code_digest(tmp_path, ("pretrain", place))
+        cache.code_digest(tmp_path, ("pretrain", place))

@@ -1,9 +1,11 @@
-"""What a launch released is used again by the next on the same population and the same inputs, and paid for once."""
+"""Stages that follow private data are taken over by later launches, and each release of them is paid for once."""
 
+import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,12 +14,13 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases.local_words import local_discovery
-from pipeline.run import runner
+from pipeline.run import cache, runner
+from pipeline.run.cache import CacheHit, preview
 from pipeline.run.known import run_folder
-from pipeline.run.reuse import take_over
-from pipeline.run.run_dir import RunDir
+from pipeline.run.run_dir import RESULT, RunDir
 from pipeline.run.runner import StageOutcome
-from pipeline.run.stage import StageContext
+from pipeline.run.stage import StageContext, is_public
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.private_stages import (
     FIRST,
@@ -100,7 +103,7 @@ def test_other_text_or_code_is_not_the_same(
     if what == "text":
         private.text.write_text("something else", encoding="utf-8")
     else:
-        monkeypatch.setattr("pipeline.run.reuse.sources.code_digest", lambda root, places: "other")
+        monkeypatch.setattr(cache, "code_digest", lambda root, places: "other")
     run(private, settings, SECOND)
     assert private.made == [*NAMES, *NAMES]
     assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 2.0
@@ -143,7 +146,7 @@ def test_a_source_that_nobody_paid_for_is_refused(
 ):
     """As of another installation, whose folder was copied here."""
     run(private, settings, FIRST)
-    monkeypatch.setattr("pipeline.run.reuse.sources.commit_of", lambda paid, stage, entries: None)
+    monkeypatch.setattr(cache, "commit_of", lambda paid, stage, entries: None)
     assert run(private, settings, SECOND)[1].reused_from is None
 
 
@@ -230,11 +233,11 @@ def test_a_key_tells_nothing_of_the_text(private: Private, settings: Settings):
     ledger = PrivacyLedger(settings.ledger_url)
     secret = ledger.split_secret("chitchat:people")
     ctx = StageContext(FIRST, run_folder(settings, A), settings, "ingest_private", None, "chitchat:people")
-    assert take_over.content_key(ctx, FIRST, private.stages["ingest_private"]) == content
+    assert cache.content_key(ctx, private.stages) == content
     other = type("Other", (PrivacyLedger,), {"split_secret": lambda self, name: bytes(reversed(secret))})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipeline.run.reuse.sources.PrivacyLedger", other)
-        assert take_over.content_key(ctx, FIRST, private.stages["ingest_private"]) != content
+        patch.setattr(cache, "PrivacyLedger", other)
+        assert cache.content_key(ctx, private.stages) != content
 
 
 def test_a_stage_sees_no_field_that_it_does_not_say_it_reads(
@@ -251,3 +254,98 @@ def test_half_of_it_begun_on_other_text_is_not_used_again(private: Private, sett
     folder.mkdir()
     (folder / "words.txt").write_text("other", encoding="utf-8")
     assert run(private, settings, FIRST)[0].content is None
+
+
+def look(private: Private, settings: Settings, config: LaunchConfig) -> list[CacheHit]:
+    return preview(config, launch_id(config), settings, private.stages)
+
+
+@pytest.mark.slow
+def test_what_will_be_taken_over_is_known_before(private: Private, settings: Settings):
+    assert look(private, settings, FIRST) == []
+    run(private, settings, FIRST)
+    before = entries(settings, "reserve", "commit", "reuse", "register")
+    told = look(private, settings, SECOND)
+    assert [(each.stage, each.launch_id, each.problem) for each in told] == [(name, A, "") for name in NAMES]
+    assert str(told[1]).startswith(f"discover: taken over from launch {A}, which spent epsilon 1 per typed word on it")
+    changed = look(private, settings, launch_config(name="changed", discovery={"epsilon0": 2.0}))
+    assert [each.stage for each in changed] == ["ingest_private"]
+    assert entries(settings, "reserve", "commit", "reuse", "register") == before
+    assert not (settings.runs_dir / B).exists(), "looking makes nothing"
+    run(private, settings, SECOND)
+    assert look(private, settings, SECOND) == [], "it is done"
+    changed_words(settings.runs_dir / A)
+    changed_words(settings.runs_dir / B)
+    discovered = next(each for each in look(private, settings, THIRD) if each.stage == "discover")
+    assert "so it is made anew" in str(discovered)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("another launch", "paid for it"),
+        ("another release", "not what launch"),
+        ("the source's record", "was changed"),
+        ("no re-use", "no re-use of it"),
+    ],
+)
+def test_a_forged_re_use_does_not_verify(private: Private, settings: Settings, what: str, message: str):
+    run(private, settings, FIRST)
+    run(private, settings, SECOND)
+    path = settings.runs_dir / B / "public" / "discover" / RESULT
+    content = json.loads(path.read_text(encoding="utf-8"))
+    if what == "another launch":
+        content["reused_from"] = C
+    elif what == "another release":
+        content["result"]["words_sha256"] = "0" * 64
+    elif what == "the source's record":
+        changed_record(settings.runs_dir / A)
+    else:
+        content["launch_id"] = "elsewhere"
+        shutil.copytree(settings.runs_dir / B, settings.runs_dir / "elsewhere")
+        path = settings.runs_dir / "elsewhere" / "public" / "discover" / RESULT
+    path.write_text(json.dumps(content), encoding="utf-8")
+    check = checked(settings, path.parents[2].name)
+    assert check.passed is False
+    assert message in check.detail
+
+
+def test_a_forged_entry_is_found_by_the_ledger_itself(private: Private, settings: Settings):
+    run(private, settings, FIRST)
+    ledger = PrivacyLedger(settings.ledger_url)
+    (commit,) = [entry for entry in ledger.entries() if entry.kind == "commit"]
+    ledger.note("reuse", "chitchat:people", B, "discover", {"launch": A, "commit": commit.hash})
+    assert ledger.verify() == []
+    ledger.note("reuse", "chitchat:people", C, "count", {"launch": A, "commit": commit.hash})
+    (problem,) = ledger.verify()
+    assert "names no commit before it" in problem
+
+
+def test_training_is_never_taken_over() -> None:
+    taken_over = {name for name, stage in STAGES.items() if stage.cached and not is_public(name, STAGES)}
+    assert taken_over == {"ingest_private", "discover", "build_vocabulary", "adapt", "count"}
+
+
+def test_what_decides_the_answers_decides_whose_words_they_are() -> None:
+    """All of discovery's block but what is done with the words afterwards, and of a test's noise its seed."""
+    reads = STAGES["discover"].reads
+    afterwards = {"discovery.blocklist"}
+    asked = {f"discovery.{name}" for name in type(FIRST.discovery).model_fields} - afterwards
+    assert set(reads(FIRST)) == asked | {"locale", "mechanism.randomness"}
+    assert set(reads(launch_config(mechanism={"randomness": "seeded"}))) == {*reads(FIRST), "seed"}
+
+
+def test_people_decide_on_words_launch_by_launch() -> None:
+    results = {
+        "discover": {"words_sha256": "w"},
+        "ingest_private": {"population": "p", "store_digest": "d", "split": "s"},
+    }
+    run_dir = SimpleNamespace(result=results.__getitem__, outputs=lambda stage: {})
+
+    def given(**changes: object) -> object:
+        ctx = SimpleNamespace(config=launch_config(vocabulary=changes), run=run_dir)
+        return STAGES["build_vocabulary"].given(ctx)
+
+    assert given(review=False) == {"words": "w", "blocked": None, "ingest_public": {}, **results["ingest_private"]}
+    assert given(review=True) is None

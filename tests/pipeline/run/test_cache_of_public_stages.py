@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id
-from pipeline.run import runner, sharing
+from pipeline.run import cache, runner
 from pipeline.run.run_dir import RESULT
 from pipeline.run.runner import StageOutcome
 from pipeline.run.stage import StageContext
@@ -86,9 +86,9 @@ def test_other_text_code_or_libraries_are_not_the_same(
     if what == "text":
         changed_text(public)
     elif what == "code":
-        monkeypatch.setattr(sharing, "code_digest", lambda root, places: "other")
+        monkeypatch.setattr(cache, "code_digest", lambda root, places: "other")
     else:
-        monkeypatch.setattr(sharing, "version_of", lambda library: "other")
+        monkeypatch.setattr(cache, "version_of", lambda library: "other")
     run(public, settings, SECOND)
     assert public.made == [*NAMES, *NAMES]
 
@@ -237,11 +237,3 @@ def test_two_launches_at_once_each_make_their_own(public: Public, settings: Sett
     run(public, settings, FIRST)
     assert public.made == ["ingest_public", "ingest_public", "pretrain", "pretrain"]
     assert "ingest_public/corpus/first.txt" not in files(settings, B)
-
-
-def test_a_stage_names_every_processor_that_its_attempts_ran_on(tmp_path: Path) -> None:
-    """Training goes on from a checkpoint of another one, and its bits are then those of neither."""
-    assert sharing.attempted_on(tmp_path, "A, torch 1") == "A, torch 1"
-    assert sharing.attempted_on(tmp_path, "A, torch 1") == "A, torch 1"
-    assert sharing.attempted_on(tmp_path, "B, torch 1") == "A, torch 1; B, torch 1"
-    assert sharing.attempted_on(tmp_path, "A, torch 1") == "A, torch 1; B, torch 1"

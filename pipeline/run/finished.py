@@ -8,9 +8,8 @@ from pathlib import Path
 from pipeline.ground.errors import PermanentError, StageInputMissing
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, config_digest
-from pipeline.run.bookkeeping import OUTCOME, SEAL
+from pipeline.run.bookkeeping import OUTCOME, SEAL, is_same
 from pipeline.run.known import changed_inputs, write_down
-from pipeline.run.reuse.sources import is_same, sealed
 from pipeline.run.run_dir import ERASED, GIVEN, RunDir, StageRecord, has_private_files, record_text
 from pipeline.run.stage import Stage, Stages, concludes
 from pretrain.files import PRIVATE, write_text
@@ -58,7 +57,7 @@ def require_whole(run: RunDir, spending: Stage, stages: Stages) -> None:
     Raises:
       StageInputMissing: a file was changed or lost.
     """
-    for stage in (name for name in stages if name in spending.opens or stages[name].reads is not None):
+    for stage in (name for name in stages if name in spending.opens or stages[name].cached):
         record = run.record(stage)
         if record is None:
             continue
@@ -70,7 +69,7 @@ def require_whole(run: RunDir, spending: Stage, stages: Stages) -> None:
             continue
         left = {SEAL: record.private_digest}
         if is_same(folder / SEAL, record.private_digest):
-            left |= sealed(run, stage, files)
+            left |= run.sealed(stage, files)
         if changed := [folder / name for name, digest in left.items() if not is_same(folder / name, digest)]:
             raise StageInputMissing(
                 f"{changed[0]}: {_NOT_LEFT}; restore it, or delete {folder} and run stage {stage!r} again"
