@@ -15,7 +15,18 @@ from federated.participation.records import load_records
 from federated.rounds import privatize, server
 from federated.train import FineTuneResult
 from pretrain.vocabulary import EOS, join_owners
-from tests.helpers.launches.small_run import DEVICES, SYNTHETIC, WORDS, Launch, mechanism, model_at_start, run, stream
+from tests.helpers.launches.small_run import (
+    DEVICES,
+    SYNTHETIC,
+    WORDS,
+    Killed,
+    Launch,
+    killed_after,
+    mechanism,
+    model_at_start,
+    run,
+    stream,
+)
 
 
 @pytest.fixture(scope="module")
@@ -161,15 +172,9 @@ def test_a_chunk_size_left_out_is_measured_once_and_kept(finished, tmp_path, mon
     monkeypatch.setattr(autotune, "best_chunk", best)
     free = replace(Launch(), runtime=Launch().runtime.model_copy(update={"chunk_devices": None}))
 
-    class Killed(Exception):
-        """Stands for the end of a process."""
-
-    def kill(message):
-        raise Killed
-
     # Before the first checkpoint already.
     with pytest.raises(Killed):
-        run(free, tmp_path, kill)
+        run(free, tmp_path, killed_after(1))
     assert (tmp_path / "chunk_devices").read_text() == "4"
     assert stat.S_IMODE((tmp_path / "chunk_devices").stat().st_mode) == 0o600
     assert run(free, tmp_path)[0].tobytes() == finished[1].tobytes()

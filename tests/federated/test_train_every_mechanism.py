@@ -12,13 +12,9 @@ from federated.config.training import RuntimeConfig, ServerConfig
 from federated.mechanisms.optimise_banded import optimise_banded
 from federated.participation.records import load_records
 from tests.helpers.audits.mechanism_kinds import KINDS, PARSER
-from tests.helpers.launches.small_run import DEVICES, Launch, run
+from tests.helpers.launches.small_run import DEVICES, Killed, Launch, killed_after, run
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
-
-
-class Killed(Exception):
-    """Stands for the end of a process."""
 
 
 def launch_of(kind: str) -> Launch:
@@ -30,16 +26,10 @@ def launch_of(kind: str) -> Launch:
 def test_killed_and_resumed_is_bitwise_the_same(kind: str, tmp_path: Path) -> None:
     launch = launch_of(kind)
     weights_P, result = run(launch, tmp_path / "whole")
-
+    # Checkpoints are after rounds 3 and 6: what was done since is done again.
     for last in (2, 5, 7):
-
-        def kill(message: dict, last: int = last) -> None:
-            if message["round"] == last:
-                raise Killed
-
-        # Checkpoints are after rounds 3 and 6: what was done since is done again.
         with pytest.raises(Killed):
-            run(launch, tmp_path / "killed", kill)
+            run(launch, tmp_path / "killed", killed_after(last))
     again_P, again = run(launch, tmp_path / "killed")
     np.testing.assert_array_equal(again_P, weights_P)
     np.testing.assert_array_equal(again.synthetic_joined_TD, result.synthetic_joined_TD)
@@ -82,15 +72,6 @@ def test_secure_aggregation_changes_the_sum_by_its_rounding_alone(tmp_path: Path
     assert 1 < result.encoding.inflated_norm < 1.01
 
 
-@pytest.mark.slow
-def test_secure_aggregation_is_paid_for(tmp_path: Path) -> None:
-    launch = launch_of("tree, secagg")
-    _, result = run(launch, tmp_path)
-    with_it = accounting.from_records(launch.mechanism, result.observed, encoding=result.encoding)
-    without = accounting.from_records(launch.mechanism, result.observed)
-    assert with_it.rho == pytest.approx(without.rho * result.encoding.inflated_norm**2, rel=1e-12)
-
-
 def test_a_cohort_too_small_to_hide_in_sends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fields = KINDS["tree"] | {"max_participations": 1, "secagg": {"bits": 32}}
     _, result = run(Launch(mechanism=PARSER.validate_python(fields)), tmp_path)
@@ -104,13 +85,8 @@ def test_every_server_optimiser_resumes(optimizer: str, tmp_path: Path) -> None:
     launch = replace(Launch(), server=ServerConfig(optimizer=optimizer, learning_rate=0.1))
     weights_P, _ = run(launch, tmp_path / "whole")
     assert not np.array_equal(weights_P, run(Launch(), tmp_path / "momentum")[0])
-
-    def kill(message: dict) -> None:
-        if message["round"] == 7:
-            raise Killed
-
     with pytest.raises(Killed):
-        run(launch, tmp_path / "killed", kill)
+        run(launch, tmp_path / "killed", killed_after(7))
     np.testing.assert_array_equal(run(launch, tmp_path / "killed")[0], weights_P)
 
 

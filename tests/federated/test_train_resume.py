@@ -20,7 +20,7 @@ from federated.participation.records import Records, load_records, save_records,
 from federated.rounds import state
 from federated.train import FineTuneResult
 from pretrain.randomness.noise import seeded_key
-from tests.helpers.launches.small_run import DEVICES, Launch, mechanism, run, stream
+from tests.helpers.launches.small_run import DEVICES, Killed, Launch, killed_after, mechanism, run, stream
 from tests.helpers.processes.forked import KILLED, Forked
 
 
@@ -61,15 +61,8 @@ def test_killed_twice_and_resumed_is_bitwise_the_same(finished, tmp_path, forked
 
 
 def test_rounds_go_on_only_where_low_bits_are_those_they_began_with(finished, tmp_path, monkeypatch):
-    class Stopped(Exception):
-        pass
-
-    def stop(told: dict) -> None:
-        if told["round"] == 5:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        run(Launch(), tmp_path, stop)
+    with pytest.raises(Killed):
+        run(Launch(), tmp_path, killed_after(5))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(low_bits, "low_bits_of", lambda *_: "0123456789abcd")

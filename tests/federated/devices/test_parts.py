@@ -13,6 +13,7 @@ import pytest
 from federated.config.population import FilePopulation, Retention
 from federated.devices import parts, store
 from pretrain import words
+from tests.federated.devices.damaged import write_damaged
 
 KEY = bytes(range(32))
 KEPT = Retention(30, date(2026, 2, 1), datetime(2026, 2, 1, 12, tzinfo=UTC))
@@ -130,13 +131,7 @@ def test_readers_have_about_the_same_to_do(tmp_path: Path) -> None:
 
 
 def test_damage_is_told_as_one_reader_tells_it(tmp_path: Path) -> None:
-    path = tmp_path / "typed.parquet"
-    ids = {"client_id": ["a", "b"] * 300, "text": [f"hello number {number}" for number in range(600)]}
-    pq.write_table(pa.table(ids), path, row_group_size=200, compression="none", use_dictionary=False)
-    content, groups = bytearray(path.read_bytes()), pq.ParquetFile(path).metadata
-    for begins in (groups.row_group(1).column(1).data_page_offset, groups.row_group(2).column(0).data_page_offset):
-        content[begins : begins + 40] = bytes(40)
-    path.write_bytes(bytes(content))
+    write_damaged(tmp_path / "typed.parquet", [(1, 1), (2, 0)])
     with pytest.raises(ValueError, match="row group 1, column 'text', is not readable") as caught:
         alone(tmp_path, None)
     parts.write_task(tmp_path / "task", config(tmp_path), "en-US", None)

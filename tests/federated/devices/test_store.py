@@ -1,5 +1,8 @@
 import json
+import signal
 import stat
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +14,10 @@ from pydantic import TypeAdapter
 
 from federated.config.population import PopulationConfig
 from federated.devices.store import SPLITS, StoreSummary, build_store, open_store, split_key
-from pretrain.vocabulary import EOS, UNK, Vocabulary
+from pretrain.files import remove_leavings
+from pretrain.vocabulary import EOS, UNK, TokenStream, Vocabulary, join_streams
 from pretrain.writing import case
+from tests.federated.devices.damaged import write_damaged
 
 Row = dict[str, object]
 
@@ -216,18 +221,11 @@ def test_summary_is_bucketed_and_holds_no_id(tmp_path):
     assert not summary.synthetic
 
 
-def test_store_is_private_and_says_when_it_is_unfinished_or_damaged(tmp_path):
+def test_store_is_private_and_says_when_it_is_unfinished(tmp_path):
     build(tmp_path, people(30))
     directory = tmp_path / "store"
     for path in (directory, *directory.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
-    split = directory / "split.npy"
-    whole = split.read_bytes()
-    split.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(ValueError, match="damaged"):
-        open_store(directory)
-    split.write_bytes(whole)
-    open_store(directory)
     (directory / "store.json").unlink()
     with pytest.raises(ValueError, match="unfinished"):
         open_store(directory)
@@ -306,3 +304,70 @@ def test_chitchat_is_read_whole_and_only_in_english(tmp_path):
     assert not summary.synthetic
     with pytest.raises(ValueError, match="English"):
         build_store(chat, "es-ES", 1, tmp_path / "store")
+
+
+def test_workers_map_the_tokens_of_devices(tmp_path):
+    """One file for all of them; what is damaged of it is written again, and nothing else changes."""
+    _, store = build(tmp_path, people(60))
+    before = {path.name for path in (tmp_path / "store").iterdir()}
+    vocabulary = Vocabulary(("<pad>", "<bos>", "<eos>", "<unk>", "hello", "number"))
+    planted = TokenStream(np.array([4, 5, EOS, 4, EOS], np.int32), np.array([0, 3, 5]))
+    mapped = store.encode(vocabulary, "train", planted)
+    assert isinstance(mapped.tokens_N, np.memmap)
+    in_memory = join_streams([store.words.encode(vocabulary, store.devices("train")), planted])
+    np.testing.assert_array_equal(mapped.tokens_N, in_memory.tokens_N)
+    np.testing.assert_array_equal(mapped.offsets_D1, in_memory.offsets_D1)
+    (made,) = (path for path in (tmp_path / "store").iterdir() if path.name not in before)
+    assert made.name.startswith("."), "hidden: no part of what the store holds"
+    assert stat.S_IMODE(made.stat().st_mode) == 0o600
+    inode = made.stat().st_ino
+    store.encode(vocabulary, "train", planted)
+    assert made.stat().st_ino == inode
+    whole = made.read_bytes()
+    for damaged in (whole[:-40], whole + b"x", b"", whole[:4] + bytes([whole[4] ^ 1]) + whole[5:]):
+        made.write_bytes(damaged)
+        np.testing.assert_array_equal(store.encode(vocabulary, "train", planted).tokens_N, in_memory.tokens_N)
+        assert made.read_bytes() == whole
+    assert isinstance(open_store(tmp_path / "store").forms_N, np.memmap)
+
+
+def test_damage_names_file_row_group_and_column(tmp_path):
+    path = tmp_path / "typed.parquet"
+    write_damaged(path, [(1, 1)])
+    with pytest.raises(ValueError, match=r"typed\.parquet, row group 1, column 'text', is not readable.*copy it again"):
+        build(tmp_path, path)
+    pq.write_table(pa.table({"client_id": ["a"] * 5 + [None], "text": ["x"] * 6}), path, row_group_size=3)
+    with pytest.raises(
+        ValueError, match=r"typed\.parquet, row group 1, rows 1 to 3: column 'client_id' is null.* in some row"
+    ):
+        build(tmp_path, path)
+
+
+@pytest.mark.slow
+def test_a_killed_ingest_leaves_no_text_and_the_next_one_makes_the_same(tmp_path):
+    texts = [f"hello number {number}" for number in range(400)]
+    whole, _ = build(tmp_path, [{"client_id": f"c{len(text) % 7}{text[-1]}", "text": text} for text in texts])
+    target = tmp_path / "killed" / "store"
+    script = """
+import os, signal, sys
+from pathlib import Path
+from federated.config.population import FilePopulation
+from federated.devices import order, store
+order.RUN_BYTES = 2_000
+left = list(range(10))
+plain = store.case.plain
+def killer(words):
+    left.pop() if left else os.kill(os.getpid(), signal.SIGKILL)
+    return plain(words)
+store.case.plain = killer
+people = FilePopulation(source="files", name="typists", max_words_per_device=50, paths=[sys.argv[1]])
+store.build_store(people, "en-US", 1, Path(sys.argv[2]))
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "typed.jsonl"), str(target)]
+    root = Path(__file__).parents[3]
+    assert subprocess.run(command, cwd=root, check=False, timeout=300).returncode == -signal.SIGKILL
+    with pytest.raises(ValueError, match="unfinished"):
+        open_store(target)
+    remove_leavings(target)
+    assert not [path for path in target.rglob("*") if path.is_file()], "runs have no names"
+    assert build(tmp_path / "killed", tmp_path / "typed.jsonl")[0].digest == whole.digest

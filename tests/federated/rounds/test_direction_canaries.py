@@ -23,7 +23,7 @@ from federated.train import FineTuneResult
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.randomness.noise import FIXED_POINT
-from tests.helpers.launches.small_run import SYNTHETIC, WORDS, Launch, mechanism, run
+from tests.helpers.launches.small_run import SYNTHETIC, WORDS, Killed, Launch, killed_after, mechanism, run
 
 MECHANISM = mechanism(noise_multiplier=2.0, rounds=12, restarts=[8])
 
@@ -86,16 +86,9 @@ def test_a_loop_with_less_noise_than_claimed_fails(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_trace(tmp_path: Path) -> None:
-    class Killed(Exception):
-        pass
-
-    def kill(message: dict[str, float]) -> None:
-        if message["round"] == 7:
-            raise Killed
-
     whole_P, whole = trained(tmp_path / "whole", probe())
     with pytest.raises(Killed):
-        trained(tmp_path / "killed", probe(), on_round=kill)
+        trained(tmp_path / "killed", probe(), on_round=killed_after(7))
     again_P, again = trained(tmp_path / "killed", probe())
     np.testing.assert_array_equal(again_P, whole_P)
     np.testing.assert_array_equal(again.probe.projections_TN, whole.probe.projections_TN)

@@ -175,29 +175,25 @@ def test_one_changed_bit_is_refused(place: int, flipped: int) -> None:
         together([some(3, 30)], Wire(3, change))
 
 
-def test_a_message_of_another_sum_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("rounds", "first"),
+    [
+        ([some(2, 8), some(2, 8)], 1),
+        # Of the same sum: what worker 0 adds in its first step, in its second one.
+        ([some(3, 30)], 2),
+    ],
+    ids=["another sum", "another place"],
+)
+def test_a_message_of_elsewhere_is_refused(rounds: list[list[np.ndarray]], first: int) -> None:
     kept: list[bytes] = []
 
     def change(sender: int, number: int, content: bytes) -> bytes:
-        if sender == 0 and number == 1:
+        if sender == 0 and number == first:
             kept.append(content)
         return kept[0] if sender == 0 and number == 3 else content
 
     with pytest.raises(OSError, match="what came from worker 0 is not what it sent"):
-        together([some(2, 8), some(2, 8)], Wire(2, change))
-
-
-def test_a_message_of_another_place_is_refused() -> None:
-    """Of the same sum: what worker 0 adds in its first step, in its second one."""
-    kept: list[bytes] = []
-
-    def change(sender: int, number: int, content: bytes) -> bytes:
-        if sender == 0 and number == 2:
-            kept.append(content)
-        return kept[0] if sender == 0 and number == 3 else content
-
-    with pytest.raises(OSError, match="what came from worker 0 is not what it sent"):
-        together([some(3, 30)], Wire(3, change))
+        together(rounds, Wire(len(rounds[0]), change))
 
 
 def test_only_who_has_the_secret_can_make_a_digest() -> None:

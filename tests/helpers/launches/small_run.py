@@ -87,3 +87,17 @@ def run(
     place = Workplace(directory, launch.runtime, threads, process, on_round, writing)
     result = fine_tune(model, data, rule, launch.device, launch.server, place, probe)
     return server.flat_weights(model), result
+
+
+class Killed(Exception):
+    """Stands for the end of a process."""
+
+
+def killed_after(round_number: int) -> Progress:
+    """Progress that ends a run as one round does."""
+
+    def told(message: dict) -> None:
+        if message["round"] == round_number:
+            raise Killed
+
+    return told
