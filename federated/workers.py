@@ -57,7 +57,7 @@ class Worker:
         return int(self._total(torch.tensor([number if self.rank == 0 else 0])))
 
     def agree(self, number: int, what: str) -> None:
-        """OSError unless every worker gives the same number; nobody goes on before all have."""
+        """OSError unless every worker gives the same number; no worker continues before all have."""
         lowest, highest = self.span(number)
         if lowest != highest:
             raise OSError(f"{what}: workers differ, {lowest} to {highest}; do they see the same directory?")

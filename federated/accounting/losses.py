@@ -23,7 +23,7 @@ def epsilon_by_losses(noise_multipliers: Sequence[float], epsilon: Mapping[float
     return dict(zip(epsilon, _epsilons(tuple(noise_multipliers), tuple(epsilon), grid), strict=True))
 
 
-@functools.lru_cache(maxsize=64)  # a launch and its verification ask for the same again, and it takes up to a second
+@functools.lru_cache(maxsize=64)  # a launch and its verification compute the same, and it takes up to a second
 def _epsilons(noise_multipliers: tuple[float, ...], deltas: tuple[float, ...], grid: float) -> tuple[float, ...]:
     accountant = pld.PLDAccountant(dp_accounting.NeighboringRelation.REPLACE_SPECIAL, grid)
     for noise_multiplier in noise_multipliers:

@@ -9,7 +9,7 @@ from pretrain.config import Config
 
 # Share of devices that check in at the best and at the worst hour of their day, and the local time of the former.
 NIGHT_FRACTION, DAY_FRACTION, BEST_HOUR = 0.9, 0.2, 2.0
-# Local times of a population are spread evenly over so many hours.
+# Local times of a population are spread evenly over this many hours.
 ZONE_SPREAD_HOURS = 3.0
 # Devices selected for each place in a round, and the probability that one of them does not report.
 OVER_SELECTION, DROPOUT = 1.3, 0.08

@@ -13,8 +13,8 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 from federated.config.availability import AvailabilityConfig
 from pretrain.config import Amount, Config, Rate
 
-# Far above every published run: 2,000 rounds, a few participations, cohorts of 6,500; more than so many devices
-# overflow a round's fixed-point sum (``local_training.clipping``).
+# Far above every published run: 2,000 rounds, a few participations, cohorts of 6,500; more devices than
+# ``MOST_COHORT`` overflow a round's fixed-point sum (``local_training.clipping``).
 MOST_ROUNDS, MOST_PARTICIPATIONS, MOST_COHORT = 100_000, 100_000, 2**18 - 1
 # Beyond these the exact sensitivity of a tree, and the search for a band, take minutes and gigabytes.
 MOST_TREE_PARTICIPATIONS, MOST_MATRIX_ROUNDS, MOST_BANDED_ROUNDS = 200, 5_000, 10_000
@@ -65,7 +65,7 @@ class SecretSample:
     """Secret sampling of devices, where nobody learns who was sampled: the basis of a second, better epsilon.
 
     Attributes:
-      kind: ``poisson``: every device by its own coin; ``fixed``: so many without replacement.
+      kind: ``poisson``: every device by its own coin; ``fixed``: a fixed number without replacement.
       rate: probability of a device to be in a round.
       population: devices that can be sampled, at least.
     """

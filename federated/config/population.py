@@ -1,4 +1,4 @@
-"""Configuration of the private population: whose text, and how it is split.
+"""Configuration of the private population: the source of its text, and its split.
 
 Populations are of two kinds with two name spaces. People's text comes from ``files``; every other source is a
 simulation, of text that is public or made up. ``PopulationKey`` holds both kind and name, and is all that the ledger,
@@ -20,9 +20,9 @@ from pretrain.reading.paths import shown
 NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"
 # ``NAME`` of people; ``SOURCE:NAME`` of a simulation, which no name of people can be.
 PopulationKey = NewType("PopulationKey", str)
-# Share of the devices that training is watched on.
+# Share of the devices that training is validated on.
 VALIDATION_FRACTION = 0.1
-# Of made-up typists: what there is to write about, and how much one writes on average.
+# Of made-up typists: number of topics, and mean number of words.
 TOPICS, MEAN_WORDS = 20, 200
 
 
@@ -31,7 +31,7 @@ class Retention:
     """Retention window of people's text: the days before one day on which it was typed.
 
     Attributes:
-      now: what is said to be typed later waits for its time: read now, it would count from now and be read for longer.
+      now: text with a later time stamp is not read yet: it would be read for longer than its window.
     """
 
     days: int
@@ -139,7 +139,7 @@ class SyntheticPopulation(_Population):
     devices: PositiveInt = Field(le=10_000_000, description="made-up devices")
 
 
-# Either kind: whoever reads files reads both alike.
+# Both kinds are read alike.
 Files = FilePopulation | MadeUpFilePopulation
 _Source = FilePopulation | MadeUpFilePopulation | ChitchatPopulation | SyntheticPopulation
 PopulationConfig = Annotated[_Source, Field(discriminator="source")]
@@ -155,7 +155,7 @@ def key_of(population: _Source) -> PopulationKey:
 
 
 def population_key(text: str) -> PopulationKey:
-    """The key that somebody typed.
+    """Parse a population's key, as typed by a person.
 
     Raises:
       ValueError: it can be no population's.

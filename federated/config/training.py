@@ -49,7 +49,7 @@ class RuntimeConfig(Config):
     )
     hosts: Annotated[int, Field(ge=1, le=256)] = Field(
         default=1,
-        description="machines that share the devices of a round, each with so many workers; TACIT_GANG starts them",
+        description="machines that share the devices of a round, each with `workers` processes; TACIT_GANG starts them",
     )
     device: Literal["cpu", "cuda"] = Field(default="cpu", description="what trains; Airflow queues GPU stages by it")
     chunk_devices: Batch | None = Field(

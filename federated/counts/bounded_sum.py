@@ -22,7 +22,7 @@ Made = TypeVar("Made")
 
 
 def require_few_enough(devices: int) -> None:
-    """ValueError if a fixed-point sum does not hold so many devices."""
+    """ValueError if a fixed-point sum over this many devices could overflow."""
     if devices > MOST_DEVICES:
         raise ValueError(f"devices: {devices} overflow a 64-bit fixed-point sum; count at most {MOST_DEVICES}")
 

@@ -1,4 +1,4 @@
-"""Counts that are released, and the weight of each: by public text, the vocabulary and what discovery released.
+"""Cells of the released counts and their weights, from public text, the vocabulary and discovery's release.
 
 Shape legend: V vocabulary, K contexts, N tokens, U distinct cells of a device.
 
@@ -16,7 +16,7 @@ from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, Vocabulary
 
 # Chosen on public text (benchmarks/results/2026-11-22-counts.md).
 CONTEXTS = 500
-# A cell that public text fills once in so many words counts 1 / sqrt(2) each time.
+# A cell that public text fills once in this many words counts 1 / sqrt(2) each time.
 TYPICAL_WORDS = 1000.0
 # Of an occurrence in a cell of pairs, beside one in a cell of words.
 PAIR_WEIGHT = 1.0
@@ -24,7 +24,7 @@ PAIR_WEIGHT = 1.0
 
 @dataclass(frozen=True)
 class Cells:
-    """The counts that are asked of every device. Public.
+    """The cells that every device counts. Public.
 
     Attributes:
       context_K: int64, words whose next word is counted; ``<bos>`` first.
@@ -79,7 +79,7 @@ def choose(
 
     Args:
       public: public text, in the vocabulary's ids.
-      contexts: K; at most so many as there are words.
+      contexts: K; at most the number of words.
       typical_words, pair_weight: see the constants.
       frequency_N: float64, how often each of the last words of the vocabulary is typed, as a share of all, where
         discovery says it (``pretrain.new_words.frequencies``): public text hardly holds them.

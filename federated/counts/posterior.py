@@ -1,4 +1,4 @@
-"""From noisy counts to a model: how much likelier than in public text each word and each pair is.
+"""A model from noisy counts: posterior ratios of words and pairs to their frequency in public text.
 
 Shape legend: V vocabulary, K contexts, U cells, M cells of one kind, R values of a ratio.
 
@@ -43,7 +43,7 @@ def counted_ngram(
     clip_norm: float = CLIP_NORM,
     half_trusted: float = HALF_TRUSTED,
 ) -> CountedNGram:
-    """The public n-gram, moved as far as a release of noisy counts allows.
+    """The public n-gram, corrected by a release of noisy counts.
 
     Guarantee: post-processing of ``released_U``; every other argument is public.
 

@@ -49,7 +49,7 @@ def released_counts(
 
 
 def _told(vectors: Iterator[tuple[np.ndarray, np.ndarray]], devices: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The vectors, of which whoever watches hears which share has been asked for."""
+    """The same vectors; reports progress as they are consumed."""
     advance = progress.along("counting words and pairs", devices)
     for vector in vectors:
         yield vector

@@ -1,4 +1,4 @@
-"""Rows of a population's files: which of them a launch takes, and when each was typed."""
+"""Rows of a population's files that a launch reads: of its locale, within its retention window, in time order."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ class RowBatch:
 def taken_rows(
     patterns: Sequence[str], locale: str, kept: Retention | None, withdrawn: Withdrawals, *, read_text: bool = True
 ) -> Iterator[RowBatch]:
-    """The rows of files that a launch takes, some at a time, in their order.
+    """Read the rows that a launch takes, a batch at a time, in file order.
 
     Guarantee: no row of a device that withdrew is among them, and none is counted.
 
@@ -95,7 +95,7 @@ def taken_rows(
 
 
 def _filled(path: Path, columns: Sequence[Column]) -> set[str]:
-    """The columns of a file; of JSON lines those that some row has, be it the last."""
+    """The columns of a file; of JSON lines those that at least one row has."""
     names = {column.name for column in columns}
     if path.suffix == ".parquet":
         return names & set(rows.fields(path, FIELD))
@@ -139,7 +139,7 @@ def _require_ids(clients: pa.Array, at: str) -> None:
 
 
 def kept_rows(table: pa.Table, kept: Retention, at: str, *, timed: bool = False) -> pa.Table:
-    """The rows of a checked table that are kept; one that does not say when it was typed is not.
+    """Rows of a checked table inside the retention window; a row without a time is outside.
 
     Guarantee: no row that was typed before the days that are kept is left, so no launch of a later date reads it; and
     whether a row is left depends on that row alone.

@@ -1,4 +1,4 @@
-"""Rows of a population in order of device and time, with as little memory as the machine has: sorted runs, merged.
+"""External sort of a population's rows by device and time: sorted runs on disk, merged in bounded memory.
 
 Rows come in any order, those of one device from many files. As many as fit are sorted in memory and written to a run;
 runs are merged a piece at a time. A run has no name, so nobody else can open it, and whatever ends the process takes
@@ -50,7 +50,7 @@ def in_order(tables: Iterable[pa.Table], folder: Path | None = None) -> Iterator
 
 
 def _written(tables: Iterable[pa.Table], folder: Path | None) -> Iterator[IO[bytes]]:
-    """Runs of rows, each sorted; every row has the number in which it came."""
+    """Write sorted runs of rows; every row has its number in the input."""
     gathered: list[pa.Table] = []
     size = count = 0
     for table in tables:
@@ -90,8 +90,8 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _run(batches: Iterator[pa.RecordBatch], folder: Path | None) -> IO[bytes]:
-    """A file without a name that holds some batches."""
-    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - whoever merges it closes it
+    """Write batches to a file without a name."""
+    file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the merge closes it
     codec = "lz4" if pa.Codec.is_available("lz4") else None
     writer = None
     for batch in batches:

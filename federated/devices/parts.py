@@ -1,4 +1,4 @@
-"""A population's files read by several at once: each takes the devices of one part, and what they leave is joined.
+"""Parallel ingest of a population's files: each reader writes the devices of one part, and the pieces are joined.
 
 Parts are ranges of ids, so that the pieces of a store, end to end, are the store of one reader, bit for bit. Everybody
 reads all rows, on Parquet a thirtieth of the work, and cuts those of its own devices into words: so nothing is handed
@@ -48,7 +48,7 @@ class Task(BaseModel):
     bounds: tuple[str, ...]
 
     def part(self, number: int, of: int) -> Part:
-        """The devices of one of so many readers; each device is in exactly one part."""
+        """The devices of one reader; each device is in exactly one part."""
         first, end = (
             self.bounds[len(self.bounds) * place // of] if 0 < place < of else None for place in (number, number + 1)
         )
@@ -68,7 +68,7 @@ def size(patterns: Sequence[str]) -> int:
 def write_task(
     folder: Path, config: Files, locale: str, kept: Retention | None, withdrawn: Withdrawals = NOBODY
 ) -> None:
-    """Tell readers what to read, and look once at ids, so that all have about the same to do."""
+    """Write the readers' task; its bounds, from a sample of ids, give all of them about the same work."""
     files = tuple((path, path.stat().st_size) for path in rows.matching(config.paths, FIELD))
     task = Task(files=files, kept=kept, withdrawn=withdrawn, bounds=_bounds(config.paths, locale, kept, withdrawn))
     write_text(private_directory(folder) / _TASK_FILE, task.model_dump_json(), PRIVATE)
@@ -102,7 +102,7 @@ def write_parts(folder: Path, config: Files, locale: str, readers: int) -> None:
 
 
 def write_part(folder: Path, config: Files, locale: str, number: int, of: int) -> None:
-    """Do one reader's part of the task in a folder; the piece counts once its last file is there.
+    """Write one reader's piece of the task; the piece is complete once its last file is there.
 
     Raises:
       ValueError: as of ``readers.from_files``.
@@ -121,7 +121,7 @@ def write_part(folder: Path, config: Files, locale: str, number: int, of: int) -
 
 
 def pieces_of(folder: Path) -> tuple[list[Piece], SourceCounts]:
-    """The pieces of a task that is done, in order, and what all readers have read.
+    """The pieces of a finished task in order, and the counts of all rows read.
 
     Raises:
       OSError: some are missing, or were not made of the same rows, each of them once.

@@ -52,7 +52,7 @@ def write_piece(directory: Path, devices: Iterable[tuple[str, Iterable[str]]], l
 
 
 def join_pieces(directory: Path, pieces: Sequence[Piece]) -> Piece:
-    """Write the piece that ``write_piece`` would of the devices of all pieces, one piece after the other."""
+    """Join pieces end to end: the piece that ``write_piece`` would write of all their devices."""
     with atomic(directory / _FORMS, PRIVATE) as temporary, temporary.open("wb") as file:
         for piece in pieces:
             assert piece.forms_N is not None, "pieces are written with forms"

@@ -57,7 +57,7 @@ class DeviceTexts:
 
 @dataclass(frozen=True)
 class FileCounts:
-    """Counts of devices and rows in files, as far as they can be known without the text. Private.
+    """Counts of devices and rows in files, found without reading text. Private.
 
     Attributes:
       devices: that have a row of the locale.
@@ -90,7 +90,7 @@ def from_files(
 
     Args:
       folder: where rows are put in order.
-      part: the devices asked for; all rows are read and checked whoever they are of.
+      part: the devices asked for; rows of all devices are read and checked.
       withdrawn: devices that are left out.
 
     Raises:
@@ -165,7 +165,7 @@ def identity(patterns: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def inspect(patterns: Sequence[str], kept: Retention | None = None) -> None:
-    """Find what can be known of files before their text is read.
+    """Check files before their text is read.
 
     Raises:
       ValueError: nothing matches, no ordinary file, damaged at its ends, a column missing; names file, column and fix.
@@ -184,7 +184,7 @@ def inspect(patterns: Sequence[str], kept: Retention | None = None) -> None:
 def count(
     patterns: Sequence[str], locale: str, kept: Retention | None = None, withdrawn: Withdrawals = NOBODY
 ) -> FileCounts:
-    """Count devices and rows as ``from_files`` would take them; text is not read, so nothing is known of it.
+    """Count the devices and rows that ``from_files`` would take, without reading text.
 
     Raises:
       ValueError: no such file, damaged, missing column, wrong type; names file, row group, column and fix.
@@ -199,12 +199,12 @@ def count(
 
 
 def tens(devices: int) -> int:
-    """A count of devices as it may be told."""
+    """A count of devices rounded down to tens, as it may be shown."""
     return devices // 10 * 10
 
 
 def hundreds(rows: int) -> int:
-    """A count of rows as it may be told."""
+    """A count of rows rounded down to hundreds, as it may be shown."""
     return rows // 100 * 100
 
 

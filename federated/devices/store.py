@@ -1,4 +1,4 @@
-"""The device store: what each device of a population typed, in a private folder.
+"""The device store: the text of each device of a population, in a private folder.
 
 Shape legend: D devices, N tokens.
 """
@@ -112,7 +112,7 @@ class DeviceStore:
             yield [self.words.lexicon[number - 1] for number in self.words.owner(device) if number != SENTENCE_END]
 
     def typed_words(self, split: str) -> Iterator[list[str]]:
-        """``device_words`` as discovery hears them: with the sign of the form in which each was written."""
+        """``device_words`` for discovery: each word with the sign of the form in which it was written."""
         if self.forms_N is None:
             yield from self.device_words(split)
             return
@@ -216,7 +216,7 @@ def build_store(
 
 
 def open_store(directory: Path) -> DeviceStore:
-    """Open what ``build_store`` wrote.
+    """Open a store that ``build_store`` wrote.
 
     Raises:
       ValueError: unfinished or damaged.

@@ -1,4 +1,4 @@
-"""Devices whose people withdrew: known by keyed hashes of their ids, and left out by every reader of text."""
+"""Withdrawn devices, known by keyed hashes of their ids: every reader of text leaves them out."""
 
 import hashlib
 import hmac
@@ -18,7 +18,7 @@ HASH_BYTES = 16
 class Withdrawals:
     """The devices of one population that are left out. Private, as is the key.
 
-    Guarantee: holds no id. Whoever has the key can ask whether an id that they know is among them, and nothing else.
+    Guarantee: holds no id. With the key one can ask whether a known id is among them, and nothing else.
 
     Attributes:
       key: of the hashes, as hex digits.
@@ -54,7 +54,7 @@ class Withdrawals:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of who is left out; empty where nobody is."""
+        """SHA-256 of the hashes; empty where no device withdrew."""
         return hashlib.sha256(" ".join(sorted(self.hashes)).encode()).hexdigest() if self.hashes else ""
 
 

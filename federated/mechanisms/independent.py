@@ -42,7 +42,7 @@ class Independent:
 
     Attributes:
       noise_multiplier: z, standard deviation of a round's noise in clip norms.
-      sampling: ``poisson``: every device by its own coin; ``fixed``: so many without replacement.
+      sampling: ``poisson``: every device by its own coin; ``fixed``: a fixed number without replacement.
       sampling_rate: probability of a device to be in a round.
       population: devices that can be sampled, at least.
     """

@@ -1,4 +1,4 @@
-"""When devices can train: by night, on a charger; some selected ones never report.
+"""Simulated availability: devices train by night, on a charger, and some selected ones never report.
 
 Shape legend: S devices asked about, D devices of the population.
 
@@ -33,7 +33,7 @@ class Availability:
     Attributes:
       night_fraction, day_fraction: devices that check in at the best and the worst hour of their day.
       best_hour: local time of the former.
-      zone_spread_hours: local times of a population are spread evenly over so many hours.
+      zone_spread_hours: hours over which the local times of a population are spread evenly.
       round_minutes: how long a round takes.
       over_selection: devices selected for each one wanted.
       dropout: probability that a selected device does not report.
@@ -69,7 +69,7 @@ class Availability:
         return self.share_at(math.floor(self.hour(round_number)))
 
     def share_at(self, hour: int) -> float:
-        """The same of an hour since the first round."""
+        """Expected share of all devices that check in during this hour since the first round."""
         turn, first = 2 * math.pi / _DAY_HOURS, hour - self.best_hour
         if self.zone_spread_hours:
             last = first + self.zone_spread_hours
@@ -107,7 +107,7 @@ class Availability:
 
 
 def uniform(seed: int, stream: int, devices_S: np.ndarray, time: int) -> np.ndarray:
-    """float64 in [0, 1) of each device: the same question always gets the same answer."""
+    """float64 in [0, 1) of each device: a pure function of its arguments."""
     rng = np.random.SeedSequence([0x617661696C, seed, stream, time]).generate_state(1, np.uint64)
     # splitmix64 (Steele et al. 2014) of the device's number, from a start of its own for each question.
     with np.errstate(over="ignore"):

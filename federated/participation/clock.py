@@ -1,4 +1,4 @@
-"""A run by the clock, played ahead: how long it takes, and which separation comes out.
+"""Simulation of a run by the clock: its length, and the separation of its participations.
 
 A mechanism that is made for a separation, as BLT and banded noise are, meets another one.
 
@@ -39,7 +39,7 @@ class Campaign:
 
     @property
     def minutes_T(self) -> np.ndarray:
-        """float64, how long each round took."""
+        """Length of each round in minutes, float64."""
         return (self.end_T - self.start_T) * 60
 
     @property

@@ -75,7 +75,7 @@ class ClockCohorts(Cohorts):
         )
 
     def of_canaries(self, count: int) -> Cohorts:
-        """The same limits in rounds for so many canaries, which are awake always and need no rest."""
+        """The same limits in rounds for canaries, which are awake always and need no rest."""
         return Cohorts(count, count, self.min_sep, self.max_participations, self.seed)
 
     def draw(self, state: ParticipationState, round_number: int) -> tuple[np.ndarray, ClockState]:

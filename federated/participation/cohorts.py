@@ -1,4 +1,4 @@
-"""Cohorts under a timer and a cap: which devices join which round.
+"""Cohorts under a timer and a cap: the rule that assigns devices to rounds.
 
 Shape legend: D devices of the population.
 
@@ -14,7 +14,7 @@ import numpy as np
 from federated.participation.availability import Availability
 
 _NEVER = -1
-# Random devices are tried so often before all devices are looked at, and only in a population of so many cohorts.
+# Attempts to guess random devices before all devices are looked at, and the least cohorts of a population to guess in.
 _TRIES, _COHORTS = 4, 4
 _STRESS_STREAM = 0x737472657373  # "stress"
 _COHORT_STREAM = 0x636F686F7274  # "cohort": apart from every other use of the launch's seed
@@ -66,7 +66,7 @@ class Cohorts:
         )
 
     def of_canaries(self, count: int) -> "Cohorts":
-        """The same timer and cap for so many canaries, with a place for each of them in every round."""
+        """The same timer and cap for ``count`` canary devices, with a cohort large enough for all of them."""
         return replace(self, num_devices=count, report_goal=count, availability=None, stress_D=None)
 
     def available(self, state: ParticipationState, round_number: int) -> np.ndarray:

@@ -148,7 +148,7 @@ def _of_secret_sample(
 
 
 def most_drawn(cohorts: SampledCohorts, rounds: int) -> int:
-    """Rounds that no device of a secret sample joins more of, but with a chance of 1e-9 over all devices.
+    """Most rounds that a device of a secret sample joins, except with probability 1e-9 over all devices.
 
     Each device joins by coins of its own, so its rounds are binomial; devices are counted up to a power of two.
     """

@@ -1,4 +1,4 @@
-"""Participation records: who was aggregated in which round. Private.
+"""Participation records: the devices aggregated in each round. Private.
 
 Kept as a folder of Parquet files, one for the rounds between two checkpoints, so that a checkpoint
 writes what is new and nothing twice. The names say which rounds a file holds: rounds-00000010-00000015.parquet
@@ -93,7 +93,7 @@ def by_the_rule(cohorts: Cohorts | SampledCohorts, rounds: int) -> tuple[Records
 
 
 def require_by_the_rule(records: Records, rounds: int, cohorts: Cohorts | SampledCohorts) -> ParticipationState:
-    """Hold records against the rule that picks the devices; what its timer then remembers.
+    """Verify records against the rule that picks the devices; return the timer's state after them.
 
     Raises:
       ValueError: another device joined, or one that should have did not.

@@ -46,7 +46,7 @@ class SampledCohorts:
         return self.rounds
 
     def of_canaries(self, count: int) -> "SampledCohorts":
-        """Samples of so many canaries at the same rate, by coins of their own."""
+        """Samples of ``count`` canaries at the same rate, by coins of their own."""
         return replace(self, num_devices=count, poisson=True, key=noise.subkey(self.key, "probe cohorts"))
 
     def init(self) -> ParticipationState:

@@ -32,7 +32,7 @@ _LEAST_GOAL = 20
 
 @dataclass(frozen=True)
 class Timer:
-    """Resting time of devices, and the separation and length of a run expected of it.
+    """Resting time of devices, with the expected separation and length of the run.
 
     Attributes:
       days: whole days, as devices are told.
@@ -46,7 +46,7 @@ class Timer:
     run_days: float | None
 
     def in_words(self, planned: int, *, by_the_clock: bool = False) -> str:
-        """The timer and what comes of it, in a sentence or two, beside the planned separation.
+        """Describe the timer and its effect beside the planned separation, in a sentence or two.
 
         Args:
           by_the_clock: whether the launch goes by this timer.
@@ -69,7 +69,7 @@ class Timer:
 
 @dataclass(frozen=True)
 class Alternative:
-    """The same run with one number changed, and what follows from it.
+    """The same run with one number changed, and its cost.
 
     Attributes:
       noise_multiplier: rho falls with its square.
@@ -109,7 +109,7 @@ class Plan:
 
 
 def plan(config: MechanismConfig, training_devices: int, encoding: Encoding | None = None) -> Plan:
-    """Account the enforced limits and see whether cohorts can be filled.
+    """Account the enforced limits and check that the devices can fill the cohorts.
 
     Args:
       training_devices: those that rounds draw from: of the devices that may take part the ones that are not held out.
@@ -215,7 +215,7 @@ def rounds_below_goal(config: MechanismConfig, devices: int) -> int | None:
 
 
 def _day(config: MechanismConfig) -> Availability | None:
-    """Availability in a round that takes its time, full or not; None for everybody, always, and by the clock."""
+    """Availability in rounds of fixed length; None where all devices are available, and for a launch by the clock."""
     block = None if isinstance(config, IndependentMechanism) else config.availability
     # The seed decides who comes, not how many are expected.
     return None if block is None or block.round_minutes is None else Availability(round_minutes=block.round_minutes)
@@ -333,7 +333,7 @@ def never_full(config: MechanismConfig, devices: int) -> list[str]:
             f"report_goal {goal}: a round selects {wanted} devices while {resting} that joined one of the last "
             f"{apart - 1} may not come back, but about {devices} devices train; {fix}"
         ]
-    # At their cap are at most so many devices, and none where the separation alone keeps them below it.
+    # Most devices that can be at their cap; none where the separation alone keeps them below it.
     capped = goal * rounds // cap if cap < -(-rounds // config.min_sep) else 0
     if devices >= resting + wanted + capped:
         return []
@@ -359,9 +359,9 @@ def either(*changes: tuple[str, int, int]) -> str:
 def _played(
     days: int, rounds: int, training_devices: int, report_goal: int, first: int, limits: tuple[int, int] | None
 ) -> Timer:
-    """A run by the clock on as many pretended devices as there may be, of its first rounds.
+    """Simulate the first rounds of a run by the clock on as many devices as train.
 
-    Of many a part of the devices and as large a part of the goal stand for all.
+    In a large population a share of the devices stands for all, and the same share of the goal for the goal.
     """
     share = max(min(1.0, _DEVICES / max(training_devices, 1)), min(1.0, _LEAST_GOAL / report_goal))
     devices, goal = round(training_devices * share), max(1, round(report_goal * share))

@@ -234,7 +234,7 @@ def _reasons(
 
 
 def changes(terms: Terms, choice: Choice, on_progress: Callable[[str], None]) -> tuple[Change, ...]:
-    """Each number that could be changed alone.
+    """Changes that each meet the target alone.
 
     Args:
       choice: the option of least rho; it misses the target.
@@ -378,7 +378,7 @@ class Sweep:
 def sweeps(
     terms: Terms, chosen: Option, on_progress: Callable[[str], None] = lambda message: None
 ) -> tuple[Sweep, ...]:
-    """The three pictures of a plan, as numbers.
+    """Data of a plan's three pictures.
 
     Report goals go beyond the ceiling and populations beyond the estimate, to show what more would
     bring. The mechanisms are those that the plan may choose, whatever memory they take.

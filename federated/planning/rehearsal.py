@@ -1,4 +1,4 @@
-"""A launch in small on public text: which clip norm, server rate and noise it can bear.
+"""A small simulated launch on public text, to find clip norm, server learning rate and bearable noise.
 
 Xu et al. 2023, section 2.5. First their algorithm 1 with adaptive clipping and next to no noise finds
 the clip norm (the median of the updates' norms) for each server learning rate; then, with clip norm
@@ -108,7 +108,7 @@ def rehearse(
 ) -> Rehearsal:
     """Run the trials that have not been run yet, and choose.
 
-    A rehearsal that was killed goes on: finished trials stand in ``directory/trials.json``, and the
+    A killed rehearsal resumes: finished trials stand in ``directory/trials.json``, and the
     one that was running has its checkpoint in ``work``.
 
     Args:
@@ -189,7 +189,7 @@ def simulate(
 ) -> tuple[KeyboardLM, tuple[CurvePoint, ...]]:
     """Train a copy of the model on the pseudo-users; the model, and its curve's two ends on held-out text.
 
-    Killed, it goes on from its checkpoint in ``work``, which is removed at the end.
+    A killed simulation resumes from its checkpoint in ``work``, which is removed at the end.
 
     Raises:
       ArithmeticError: training diverged: a server rate that is too high, or far too much noise.

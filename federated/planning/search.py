@@ -163,10 +163,10 @@ def banded(rounds: int, min_sep: int, max_participations: int, bands: int | None
 
 
 def as_launched(strategy: Strategy) -> Strategy:
-    """The strategy that a launch makes of these parameters: banded noise of a short run has a column for each round.
+    """The strategy that a launch builds from these parameters: banded noise of a short run has a column for each round.
 
-    It is searched for once, as the plan ends: with seconds to spend on each of a plan's many report goals, the
-    one column for all rounds, which is nearly as good, decides.
+    Searching for it takes seconds, so the plan does so once, at its end. Among report goals the strategy with one
+    column for all rounds decides, which is nearly as good.
     """
     if not strategy.searched_again:
         return strategy

@@ -142,7 +142,7 @@ def pairs(shares: tuple[float, ...]) -> Iterator[tuple[float, float]]:
 
 
 def scaled(mechanism: MechanismConfig, users: int, limits: SmallTrade) -> MechanismConfig:
-    """The mechanism of a simulation by so many pseudo-users, at the launch's own noise-to-signal ratio.
+    """Mechanism of a simulation with ``users`` pseudo-users, at the launch's own noise-to-signal ratio.
 
     Independent noise is played by a tree of that ratio; secure aggregation and availability are left out. Adaptive
     clipping stays where all rounds are played: its restarts belong to them.
@@ -173,7 +173,7 @@ def scaled(mechanism: MechanismConfig, users: int, limits: SmallTrade) -> Mechan
 
 
 def scaled_counts(noise_multiplier: float, users: int, devices: int) -> float:
-    """Noise multiplier of counts of so many pseudo-users that disturbs them as the launch's are disturbed."""
+    """Noise multiplier of the simulated counts: the same ratio of noise to counts as in the launch."""
     return noise_multiplier * min(users / devices, 1.0)
 
 
@@ -197,7 +197,7 @@ def _at_one(mechanism: MechanismConfig, shape: dict[str, int]) -> MechanismConfi
     return mechanism.reshaped(shape, noise_multiplier=1.0, secagg=None, availability=None, randomness="seeded")
 
 
-# Of counts that tell nothing: noise beside which no sum is anything.
+# Noise multiplier of counts without any information.
 _ALL_NOISE = 1e6
 Tried = tuple[Training | None, CountsConfig | None]
 
@@ -231,7 +231,7 @@ class TradeSetting:
 
 
 def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Callable[[str], None]) -> Verdict:
-    """Simulate every split, judge, decide. Interrupted, it goes on: trained networks stand in ``work``.
+    """Simulate every split and decide. A second call resumes: ``work`` holds the networks trained so far.
 
     Args:
       best: clip norm and server rate for what the planner chooses, and whether its text teaches anything.
@@ -276,7 +276,7 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
 
 @dataclass(frozen=True)
 class Gains:
-    """Top-1 recall of the start, what public text adds to it for nothing, and what each run gains over the start."""
+    """Top-1 recall of the start, the gain from public text at no rho, and the gain of each run over the start."""
 
     start: float
     free: float
@@ -288,8 +288,8 @@ def gains(
 ) -> Gains:
     """Gains of each of ``tried``, trained and counted on the trade's users and judged on its people.
 
-    Counts without training are judged alone and mixed with the start: two outcomes. For nothing come the n-gram of the
-    start's text and a table of counts that nobody was asked for, each alone and mixed with the start.
+    Counts without training are judged alone and mixed with the start: two outcomes. At no rho there are the n-gram of
+    the start's text and a table of counts without information, each alone and mixed with the start.
     """
     networks = trained(trade, [training for training, _ in tried if training is not None], work, on_progress)
     cells = counted_cells.choose(trade.public, trade.vocabulary)
@@ -429,7 +429,7 @@ class Arm:
 
 
 def hits(people: TokenStream, arms: Sequence[Arm], sequence_words: int) -> np.ndarray:
-    """Words that each arm has first, by person: int64 ``[A, D]``. Specials are never suggested.
+    """Words that each arm ranks first, by person: int64 ``[A, D]``. Specials are never suggested.
 
     Every network and every table of counts is asked once, however many arms share it.
     """

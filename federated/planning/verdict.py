@@ -1,7 +1,7 @@
-"""The verdict of a rehearsal: whether a launch pays, which split of rho is the best trade, and in which words.
+"""The verdict of a rehearsal: whether a launch pays, the best split of its rho, and the sentence that says so.
 
-Points are percentage points of top-1 recall on held-out pseudo-users. Needs neither torch nor text: it is
-what ``tacit rehearse`` writes down, and what the plan, and whoever would spend, read again.
+Points are percentage points of top-1 recall on held-out pseudo-users. Needs neither torch nor text: ``tacit
+rehearse`` writes a verdict, and the plan and every spend read it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -193,7 +193,7 @@ def _best_trade(paying: Sequence[Outcome]) -> Outcome | None:
 
 
 def refusal(verdict: Verdict, outcome: Outcome) -> str | None:
-    """Why a launch of this rehearsed run must not spend; None if it may.
+    """Reason not to spend on a launch of this rehearsed run; None if it may spend.
 
     An ``untold`` verdict refuses nothing: nothing is known. A run that does not pay is refused even where another
     split would: the launch's own gate would hold it after the spend.

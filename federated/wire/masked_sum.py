@@ -45,7 +45,7 @@ class MaskedSum:
     length of the vector, how many of that length came before, and its number; who runs an attempt again, with the same
     data or other data, does so under other streams. Every piece carries an HMAC-SHA256 over itself and its place
     (sum, step, sender): one that was changed, replayed, swapped or made by somebody else raises, and nothing of it is
-    used. Workers trust each other, and whoever can read the memory of one reads all.
+    used. Workers trust each other: the memory of one reveals all.
     """
 
     def __init__(self, secret: bytes, attempt: str, rank: int, size: int, pass_on: PassOn) -> None:
