@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from discovery import discover as trie
-from discovery import participation, state
 from discovery.config import TrieConfig
 from discovery.device.answer import letters_of
 from discovery.device.typed import TypedWords
-from evaluation.audit.released.local_words import Layer, Rule, local_words_audit
+from evaluation.audit.released.local_words import Layer, local_words_audit
+from pipeline.stages.audits.local_words import layers_of, rule_of
 from pretrain.randomness.noise import seeded_key
 from pretrain.writing.case import SIGNS
 
@@ -64,18 +64,7 @@ class Found:
 
     def failed(self) -> list[str]:
         """Names of the verdicts that speak against it."""
-        config = self.config
-        rule = Rule(
-            epsilon0=config.epsilon0,
-            messages=config.messages_per_device,
-            greedy=config.sampler == "greedy",
-            layers=config.layers,
-            letters=letters_of(ALPHABET),
-            max_prefixes=config.max_prefixes,
-            false_discovery_rate=config.false_discovery_rate,
-            anonymity=config.anonymity,
-            known=KNOWN,
-        )
+        rule = rule_of(self.config, letters_of(ALPHABET), KNOWN)
         verdicts = local_words_audit(self.key, self.layers, self.published, self.typed.of, rule)
         assert [verdict.name for verdict in verdicts] == ["messages", "votes", "choice"]
         return [verdict.name for verdict in verdicts if not verdict.passed]
@@ -88,23 +77,8 @@ def discovered(name: str = "rate", seed: int = 1, devices: int = 150) -> Found:
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory) / "layers"
         result = trie.discover(typed, known_words=KNOWN, alphabet=ALPHABET, config=config, key=key, directory=folder)
-        asked = participation.read(folder)
-        layers = tuple(left(folder, row.layer, asked) for row in result.rows)
+        layers = tuple(layers_of(folder))
     return Found(config, key, typed, layers, {word.word: word.form for word in result.words})
-
-
-def left(folder: Path, number: int, asked: object) -> Layer:
-    closed = state.load(folder, number)
-    assert closed is not None
-    devices = asked["device"].to_numpy()[asked["layer"].to_numpy() == number]
-    return Layer(
-        devices,
-        state.votes(folder, number),
-        closed.row.messages,
-        closed.prefixes,
-        frozenset(word.word for word in closed.words),
-        closed.forms,
-    )
 
 
 @pytest.mark.parametrize("name", CONFIGS)
