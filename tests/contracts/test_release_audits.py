@@ -32,6 +32,8 @@ from federated.counts import bounded_sum
 from federated.counts import cells as counted
 from federated.counts.release import CLIP_NORM, released_counts
 from pretrain.writing.case import SIGNS
+from tests.contracts import planted_rounds
+from tests.helpers.launches.small_run import stream
 from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 FACTS = ("made-up-2026-11-25-0123456789ab", "made_up:people", "en-US", "17", "count", "discover", "ab_test")
@@ -156,10 +158,17 @@ RELEASES: dict[str, Audited] = {
     "central words, weights": Audited(central(weighted_gaussian), lower),
     "central words, total": Audited(central(filled), all_digits),
     "central words, forms": Audited(central(forms), one_form_louder),
+    "training": Audited(planted_rounds.training, planted_rounds.unrounded),
+    "local words": Audited(planted_rounds.local_words, planted_rounds.any_word),
 }
 
 
 SEEDS = range(20)
+# Those that stream through rounds or layers take seconds for twenty seeds.
+STREAMED = {"training", "local words"}
+every_release = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in STREAMED else ()) for name in RELEASES]
+)
 
 
 def key_of(seed: int) -> bytes:
@@ -217,7 +226,7 @@ FAULTS: dict[str, Callable[[Audited, int], Plant]] = {
 }
 
 
-@pytest.mark.parametrize("name", RELEASES)
+@every_release
 def test_an_honest_release_passes(name: str) -> None:
     for seed in SEEDS:
         verdicts = (secret(key_of(seed)), *RELEASES[name].made(honest, key_of(seed)))
@@ -226,14 +235,14 @@ def test_an_honest_release_passes(name: str) -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("name", RELEASES)
+@every_release
 def test_a_planted_fault_is_held_at_every_seed(name: str, fault: str) -> None:
     release = RELEASES[name]
     held = [failed(release.made(FAULTS[fault](release, seed), key_of(seed))) for seed in SEEDS]
     assert all(held), f"{sum(map(bool, held))} of {len(held)}"
 
 
-@pytest.mark.parametrize("name", RELEASES)
+@every_release
 def test_a_key_derived_from_something_public_is_held_at_every_seed(name: str) -> None:
     """Nothing but the key's verdict can see it: noise from it is noise as any other."""
     for seed, public in zip(SEEDS, itertools.permutations(FACTS, 2), strict=False):
@@ -241,10 +250,23 @@ def test_a_key_derived_from_something_public_is_held_at_every_seed(name: str) ->
         assert [verdict.name for verdict in failed((secret(key), *RELEASES[name].made(honest, key)))] == ["key"], seed
 
 
-@pytest.mark.parametrize("name", RELEASES)
+@every_release
 def test_verdicts_have_the_same_words_whatever_the_text_and_the_noise(name: str) -> None:
     """All that a reader is shown of them but ``passed``: no number of a release is in it."""
     made = [RELEASES[name].made(FAULTS["no noise"](RELEASES[name], 0), key_of(seed)) for seed in SEEDS]
     assert len({tuple((verdict.name, verdict.tested, verdict.slack) for verdict in each) for each in made}) == 1
     spoken = {(verdict.name, verdict.sentence) for each in made for verdict in each if not verdict.passed}
     assert len(spoken) == len({name for name, _ in spoken})
+
+
+@pytest.mark.slow
+def test_clipping_bits_without_noise_are_held_at_every_seed() -> None:
+    held = [failed(planted_rounds.training(honest, key_of(seed), share_of_bit_noise=0.0)) for seed in SEEDS]
+    assert all([verdict.name for verdict in each] == ["clipping_bits"] for each in held)
+
+
+@pytest.mark.slow
+def test_validation_devices_that_train_are_held_at_every_seed() -> None:
+    """Rounds number devices alike, whoever they are: what tells is the text that a chosen round is made of again."""
+    held = [failed(planted_rounds.training(honest, key_of(seed), trained_on=stream(60, seed))) for seed in range(2, 22)]
+    assert all([verdict.name for verdict in each] == ["rounds", "clipping_bits"] for each in held), held
