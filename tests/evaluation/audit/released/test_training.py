@@ -164,6 +164,12 @@ def test_bits_without_their_noise_are_seen_alone(tmp_path: Path, share: float) -
     assert failed(launch_of(ADAPTIVE), tmp_path, of_bits(share)) == ["clipping_bits"]
 
 
+@pytest.mark.parametrize("share", [0.0, 1e-6, 2.0])
+def test_bits_without_their_noise_are_seen_in_rounds_that_are_not_chosen(tmp_path: Path, share: float) -> None:
+    with patch("pipeline.stages.audits.training.chosen", lambda *_: ()):
+        assert failed(launch_of(ADAPTIVE), tmp_path, of_bits(share)) == ["clipping_bits"]
+
+
 def test_layers_that_are_too_long_are_seen(tmp_path: Path) -> None:
     assert "rounds" in failed(launch_of("tree, per layer"), tmp_path, looser_layers(1.01))
 
