@@ -29,7 +29,8 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
 
 def layers_of(folder: Path) -> list[Layer]:
     """The finished layers of a discovery."""
-    records, layers = participation.read(folder), []
+    records = participation.read(folder)
+    layers: list[Layer] = []
     devices, asked_in = records["device"].to_numpy(), records["layer"].to_numpy()
     while (left := state.load(folder, len(layers) + 1)) is not None:
         number = left.row.layer
