@@ -53,7 +53,7 @@ from federated.rounds.state import RunState
 from federated.rounds.validation import CurvePoint, measure
 from federated.rounds.witness import Done
 from federated.secagg.bounds import Encoding
-from federated.workers import ALONE, Worker
+from federated.workers.worker import ALONE, Worker
 from pretrain.files import private_directory
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import KeyboardLM, parameter_count, require_device

@@ -28,7 +28,7 @@ from federated.config.mechanism import BltMechanism
 from federated.config.training import RuntimeConfig, ServerConfig
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
-from federated.workers import Worker, joined
+from federated.workers.worker import Worker, joined
 from pipeline.run.gang import torchrun
 from pretrain.model import build_model
 from pretrain.randomness.noise import seeded_key

@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from federated.config.availability import AvailabilityConfig
 from pretrain.config import Amount, Config, Rate
 
 # Far above every published run: 2,000 rounds, a few participations, cohorts of 6,500; more devices than
@@ -33,6 +32,37 @@ class AdaptiveClipping(Config):
     bit_noise_std: Amount = Field(
         description="noise std on the number of updates below, in devices; report_goal / 20 in the papers"
     )
+
+
+# Text is kept for months at most, and so is what a device remembers of when it took part.
+MOST_TIMER_DAYS = 366
+
+
+class AvailabilityConfig(Config):
+    """Simulated availability: how long a round of the population takes, or how long a device rests.
+
+    In the field nobody configures this; it happens. Here it decides which devices train, so it is part of the launch.
+    Devices train by night, on a charger; some that are selected never report (Bonawitz et al. 2019). With a timer,
+    rounds take as long as they take to fill, and ``min_sep`` is the least that is enforced beside the hours.
+    """
+
+    round_minutes: PositiveFloat | None = Field(
+        default=None, ge=0.01, le=100_000, description="how long every round takes, without a timer"
+    )
+    timer_days: PositiveInt | None = Field(
+        default=None,
+        le=MOST_TIMER_DAYS,
+        description="whole days that a device rests by the clock; rounds take as long as they take to fill",
+    )
+
+    @model_validator(mode="after")
+    def _rounds_or_hours(self) -> "AvailabilityConfig":
+        if (self.round_minutes is None) == (self.timer_days is None):
+            raise ValueError(
+                f"round_minutes: {self.round_minutes}, timer_days: {self.timer_days}; give either how long a round "
+                "takes, or how many days a device rests by the clock"
+            )
+        return self
 
 
 class SecAggConfig(Config):

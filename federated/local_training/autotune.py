@@ -15,7 +15,7 @@ from federated.config.training import LocalTrainingConfig, RuntimeConfig
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import chunked_sum
-from federated.workers import ALONE, Worker
+from federated.workers.worker import ALONE, Worker
 from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS

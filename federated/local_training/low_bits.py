@@ -17,7 +17,7 @@ import torch
 from federated.config.training import LocalTrainingConfig
 from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.rows import DeviceRows
-from federated.workers import Worker
+from federated.workers.worker import Worker
 from pretrain.files import PRIVATE, write_text
 from pretrain.kernel.processor import processor_name
 from pretrain.kernel.threads import one_torch_thread

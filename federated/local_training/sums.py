@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import numba
 import numpy as np
 import torch
 from torch import Tensor
@@ -16,9 +17,9 @@ from torch import Tensor
 from federated.config.training import LocalTrainingConfig
 from federated.local_training.clipping import Clip, grid_scale
 from federated.local_training.kernel.chunk import train_chunk
-from federated.local_training.norms import joint_norms, shrink_layers
 from federated.local_training.rows import DeviceRows, rows_digest
-from federated.local_training.whole_numbers import add_compiled, add_rows_compiled, add_rows_stacked, add_stacked
+from federated.local_training.whole_numbers import STACK, add_compiled, add_rows_compiled, add_rows_stacked, add_stacked
+from pretrain.functions import ANY_ORDER
 from pretrain.kernel.weights import Weights, pack, pack_flat, unpack
 from pretrain.model import KeyboardLM, parameter_count
 from pretrain.randomness.noise import FIXED_POINT
@@ -344,3 +345,44 @@ def clipped_updates(
         sent = chunked_sum(model, [], local, clip, 1, planted=Planted([number], planted.update)).planted
         assert sent is not None, number
         yield sent.flat(model).numpy() / FIXED_POINT
+
+
+def joint_norms(updates: Weights, *, fuse: bool) -> list[float]:
+    """L2 norm of all tensors of each device together, summed in float64; may be infinite or NaN."""
+    parts = [*updates.shared(), *([] if updates.inputs is None else [updates.inputs])]
+    if fuse:
+        squares_C = sum(_squares_compiled(part.flatten(1).numpy()) for part in parts)
+        return np.sqrt(squares_C).tolist()
+    # Synchronises with the GPU, once a chunk: grid scales are computed on the CPU.
+    return torch.stack([_squares(part.flatten(1)) for part in parts]).sum(0).sqrt().tolist()
+
+
+@numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=ANY_ORDER)
+def _squares_compiled(part_CP: np.ndarray) -> np.ndarray:
+    """Sum of squares of each device in float64."""
+    total_C = np.empty(len(part_CP))
+    for device in range(len(part_CP)):
+        part_P = part_CP[device]
+        total = 0.0
+        for i in range(len(part_P)):
+            total += np.float64(part_P[i]) * np.float64(part_P[i])
+        total_C[device] = total
+    return total_C
+
+
+def _squares(part_CP: Tensor) -> Tensor:
+    """Sums of squares, float64 ``[C]``; few devices at a time, as each is a float64 copy."""
+    return torch.cat([few_CP.double().square().sum(1) for few_CP in part_CP.split(STACK)])
+
+
+def shrink_layers(updates: Weights, clip_norm: float) -> None:
+    """Scale each layer of every device, in place, to norm ``clip_norm / sqrt(layers)`` at most.
+
+    Rounding may leave a layer a hair above; the guarantee rests on ``grid_scale``, which follows.
+    """
+    layers = unpack(updates)
+    bound = clip_norm / math.sqrt(len(layers))
+    for layer in layers.values():
+        # A norm that is not finite makes the layer so, and the device drops out.
+        factor_C = bound / _squares(layer.flatten(1)).sqrt().clamp(min=bound)
+        layer.mul_(factor_C.to(layer.dtype).view(-1, *[1] * (layer.dim() - 1)))

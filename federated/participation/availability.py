@@ -13,14 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federated.config.availability import (
-    BEST_HOUR,
-    DAY_FRACTION,
-    DROPOUT,
-    NIGHT_FRACTION,
-    OVER_SELECTION,
-    ZONE_SPREAD_HOURS,
-)
+# Share of devices that check in at the best and at the worst hour of their day, and the local time of the former.
+NIGHT_FRACTION, DAY_FRACTION, BEST_HOUR = 0.9, 0.2, 2.0
+# Local times of a population are spread evenly over this many hours.
+ZONE_SPREAD_HOURS = 3.0
+# Devices selected for each place in a round, and the probability that one of them does not report.
+OVER_SELECTION, DROPOUT = 1.3, 0.08
 
 _ZONE, _COIN, _DROP, _DELAY = range(4)
 _DAY_HOURS = 24.0

@@ -27,7 +27,7 @@ from federated.local_training.sums import (
 from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import Encoding
 from federated.secagg.protocol import secure_sum
-from federated.workers import ALONE, Worker
+from federated.workers.worker import ALONE, Worker
 from pretrain.model import KeyboardLM
 from pretrain.randomness import noise
 

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from federated.secagg.encode import low_bits
 from federated.secagg.masks import split_secret
-from federated.wire.streams import add_mask
+from federated.workers.streams import add_mask
 from pretrain.randomness import noise
 
 _NUMBER_BYTES = 4

@@ -11,7 +11,7 @@ import numpy as np
 from federated.secagg.bounds import Encoding
 from federated.secagg.hadamard import Rotation
 from federated.secagg.masks import word_of
-from federated.wire.streams import uniform_blocks
+from federated.workers.streams import uniform_blocks
 from pretrain.randomness import noise
 from pretrain.randomness.noise import FIXED_POINT
 

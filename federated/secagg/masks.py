@@ -1,7 +1,7 @@
 """Words of a masked vector, and the shares from which a mask's secret is recovered.
 
-Masks are keystreams (``federated.wire.streams``). Shares are Shamir's (1979) of 32 bytes, by PyCryptodome: two secrets
-of 16 bytes over GF(2^128).
+Masks are keystreams (``federated.workers.streams``). Shares are Shamir's (1979) of 32 bytes, by PyCryptodome: two
+secrets of 16 bytes over GF(2^128).
 """
 
 from collections.abc import Mapping

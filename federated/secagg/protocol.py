@@ -20,7 +20,7 @@ from federated.secagg.device import Device
 from federated.secagg.encode import decode, encode
 from federated.secagg.hadamard import rotation
 from federated.secagg.server import Server
-from federated.workers import ALONE, Worker
+from federated.workers.worker import ALONE, Worker
 from pretrain.randomness import noise
 
 

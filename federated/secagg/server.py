@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from federated.secagg.device import Opened, PublicKeys, pair_seed, pair_sign
 from federated.secagg.encode import low_bits
 from federated.secagg.masks import combine_shares, word_of
-from federated.wire.streams import add_mask
+from federated.workers.streams import add_mask
 
 
 class Server:

@@ -14,7 +14,7 @@ import numpy as np
 
 from evaluation.audit.directions import Directions
 from federated.local_training import low_bits
-from federated.workers import ALONE, Worker, joined
+from federated.workers.worker import ALONE, Worker, joined
 from pretrain.randomness.noise import seeded_key
 from tests.helpers.audits.mechanism_kinds import KINDS, PARSER
 from tests.helpers.launches.small_run import DEVICES, SYNTHETIC, Launch, run

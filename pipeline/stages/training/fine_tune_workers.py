@@ -25,7 +25,7 @@ from federated.mechanisms import Mechanism
 from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, TrainingData, Workplace
 from federated.train import fine_tune as train_rounds
-from federated.workers import ALONE, Worker, joined
+from federated.workers.worker import ALONE, Worker, joined
 from pipeline.ground import settings
 from pipeline.ground.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
 from pipeline.launch.config import load_kept_launch

@@ -9,8 +9,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from federated.accounting import guarantees as accounting
-from federated.config.availability import AvailabilityConfig
-from federated.config.mechanism import MechanismConfig, TreeMechanism
+from federated.config.mechanism import AvailabilityConfig, MechanismConfig, TreeMechanism
 from federated.config.planning import KINDS, PlanningConfig
 from federated.config.population import EVERYBODY_TRAINS, Splits
 from federated.mechanisms import optimise_blt

@@ -8,7 +8,7 @@ from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from federated.secagg.bounds import plan_encoding
 from federated.secagg.masks import combine_shares, split_secret, word_of
 from federated.secagg.protocol import check_graph, circulant, secure_sum
-from federated.wire.streams import add_mask, uniform_blocks
+from federated.workers.streams import add_mask, uniform_blocks
 from pretrain.randomness.noise import FIXED_POINT, seeded_key
 
 P = 700

@@ -14,7 +14,7 @@ from federated.secagg.encode import low_bits
 from federated.secagg.masks import combine_shares, word_of
 from federated.secagg.protocol import circulant, exchange_keys, run_protocol
 from federated.secagg.server import Server
-from federated.wire.streams import add_mask
+from federated.workers.streams import add_mask
 from pretrain.randomness.noise import seeded_key
 
 ROUND = 4

@@ -14,7 +14,7 @@ from federated.rounds import server
 from federated.rounds.direction_canaries import Probe
 from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, Progress, TrainingData, Workplace, fine_tune
-from federated.workers import ALONE, Worker
+from federated.workers.worker import ALONE, Worker
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.randomness.noise import seeded_key

@@ -18,7 +18,7 @@ import numpy as np
 from torch import Tensor, distributed
 
 from federated.local_training import low_bits
-from federated.workers import Worker, joined
+from federated.workers.worker import Worker, joined
 from pipeline.run import fence
 from pretrain import processes
 from pretrain.randomness.noise import seeded_key

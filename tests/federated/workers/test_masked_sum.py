@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from federated.wire.masked_sum import TAG_BYTES, MaskedSum, streams_of
+from federated.workers.masked_sum import TAG_BYTES, MaskedSum, streams_of
 from pretrain.randomness.noise import seeded_key
 
 SECRET = seeded_key(5)

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 
-from federated.workers import Worker, joined
+from federated.workers.worker import Worker, joined
 from pipeline.run.gang import torchrun
 from tests.federated import shared_run
 from tests.helpers.processes.ports import free_port
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def environment() -> dict[str, str]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federated.wire.streams import add_mask
+from federated.workers.streams import add_mask
 from pretrain.randomness.noise import KEY_BYTES, subkey
 
 WORD = np.dtype("<u8")

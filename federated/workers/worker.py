@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 
-from federated.wire.masked_sum import MaskedSum
+from federated.workers.masked_sum import MaskedSum
 
 _log = logging.getLogger(__name__)
 
