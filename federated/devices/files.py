@@ -59,7 +59,7 @@ class RowBatch:
 
 
 def taken_rows(
-    patterns: Sequence[str], locale: str, kept: Retention | None, withdrawn: Withdrawals, *, read_text: bool = True
+    patterns: Sequence[str], locale: str, retention: Retention | None, withdrawn: Withdrawals, *, read_text: bool = True
 ) -> Iterator[RowBatch]:
     """Read the rows that a launch takes, a batch at a time, in file order.
 
@@ -73,7 +73,7 @@ def taken_rows(
       OSError: the disk does not answer.
     """
     columns = _COLUMNS if read_text else tuple(column for column in _COLUMNS if column.name in ("client_id", "locale"))
-    columns += (Column("ts", "order", required=False),) if read_text or kept else ()
+    columns += (Column("ts", "order", required=False),) if read_text or retention else ()
     kinds: set[pa.DataType] = set()
     for path in rows.matching(patterns, FIELD):
         filled = _filled(path, columns)
@@ -90,7 +90,7 @@ def taken_rows(
             mine = _of_locale(table.append_column("ts", order), batch["locale"] if "locale" in filled else None, locale)
             # A line without a time may stand before one that has one.
             timed = "ts" in filled and path.suffix != ".parquet"
-            left = mine if kept is None else kept_rows(mine, kept, path.name, timed=timed)
+            left = mine if retention is None else kept_rows(mine, retention, path.name, timed=timed)
             yield RowBatch(left, len(batch), len(batch) - len(mine), len(mine) - len(left))
 
 
@@ -138,7 +138,7 @@ def _require_ids(clients: pa.Array, at: str) -> None:
         )
 
 
-def kept_rows(table: pa.Table, kept: Retention, at: str, *, timed: bool = False) -> pa.Table:
+def kept_rows(table: pa.Table, retention: Retention, at: str, *, timed: bool = False) -> pa.Table:
     """Rows of a checked table inside the retention window; a row without a time is outside.
 
     Guarantee: no row that was typed before the days that are kept is left, so no launch of a later date reads it; and
@@ -157,12 +157,12 @@ def kept_rows(table: pa.Table, kept: Retention, at: str, *, timed: bool = False)
     if not pa.types.is_int64(table["ts"].type):
         what = "is missing" if pa.types.is_null(table["ts"].type) else "is a number and no time"
         raise ValueError(
-            f"{FIELD}: {at}: column 'ts' {what}, and text of this population is kept for {kept.days} days "
+            f"{FIELD}: {at}: column 'ts' {what}, and text of this population is kept for {retention.days} days "
             "(policy.budget.days, or the window it was registered with), so every row must say when it was typed; add "
             "the column, as in 2026-01-31T12:00:00Z"
         )
     epoch, microsecond = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
-    first, last = (_scalar((each - epoch) // microsecond) for each in kept.between)
+    first, last = (_scalar((each - epoch) // microsecond) for each in retention.between)
     within = pc.and_(pc.greater_equal(table["ts"], first), pc.less_equal(table["ts"], last))
     return table.filter(within)  # which drops what has no time
 

@@ -35,7 +35,7 @@ class Task(BaseModel):
 
     Attributes:
       files: path and size of each, in order.
-      kept: which rows; None for all.
+      retention: window of the rows to read; None for all.
       withdrawn: devices whose rows are left out.
       bounds: ids, ascending, which part the rows into equal shares.
     """
@@ -43,7 +43,7 @@ class Task(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     files: tuple[tuple[Path, int], ...]
-    kept: Retention | None
+    retention: Retention | None
     withdrawn: Withdrawals
     bounds: tuple[str, ...]
 
@@ -66,18 +66,25 @@ def size(patterns: Sequence[str]) -> int:
 
 
 def write_task(
-    folder: Path, config: Files, locale: str, kept: Retention | None, withdrawn: Withdrawals = NOBODY
+    folder: Path, config: Files, locale: str, retention: Retention | None, withdrawn: Withdrawals = NOBODY
 ) -> None:
     """Write the readers' task; its bounds, from a sample of ids, give all of them about the same work."""
     files = tuple((path, path.stat().st_size) for path in rows.matching(config.paths, FIELD))
-    task = Task(files=files, kept=kept, withdrawn=withdrawn, bounds=_bounds(config.paths, locale, kept, withdrawn))
+    task = Task(
+        files=files,
+        retention=retention,
+        withdrawn=withdrawn,
+        bounds=_bounds(config.paths, locale, retention, withdrawn),
+    )
     write_text(private_directory(folder) / _TASK_FILE, task.model_dump_json(), PRIVATE)
 
 
-def _bounds(patterns: Sequence[str], locale: str, kept: Retention | None, withdrawn: Withdrawals) -> tuple[str, ...]:
+def _bounds(
+    patterns: Sequence[str], locale: str, retention: Retention | None, withdrawn: Withdrawals
+) -> tuple[str, ...]:
     seen: list[str] = []
     with suppress(ValueError):  # Who reads the text says what is wrong with it.
-        for taken in taken_rows(patterns, locale, kept, withdrawn, read_text=False):
+        for taken in taken_rows(patterns, locale, retention, withdrawn, read_text=False):
             ids = taken.table["client_id"]
             chosen = ids.take(np.arange(0, len(ids), max(1, len(ids) // _LOOKED_AT)))
             seen += filter(None, chosen.to_pylist())
@@ -114,7 +121,7 @@ def write_part(folder: Path, config: Files, locale: str, number: int, of: int) -
             raise OSError(f"{path.name}: not the file that others read; run the stage again")
     directory = private_directory(folder / str(number))
     patterns = [glob.escape(str(path)) for path, _ in task.files]
-    typed = from_files(patterns, locale, task.kept, directory, task.part(number, of), task.withdrawn)
+    typed = from_files(patterns, locale, task.retention, directory, task.part(number, of), task.withdrawn)
     write_piece(directory, typed.devices, locale, config.max_words_per_device)
     content = json.dumps({"number": number, "of": of, "read": asdict(typed.read)})
     write_text(directory / _PART_FILE, content, PRIVATE)

@@ -30,13 +30,12 @@ class Piece:
     Attributes:
       words: one owner a device, memory-mapped.
       clients: their ids, as the source has them.
-      forms_N: uint8, memory-mapped, of each of ``words.tokens_N`` the number of its form in ``case.FORMS``; None of
-        stores that were built before forms were kept.
+      forms_N: uint8, memory-mapped, of each of ``words.tokens_N`` the number of its form in ``case.FORMS``.
     """
 
     words: WordStore
     clients: list[str]
-    forms_N: np.ndarray | None
+    forms_N: np.ndarray
 
 
 def write_piece(directory: Path, devices: Iterable[tuple[str, Iterable[str]]], locale: str, max_words: int) -> Piece:
@@ -55,14 +54,13 @@ def join_pieces(directory: Path, pieces: Sequence[Piece]) -> Piece:
     """Join pieces end to end: the piece that ``write_piece`` would write of all their devices."""
     with atomic(directory / _FORMS, PRIVATE) as temporary, temporary.open("wb") as file:
         for piece in pieces:
-            assert piece.forms_N is not None, "pieces are written with forms"
             file.write(piece.forms_N.data)
     words = join_words(private_directory(directory / _WORDS), [piece.words for piece in pieces], PRIVATE)
     return _with_ids(directory, words, [client for piece in pieces for client in piece.clients])
 
 
 def open_piece(directory: Path) -> Piece:
-    """Open what was written.
+    """Open a piece that was written.
 
     Raises:
       ValueError: unfinished or damaged.
@@ -109,12 +107,11 @@ def _typed_sentences(text: str, locale: str) -> list[list[str]]:
     return lowered if text == text.lower() else case.signed(lowered, written(text, locale), locale)
 
 
-def _forms(directory: Path) -> np.ndarray | None:
+def _forms(directory: Path) -> np.ndarray:
     path = directory / _FORMS
-    if not path.exists():
-        return None
-    # An empty file cannot be mapped.
-    return np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, dtype=np.uint8)
+    with undamaged(path, "build it again"):
+        # An empty file cannot be mapped.
+        return np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, dtype=np.uint8)
 
 
 def _capped(texts: Iterable[list[str]], max_words: int) -> list[list[str]]:

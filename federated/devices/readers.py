@@ -75,16 +75,16 @@ class FileCounts:
 def from_files(
     patterns: Sequence[str],
     locale: str,
-    kept: Retention | None = None,
+    retention: Retention | None = None,
     folder: Path | None = None,
     part: Part = EVERYONE,
     withdrawn: Withdrawals = NOBODY,
 ) -> DeviceTexts:
     """Parquet or JSON lines with ``client_id, text[, locale, ts]``; other columns are ignored.
 
-    Rows of another locale are skipped, and those that are not ``kept`` dropped before anything reads them. Texts go in
-    order of ``ts`` (a time, or a number), rows
-    without one after those with one; ties and files without ``ts`` in the order of the files.
+    Rows of another locale are skipped, and those outside the retention window are dropped before anything reads them.
+    Texts go in order of ``ts`` (a time, or a number), rows without one after those with one; ties and files without
+    ``ts`` in the order of the files.
     A row that repeats text and ``ts`` of its client is an upload sent twice, and is dropped. However many rows there
     are, few are in memory at a time (``order``).
 
@@ -101,7 +101,7 @@ def from_files(
 
     def tables() -> Iterator[pa.Table]:
         nonlocal others, older, count, rows_taken, part_rows
-        for taken in taken_rows(patterns, locale, kept, withdrawn):
+        for taken in taken_rows(patterns, locale, retention, withdrawn):
             schema.update(taken.shown)
             others, older = others + taken.other_locales, older + taken.older
             if (count + taken.rows) // _LOG_EVERY > count // _LOG_EVERY:
@@ -164,7 +164,7 @@ def identity(patterns: Sequence[str]) -> list[tuple[str, str]]:
     return contents(rows.matching(patterns, FIELD))
 
 
-def inspect(patterns: Sequence[str], kept: Retention | None = None) -> None:
+def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None:
     """Check files before their text is read.
 
     Raises:
@@ -177,12 +177,12 @@ def inspect(patterns: Sequence[str], kept: Retention | None = None) -> None:
             if column not in names:
                 raise ValueError(f"{FIELD}: {path.name}: column {column!r} is missing; it needs client_id and text")
         # A later line may say when it was typed; of Parquet all is known.
-        if kept is not None and path.suffix == ".parquet" and "ts" not in names:
-            kept_rows(pa.table({"ts": pa.nulls(1)}), kept, path.name)
+        if retention is not None and path.suffix == ".parquet" and "ts" not in names:
+            kept_rows(pa.table({"ts": pa.nulls(1)}), retention, path.name)
 
 
 def count(
-    patterns: Sequence[str], locale: str, kept: Retention | None = None, withdrawn: Withdrawals = NOBODY
+    patterns: Sequence[str], locale: str, retention: Retention | None = None, withdrawn: Withdrawals = NOBODY
 ) -> FileCounts:
     """Count the devices and rows that ``from_files`` would take, without reading text.
 
@@ -192,7 +192,7 @@ def count(
     """
     clients: set[str] = set()
     total = others = older = 0
-    for taken in taken_rows(patterns, locale, kept, withdrawn, read_text=False):
+    for taken in taken_rows(patterns, locale, retention, withdrawn, read_text=False):
         total, others, older = total + taken.rows, others + taken.other_locales, older + taken.older
         clients.update(client for client in pc.unique(taken.table["client_id"]).to_pylist() if client)
     return FileCounts(len(clients), total, others, older)

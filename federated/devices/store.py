@@ -75,15 +75,14 @@ class DeviceStore:
       split_D: uint8, 0 train, 1 validation, 2 test.
       directory: where it lies. Whatever is mapped of it is written there, hidden, and may be removed at any time.
       digest: over words, splits, ids and forms.
-      forms_N: uint8, memory-mapped, of each of ``words.tokens_N`` the number of its form in ``case.FORMS``; None of
-        stores that were built before forms were kept.
+      forms_N: uint8, memory-mapped, of each of ``words.tokens_N`` the number of its form in ``case.FORMS``.
     """
 
     words: WordStore
     split_D: np.ndarray
     directory: Path
     digest: str
-    forms_N: np.ndarray | None = None
+    forms_N: np.ndarray
 
     def devices(self, split: str) -> np.ndarray:
         """Numbers of the devices of a split, ascending."""
@@ -113,9 +112,6 @@ class DeviceStore:
 
     def typed_words(self, split: str) -> Iterator[list[str]]:
         """``device_words`` for discovery: each word with the sign of the form in which it was written."""
-        if self.forms_N is None:
-            yield from self.device_words(split)
-            return
         signs = ("", *case.SIGNS[1:])
         for device in self.devices(split):
             first, last = self.words.offsets_D1[device], self.words.offsets_D1[device + 1]
@@ -149,7 +145,7 @@ def build_store(
     seed: int,
     directory: Path,
     key: bytes | None = None,
-    kept: Retention | None = None,
+    retention: Retention | None = None,
     read: Path | None = None,
     withdrawn: Withdrawals = NOBODY,
 ) -> StoreSummary:
@@ -166,7 +162,7 @@ def build_store(
     Args:
       seed: of made-up typists and, without a key, of the splits: for experiments that publish nothing.
       key: ``split_key`` of the population.
-      kept: which rows of people's text; None for all. What nobody typed is kept in any case.
+      retention: window of people's text; None for all. Text that nobody typed has no window.
       read: folder of pieces that several readers left (``parts``), to be joined in place of reading: the same store.
       withdrawn: devices that are left out, of whichever source.
 
@@ -180,7 +176,7 @@ def build_store(
     require_readable(config, locale)
     private_directory(directory)
     if read is None:
-        typed = _typed(config, locale, seed, kept, directory, withdrawn)
+        typed = _typed(config, locale, seed, retention, directory, withdrawn)
         source = typed.read
         (directory / _SUMMARY_FILE).unlink(missing_ok=True)
         whole = pieces.write_piece(directory, withdrawn.without(typed.devices), locale, config.max_words_per_device)
@@ -191,7 +187,7 @@ def build_store(
     if not whole.clients:
         raise ValueError(
             f"private_text: population {config.name!r} has no device with text of {locale}"
-            + ("" if kept is None else f" typed in the {kept.days} days before {kept.as_of}")
+            + ("" if retention is None else f" typed in the {retention.days} days before {retention.as_of}")
             + "; check the source"
         )
     split_D = np.array(
@@ -238,11 +234,11 @@ def open_store(directory: Path) -> DeviceStore:
 
 
 def _typed(
-    config: PopulationConfig, locale: str, seed: int, kept: Retention | None, folder: Path, withdrawn: Withdrawals
+    config: PopulationConfig, locale: str, seed: int, retention: Retention | None, folder: Path, withdrawn: Withdrawals
 ) -> sources.DeviceTexts:
     match config:
         case FilePopulation() | MadeUpFilePopulation():
-            return sources.from_files(config.paths, locale, kept, folder, withdrawn=withdrawn)
+            return sources.from_files(config.paths, locale, retention, folder, withdrawn=withdrawn)
         case ChitchatPopulation():
             return sources.from_chitchat(locale, folder)
         case SyntheticPopulation():
@@ -277,8 +273,7 @@ def _split(client: str, key: bytes, config: PopulationConfig) -> int:
 
 def _digest(whole: pieces.Piece, split_D: np.ndarray) -> str:
     total = hashlib.sha256(whole.words.digest.encode() + split_D.tobytes())
-    if whole.forms_N is not None:
-        total.update(hashlib.sha256(whole.forms_N.data).digest())
+    total.update(hashlib.sha256(whole.forms_N.data).digest())
     total.update(json.dumps(whole.clients).encode())
     return total.hexdigest()
 

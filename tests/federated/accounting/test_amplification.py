@@ -227,18 +227,6 @@ def test_a_delta_below_the_cut_tails_falls_back_to_the_other_bounds() -> None:
     assert "silent" not in amplified("poisson", 1.0, 0.5, 100, 10, (1e-5,)).methods[0]
 
 
-@pytest.mark.slow
-def test_the_result_says_how_and_on_what_condition() -> None:
-    poisson = amplified("poisson", 1.0, 0.02, 1000, 10, (1e-6,))
-    fixed = amplified("fixed", 1.0, 0.02, 1000, 10, (1e-6,))
-    assert "privacy loss distribution" in poisson.methods[0]
-    assert "reported" in poisson.methods[0]
-    assert "Renyi orders 2 to 256" in poisson.methods[1]
-    assert "z / 2" in fixed.methods[0]
-    for word in ("uniform", "secret randomness", "revealed"):
-        assert word in poisson.assumption
-
-
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federated.accounting.composition import compose
 from federated.counts import cells as counted
 from federated.counts.cells import Cells
 from federated.counts.release import CLIP_NORM, STREAM, released_counts
@@ -75,13 +74,6 @@ def test_no_device_moves_the_joint_sum_by_more_than_the_clip_norm(cells: Cells) 
     # The bound is reached, so that it is not some other bound that holds.
     assert sorted(norms)[-3] > 0.999
     assert min(norms) == 0
-
-
-def test_short_devices_are_not_stretched(cells: Cells) -> None:
-    tokens = np.array([UNK + 1, EOS])
-    vector = by_hand(tokens, cells, CLIP_NORM)
-    assert np.linalg.norm(vector) < 1
-    np.testing.assert_allclose(unnoised(join_owners([tokens]), cells), vector, atol=1e-6)
 
 
 def test_cells_depend_on_public_text_and_vocabulary_alone(cells: Cells) -> None:
@@ -175,9 +167,3 @@ def test_what_does_not_fit_is_refused_before_noise(cells: Cells) -> None:
         released_counts(many, cells, Z, KEY)
     with pytest.raises(ValueError, match="no text"):
         counted.choose(join_owners([]), VOCABULARY)
-
-
-@pytest.mark.slow
-def test_rho_is_that_of_the_noise() -> None:
-    # One participation of sensitivity C under noise z C.
-    assert compose([1 / (2 * Z**2)], [1e-6]).rho == pytest.approx(CLIP_NORM**2 / (2 * (Z * CLIP_NORM) ** 2))
