@@ -65,7 +65,7 @@ Progress = Callable[[dict[str, float]], None]
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Whose text is trained on, and who of them are not people.
+    """Text of the devices to train on, and which of them are not people.
 
     Attributes:
       devices: text of the devices to train on.

@@ -1,4 +1,4 @@
-"""What every mechanism promises, whichever it is."""
+"""Contract of every mechanism."""
 
 import inspect
 import itertools

@@ -1,4 +1,4 @@
-"""What every rule that picks a round's devices promises, whichever it is."""
+"""Contract of every rule that picks a round's devices."""
 
 import copy
 import inspect

@@ -37,7 +37,7 @@ def fitted(devices: TokenStream, cells: Cells, public: NGram, z: float) -> Count
 
 
 def shares(devices: TokenStream, context: int) -> np.ndarray:
-    """How devices go on after a word."""
+    """Frequencies of the devices' next words after a word."""
     tokens = devices.tokens_N
     return np.bincount(tokens[1:][tokens[:-1] == context], minlength=SIZE) / np.sum(tokens[:-1] == context)
 

@@ -21,7 +21,7 @@ DEVICES = 23
 
 
 def row(rng: np.random.Generator, number: int) -> dict[str, object]:
-    """What some device typed at some time: often the same moment, now and then twice, in capitals or not at all."""
+    """One row of some device: often of the same moment, sometimes repeated, capitalised or empty."""
     spelt = [f"{'abcdefgh'[letter]}{'xyz'[letter % 3]}" for letter in rng.integers(8, size=rng.integers(1, 9))]
     text = [" ".join(spelt), f"{' '.join(spelt).capitalize()}. Go to BYU {number}.", " ?! ", ""][
         rng.choice(4, p=[0.5, 0.3, 0.1, 0.1])

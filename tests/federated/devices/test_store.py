@@ -182,7 +182,7 @@ def test_splits_follow_the_fractions_and_never_move(tmp_path):
 
 
 def test_a_silent_device_stays(tmp_path):
-    """What a device typed decides nothing about who is there: not the count, not the others' numbers or splits."""
+    """A device without words changes neither the count of devices nor the others' numbers and splits."""
     rows = [{"client_id": f"c{number:03d}", "text": "hello there"} for number in range(40)]
     summary, store = build(tmp_path, rows)
     (tmp_path / "silent").mkdir()

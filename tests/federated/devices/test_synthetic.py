@@ -46,7 +46,7 @@ def test_volume_words_and_topics_look_like_a_population(tmp_path):
 
 
 def _topic_overlap(store) -> tuple[float, float]:
-    """How often halves of one typist share rarer words, against halves of two typists."""
+    """Mean number of rarer words shared by halves of one typist, and by halves of two typists."""
     common = {word for word, _ in Counter(store.words.word_counts()).most_common(100)}
     halves = []
     for device in range(len(store.words)):

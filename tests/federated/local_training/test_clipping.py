@@ -12,7 +12,7 @@ from tests.helpers.text.typed_devices import local, rows_of
 
 
 def clip_to_grid(parts: list[torch.Tensor], clip_norm: float) -> list[torch.Tensor]:
-    """What one device's update adds to a sum, by compiled passes and by torch's own."""
+    """One device's share of a sum, by compiled passes and by torch's own."""
     found = []
     for fuse in (True, False):
         first, *others = (part[None].clone() for part in parts)

@@ -13,7 +13,7 @@ CELLS, VECTOR = np.arange(0, SIZE, 2), np.linspace(0.1, 1.0, SIZE // 2)
 
 
 def impossible(supposed_P: np.ndarray, noise_multiplier: float) -> bool:
-    """Whether so much noise, in units of ``C / 2^44``, is certainly none that 53 bits of a uniform number make.
+    """True if 53 bits of a uniform number cannot make this noise, in units of ``C / 2^44``.
 
     An adversary who knows all other devices takes what these add from the release. Of what is left, each pair of
     coordinates has a radius, ``u = exp(-radius^2 / 2)`` was a multiple of 2^-53, and far out such multiples are few.
@@ -26,7 +26,7 @@ def impossible(supposed_P: np.ndarray, noise_multiplier: float) -> bool:
 
 
 def released(noise_multiplier: float) -> np.ndarray:
-    """What is shown of one device's vector and noise, in units of ``C / 2^44``."""
+    """The release of one device's vector with noise, in units of ``C / 2^44``."""
     summed_P = released_sum(iter([(CELLS, VECTOR)]), SIZE, noise_multiplier, KEY, "lattice", 1.0)
     return np.rint(summed_P * FIXED_POINT).astype(np.int64)
 
@@ -41,7 +41,7 @@ def as_it_was(unnoised_P: np.ndarray, noise_multiplier: float) -> np.ndarray:
 
 
 def unnoised() -> np.ndarray:
-    """What the device adds."""
+    """The device's share of the sum."""
     sum_P = np.zeros(SIZE, dtype=np.int64)
     sum_P[CELLS] = np.trunc(VECTOR * (FIXED_POINT * (1 - 2.0**-20) / np.linalg.norm(VECTOR))).astype(np.int64)
     return sum_P

@@ -23,7 +23,7 @@ CLIP = 0.05
 
 
 def added(name: str, tied: bool, dtype: torch.dtype, fuse: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """What one device adds whose update of ``name`` is most of all, and the same by ``clip_to_grid``."""
+    """Share of a device whose update lies nearly all in ``name``, by ``Sums`` and by ``clip_to_grid``."""
     config, model = local(), keyboard(tied, dtype)
     devices = most_steps_first(rows_of(3, config), config)[:1]
     updates, ids = train_chunk(pack(model), devices, config)

@@ -2,14 +2,17 @@
 
 import re
 
+import numpy as np
 import pytest
 
 from federated.accounting.guarantees import account
 from federated.config.mechanism import TreeMechanism
 from federated.participation import clock
 from federated.participation.availability import Availability
+from federated.participation.cohorts import Cohorts
 from federated.planning import feasibility
-from federated.planning.feasibility import most_rest, plan, rho_for, rounds_below_goal, shortfalls
+from federated.planning.feasibility import expected_turnout, most_rest, plan, rho_for, rounds_below_goal, shortfalls
+from tests.helpers.launches.cohort_run import played
 from tests.helpers.launches.small_run import mechanism
 
 MECHANISM = mechanism(
@@ -206,3 +209,24 @@ def test_too_few_devices_make_a_plan_infeasible_and_nothing_is_played() -> None:
     assert not made.feasible
     assert made.by_the_clock is None
     assert any("report_goal 20: a round selects 26 devices" in reason for reason in made.reasons)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("devices", "goal", "min_sep", "fields"),
+    [
+        (4000, 100, 10, {}),
+        (900, 100, 6, {}),
+        (900, 100, 6, {"round_minutes": 5.0}),
+        (900, 100, 3, {"round_minutes": 5.0}),
+        (2000, 100, 12, {"over_selection": 1.0}),
+        (3000, 100, 10, {"dropout": 0.4}),
+    ],
+)
+def test_what_to_expect_is_what_happens(devices, goal, min_sep, fields):
+    day = Availability(**{"round_minutes": 20.0, "zone_spread_hours": 2.0} | fields, seed=9)
+    found = expected_turnout(288, devices, goal, min_sep, day)
+    cohorts = Cohorts(devices, goal, min_sep, 288, seed=9, availability=day)
+    sizes = np.bincount(played(cohorts, 288)[0].rounds_N, minlength=288)
+    assert found.devices_T.mean() == pytest.approx(sizes.mean(), rel=0.03)
+    assert found.below_goal == pytest.approx(np.sum(sizes < goal), abs=0.06 * 288)

@@ -55,7 +55,7 @@ def two_starts() -> Iterator[None]:
 
 
 def meets(wanted: Terms, rounds: int = MECHANISM.rounds) -> bool:
-    """What ``propose`` goes by, without its table."""
+    """The search of ``propose`` alone, without its table."""
     return plan_search.search(wanted, rounds, lambda message: None)[0] is not None
 
 

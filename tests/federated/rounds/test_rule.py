@@ -1,4 +1,4 @@
-"""What a mechanism says about its rounds: what is released of a sum."""
+"""The rule of a round: the part of a sum that is released."""
 
 import numpy as np
 import pytest

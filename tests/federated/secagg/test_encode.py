@@ -166,7 +166,7 @@ def test_element_clip_bounds_elements_and_never_lengthens() -> None:
 
 
 def _moves(encoding: bounds.Encoding, x_P: np.ndarray, others: list[np.ndarray], own: hadamard.Rotation) -> float:
-    """How far the decoded sum moves when the device with ``x_P`` is zeroed, at worst over some coins."""
+    """Largest distance of the decoded sums with the device of ``x_P`` and with it zeroed, over some coins."""
     rest = [encode(other, encoding, own, seeded_key(1000 + index)) for index, other in enumerate(others)]
     without = decode(_sum([*rest, encode(0 * x_P, encoding, own, seeded_key(0))], encoding.bits), encoding, own)
     worst = 0.0

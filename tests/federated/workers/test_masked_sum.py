@@ -55,7 +55,7 @@ class Wire:
 def together(
     rounds: Sequence[Sequence[np.ndarray]], wire: Wire | None = None, secret: bytes = SECRET, attempt: str = "l|s|1"
 ) -> tuple[list[list[np.ndarray]], Wire]:
-    """What each worker knows after each round; ``rounds`` holds each worker's vector."""
+    """Sums that each worker gets, by round; ``rounds`` holds each worker's vector."""
     size = len(rounds[0])
     wire = wire or Wire(size)
 
