@@ -14,6 +14,7 @@ from pipeline.cli.paper import paper
 from pipeline.cli.support import AsJson, answer, check_delta, command, open_existing
 from pipeline.launch import config_errors
 from pipeline.launch.config import load_launch
+from pipeline.releases.training import TRAINING
 from pretrain.config import Config
 from pretrain.reading import paths, yaml_text
 from pretrain.reading.paths import shown
@@ -172,7 +173,7 @@ def _block(launch: str | None, mechanism: str | None, preset: str | None, change
     fields: dict[str, object] = {}
     if launch is not None:
         config = load_launch(Path(launch))
-        if not config.trains:
+        if not TRAINING.asked(config):
             raise ValueError(
                 f"launch: {shown(launch)} trains nothing on devices, so its mechanism costs nothing; see what its "
                 f"counts cost by 'tacit plan {shown(launch)}'"

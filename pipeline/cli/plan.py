@@ -1,6 +1,7 @@
 """``tacit plan`` and ``tacit rehearse``: what a launch file costs, whether it pays, and what would be better."""
 
 import logging
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from pipeline.releases.ceiling import in_words
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
+from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import planned as planned_spends
 from pipeline.run.run_dir import RunDir
 from pretrain.config import LEAST_AMOUNT, MOST_AMOUNT
@@ -73,7 +75,7 @@ def plan(
         planning = planning.model_copy(update={"population_estimate": devices})
     splits = _splits(config, run_id, planning.population_estimate if planning else devices)
     trains = splits["train"]
-    planned = core.plan(config.mechanism, trains) if config.trains else core.nothing(config.mechanism)
+    planned = core.plan(config.mechanism, trains) if TRAINING.asked(config) else core.nothing(config.mechanism)
     spends = planned_spends(config, Outlook(planned.guarantee.rho, trains))
     more_reasons = (
         *above_policy(config, spends, trains),
@@ -90,10 +92,10 @@ def plan(
     if beside := config.beside_training:
         from federated.accounting.gaussian import epsilon_of_rho
 
-        delta, central = config.mechanism.delta, config.central_discovery
+        delta, failure = config.mechanism.delta, math.fsum(spend.failure for spend in spends.values())
         together = planned.guarantee.rho + sum(beside.values())
         content |= {f"{name}_rho": rho for name, rho in beside.items()} | {"launch_rho": together}
-        epsilon = epsilon_of_rho(together, delta - (central.failure if central else 0.0))
+        epsilon = epsilon_of_rho(together, delta - failure)
         text += (
             f"\n  with {' and '.join(f'{name} of rho {rho:.6g}' for name, rho in beside.items())} the launch costs rho "
             f"{together:.6g}, epsilon {up(epsilon)} at delta {delta:g}, of policy.max_rho "

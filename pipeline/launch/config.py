@@ -222,9 +222,10 @@ class LaunchConfig(Config):
     @model_validator(mode="after")
     def _only_a_simulation_goes_without_secret_noise(self) -> "LaunchConfig":
         require_people_protected(self.private_text, self.mechanism, self.ab_test)
-        if self.ab_test.non_private_upper_bound and self.counts is not None and not self.counts.trains:
+        counts = self.counts
+        if self.ab_test.non_private_upper_bound and counts is not None and not counts.trains:
             raise ValueError(
-                f"ab_test.non_private_upper_bound: true, but with counts.model {self.counts.model!r} nothing is "
+                f"ab_test.non_private_upper_bound: true, but with counts.model {counts.model!r} nothing is "
                 "trained on devices, so there is no training to do again without noise; set it to false"
             )
         return self

@@ -20,9 +20,10 @@ from pipeline.preflight.rehearsal_verdict import require_worth
 from pipeline.preflight.shortfalls import FEW, of_file, parameters, too_few
 from pipeline.releases import uses
 from pipeline.releases.central_words import CENTRAL_WORDS
+from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.policy import above_policy, one_number
-from pipeline.releases.release import Outlook
-from pipeline.releases.training import training_rho
+from pipeline.releases.release import Outlook, asked_for
+from pipeline.releases.training import TRAINING, training_rho
 from pipeline.run import gang
 from pipeline.run.run_dir import RunDir
 from pretrain.config import FileCorpus
@@ -157,7 +158,7 @@ def _population(config: LaunchConfig, kept: Retention | None, withdrawn: Withdra
         typed, fix = (f" was typed in {within}", "locale, ts") if within else ("", "locale")
         return Look((f"private_text.paths: no row of {config.locale!r}{typed}; correct {fix}, or the files",))
     devices, note = readers.tens(counted.devices), ""
-    if config.evaluation is None:
+    if not EVALUATION.asked(config):
         told, other, older = (readers.hundreds(each) for each in (taken, counted.other_locales, counted.older))
         note += f" with {told:,}+ rows" if told else ""
         note += f"; {other:,}+ of other locales are left out" if other else ""
@@ -176,11 +177,11 @@ def _population(config: LaunchConfig, kept: Retention | None, withdrawn: Withdra
 
 def _needed(config: LaunchConfig, test: int) -> list[str]:
     """Words that test devices must have typed for figures under the noise; nobody knows before whether they have."""
-    if config.evaluation is None or not test:
+    if not (test and EVALUATION.asked(config)):
         return []
     from evaluation.noisy.questions import words_needed
 
-    words = words_needed(config.evaluation.noise_multiplier, test)
+    words = words_needed(asked_for(config.evaluation).noise_multiplier, test)
     return [
         f"evaluation: about {words:.2g} words of each of {test:,} test devices are needed; noise drowns fewer, and "
         "the comparison is then inconclusive"
@@ -241,7 +242,7 @@ def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
 
 def _never_full(config: LaunchConfig, devices: int) -> list[str]:
     """Why rounds would not fill: a typical one, or by the clock any one, however long it waits."""
-    if not config.trains:
+    if not TRAINING.asked(config):
         return []
     # numpy is slow to import
     from federated.planning.feasibility import never_full, shortfalls

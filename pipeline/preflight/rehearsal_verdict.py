@@ -12,6 +12,8 @@ from pathlib import Path
 from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
 from federated.planning.verdict import Outcome, Verdict, from_json, refusal, run_of
 from pipeline.launch.config import LaunchConfig
+from pipeline.releases.release import asked_for
+from pipeline.releases.training import TRAINING
 
 NAME, FILE = "rehearsal", "verdict.json"
 # Another way to rehearse is another verdict.
@@ -88,9 +90,10 @@ def minutes(config: LaunchConfig, planning: PlanningConfig) -> int:
 
 def outcome_of_file(verdict: Verdict, config: LaunchConfig) -> Outcome | None:
     """Rehearsed outcome of this file's own run; None if it states another one."""
-    if config.counts is not None and not config.trains:
-        alone = [one for one in verdict.outcomes if not one.gradient_rho and one.ships == config.counts.ships]
-        return next((one for one in alone if math.isclose(one.counts_rho, config.counts.rho, rel_tol=1e-3)), None)
+    if not TRAINING.asked(config):
+        alone = [one for one in verdict.outcomes if not one.gradient_rho and one.ships == config.ships]
+        counted = asked_for(config.counts).rho
+        return next((one for one in alone if math.isclose(one.counts_rho, counted, rel_tol=1e-3)), None)
     return verdict.of(run_of(config.mechanism, config.server.learning_rate, config.counts))
 
 

@@ -99,8 +99,7 @@ def fits(config: LaunchConfig, population: Population | None, words: Spend) -> F
 
 def _launch(config: LaunchConfig, words: Spend, unit: Unit) -> list[Release]:
     """A launch at worst, as it counts where ``unit`` is added up."""
-    failure = config.central_discovery.failure if config.central_discovery else 0.0
-    noised = Release(config.policy.max_rho, failure, "", "", "train")
+    noised = Release(config.policy.max_rho, words.failure, "", "", "train")
     messages = [release_of(words, unit, "")] if words.unit == "item" else []
     return {"device": [noised], "item": messages, "total": [noised, *messages]}[unit]
 

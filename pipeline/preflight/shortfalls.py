@@ -9,13 +9,12 @@ nothing that these could know (``tests/pipeline/preflight/test_shortfalls.py``).
 
 from collections.abc import Mapping
 
-from discovery.config import TrieConfig
 from pipeline.launch.config import LaunchConfig
+from pipeline.releases.training import TRAINING
+from pipeline.releases.uses import releases
 
 # Of fewer devices, rounded down to tens, a tenth is nobody or one.
 FEW = 20
-# What rounding down to tens hides.
-_HIDDEN = 9
 
 
 def of_file(config: LaunchConfig, parameters: int | None = None) -> list[str]:
@@ -24,7 +23,7 @@ def of_file(config: LaunchConfig, parameters: int | None = None) -> list[str]:
     Args:
       parameters: of the model, at least; None before the public vocabulary is known.
     """
-    if not config.trains:
+    if not TRAINING.asked(config):
         return []
     from evaluation.audit.directions import unauditable
 
@@ -55,11 +54,8 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
     Args:
       devices_by_split: rounded down to tens.
     """
-    lines = [
-        *_discovery(config, devices_by_split["train"]),
-        *_comparison(config, devices_by_split["test"]),
-        *_too_many(config, devices_by_split),
-    ]
+    lines = [line for release in releases(config) for line in release.needs(config, devices_by_split[release.split])]
+    lines += _buckets(config, devices_by_split["test"])
     devices = sum(devices_by_split.values())
     if lines and devices < FEW:
         # No number of the launch file is to blame.
@@ -69,44 +65,6 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
             "tells devices apart"
         ]
     return lines
-
-
-def _discovery(config: LaunchConfig, train: int) -> list[str]:
-    discovery = config.discovery
-    if isinstance(discovery, TrieConfig):
-        return _local_discovery(config, discovery, train)
-    from discovery.central.select import cut_of
-
-    # A device gives a word the weight 1 at most.
-    needed = cut_of(discovery).threshold
-    if train >= needed:
-        return []
-    return [
-        f"discovery.noise_multiplier: {discovery.noise_multiplier:g} asks a word for a weight of {needed:.3g}, more "
-        f"than all {train}+ training devices can give it; lower it, or have more devices"
-    ]
-
-
-def _local_discovery(config: LaunchConfig, discovery: TrieConfig, train: int) -> list[str]:
-    if train < discovery.layers:
-        return [
-            f"discovery.layers: {discovery.layers} need as many training devices, and there are {train}+; lower it to "
-            f"{max(train, 1)} or less"
-        ]
-    if config.mechanism.secagg is None:
-        return []
-    from discovery.participation import fewest_in_a_layer
-    from federated.secagg.votes import require_devices
-
-    smallest = fewest_in_a_layer(train, discovery)
-    try:
-        require_devices(smallest)
-    except ValueError:
-        return [
-            f"discovery.layers: {discovery.layers} may leave {smallest} of {train}+ training devices to a layer, too "
-            "few to hide in one another's sum; lower it, or remove mechanism.secagg"
-        ]
-    return []
 
 
 def unheard(config: LaunchConfig, speaking: int | None) -> list[str]:
@@ -123,39 +81,10 @@ def unheard(config: LaunchConfig, speaking: int | None) -> list[str]:
     ]
 
 
-def _comparison(config: LaunchConfig, test: int) -> list[str]:
-    lines = []
-    if test < config.ab_test.buckets:
-        lines.append(
-            f"ab_test.buckets: {config.ab_test.buckets}, but there are {test}+ test devices; lower it to "
-            f"{max(test // 5, 2)} or raise private_text.test_fraction"
-        )
-    if config.evaluation is not None:
-        from evaluation.noisy.questions import fewest_devices
-
-        noise_multiplier, most_words = config.evaluation.noise_multiplier, config.private_text.max_words_per_device
-        needed = fewest_devices(noise_multiplier, most_words)
-        if test < needed:
-            lines.append(
-                f"evaluation.noise_multiplier: {noise_multiplier:g} drowns whatever fewer than {needed} test devices "
-                f"type, and there are {test}+; lower it, or raise private_text.test_fraction"
-            )
-    return lines
-
-
-def _too_many(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[str]:
-    """Sums in 64 bits that would overflow."""
-    from discovery.central.weighted_gaussian import MOST_DEVICES as MOST_IN_DISCOVERY
-    from federated.counts.bounded_sum import MOST_DEVICES
-
-    train, test = devices_by_split["train"], devices_by_split["test"]
-    sums = (
-        ("counts", config.counts, train, MOST_DEVICES, "remove 'counts'"),
-        ("discovery", config.central_discovery, train, MOST_IN_DISCOVERY, "write ldp-triehh"),
-        ("evaluation", config.evaluation, test, MOST_DEVICES, "lower private_text.test_fraction"),
-    )
+def _buckets(config: LaunchConfig, test: int) -> list[str]:
+    if test >= config.ab_test.buckets:
+        return []
     return [
-        f"{name}: {devices:,}+ devices, but a 64-bit fixed-point sum holds {most:,}; {fix}"
-        for name, block, devices, most, fix in sums
-        if block is not None and devices + _HIDDEN > most
+        f"ab_test.buckets: {config.ab_test.buckets}, but there are {test}+ test devices; lower it to "
+        f"{max(test // 5, 2)} or raise private_text.test_fraction"
     ]

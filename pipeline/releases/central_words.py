@@ -3,7 +3,7 @@
 from discovery.config import CentralConfig
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
-from pipeline.releases.release import Outlook, Release, Stated
+from pipeline.releases.release import Outlook, Release, Stated, asked_for, overflows
 from reports.disclosure.releases import CentralWords
 
 _TRUSTED = (
@@ -33,8 +33,7 @@ def central_discovery(config: CentralConfig) -> Spend:
 
 
 def _config(config: LaunchConfig) -> CentralConfig:
-    assert config.central_discovery is not None, "it is not asked for"
-    return config.central_discovery
+    return asked_for(config.central_discovery)
 
 
 def _spend(config: LaunchConfig, _: Outlook | Stated) -> Spend:
@@ -49,6 +48,38 @@ def _says(config: LaunchConfig) -> str:
     )
 
 
+def _needs(config: LaunchConfig, train: int) -> tuple[str, ...]:
+    from discovery.central.select import cut_of
+    from discovery.central.weighted_gaussian import MOST_DEVICES
+
+    central = _config(config)
+    # A device gives a word the weight 1 at most.
+    needed = cut_of(central).threshold
+    if train < needed:
+        return (
+            f"discovery.noise_multiplier: {central.noise_multiplier:g} asks a word for a weight of {needed:.3g}, more "
+            f"than all {train}+ training devices can give it; lower it, or have more devices",
+        )
+    return overflows("discovery", train, MOST_DEVICES, "write ldp-triehh")
+
+
+def _block(config: LaunchConfig) -> CentralWords:
+    from discovery.central.select import FILLED_SHARE, FORMS_SHARE, cut_of
+
+    central, spend = _config(config), _spend(config, {})
+    return CentralWords(
+        rho=central.rho,
+        epsilon=spend.epsilon,
+        delta=central.delta,
+        failure=central.failure,
+        noise_multiplier=central.noise_multiplier,
+        words_per_device=central.words_per_device,
+        threshold=cut_of(central).threshold,
+        forms_share=FORMS_SHARE,
+        filled_share=FILLED_SHARE,
+    )
+
+
 CENTRAL_WORDS = Release(
     stage="discover",
     name="central_words",
@@ -60,5 +91,7 @@ CENTRAL_WORDS = Release(
     neighbour="words left out of discovery",
     output=lambda config, whole: "the discovered words with their noisy weights",
     trusts=lambda config, whole: (_TRUSTED,),
+    needs=_needs,
+    by_file=_block,
     disclosed=lambda config, results: CentralWords.model_validate(results("discover"), extra="ignore"),
 )

@@ -2,7 +2,7 @@
 
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
-from pipeline.releases.release import Outlook, Release, Stated, gaussian
+from pipeline.releases.release import Outlook, Release, Stated, asked_for, gaussian, overflows
 from reports.disclosure.releases import Counts
 
 
@@ -12,13 +12,17 @@ def counts(rho: float, delta: float) -> Spend:
 
 
 def _spend(config: LaunchConfig, _: Outlook | Stated) -> Spend:
-    assert config.counts is not None, "it is not asked for"
-    return counts(config.counts.rho, config.mechanism.delta)
+    return counts(asked_for(config.counts).rho, config.mechanism.delta)
 
 
 def _says(config: LaunchConfig) -> str:
-    assert config.counts is not None, "it is not asked for"
-    return f"Gaussian noise, multiplier {config.counts.noise_multiplier:g}, one release"
+    return f"Gaussian noise, multiplier {asked_for(config.counts).noise_multiplier:g}, one release"
+
+
+def _needs(config: LaunchConfig, train: int) -> tuple[str, ...]:
+    from federated.counts.bounded_sum import MOST_DEVICES
+
+    return overflows("counts", train, MOST_DEVICES, "remove 'counts'")
 
 
 def _limits(config: LaunchConfig) -> tuple[str, ...]:
@@ -44,5 +48,6 @@ COUNTS = Release(
     limits=_limits,
     neighbour="counts replaced by zeros",
     output=lambda config, whole: "the noisy counts and every model made from them",
+    needs=_needs,
     disclosed=lambda config, results: Counts.model_validate(results("count")["counts"]),
 )

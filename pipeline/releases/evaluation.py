@@ -3,7 +3,7 @@
 from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
-from pipeline.releases.release import Outlook, Release, Results, Stated, gaussian
+from pipeline.releases.release import Outlook, Release, Stated, asked_for, gaussian, overflows
 from reports.disclosure.releases import Evaluation
 
 _EVALUATED = (
@@ -18,26 +18,38 @@ def evaluated(rho: float, delta: float) -> Spend:
 
 
 def _spend(config: LaunchConfig, _: Outlook | Stated) -> Spend:
-    assert config.evaluation is not None, "it is not asked for"
-    return evaluated(config.evaluation.rho, config.mechanism.delta)
+    return evaluated(asked_for(config.evaluation).rho, config.mechanism.delta)
 
 
-def _disclosed(config: LaunchConfig, _: Results) -> Evaluation:
-    assert config.evaluation is not None, "it is not asked for"
-    rho = config.evaluation.rho
+def _needs(config: LaunchConfig, test: int) -> tuple[str, ...]:
+    from evaluation.noisy.questions import fewest_devices
+    from federated.counts.bounded_sum import MOST_DEVICES
+
+    noise_multiplier = asked_for(config.evaluation).noise_multiplier
+    needed = fewest_devices(noise_multiplier, config.private_text.max_words_per_device)
+    if test < needed:
+        return (
+            f"evaluation.noise_multiplier: {noise_multiplier:g} drowns whatever fewer than {needed} test devices "
+            f"type, and there are {test}+; lower it, or raise private_text.test_fraction",
+        )
+    return overflows("evaluation", test, MOST_DEVICES, "lower private_text.test_fraction")
+
+
+def _block(config: LaunchConfig) -> Evaluation:
+    rho = asked_for(config.evaluation).rho
     return Evaluation(
         rho=rho,
         epsilon=evaluated(rho, config.mechanism.delta).epsilon,
-        noise_multiplier=config.evaluation.noise_multiplier,
+        noise_multiplier=asked_for(config.evaluation).noise_multiplier,
         clip_norm=CLIP_NORM,
         most_words=int(MOST_WORDS),
     )
 
 
 def _says(config: LaunchConfig) -> str:
-    assert config.evaluation is not None, "it is not asked for"
+    noise_multiplier = asked_for(config.evaluation).noise_multiplier
     return (
-        f"Gaussian noise, multiplier {config.evaluation.noise_multiplier:g}, one release of sums over test devices, of "
+        f"Gaussian noise, multiplier {noise_multiplier:g}, one release of sums over test devices, of "
         f"which each counts as at most {MOST_WORDS:g} words; words' coverage is among them. Validation devices are not "
         "read: training is watched on public text"
     )
@@ -56,5 +68,7 @@ EVALUATION = Release(
     split="test",
     limits=lambda config: (_EVALUATED,),
     certain=True,
-    disclosed=_disclosed,
+    needs=_needs,
+    by_file=_block,
+    disclosed=lambda config, results: _block(config),
 )

@@ -167,6 +167,40 @@ def _item_losses(config: LaunchConfig) -> str:
     return opening + f"The ledger refuses a launch that would take their sum{within} above epsilon {ceiling:g}."
 
 
+def _needs(config: LaunchConfig, train: int) -> tuple[str, ...]:
+    local = _config(config)
+    if train < local.layers:
+        return (
+            f"discovery.layers: {local.layers} need as many training devices, and there are {train}+; lower it to "
+            f"{max(train, 1)} or less",
+        )
+    if config.mechanism.secagg is None:
+        return ()
+    from discovery.participation import fewest_in_a_layer
+    from federated.secagg.votes import require_devices
+
+    smallest = fewest_in_a_layer(train, local)
+    try:
+        require_devices(smallest)
+    except ValueError:
+        return (
+            f"discovery.layers: {local.layers} may leave {smallest} of {train}+ training devices to a layer, too "
+            "few to hide in one another's sum; lower it, or remove mechanism.secagg",
+        )
+    return ()
+
+
+def _refuses(config: LaunchConfig) -> tuple[str, ...]:
+    most, epsilon0 = config.policy.max_discovery_epsilon0, _config(config).epsilon0
+    if most is None or epsilon0 <= most:
+        return ()
+    return (f"policy.max_discovery_epsilon0: {most:g}, but discovery.epsilon0 is {epsilon0:g}; lower it",)
+
+
+def _again(config: LaunchConfig, discovered: Mapping[str, Any]) -> Spend:
+    return words_of({**discovered, "device_epsilon_central": certified(discovered)})
+
+
 LOCAL_WORDS = Release(
     stage="discover",
     name="local_words",
@@ -177,6 +211,10 @@ LOCAL_WORDS = Release(
     paid=lambda config, result: words_of(result),
     neighbour="messages of word discovery each replaced by one that names no word",
     output=_output,
+    refuses=_refuses,
+    needs=_needs,
+    again=_again,
+    asks=("epsilon0", "messages_per_device", "delta", "honest_share"),
     disclosed=lambda config, results: LocalWords.model_validate(results("discover"), extra="ignore"),
     trusts=_trusts,
     limits=_limits,

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Collection, Mapping
 
-from discovery.config import TrieConfig
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases.ceiling import above_total, in_words
 from pipeline.releases.release import gaussian
 from pipeline.releases.total import total
+from pipeline.releases.uses import releases
 from reports.losses import up
 
 # Noise is written with so many digits.
@@ -42,11 +42,7 @@ def above_policy(
             f"policy.max_rho: {policy.max_rho:g}, but training costs rho {training_rho:.4g} at worst{with_others}; "
             f"raise mechanism.noise_multiplier from {mechanism.noise_multiplier:g} to {needed:g}{raise_others}"
         )
-    discovery, most = config.discovery, policy.max_discovery_epsilon0
-    if isinstance(discovery, TrieConfig) and most is not None and discovery.epsilon0 > most:
-        lines.append(
-            f"policy.max_discovery_epsilon0: {most:g}, but discovery.epsilon0 is {discovery.epsilon0:g}; lower it"
-        )
+    lines += [line for release in releases(config) for line in release.refuses(config)]
     return lines + above_total(config, likely(config, spends), devices, known_words)
 
 

@@ -5,9 +5,9 @@ begins and what it has cost, the one number, the table of data accesses, the nei
 and its part of the disclosure.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend, Split
@@ -16,6 +16,8 @@ from reports.disclosure.total import ReleaseName, Total
 
 Stated = Mapping[str, Any]
 Results = Callable[[str], Stated]
+_T = TypeVar("_T")
+_HIDDEN = 9  # by rounding down to tens
 
 
 def _unlimited(config: LaunchConfig) -> tuple[str, ...]:
@@ -62,6 +64,10 @@ def _nobody(config: LaunchConfig, whole: Total) -> tuple[str, ...]:
     return ()
 
 
+def _fits(config: LaunchConfig, devices: int) -> tuple[str, ...]:
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Release(Use):
     """A use that spends from a budget.
@@ -77,7 +83,12 @@ class Release(Use):
       trusts: assumptions of the one number beyond those of every launch, each a sentence.
       split: whose devices lose.
       certain: whether the loss is known exactly beforehand, and counts as spent also where its stage failed.
-      disclosed: its block of the disclosure, from the launch file and, where it is not certain, from results of stages.
+      refuses: why the launch's own policy would hold it for this release alone, whatever its model does.
+      needs: why it could not be made, or would tell nothing, of so many devices of its split, rounded down to tens.
+      disclosed: its block of the disclosure, from the launch file and results of stages.
+      by_file: the same block, where the launch file alone decides all of it; ``verify`` holds results against it.
+      again: what was paid for it, derived again from what its stage says happened; None where ``planned`` is exact.
+      asks: fields of its block of the launch file that its stage states again.
     """
 
     covered: bool = True
@@ -91,6 +102,28 @@ class Release(Use):
     trusts: Callable[[LaunchConfig, Total], tuple[str, ...]] = _nobody
     split: Split = "train"
     certain: bool = False
+    refuses: Callable[[LaunchConfig], tuple[str, ...]] = _unlimited
+    needs: Callable[[LaunchConfig, int], Sequence[str]] = _fits
+    by_file: Callable[[LaunchConfig], ReleaseBlock] | None = None
+    again: Callable[[LaunchConfig, Stated], Spend] | None = None
+    asks: tuple[str, ...] = ()
+
+
+def asked_for(block: _T | None) -> _T:
+    """A block of the launch file whose release is made."""
+    assert block is not None, "it is not asked for"
+    return block
+
+
+def overflows(name: str, devices: int, most: int, fix: str) -> tuple[str, ...]:
+    """A line if a sum in 64 bits could overflow.
+
+    Args:
+      devices: rounded down to tens, which hides nine.
+    """
+    if devices + _HIDDEN <= most:
+        return ()
+    return (f"{name}: {devices:,}+ devices, but a 64-bit fixed-point sum holds {most:,}; {fix}",)
 
 
 def gaussian(rho: float, delta: float, note: str) -> Spend:

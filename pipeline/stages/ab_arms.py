@@ -20,6 +20,7 @@ from federated.train import TrainingData, Workplace, fine_tune
 from pipeline.ground.errors import PermanentError
 from pipeline.publication.champion import Champion, fetched, published_before, trained_on
 from pipeline.publication.registry import Had, Published
+from pipeline.releases.release import asked_for
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
 from pretrain import vocabulary as vocabularies
@@ -153,9 +154,9 @@ def _shipped(
     ctx: StageContext, start: NextWord, network: NextWord, counts: CountedNGram | None
 ) -> tuple[NextWord, dict[str, NextWord]]:
     """The arm that would ship, ``private``, and what else the launch made, by name."""
-    if ctx.config.counts is None or counts is None:
+    if counts is None:
         return network, {}
-    alone, model = PublicNGram(counts), ctx.config.counts.model
+    alone, model = PublicNGram(counts), asked_for(ctx.config.counts).model
     if model == "counts":
         return alone, {}
     if model == "start-mixture":

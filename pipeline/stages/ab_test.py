@@ -18,6 +18,8 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.champion import published_before, published_then
 from pipeline.publication.registry import Had, Published
+from pipeline.releases.evaluation import EVALUATION
+from pipeline.releases.release import asked_for
 from pipeline.releases.spent import planned_evaluation
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
@@ -89,7 +91,7 @@ def ab_test(
     published = {each.feature: each.published for each in had}
     attempts = {feature: attempt_of(ctx, feature, published.get(feature), again=again) for feature in config.features}
     # Without a layout to mistype on words are predicted, but not typed again; under a budget typing is not told.
-    typed = has_keyboard(config.locale) and config.evaluation is None
+    typed = has_keyboard(config.locale) and not EVALUATION.asked(config)
     rules = Rules(
         config.features,
         config.locale,
@@ -103,12 +105,15 @@ def ab_test(
     workers = len(os.sched_getaffinity(0))
     released: dict[str, object] = {}
     with one_torch_thread():
-        if config.evaluation is None:
+        if not EVALUATION.asked(config):
             devices = Devices(store.words, store.devices("test"), store.devices("validation"))
             compared = compare.run(entrants, devices, rules, workers)
         else:
             public = corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation[0]
-            asked, z = noisy.Asked(store.words, store.devices("test"), public), config.evaluation.noise_multiplier
+            asked, z = (
+                noisy.Asked(store.words, store.devices("test"), public),
+                asked_for(config.evaluation).noise_multiplier,
+            )
             release = covered.release(ctx, published, len(asked.devices))
             compared, estimate = noisy.compare(entrants, asked, rules, release, z, workers)
             released = _released(config, estimate)

@@ -22,6 +22,7 @@ from evaluation.config import ALPHA
 from federated.counts.release import CLIP_NORM, weighted
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
+from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext, StageResult, stage_key
 from pipeline.stages.count import asked_of_devices
@@ -65,7 +66,7 @@ class Audit(StageResult, AuditBlock):
 
 def audit(ctx: StageContext) -> Audit:
     """Audit the private model's memory of the canaries, and check that the noise was as claimed."""
-    if not ctx.config.trains:
+    if not TRAINING.asked(ctx.config):
         return _of_counts(ctx)
     config, trained, mechanism = ctx.config, ctx.run.result("fine_tune"), artifacts.mechanism(ctx.run)
     planted = canaries.load(ctx.run.input("fine_tune", "canaries.json"))

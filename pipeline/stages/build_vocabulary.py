@@ -10,6 +10,7 @@ from discovery.config import PROJECTED_WORDS, CentralConfig
 from discovery.results import ProjectedCoverage
 from evaluation.config import CONFIDENCE
 from pipeline.ground.errors import PermanentError
+from pipeline.releases.evaluation import EVALUATION
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext, StageResult
 from pretrain import corpus, text, vocabulary
@@ -69,7 +70,7 @@ def covered(
 
     Guarantee: where the launch has a budget for evaluation, validation devices are not read.
     """
-    if ctx.config.evaluation is not None:
+    if EVALUATION.asked(ctx.config):
         return None, None, None
     counts = [_unknown(words, base) for words in artifacts.store(ctx).device_words("validation")]
     return projection.coverage(added, counts, CONFIDENCE)

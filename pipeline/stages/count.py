@@ -10,6 +10,7 @@ from federated.counts.posterior import LEAST_PAIR, counted_ngram
 from federated.counts.release import CLIP_NORM, released_counts
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases.counts import counts
+from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext, StageResult
 from pretrain.files import atomic
@@ -45,7 +46,7 @@ def count(ctx: StageContext) -> Count:
         counted.require_loadable(fitted, len(cells.context_K) * min(len(words), round(1 / LEAST_PAIR)))
     devices = artifacts.store(ctx).encode(words, "train")
     released_U = released_counts(devices, cells, config.noise_multiplier, ctx.noise_key)
-    if not ctx.config.trains:  # All that is released of devices: the audit looks at its noise.
+    if not TRAINING.asked(ctx.config):  # All that is released of devices: the audit looks at its noise.
         with atomic(ctx.public / artifacts.RELEASED) as temporary, temporary.open("wb") as file:
             np.save(file, released_U)
     model = counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier)

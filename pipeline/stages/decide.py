@@ -9,6 +9,7 @@ from pipeline.publication.gates.decide import decide as decided
 from pipeline.publication.gates.evidence import Evidence
 from pipeline.releases.spent import is_sum, launch_loss, spent
 from pipeline.releases.total import total
+from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import uncovered
 from pipeline.run.run_dir import ABSENT, RESULT, RunDir, StageRecord
 from pipeline.run.second_run import differences
@@ -44,7 +45,7 @@ def evidence(ctx: StageContext) -> Evidence:
         results |= _together(ctx)
     results |= {
         "launched_for": ctx.config.features,
-        "counts_alone": not ctx.config.trains,
+        "counts_alone": not TRAINING.asked(ctx.config),
         "epsilon0": optional(ctx, "discover").get("epsilon0"),
         "enforced_min_sep": ctx.config.mechanism.min_sep,
         "enforced_max_participations": ctx.config.mechanism.max_participations,

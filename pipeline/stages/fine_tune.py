@@ -10,6 +10,7 @@ from federated.accounting import guarantees as accounting
 from federated.participation import observation
 from federated.participation.observation import Observation
 from pipeline.releases import spent as spends
+from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences, outcome_differences
@@ -43,7 +44,7 @@ def fine_tune(ctx: StageContext) -> FineTune:
     """
     config = ctx.config
     planned = ctx.run.result("plan")
-    if not config.trains:
+    if not TRAINING.asked(config):
         return _untrained(ctx)
     if not planned["feasible"]:
         with ctx.before_devices():
@@ -154,7 +155,7 @@ def _ten(count: float) -> int:
 
 def trained_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
     """Export the last checkpoint again, which is after the last round, and measure on held-out devices."""
-    if not ctx.config.trains:
+    if not TRAINING.asked(ctx.config):
         yield from outcome_differences(fine_tune(ctx), ctx, record, run)
         return
     rounds = ctx.private / "rounds" / f"round-{ctx.config.mechanism.rounds:08d}.ckpt"

@@ -114,10 +114,7 @@ _LIST = (
         may_need=("ingest_private",),
         follows=("pretrain",),
         # Without a budget its coverage is that of validation devices, and with one nobody's.
-        reads=lambda config: (
-            *("locale", "seed", "vocabulary", "discovery"),
-            *(("evaluation",) if config.evaluation else ()),
-        ),
+        reads=lambda config: (*("locale", "seed", "vocabulary", "discovery", "evaluation"),),
         sees=("evaluation",),
         given=later("pipeline.stages.identity:vocabulary"),
         code=("discovery", "pretrain", "evaluation/config.py", "pipeline/stages", "reports/disclosure"),
@@ -191,10 +188,10 @@ _LIST = (
         name="report",
         run="pipeline.stages.report:report",
         needs=(
-            *("ingest_public", "ingest_private", "pretrain", "plan", "discover", "build_vocabulary", "adapt"),
-            *("fine_tune", "decide"),
+            *("ingest_public", "ingest_private", "pretrain", "discover", "build_vocabulary", "adapt", "fine_tune"),
+            "decide",
         ),
-        may_need=("count",),
+        may_need=("plan", "count"),
         evidence=("audit", "ab_test"),
     ),
     Stage(

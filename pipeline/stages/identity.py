@@ -55,8 +55,7 @@ def private_text_reads(config: LaunchConfig) -> tuple[str, ...]:
     """All but where files lie; made-up typists alone follow the seed."""
     population = config.private_text
     described = (f"private_text.{name}" for name in type(population).model_fields if name != "paths")
-    covered = ("evaluation",) if config.evaluation else ()
-    return ("locale", *described, *covered, *(("seed",) if population.source == "synthetic" else ()))
+    return ("locale", "evaluation", *described, *(("seed",) if population.source == "synthetic" else ()))
 
 
 def private_text(ctx: StageContext) -> dict[str, object]:

@@ -18,6 +18,7 @@ from pipeline.ledger import withdrawals
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.champion import fetched, published_before, published_then
 from pipeline.publication.registry import Had, model_name
+from pipeline.releases.evaluation import EVALUATION
 from pipeline.run import artifacts
 from pipeline.run.bookkeeping import PARTS
 from pipeline.run.population import require_population, write_window
@@ -233,7 +234,7 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     # Made-up typists of every population are numbered alike.
     if not isinstance(config.private_text, SyntheticPopulation):
         ledger.bind_devices(summary.population, pieces.device_ids(target))
-    covered = config.evaluation is not None
+    covered = EVALUATION.asked(config)
     if not covered:
         _require_heard(config, store.open_store(target))
     digest = store.keyed_digest(summary.digest, key)

@@ -16,6 +16,7 @@ from pipeline.preflight.shortfalls import most_parameters, of_file, too_few, unh
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
+from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import planned as planned_spends
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext, StageResult
@@ -62,7 +63,7 @@ def plan(ctx: StageContext) -> Plan:
     # Rounded, so that what a plan says may be shown.
     splits = ctx.run.result("ingest_private")["devices_by_split"]
     training_devices = splits["train"]
-    if ctx.config.trains:
+    if TRAINING.asked(ctx.config):
         rule, most = RoundRule(mechanism, ctx.config.seed), artifacts.most_devices(ctx)
         rule.require_sums(most)
         encoding = rule.encoding(most_parameters(ctx.config), most)

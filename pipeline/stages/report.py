@@ -182,8 +182,9 @@ def _words(ctx: StageContext) -> AddedWords:
     shown = artifacts.shown_words(ctx) if ctx.config.report.show_new_words else None
     discovered, built = ctx.run.result("discover"), ctx.run.result("build_vocabulary")
     # Under a budget what the words cover is among what was asked of test devices.
-    compared = {} if ctx.config.evaluation is None else optional(ctx, "ab_test")
-    coverage = {name: compared[name] for name in ("coverage", "coverage_low", "coverage_high") if name in compared}
+    compared = optional(ctx, "ab_test")
+    names = ("coverage", "coverage_low", "coverage_high")
+    coverage = {name: compared[name] for name in names if compared.get(name) is not None}
     return block(
         AddedWords,
         built | coverage,

@@ -1,30 +1,28 @@
 """The guarantee of a launch, from what happened: its mechanism file, and who took part."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from discovery.central.select import FILLED_SHARE, FORMS_SHARE, cut_of
-from discovery.config import TrieConfig
 from evaluation.audit import canaries
 from evaluation.config import STRESS_RATE
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
-from federated.accounting.composition import compose
+from federated.accounting.composition import CombinedGuarantee, compose
 from federated.devices import store as population
 from federated.participation.observation import Observation, observe
 from federated.participation.records import load_records, require_by_the_rule
 from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import plan_encoding
 from pipeline.launch.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.releases.ceiling import in_words as in_parts
-from pipeline.releases.central_words import central_discovery
-from pipeline.releases.local_words import certified, words_of
-from pipeline.releases.release import Outlook, Stated
+from pipeline.releases.release import Outlook
 from pipeline.releases.spent import is_sum
 from pipeline.releases.total import total
+from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import planned, releases
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
@@ -41,7 +39,7 @@ def guarantee(config: LaunchConfig, run: RunDir, records: Mapping[str, StageReco
     if "fine_tune" not in records or "plan" not in records:
         return
     stated = records["fine_tune"].result
-    if not config.trains:
+    if not TRAINING.asked(config):
         yield Check(
             id="untrained", passed=_untrained(stated), detail="counts ship alone: nothing trained, no device read"
         )
@@ -78,7 +76,7 @@ def participation(
     config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord], gone: tuple[bool | None, str]
 ) -> Iterator[Check]:
     """Check that the rule, by the seed or the key, picks the recorded devices, which give the stated figures."""
-    if not config.trains or "fine_tune" not in records:
+    if not TRAINING.asked(config) or "fine_tune" not in records:
         return  # Nobody took part, as ``guarantee`` sees; or nobody has yet.
     path = run.path / "private" / "fine_tune" / "rounds" / "participation.parquet"
     store = run.path / "private" / "ingest_private" / "store"
@@ -113,62 +111,63 @@ def participation(
     yield Check(id="participation", passed=not wrong, detail=f"not as stated: {in_words(wrong)}" if wrong else detail)
 
 
-def words(config: LaunchConfig, records: Mapping[str, StageRecord]) -> Iterator[Check]:
-    """Check a central discovery's guarantee, from its configuration alone: nothing of it depends on who took part."""
-    if config.central_discovery is None or "discover" not in records:
-        return
-    central, stated = config.central_discovery, records["discover"].result
-    spend = central_discovery(central)
-    assert spend.rho is not None, "its unit is a device"
-    derived = {"rho": spend.rho, "epsilon": spend.epsilon, "failure": spend.failure}
-    derived |= {"forms_share": FORMS_SHARE, "filled_share": FILLED_SHARE, "threshold": cut_of(central).threshold}
-    for name, again in derived.items():
-        said = stated[name]
-        yield Check(
-            id=f"words {name}",
-            passed=said is not None and math.isclose(said, again, rel_tol=TOLERANCE),
-            detail=f"stated {said}, derived again from the launch file {again}",
-        )
+def by_the_file(config: LaunchConfig, records: Mapping[str, StageRecord]) -> Iterator[Check]:
+    """Check what stages state of releases that the launch file alone decides: nothing depends on who took part."""
+    for release in releases(config):
+        if release.by_file is None or release.certain or release.stage not in records:
+            continue
+        stated = records[release.stage].result
+        derived = {name: value for name, value in release.by_file(config) if isinstance(value, float | int)}
+        for name, again in derived.items():
+            said = stated.get(name)
+            yield Check(
+                id=f"{release.name} {name}",
+                passed=said is not None and math.isclose(said, again, rel_tol=TOLERANCE),
+                detail=f"stated {said}, derived again from the launch file {again}",
+            )
 
 
 def of_launch(config: LaunchConfig, trained: accounting.Guarantee) -> accounting.Guarantee:
-    """The guarantee of a whole launch for one device: of all that was released of those that lose most.
+    """The guarantee of a whole launch for one device: of all that was released under noise of those that lose most.
 
     Guarantee: what is released of the devices that train adds up; a device that is held out loses what evaluation
-    costs and nothing else, so the larger of the two counts.
+    costs and nothing else, so the larger of the two counts. Where training is all there is, it is that of training.
     """
-    whole = _of_train_devices(config, trained)
-    held_out = config.evaluation.rho if config.evaluation else 0.0
-    if held_out <= whole.rho:
-        return whole
-    alone = compose((held_out,), whole.epsilon)
+    spends = planned(config, Outlook(trained.rho, None))
+    splits = {split: _noised(config, spends, split) for split in ("train", "test")}
+    if not splits["test"] and set(splits["train"]) <= {TRAINING.block}:
+        return trained
+    losses = [_together(trained, noised.values()) for noised in splits.values() if noised]
+    rho = max(loss.rho for loss in losses)
+    others = ((name, spend) for name, spend in splits["train"].items() if name != TRAINING.block)
+    beside = (f"{name} of rho {spend.rho:.6g} included" for name, spend in others)
+    most = (f"held-out devices lose most, rho {rho:.6g}",) if rho > losses[0].rho else ()
     return replace(
-        whole,
-        rho=alone.rho,
-        mu=alone.mu,
-        epsilon={delta: max(epsilon, whole.epsilon[delta]) for delta, epsilon in alone.epsilon.items()},
-        epsilon_pld={delta: max(epsilon, whole.epsilon_pld[delta]) for delta, epsilon in alone.epsilon_pld.items()},
-        methods=(*whole.methods, f"held-out devices lose most, rho {held_out:.6g}"),
+        trained,
+        rho=rho,
+        mu=max(loss.mu for loss in losses),
+        epsilon={delta: max(loss.epsilon[delta] for loss in losses) for delta in losses[0].epsilon},
+        epsilon_pld={delta: max(loss.epsilon_pld[delta] for loss in losses) for delta in losses[0].epsilon},
+        methods=(*trained.methods, *beside, *most),
         amplified=None,
     )
 
 
-def _of_train_devices(config: LaunchConfig, trained: accounting.Guarantee) -> accounting.Guarantee:
-    """The guarantee of training and what was released beside it; that of training where nothing was."""
-    if not config.beside_training:
-        return trained
-    failure = config.central_discovery.failure if config.central_discovery else 0.0
+def _noised(config: LaunchConfig, spends: Mapping[str, Spend], split: str) -> dict[str, Spend]:
+    """Spends under noise of the devices of a split, by the block of the launch file that has the noise."""
+    made = (release for release in releases(config) if release.split == split)
+    return {release.block: spends[release.stage] for release in made if spends[release.stage].rho is not None}
+
+
+def _together(trained: accounting.Guarantee, spends: Collection[Spend]) -> CombinedGuarantee:
+    """What spends under noise on the same devices come to, at each delta of a guarantee that holds their failures."""
+    failure = math.fsum(spend.failure for spend in spends)
     deltas = [delta for delta in trained.epsilon if delta > failure]
-    beside = config.beside_training
-    together = compose((*beside.values(), trained.rho), [delta - failure for delta in deltas])
+    made = compose([spend.rho for spend in spends if spend.rho is not None], [delta - failure for delta in deltas])
     return replace(
-        trained,
-        rho=together.rho,
-        mu=together.mu,
-        epsilon={delta: together.epsilon[delta - failure] for delta in deltas},
-        epsilon_pld={delta: together.epsilon_pld[delta - failure] for delta in deltas},
-        methods=(*trained.methods, *(f"{name} of rho {rho:.6g} included" for name, rho in beside.items())),
-        amplified=None,
+        made,
+        epsilon={delta: made.epsilon[delta - failure] for delta in deltas},
+        epsilon_pld={delta: made.epsilon_pld[delta - failure] for delta in deltas},
     )
 
 
@@ -187,9 +186,9 @@ def whole(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord])
     detail = f"stated rho {said.rho:.6g}, derived again for the devices that lose most {again.rho:.6g}"
     yield Check(id="whole_launch", passed=right, detail=detail)
     for release in releases(config):
-        if release.certain:
-            spend, made = release.paid(config, {}), records.get(release.stage)
-            same = release.disclosed(config, dict[str, Stated]().__getitem__) in stated.releases
+        if release.by_file is not None:
+            spend, made = release.paid(config, {}), records.get(release.stage) if release.certain else None
+            same = release.by_file(config) in stated.releases
             same = same and (made is None or made.result["spend"] == spend.model_dump(mode="json"))
             detail = f"rho {spend.rho:.6g} of the launch file's noise, for {release.split} devices"
             yield Check(id=release.name, passed=same, detail=detail if same else f"stated is not {detail}")
@@ -203,17 +202,15 @@ def _one_number(
         return
     delta, said = config.mechanism.delta, stated.accounting.total
     spends = planned(config, Outlook(guarantee_again(config, run).rho, None))
-    if isinstance(config.discovery, TrieConfig):
-        discovered, names = records["discover"].result, ("epsilon0", "messages_per_device", "delta", "honest_share")
-        again = words_of({**discovered, "device_epsilon_central": certified(discovered)})
-        asked = tuple(getattr(config.discovery, name) for name in names)
-        same = asked == tuple(discovered[name] for name in names)
-        yield Check(
-            id="words asked",
-            passed=same,
-            detail="epsilon0, messages, delta and honest share are the launch file's" if same else f"not as {asked}",
-        )
-        spends["discover"] = again
+    for release in releases(config):
+        if release.again is None:
+            continue
+        happened, block = records[release.stage].result, getattr(config, release.block)
+        spends[release.stage] = release.again(config, happened)
+        asked = {name: getattr(block, name) for name in release.asks}
+        same = all(happened[name] == value for name, value in asked.items())
+        detail = f"{', '.join(asked)} are the launch file's" if same else f"not as {asked}"
+        yield Check(id=f"{release.name} asked", passed=same, detail=detail)
     whole = total(config, spends)
     wrong = list(differences(said.model_dump(mode="json"), whole.model_dump(mode="json"), "total"))
     detail = f"{in_parts(whole)} make epsilon {whole.epsilon:.6g} at delta {delta:g}"
@@ -226,7 +223,7 @@ def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] =
     Raises:
       StageInputMissing: it has not trained, or a file is lost.
     """
-    if not config.trains:
+    if not TRAINING.asked(config):
         return accounting.untrained(tuple(deltas) or (config.mechanism.delta,))
     stated = run.result("fine_tune")
     agreed, encoding = config.mechanism.secagg, None

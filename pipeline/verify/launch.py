@@ -43,7 +43,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
         "ledger": chain(files.ledger_checks(run, records, ledger), reused.reused(run, records, ledger)),
         "guarantee": chain(
             guarantee.guarantee(config, run, records),
-            guarantee.words(config, records),
+            guarantee.by_the_file(config, records),
             guarantee.whole(config, run, records),
         ),
         "participation": guarantee.participation(config, run, records, files.missing(run, ledger)),

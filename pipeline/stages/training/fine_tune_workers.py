@@ -29,6 +29,7 @@ from federated.workers.worker import ALONE, Worker, joined
 from pipeline.ground import settings
 from pipeline.ground.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
 from pipeline.launch.config import load_kept_launch
+from pipeline.releases.evaluation import EVALUATION
 from pipeline.run import artifacts, fence, gang
 from pipeline.run.bookkeeping import FAILED, LOCK, PLANTED
 from pipeline.run.known import as_it_lies
@@ -122,7 +123,7 @@ def watched_on(ctx: StageContext) -> TokenStream:
     Guarantee: where the launch has a budget for evaluation, validation devices are not read.
     """
     words = artifacts.vocabulary(ctx, "build_vocabulary")
-    if ctx.config.evaluation is not None:
+    if EVALUATION.asked(ctx.config):
         return artifacts.encode(corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation, words)
     return artifacts.store(ctx).encode(words, "validation")
 

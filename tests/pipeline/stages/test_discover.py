@@ -27,7 +27,7 @@ from pipeline.run.stage import StageContext, Stages
 from pipeline.stages import decide
 from pipeline.stages import discover as discovering
 from pipeline.verify.check import Check
-from pipeline.verify.guarantee import words as words_again
+from pipeline.verify.guarantee import by_the_file
 from pretrain.vocabulary import SPECIALS, Vocabulary
 from tests.helpers.launches.pipeline_launch import RAW, after_stand_ins, launch_config, run_all
 
@@ -157,16 +157,19 @@ def test_the_table_of_accesses_covers_words_by_device() -> None:
 
 
 def checks(**changes: float) -> Iterator[Check]:
-    block = central_discovery(asked().central_discovery).model_dump() | {"failure": FAILURE}
-    stated = block | {"forms_share": discovering.select.FORMS_SHARE, "filled_share": discovering.select.FILLED_SHARE}
-    stated |= {"threshold": discovering.select.cut_of(asked().central_discovery).threshold} | changes
-    return words_again(asked(), {"discover": SimpleNamespace(result=stated)})
+    config = asked().central_discovery
+    stated = central_discovery(config).model_dump() | {"failure": FAILURE}
+    stated |= {"forms_share": discovering.select.FORMS_SHARE, "filled_share": discovering.select.FILLED_SHARE}
+    stated |= {"threshold": discovering.select.cut_of(config).threshold, "words_per_device": config.words_per_device}
+    stated |= {"noise_multiplier": config.noise_multiplier} | changes
+    return by_the_file(asked(), {"discover": SimpleNamespace(result=stated)})
 
 
 def test_what_words_promise_is_derived_again() -> None:
     assert all(check.passed for check in checks())
-    names = ("rho", "epsilon", "failure", "forms_share", "filled_share", "threshold")
+    names = ("rho", "epsilon", "delta", "failure", "forms_share", "filled_share", "threshold")
+    names += ("noise_multiplier", "words_per_device")
     for name in names:
         value = {check.id: check.passed for check in checks(**{name: 0.1})}
-        assert value == {f"words {other}": other != name for other in names}
-    assert list(words_again(launch_config(), {})) == []
+        assert value == {f"central_words {other}": other != name for other in names}
+    assert list(by_the_file(launch_config(), {})) == []

@@ -44,7 +44,7 @@ def checked(tmp_path: Path, stated: dict, said: Total, words: dict = WORDS) -> d
 @pytest.mark.slow
 def test_the_one_number_is_derived_again(tmp_path: Path) -> None:
     checks = checked(tmp_path, *derived())
-    assert (checks["one_number"], checks["words asked"]) == (True, True)
+    assert (checks["one_number"], checks["local_words asked"]) == (True, True)
 
 
 @pytest.mark.slow
@@ -59,4 +59,4 @@ def test_layers_that_say_less_and_devices_that_were_taken_for_honest_are_noticed
     assert checked(tmp_path / "few", *derived(), words=few)["one_number"] is False
     trusting = discovered((2_000_000, 30), honest_share=1.0)
     checks = checked(tmp_path / "trusting", *derived(trusting), words=trusting)
-    assert (checks["one_number"], checks["words asked"]) == (True, False)
+    assert (checks["one_number"], checks["local_words asked"]) == (True, False)
