@@ -335,7 +335,7 @@ def _load(path: Path, run: str, model: KeyboardLM, optimizer: torch.optim.Adam) 
 
 
 def dropped_share(steps: int, batch_sentences: int, sentences: int) -> float:
-    """Share of the outputs to leave out in a training of so many steps over so many sentences."""
+    """Share of the outputs to leave out in a training of these steps over these sentences."""
     return _DROPPED if steps * batch_sentences > _PASSES * sentences else 0.0
 
 

@@ -1,4 +1,4 @@
-"""What the figures with training train on: real devices, public text, a vocabulary and a start, made once.
+"""Data of the figures with training: real devices, public text, a vocabulary and a start, made once.
 
 Small by default, so that a figure takes minutes on one core; ``FULL`` has the papers' model and rounds, for a GPU.
 """
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Size:
-    """How large everything is.
+    """Sizes of a figure's model, text and rounds.
 
     Attributes:
       public_words, steps: of pretraining.
@@ -88,7 +88,7 @@ FULL = Size(
 
 @dataclass(frozen=True)
 class Lab:
-    """Where runs are made: everything in ``work`` is kept and found again; it holds text of devices."""
+    """The place of runs: everything in ``work`` is kept and found again; it holds text of devices."""
 
     size: Size
     folder: Path | None
@@ -176,7 +176,7 @@ class Lab:
 
     @property
     def said(self) -> str:
-        """What every run here shares, in sentences."""
+        """The settings that every run here shares, in sentences."""
         return (
             f"{SIMULATED}. Text of {self.text_name}, {len(self.devices):,} devices to train on, at most "
             f"{self.size.words} words of each a round; vocabulary of {len(self.vocabulary):,}, "

@@ -1,4 +1,4 @@
-"""What all figures share: arguments, statements beside what came out, panels, and the two files of a result."""
+"""Parts that all figures share: arguments, statements beside measurements, panels, and the two files of a result."""
 
 import argparse
 import math
@@ -29,7 +29,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Result:
-    """What one command leaves: ``NAME.svg`` and ``NAME.md``.
+    """The output of one command: ``NAME.svg`` and ``NAME.md``.
 
     Attributes:
       name: of the files.

@@ -54,7 +54,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Run:
-    """What came of an arm.
+    """The outcome of an arm.
 
     Attributes:
       points: of the curve: round, recall in percent, loss, clip norm, estimate of it.

@@ -1,4 +1,4 @@
-"""How the cost of a round grows: with the cohort, the population and the rounds done; what scheduling wastes.
+"""Growth of a round's cost with the cohort, the population and the rounds done, and the waste of scheduling.
 
     .venv/stages/bin/python -m benchmarks.speed.growth [--rounds 2000]
 
@@ -158,7 +158,7 @@ def noise_share() -> None:
 
 
 def slots() -> None:
-    """What is executed over what is needed, devices sorted by their number of steps."""
+    """Executed steps over needed ones, devices sorted by their number of steps."""
     local = LocalTrainingConfig(learning_rate=RATE, batch_sentences=8, sequence_words=10, epochs=1, max_words=1600)
     rows = cohort_rows(people(REPORT_GOAL, 2_000), np.arange(REPORT_GOAL), local, 0.0)
     print("\nexecuted over needed    step slots    positions of the recurrent layer   (6500 people, sorted; unsorted)")

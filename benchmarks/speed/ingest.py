@@ -1,4 +1,4 @@
-"""What it takes to read a large population: memory, CPU time and words a second, of ingest and of those who read it.
+"""Cost of reading a large population: memory, CPU time and words a second, of ingest and of the store's readers.
 
     .venv/stages/bin/python -m benchmarks.speed.ingest --work FOLDER [--devices 1000000] [--words 200] [--result FILE]
     .venv/stages/bin/python -m benchmarks.speed.ingest --work FOLDER --devices 100000 --workers 1,2

@@ -1,4 +1,4 @@
-"""How much memory this process takes and took, from Linux.
+"""Memory that this process takes and took, from Linux.
 
 ``resource``'s largest resident size will not do: a process begins with that of the one that started it.
 """

@@ -95,7 +95,7 @@ def environment(name: str) -> Path:
 
 
 def write_workload(path: Path, model: KeyboardLM, devices: list[DeviceRows], batch: int) -> None:
-    """What a peer reads."""
+    """Write the file that a peer reads."""
     settings = {"devices": len(devices), "clip": CLIP, "rate": RATE, "batch": batch}
     arrays = {f"w.{name}": parameter.detach().numpy() for name, parameter in model.named_parameters()}
     for number, rows in enumerate(devices):

@@ -1,4 +1,4 @@
-"""How a round's time falls with processes.
+"""A round's time by the number of processes.
 
     .venv/stages/bin/python -m benchmarks.speed.workers [--rounds 6] [--cases tiny,100] [--processes 1,2]
 
@@ -105,7 +105,7 @@ def table(name: str, rounds: int, ways: list[Way]) -> None:
 
 
 def worker(folder: str, name: str, rounds: str, threads: str) -> None:
-    """What one process does."""
+    """The work of one process."""
     with joined() as process:
         way = Way(process.size, int(threads))
         told = run(name, int(rounds), way, Path(folder) / "run", process)

@@ -1,4 +1,4 @@
-"""What real servers that die do to a launch: `make stack`, a tiny launch, kill -9, a full disk, a stage that hangs.
+"""Faults of real servers under a launch: `make stack`, a tiny launch, kill -9, a full disk, a stage that hangs.
 
     .venv/stages/bin/python -m benchmarks.stack.faults [--times 3] [--only servers worker timeout disk]
 
@@ -102,7 +102,7 @@ def main() -> int:
 
 
 def tacit(folder: Path) -> Path:
-    """What workers run: processes that fork, but for a stage that is to hang."""
+    """The program of workers: processes that fork, but for a stage that is to hang."""
     script, short = folder / "tacit", folder / "short"
     command, forked = ROOT / ".venv" / "stages" / "bin" / "tacit", begun(folder, os.getpid()).tacit
     script.write_text(TACIT.format(short=short, command=command, forked=forked), encoding="utf-8")
@@ -247,7 +247,7 @@ def session(number: int) -> int:
 
 
 def alive(number: int) -> bool:
-    """Whether a process still runs; one that only waits to be collected has no program any more."""
+    """Return whether a process still runs; one that only waits to be collected has no program any more."""
     with suppress(OSError):
         return bool(Path(f"/proc/{number}/exe").readlink())
     return False

@@ -1,4 +1,4 @@
-"""What a launch adds to what the stack holds, and when that is a leak: the pure part of ``soak``.
+"""Growth of the stack's memory, files and rows by launch, and the rule for a leak: the pure part of ``soak``.
 
 Slopes are Theil and Sen's (the median over pairs of samples), with their 95% interval: one sample that met a busy
 moment moves neither. Samples before ``WARM_UP`` launches do not count (imports, pools of connections, caches).
@@ -49,7 +49,7 @@ TITLES = {
 
 @dataclass(frozen=True)
 class Sample:
-    """What was held when so many launches had ended; ``values`` by names as in ``memory/mlflow``."""
+    """Measurements once ``launches`` had ended; ``values`` by names as in ``memory/mlflow``."""
 
     launches: int
     seconds: float
@@ -58,7 +58,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Slope:
-    """What a launch adds, with its 95% interval."""
+    """Growth by one launch, with its 95% interval."""
 
     value: float
     low: float
@@ -92,7 +92,7 @@ class Trend:
 
     @property
     def leaks(self) -> bool:
-        """Whether it surely grows where it must not, or surely faster and faster."""
+        """True if it surely grows where it must not, or surely faster and faster."""
         if self.kind in FLAT:
             return self.slope.low > FLAT[self.kind][1]
         earlier, later = self.halves

@@ -1,4 +1,4 @@
-"""What a running stack holds: memory, open files, threads, connections, rows and bytes, as the kernel and servers say.
+"""Measurements of a running stack by kernel and servers: memory, open files, threads, connections, rows and bytes.
 
 Of a service's processes those count that were there at the sample before as well: a stage, a query or a parsed file
 comes and goes.

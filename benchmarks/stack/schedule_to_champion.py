@@ -110,7 +110,7 @@ class Pictures:
 
 
 class Show:
-    """What is done one after the other, and what was seen."""
+    """The steps, one after the other, and a line of what each has seen."""
 
     def __init__(self, servers: Stack, pictures: Pictures | None) -> None:
         self.servers, self.pictures = servers, pictures
@@ -235,7 +235,7 @@ class Show:
         return json.loads(value) if isinstance(value, str) else value
 
     def spends(self) -> list[str]:
-        """What was spent, launch by launch."""
+        """Spends of a population, launch by launch."""
         entries = self.servers.tacit("ledger", "show")["entries"]
         return [f"{each['launch_id']} {each['stage']}" for each in entries if each["kind"] == "commit"]
 
@@ -255,7 +255,7 @@ class Show:
 
 
 def picked_less(path: Path, picks: float) -> None:
-    """Logs in which those with the model pick so many times as often."""
+    """Logs in which users with the model pick ``picks`` times as often."""
     rows = pq.read_table(path)
     treated = pc.equal(rows["arm"], logs.TREATMENT)
     fewer = pc.cast(pc.floor(pc.multiply(pc.cast(rows["picked"], pa.float64()), picks)), pa.int64())

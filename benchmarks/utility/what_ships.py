@@ -1,4 +1,4 @@
-"""What a launch ships beside its start and n-grams, at one rho, on real users: start, training, counts, both mixed.
+"""Arms that a launch may ship, at one rho, on real users: start, n-grams, training, counts, both mixed.
 
 OMP_NUM_THREADS=1 python -m benchmarks.utility.what_ships FOLDER [--only NAME] [--work FOLDER]
 
@@ -79,7 +79,7 @@ class Population:
 
 @dataclass(frozen=True)
 class PublicStart:
-    """What a launch file's public stages give for one language.
+    """Outputs of a launch file's public stages for one language.
 
     Attributes:
       public: text that trained it, in the vocabulary's ids. words: of it.
@@ -93,7 +93,7 @@ class PublicStart:
 
 @dataclass(frozen=True)
 class Request:
-    """What the launch file of a measured population would ask for.
+    """Settings of a launch file for a measured population.
 
     Attributes:
       devices: to train on. available: of them, how many the timer may count on.
@@ -185,7 +185,7 @@ def rehearsed(
     private: Path,
     tell: Callable[[str], None],
 ) -> Verdict:
-    """What the planner says before a spend: pseudo-users of public text as many as there are devices."""
+    """The planner's verdict before a spend, on as many pseudo-users of public text as there are devices."""
     path = private / "verdict.json"
     if path.exists():
         return from_json(json.loads(path.read_text(encoding="utf-8")))
@@ -272,7 +272,7 @@ def whole_rho(verdict: Verdict, *, mixed: bool) -> Outcome:
 
 
 def whole_devices(store: DeviceStore, words: int) -> HeldOut:
-    """Everything that the first test devices typed, as many as typed so many words: history needs whole devices."""
+    """All text of the first test devices, up to the device that completes ``words``: history needs whole devices."""
     test = store.devices("test")
     ends = np.cumsum([np.count_nonzero(store.words.owner(int(device))) for device in test])
     return held_out(store.words, test[: 1 + int(np.searchsorted(ends, words))])
@@ -297,7 +297,7 @@ def judged(arm: NextWord, text: HeldOut, start: PublicStart, locale: str) -> Row
 
 
 def some_devices(text: HeldOut, words: int) -> HeldOut:
-    """The first devices, as many as typed so many words."""
+    """The first devices, up to the one that completes ``words``."""
     ends_D = np.cumsum(np.bincount(text.device_P, minlength=text.devices))
     devices = min(text.devices, 1 + int(np.searchsorted(ends_D, words)))
     sentences, total = int(np.searchsorted(text.device_S, devices)), int(ends_D[devices - 1])
@@ -352,7 +352,7 @@ def table(
 
 
 def public_start(config: LaunchConfig, locale: str, folder: Path) -> PublicStart:
-    """Pretrain as the launch file says, in whichever locale; what stands in ``folder`` is taken from there."""
+    """Pretrain as the launch file says, in the given locale; a finished result in ``folder`` is loaded."""
     summary = build_corpus(config.public_text, locale, folder / "corpus")
     corpus = open_corpus(folder / "corpus")
     vocabulary = from_counts(corpus.counts(), config.vocabulary.base_size)
@@ -399,7 +399,7 @@ def public_texts(path: Path, seed: int) -> list[str]:
 
 
 def public_words(path: Path, texts: list[str], locale: str, most: int) -> WordStore:
-    """Documents up to so many words as a store; made once in ``path``."""
+    """Documents up to ``most`` words as a store, made once in ``path``."""
 
     def documents() -> Iterator[list[list[str]]]:
         total = 0
@@ -414,7 +414,7 @@ def public_words(path: Path, texts: list[str], locale: str, most: int) -> WordSt
 
 
 def first_people(people: TokenStream, words: int) -> TokenStream:
-    """People from the first on, until they typed so many words."""
+    """The first people, up to the one who completes ``words``."""
     ends = np.cumsum(trade.words_typed(people))
     return people.select(np.arange(min(len(people), 1 + int(np.searchsorted(ends, words)))))
 
@@ -422,7 +422,7 @@ def first_people(people: TokenStream, words: int) -> TokenStream:
 def trade_setting(
     start: PublicStart, how: Setting, people: TokenStream, request: Request, limits: SmallTrade
 ) -> TradeSetting:
-    """What plays that launch: a tree with the longest rest that its devices allow, judged on these people."""
+    """The rehearsal's setting: a tree with the longest rest that the devices allow, judged on these people."""
     rest = min(max(1, request.available // request.goal), request.rounds)
     mechanism = TreeMechanism(
         kind="tree",
@@ -455,7 +455,7 @@ def trade_setting(
 
 
 def run_of(outcome: Outcome) -> Tried:
-    """What was rehearsed, to be done for real."""
+    """The training and counts of a rehearsed outcome, to be run on real devices."""
     if not outcome.run:
         return None, trade.counts_at(outcome.counts_rho)
     shared = {"delta": DELTA, "randomness": "seeded"}

@@ -1,4 +1,4 @@
-"""``Dictionary``: what a LatinIME word list holds, whichever file it stands in.
+"""``Dictionary``: the content of a LatinIME word list, text or binary.
 
 The two files are those that AOSP's ``makedict`` knows: the text that ``CombinedInputOutput`` reads
 (``combined.py``) and the binary that ``Ver2DictEncoder`` writes and keyboards load (``binary.py``).

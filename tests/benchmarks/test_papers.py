@@ -9,7 +9,7 @@ import pytest
 import scipy.linalg
 
 from benchmarks.papers import paper
-from benchmarks.papers.blt import memory, strategies
+from benchmarks.papers.blt import strategies
 from benchmarks.papers.blt.strategies import Run
 from tests.helpers.audits.strategies import pattern_sensitivity_squared
 
@@ -66,12 +66,6 @@ def test_a_tree_with_later_nodes_is_below_the_streamed_one() -> None:
     assert full.rms_loss < streamed.rms_loss
 
 
-def test_table_3_is_read_as_printed() -> None:
-    table = memory.printed()
-    assert (table["BLT* nbuf=2"].max_loss, table["BLT* nbuf=2"].rms_loss) == (10.81, 9.34)
-    assert all(losses.rms_loss <= losses.max_loss for losses in table.values())
-
-
 CLAIMS = (paper.Claim("it rains", "it pours", True), paper.Claim("it snows", "it does not", False))
 
 
@@ -99,10 +93,6 @@ def test_a_claim_that_numpy_judged_is_told_too() -> None:
     judged = [paper.Claim("it is warm", "20 degrees", holds) for holds in (np.float64(20) > 15, np.float64(20) > 25)]
     agrees, does_not = paper.verdicts(judged)
     assert agrees.count("it is warm") == does_not.count("it is warm") == 1
-
-
-def test_no_claim_is_no_agreement() -> None:
-    assert paper.verdicts(()) == ["**Agrees:** nothing.", "**Does not:** nothing."]
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=lambda path: f"{path.parent.name}-{path.stem}")

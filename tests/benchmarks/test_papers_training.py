@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from benchmarks.papers import lab, runs
-from benchmarks.papers.mcmahan import noise, setting, top_ten
-from benchmarks.papers.ramaswamy import secret_sharer
+from benchmarks.papers.mcmahan import setting, top_ten
 from benchmarks.papers.xu import report_goal
 from pretrain.vocabulary import BOS, EOS, SPECIALS, UNK
 from tests.helpers.launches import small_run
@@ -18,13 +17,6 @@ def test_noise_scales_with_the_round() -> None:
     assert setting.multiplier(100, 1.0) / 100 == pytest.approx(setting.MULTIPLIER / setting.COHORT)
     assert setting.multiplier(100, 0.0) > 0  # a mechanism has to have some noise
     assert pytest.approx(0.54, abs=0.002) == report_goal.RATIO * 500
-
-
-def test_what_the_printed_canary_table_says_of_itself() -> None:
-    assert set(secret_sharer.PRINTED) == set(secret_sharer.CELLS)
-    for cell, (ranks, completed) in secret_sharer.PRINTED.items():
-        assert list(ranks) == sorted(ranks)
-        assert completed <= sum(rank < 1000 for rank in ranks), cell
 
 
 def histogram(*counts: int) -> runs.Run:
@@ -68,10 +60,3 @@ def test_a_timer_fits_the_population_and_a_sample_knows_its_size(goal: int) -> N
     assert (sampled.population, sampled.sampling) == (1061, "poisson")
     assert sampled.noise_multiplier / goal == pytest.approx(setting.MULTIPLIER / setting.COHORT)
     assert server.learning_rate == lab.SMALL.server_rate
-
-
-def test_each_noise_is_one_of_its_own() -> None:
-    place = SimpleNamespace(size=lab.SMALL, devices=range(1061))
-    arms = noise.arms(place)
-    assert len(arms) == len(noise.TIMES) == len(noise.LOOKS)
-    assert len({runs.configs(place, arm)[0].noise_multiplier for arm in arms}) == len(arms)

@@ -31,7 +31,7 @@ def given_away(kind: str, guess: int) -> list[float]:
 
 
 def claims() -> list[paper.Claim]:
-    """What the BLT paper says, beside these numbers."""
+    """Statements of the BLT paper beside these numbers."""
 
     def worst(kind: str, factor: float) -> float:
         return max(

@@ -49,7 +49,7 @@ def losses(separations: Sequence[int]) -> dict[str, list[float]]:
 
 
 def claims(separations: Sequence[int], rms: Mapping[str, Sequence[float]]) -> list[paper.Claim]:
-    """What the BLT paper says, beside these numbers."""
+    """Statements of the BLT paper beside these numbers."""
     again = strategies.ratios(rms["tree, later nodes too"], rms["BLT made again"])
     tree = strategies.ratios(rms["tree"], rms["BLT, 3 buffers"])
     full = strategies.ratios(rms["tree, later nodes too"], rms["BLT, 3 buffers"])

@@ -43,7 +43,7 @@ def losses(rounds: Sequence[int]) -> dict[str, list[float]]:
 
 
 def claims(rounds: Sequence[int], rms: Mapping[str, Sequence[float]]) -> list[paper.Claim]:
-    """What the BLT paper says, beside these numbers."""
+    """Statements of the BLT paper beside these numbers."""
     stale = strategies.ratios(rms["BLT, 3 buffers"], rms["BLT made again"])
     near = [ratio for number, ratio in zip(rounds, stale, strict=True) if PLANNED / 2 <= number <= 2 * PLANNED]
     tree = strategies.ratios(rms["tree"], rms["BLT, 3 buffers"])

@@ -24,7 +24,7 @@ from tests.helpers.audits.strategies import toeplitz_losses
 
 @dataclass(frozen=True)
 class Run:
-    """What a mechanism meets."""
+    """The run that a mechanism meets."""
 
     rounds: int
     min_sep: int
@@ -49,7 +49,7 @@ def blt(made_for: Run, buffers: int, loss: str = "rms") -> Blt:
 
 @cache
 def blt_losses(mechanism: Blt, run: Run) -> Losses:
-    """What a BLT costs on any run."""
+    """Losses of a BLT on any run."""
     largest, rms = errors(inverse_coefficients(mechanism, run.rounds))
     sensitivity = mechanism.sensitivity_squared(*run.limits) ** 0.5
     return Losses(largest * sensitivity, rms * sensitivity)
@@ -64,7 +64,7 @@ def bands(made_for: Run, count: int) -> tuple[float, ...]:
 
 @cache
 def banded_losses(coefficients: tuple[float, ...], run: Run) -> Losses:
-    """What a banded Toeplitz strategy costs on any run, also where a device's columns overlap."""
+    """Losses of a banded Toeplitz strategy on any run, also where a device's columns overlap."""
     column = np.zeros(run.rounds)
     kept = min(len(coefficients), run.rounds)
     column[:kept] = coefficients[:kept]
@@ -77,7 +77,7 @@ def banded_losses(coefficients: tuple[float, ...], run: Run) -> Losses:
 
 @cache
 def tree_losses(run: Run) -> Losses:
-    """What streamed tree aggregation costs; it has no numbers to choose."""
+    """Losses of streamed tree aggregation, which has no numbers to choose."""
     variances = prefix_variances(run.rounds)
     sensitivity = tree_sensitivity_squared(*run.limits) ** 0.5
     return Losses(float(variances.max()) ** 0.5 * sensitivity, float(variances.mean()) ** 0.5 * sensitivity)
@@ -85,7 +85,7 @@ def tree_losses(run: Run) -> Losses:
 
 @cache
 def full_tree_losses(run: Run) -> Losses:
-    """What a tree costs whose nodes of later rounds may be used too (TreeAgg-Full), which nobody can stream."""
+    """Losses of a tree that uses nodes of later rounds too (TreeAgg-Full), which nobody can stream."""
     at_one, sensitivity = _full_tree_errors(run.rounds), tree_sensitivity_squared(*run.limits) ** 0.5
     return Losses(at_one.max_loss * sensitivity, at_one.rms_loss * sensitivity)
 
@@ -96,7 +96,7 @@ def _full_tree_errors(rounds: int) -> Losses:
 
 
 def independent_losses(run: Run) -> Losses:
-    """What fresh noise in each round costs without any gain from sampling."""
+    """Losses of fresh noise in each round, without any gain from sampling."""
     made = Independent(1.0, "fixed", 1.0, 1)
     sensitivity = made.sensitivity_squared(*run.limits) ** 0.5
     return Losses(run.rounds**0.5 * sensitivity, made.rms_error(run.rounds) * sensitivity)

@@ -18,12 +18,12 @@ NEXT_TO_NONE = 1e-6  # a mechanism has to have some noise
 
 
 def multiplier(goal: int, times: float) -> float:
-    """Noise multiplier of a round of ``goal`` devices that gives the mean so many times the paper's noise."""
+    """Noise multiplier of a round of ``goal`` devices that gives the mean ``times`` the paper's noise."""
     return max(NEXT_TO_NONE, MULTIPLIER * times * goal / COHORT)
 
 
 def noise_name(times: float) -> str:
-    """How much noise an arm has, in words."""
+    """The noise of an arm, in words."""
     return f"noise x{times:g}" if times else "no noise"
 
 

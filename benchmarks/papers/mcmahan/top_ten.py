@@ -1,4 +1,4 @@
-"""How many of a model's ten likeliest words are among the most frequent ones.
+"""A model's ten likeliest words: the number of them that are among the most frequent ones.
 
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.top_ten                 packaged chat; one to two minutes
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.top_ten FOLDER          FOLDER/users/en_blogs.parquet

@@ -39,7 +39,7 @@ def arms(lab: Lab) -> list[Arm]:
 
 
 def claims(runs: dict[str, Run]) -> list[paper.Claim]:
-    """What the paper says of adaptive clipping, beside these runs."""
+    """The paper's statements on adaptive clipping beside these runs."""
     fixed = {name: run.top1 for name, run in runs.items() if name.startswith("fixed")}
     adaptive = {name: run.top1 for name, run in runs.items() if name.startswith("adaptive")}
     ends = [runs[name].points[-1]["estimate"] for name in adaptive]

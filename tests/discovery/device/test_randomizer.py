@@ -70,14 +70,6 @@ def test_rounding_never_raises_the_loss_and_never_sends_the_truth_for_sure(epsil
         assert float(odds) == pytest.approx(math.exp(epsilon0), rel=1e-3)
 
 
-@pytest.mark.parametrize(("domain", "size"), SMALL)
-def test_the_order_inside_a_message_tells_nothing(domain, size):
-    for value in range(domain):
-        sent = messages(of_size(1.5, domain, size), value, 50)
-        assert sent.shape == (50, size)
-        assert np.all(np.diff(sent, axis=1) > 0)  # a function of the set alone
-
-
 def accepted(sent: np.ndarray, claimed: SubsetSelection, value: int) -> bool:
     """Chi-square of the sent subsets against a claimed law, at level 1e-6."""
     expected = law(claimed, value)
