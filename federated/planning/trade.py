@@ -257,7 +257,7 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
     tried += [(None, release) for release in counts.values()]
     gained = gains(trade, tried, work, on_progress)
     verdict = Verdict(
-        answer="untold",
+        answer="inconclusive",
         sentence="",
         best=None,
         outcomes=gained.outcomes,

@@ -69,7 +69,7 @@ class Verdict:
     """Verdict of a rehearsal on a launch.
 
     Attributes:
-      answer: ``go``; ``no-go``; or ``untold`` where the rehearsal's text could not have shown a gain.
+      answer: ``go``; ``no-go``; or ``inconclusive`` where the rehearsal's text could not have shown a gain.
       sentence: the same for a person.
       best: place of the recommended outcome; None without one.
       outcomes: all that were rehearsed, the launch file's own run first.
@@ -82,7 +82,7 @@ class Verdict:
       inputs: digest of everything that the outcomes depend on but their own runs.
     """
 
-    answer: Literal["go", "no-go", "untold"]
+    answer: Literal["go", "no-go", "inconclusive"]
     sentence: str
     best: int | None
     outcomes: tuple[Outcome, ...]
@@ -150,7 +150,7 @@ def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
             "gain could show. Rehearse a file whose public_text reads like typing, and of which pretrain.steps "
             "leave something to learn."
         )
-        return replace(verdict, answer="untold", best=None, sentence=sentence)
+        return replace(verdict, answer="inconclusive", best=None, sentence=sentence)
     counts = max(counted, key=lambda outcome: outcome.gain, default=None)
     devices = f"{verdict.training_devices:,} devices that train"
     limit = f"{devices} gain at most {_of_rho(max(trained, key=lambda outcome: outcome.gain))}"
@@ -195,10 +195,10 @@ def _best_trade(paying: Sequence[Outcome]) -> Outcome | None:
 def refusal(verdict: Verdict, outcome: Outcome) -> str | None:
     """Reason not to spend on a launch of this rehearsed run; None if it may spend.
 
-    An ``untold`` verdict refuses nothing: nothing is known. A run that does not pay is refused even where another
+    An ``inconclusive`` verdict refuses nothing. A run that does not pay is refused even where another
     split would: the launch's own gate would hold it after the spend.
     """
-    if verdict.answer == "untold" or verdict.pays(outcome):
+    if verdict.answer == "inconclusive" or verdict.pays(outcome):
         return None
     if verdict.answer == "no-go" or verdict.best is None:
         return verdict.sentence

@@ -190,7 +190,7 @@ def _rehearsed(config: LaunchConfig, verdict: "Verdict", directory: Path) -> tup
     of_file = rehearsal_verdict.outcome_of_file(verdict, config)
     best = None if verdict.best is None else verdict.outcomes[verdict.best]
     draw_trade(verdict, directory)
-    content = {"rehearsed": verdict.answer != "untold", "verdict": as_json(verdict), "files": [str(directory)]}
+    content = {"rehearsed": verdict.answer != "inconclusive", "verdict": as_json(verdict), "files": [str(directory)]}
     lines = [f"Verdict: {verdict.answer}. {verdict.sentence}", *(f"note: {note}" for note in verdict.notes)]
     lines.append(
         "This file says another run than those that were rehearsed."

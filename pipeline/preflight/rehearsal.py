@@ -51,7 +51,7 @@ def run(
 ) -> RehearsalResult:
     """Pretrain if need be (as the launch will, under its id), rehearse, and write the result.
 
-    Reads no private text. Interrupted, it goes on where it was.
+    Reads no private text. A second call resumes an interrupted rehearsal.
 
     Args:
       small: how to find clip norm, server rate and bearable noise; by default what carries over to a usual launch.

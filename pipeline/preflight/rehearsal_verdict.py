@@ -99,7 +99,7 @@ def outcome_of_file(verdict: Verdict, config: LaunchConfig) -> Outcome | None:
 
 def in_words(verdict: Verdict, outcome: Outcome) -> str:
     """Rehearsed outcome of one run, in a sentence for a record."""
-    if verdict.answer == "untold":
+    if verdict.answer == "inconclusive":
         return verdict.sentence
     return (
         f"Rehearsed on {verdict.pseudo_users:,} pseudo-users of public text: {100 * outcome.gain:+.2f} points "

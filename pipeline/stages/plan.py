@@ -97,7 +97,7 @@ def plan(ctx: StageContext) -> Plan:
         delta=mechanism.delta,
         epsilon=planned.guarantee.epsilon[mechanism.delta],
         alternatives=[vars(row) for row in planned.alternatives],
-        rehearsed=worth is not None and worth[0].answer != "untold",
+        rehearsed=worth is not None and worth[0].answer != "inconclusive",
         verdict=None if worth is None else rehearsal_verdict.in_words(*worth),
         total=total(ctx.config, likely(ctx.config, spends)),
     )

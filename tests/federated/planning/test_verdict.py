@@ -23,7 +23,7 @@ def outcome(gain: float, error: float = 0.001, gradient: float = 1.0, counts: fl
 
 
 def verdict(*outcomes: Outcome, min_gain: float = 0.0, headroom: float = 0.05) -> Verdict:
-    blank = Verdict("untold", "", None, outcomes, 0.1, 1.0, 300, min_gain, 300, 9000, (), "d")
+    blank = Verdict("inconclusive", "", None, outcomes, 0.1, 1.0, 300, min_gain, 300, 9000, (), "d")
     return judged(blank, headroom, 0.002)
 
 
@@ -59,7 +59,7 @@ def test_the_gate_is_the_launch_s_own() -> None:
 
 
 def test_what_public_text_gives_for_nothing_must_be_gained_too() -> None:
-    blank = Verdict("untold", "", None, (outcome(0.01), outcome(0.004)), 0.1, 1.0, 300, 0.0, 300, 9000, (), "d")
+    blank = Verdict("inconclusive", "", None, (outcome(0.01), outcome(0.004)), 0.1, 1.0, 300, 0.0, 300, 9000, (), "d")
     worth, dear = (judged(replace(blank, free=free), 0.05, 0.002) for free in (0.006, 0.012))
     assert (worth.answer, worth.best) == ("go", 0)
     assert worth.sentence.endswith(
@@ -84,7 +84,7 @@ def test_where_no_training_pays_counts_alone_are_advised_if_they_do() -> None:
 
 def test_text_that_teaches_nothing_tells_nothing() -> None:
     found = verdict(outcome(-0.01), headroom=0.002)
-    assert found.answer == "untold"
+    assert found.answer == "inconclusive"
     assert "public_text reads like typing" in found.sentence
     assert refusal(found, found.outcomes[0]) is None
 

@@ -25,7 +25,7 @@ def written(config: LaunchConfig, runs_dir: Path, gain: float, headroom: float =
         Outcome(0.0, 0.5, 0, 0, 0.0, "counts", 0.03, 0.001, {}),
     )
     inputs = rehearsal_verdict.inputs_digest(config, config.planning, SmallTrade())
-    made = Verdict("untold", "", None, outcomes, 0.1, 0.5, 60, config.policy.min_top1_gain, 60, 900, (), inputs)
+    made = Verdict("inconclusive", "", None, outcomes, 0.1, 0.5, 60, config.policy.min_top1_gain, 60, 900, (), inputs)
     verdict = judged(made, headroom, 0.002)
     path = runs_dir / launch_id(config) / "public" / rehearsal_verdict.NAME / rehearsal_verdict.FILE
     write_text(path, json.dumps(as_json(verdict)))

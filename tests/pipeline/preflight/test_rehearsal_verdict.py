@@ -103,7 +103,7 @@ def test_no_go_refuses_before_anything_is_spent(settings: Settings, monkeypatch:
 @pytest.mark.parametrize(
     ("gain", "headroom", "expected"),
     [(0.02, 0.05, (True, "+2.00 points (± 0.20)")), (-0.02, 0.0, (False, "This rehearsal cannot tell"))],
-    ids=["go", "untold"],
+    ids=["go", "inconclusive"],
 )
 def test_the_plan_records_what_was_rehearsed(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, gain: float, headroom: float, expected: tuple[bool, str]
