@@ -152,7 +152,7 @@ REPORTED = (
     Tampering(
         "noise said to be secret",
         "report",
-        disclosed(("mechanism.randomness", "secure"), ("launch.seeded_randomness", False)),
+        disclosed(("accounting.randomness", "secure"), ("launch.seeded_randomness", False)),
         "disclosure:again",
     ),
     Tampering("epsilon in the disclosure", "report", disclosed(("accounting.epsilon", half)), "disclosure:again"),
