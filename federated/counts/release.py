@@ -44,11 +44,13 @@ def released_counts(
         raise ValueError(
             f"devices: token ids must lie below {cells.vocabulary_size}; encode them with the cells' vocabulary"
         )
-    vectors = _told(weighted(devices, cells), len(devices))
+    vectors = _with_progress(weighted(devices, cells), len(devices))
     return released_sum(vectors, len(cells), noise_multiplier, key, STREAM, clip_norm)
 
 
-def _told(vectors: Iterator[tuple[np.ndarray, np.ndarray]], devices: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _with_progress(
+    vectors: Iterator[tuple[np.ndarray, np.ndarray]], devices: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """The same vectors; reports progress as they are consumed."""
     advance = progress.along("counting words and pairs", devices)
     for vector in vectors:

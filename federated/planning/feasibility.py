@@ -132,11 +132,11 @@ def plan(config: MechanismConfig, training_devices: int, encoding: Encoding | No
             report_goals=sorted({max(1, int(config.report_goal * factor)) for factor in _GOAL_FACTORS}),
         ),
         rounds_below_goal=rounds_below_goal(config, training_devices),
-        by_the_clock=of_launch(config, training_devices) if not reasons else None,
+        by_the_clock=launch_timer(config, training_devices) if not reasons else None,
     )
 
 
-def nothing(config: MechanismConfig) -> Plan:
+def untrained_plan(config: MechanismConfig) -> Plan:
     """The plan of a launch that trains nothing on devices: it costs nothing, and no cohort has to be filled."""
     return Plan(untrained((config.delta,)), feasible=True, reasons=(), alternatives=())
 
@@ -204,7 +204,7 @@ def shortfalls(config: MechanismConfig, devices: int) -> list[str]:
         *_too_few_rested(config, devices),
         *_too_few_participations(config, devices),
         *_too_few_awake(config, devices),
-        *never_full(config, devices),
+        *unfillable(config, devices),
     ]
 
 
@@ -299,20 +299,20 @@ def _too_few_awake(config: MechanismConfig, devices: int) -> list[str]:
 def timer(training_devices: int, round_minutes: float, rounds: int, report_goal: int, min_sep: int) -> Timer:
     """The timer for a planned separation, where nothing but the timer keeps a device away."""
     days = clock.whole_days(min_sep, round_minutes)
-    return _played(days, rounds, training_devices, report_goal, min(rounds, _CYCLES * min_sep), None)
+    return _simulated(days, rounds, training_devices, report_goal, min(rounds, _CYCLES * min_sep), None)
 
 
-def of_launch(config: MechanismConfig, training_devices: int) -> Timer | None:
+def launch_timer(config: MechanismConfig, training_devices: int) -> Timer | None:
     """Timer of a launch by the clock, with its expected effects; floor and cap are enforced too. None for another."""
     days = config.timer_days
     if days is None:
         return None
     rounds = min(config.rounds, _CYCLES * config.min_sep)
     limits = (config.min_sep, config.max_participations)
-    return _played(days, config.rounds, training_devices, config.report_goal, rounds, limits)
+    return _simulated(days, config.rounds, training_devices, config.report_goal, rounds, limits)
 
 
-def never_full(config: MechanismConfig, devices: int) -> list[str]:
+def unfillable(config: MechanismConfig, devices: int) -> list[str]:
     """Reasons why rounds by the clock would not fill, however long they wait; each names the number to change.
 
     Args:
@@ -337,7 +337,7 @@ def never_full(config: MechanismConfig, devices: int) -> list[str]:
     capped = goal * rounds // cap if cap < -(-rounds // config.min_sep) else 0
     if devices >= resting + wanted + capped:
         return []
-    if _played(days, rounds, devices, goal, rounds, (config.min_sep, cap)).run_days is not None:
+    if _simulated(days, rounds, devices, goal, rounds, (config.min_sep, cap)).run_days is not None:
         return []
     return [
         f"max_participations {cap}: by the clock, the last of {rounds} rounds would not fill, as too many of about "
@@ -356,7 +356,7 @@ def either(*changes: tuple[str, int, int]) -> str:
 
 
 @cache
-def _played(
+def _simulated(
     days: int, rounds: int, training_devices: int, report_goal: int, first: int, limits: tuple[int, int] | None
 ) -> Timer:
     """Simulate the first rounds of a run by the clock on as many devices as train.

@@ -17,7 +17,7 @@ from federated.config.mechanism import MechanismConfig
 from federated.config.planning import KINDS, SPARE_FRACTION, PlanningConfig
 from federated.participation.clock import whole_days
 from federated.planning import search as plan_search
-from federated.planning.feasibility import Timer, of_launch, timer
+from federated.planning.feasibility import Timer, launch_timer, timer
 from federated.planning.search import Choice, Option, Strategy, Terms, round_up
 
 
@@ -91,7 +91,7 @@ def propose(
     option = _as_accounted(block, nearest.option)
     met = chosen is not None and option.rho is not None and option.rho <= terms.target.rho
     on_progress("the run by the clock")
-    rest = of_launch(block, terms.training_devices) or timer(
+    rest = launch_timer(block, terms.training_devices) or timer(
         terms.training_devices, planning.round_minutes, option.rounds, option.report_goal, option.min_sep
     )
     on_progress("the same run by other mechanisms")

@@ -53,7 +53,7 @@ from federated.planning.verdict import (
     UNTRAINED,
     Outcome,
     Verdict,
-    judged,
+    judge,
     run_of,
 )
 from federated.rounds import server
@@ -271,7 +271,7 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
         notes=notes(trade.mechanism, users, devices, limits),
         inputs=trade.inputs,
     )
-    return judged(verdict, best.noiseless_accuracy - best.start_accuracy, setting.config.max_accuracy_loss)
+    return judge(verdict, best.noiseless_accuracy - best.start_accuracy, setting.config.max_accuracy_loss)
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,8 @@ def margin(outcomes: Sequence[Outcome]) -> float:
     return NormalDist().inv_cdf(1 - CHANCE / max(len(outcomes), 1))
 
 
-def judged(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
-    """The verdict with answer, best and sentence filled in from its outcomes.
+def judge(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
+    """Fill in answer, best and sentence of a verdict from its outcomes.
 
     Of the outcomes that pay, the best trade: those within one standard error of the largest gain are not told apart,
     and of them the one of least rho is taken, then of fewest devices in a round, none at all before any.
@@ -203,7 +203,7 @@ def refusal(verdict: Verdict, outcome: Outcome) -> str | None:
     if verdict.answer == "no-go" or verdict.best is None:
         return verdict.sentence
     return (
-        f"This run was rehearsed at {_told(outcome)} for rho {outcome.rho:.3g}, and more than "
+        f"This run was rehearsed at {_in_points(outcome)} for rho {outcome.rho:.3g}, and more than "
         f"{_points(verdict.least)} must be certain. Another split pays. {verdict.sentence}"
     )
 
@@ -227,9 +227,9 @@ def _points(share: float) -> str:
     return f"{100 * share:+.2f} points"
 
 
-def _told(outcome: Outcome) -> str:
+def _in_points(outcome: Outcome) -> str:
     return f"{_points(outcome.gain)} (± {200 * outcome.error:.2f})"
 
 
 def _of_rho(outcome: Outcome) -> str:
-    return f"{_told(outcome)} for rho {outcome.rho:.3g}"
+    return f"{_in_points(outcome)} for rho {outcome.rho:.3g}"

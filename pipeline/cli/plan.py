@@ -75,7 +75,7 @@ def plan(
         planning = planning.model_copy(update={"population_estimate": devices})
     splits = _splits(config, run_id, planning.population_estimate if planning else devices)
     trains = splits["train"]
-    planned = core.plan(config.mechanism, trains) if TRAINING.asked(config) else core.nothing(config.mechanism)
+    planned = core.plan(config.mechanism, trains) if TRAINING.asked(config) else core.untrained_plan(config.mechanism)
     spends = planned_spends(config, Outlook(planned.guarantee.rho, trains))
     more_reasons = (
         *above_policy(config, spends, trains),

@@ -245,9 +245,9 @@ def _never_full(config: LaunchConfig, devices: int) -> list[str]:
     if not TRAINING.asked(config):
         return []
     # numpy is slow to import
-    from federated.planning.feasibility import never_full, shortfalls
+    from federated.planning.feasibility import shortfalls, unfillable
 
-    reasons = (shortfalls if config.mechanism.timer_days is None else never_full)(config.mechanism, devices)
+    reasons = (shortfalls if config.mechanism.timer_days is None else unfillable)(config.mechanism, devices)
     return [f"mechanism: this plan cannot be carried out: {reason}" for reason in reasons]
 
 

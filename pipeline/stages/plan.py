@@ -69,7 +69,7 @@ def plan(ctx: StageContext) -> Plan:
         encoding = rule.encoding(most_parameters(ctx.config), most)
         planned = planner.plan(mechanism, training_devices, encoding)
     else:
-        planned = planner.nothing(mechanism)
+        planned = planner.untrained_plan(mechanism)
     spends = planned_spends(ctx.config, Outlook(planned.guarantee.rho, training_devices))
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     if worth is None:

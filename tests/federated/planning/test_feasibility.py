@@ -156,7 +156,7 @@ def launch(devices_a_round: int, rounds: int, min_sep: int, most: int, days: int
 def test_a_population_is_refused_just_where_a_run_does_not_fill(shape: tuple[int, int, int, int]) -> None:
     config = launch(*shape)
     goal, rounds, floor, most = shape
-    refused = {devices: bool(feasibility.never_full(config, devices)) for devices in range(goal, 6 * goal + 20)}
+    refused = {devices: bool(feasibility.unfillable(config, devices)) for devices in range(goal, 6 * goal + 20)}
     # More devices never hurt, and both answers occur.
     assert list(refused.values()) == sorted(refused.values(), reverse=True)
     assert len(set(refused.values())) == 2
@@ -174,18 +174,18 @@ def test_a_population_is_refused_just_where_a_run_does_not_fill(shape: tuple[int
 
 
 def test_reasons_name_what_to_change() -> None:
-    (resting,) = feasibility.never_full(launch(10, 20, 5, 4), 40)
+    (resting,) = feasibility.unfillable(launch(10, 20, 5, 4), 40)
     assert "a round selects 13 devices while 40 that joined one of the last 4" in resting
     assert "lower min_sep to 3 or lower report_goal to 7" in resting
-    assert feasibility.never_full(launch(7, 20, 5, 4), 40) == []
-    assert feasibility.never_full(launch(10, 20, 3, 20), 40) == []
-    (capped,) = feasibility.never_full(launch(10, 20, 2, 2), 101)
+    assert feasibility.unfillable(launch(7, 20, 5, 4), 40) == []
+    assert feasibility.unfillable(launch(10, 20, 3, 20), 40) == []
+    (capped,) = feasibility.unfillable(launch(10, 20, 2, 2), 101)
     assert capped.startswith("max_participations 2: by the clock, the last of 20 rounds would not fill")
 
 
 def test_a_launch_that_counts_rounds_is_asked_nothing() -> None:
-    assert feasibility.never_full(mechanism(), 1) == []
-    assert feasibility.of_launch(mechanism(), 100) is None
+    assert feasibility.unfillable(mechanism(), 1) == []
+    assert feasibility.launch_timer(mechanism(), 100) is None
 
 
 @pytest.mark.slow

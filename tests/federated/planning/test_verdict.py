@@ -7,7 +7,7 @@ from statistics import NormalDist
 import pytest
 
 from federated.config.counts import CountsConfig
-from federated.planning.verdict import Outcome, Verdict, as_json, from_json, judged, margin, refusal, run_of
+from federated.planning.verdict import Outcome, Verdict, as_json, from_json, judge, margin, refusal, run_of
 from tests.helpers.launches.small_run import mechanism
 
 MECHANISM = mechanism(noise_multiplier=6.0, rounds=16, report_goal=200, min_sep=4, max_participations=4)
@@ -24,7 +24,7 @@ def outcome(gain: float, error: float = 0.001, gradient: float = 1.0, counts: fl
 
 def verdict(*outcomes: Outcome, min_gain: float = 0.0, headroom: float = 0.05) -> Verdict:
     blank = Verdict("inconclusive", "", None, outcomes, 0.1, 1.0, 300, min_gain, 300, 9000, (), "d")
-    return judged(blank, headroom, 0.002)
+    return judge(blank, headroom, 0.002)
 
 
 COUNTS = outcome(0.012, gradient=0.0, counts=1.0)
@@ -60,7 +60,7 @@ def test_the_gate_is_the_launch_s_own() -> None:
 
 def test_what_public_text_gives_for_nothing_must_be_gained_too() -> None:
     blank = Verdict("inconclusive", "", None, (outcome(0.01), outcome(0.004)), 0.1, 1.0, 300, 0.0, 300, 9000, (), "d")
-    worth, dear = (judged(replace(blank, free=free), 0.05, 0.002) for free in (0.006, 0.012))
+    worth, dear = (judge(replace(blank, free=free), 0.05, 0.002) for free in (0.006, 0.012))
     assert (worth.answer, worth.best) == ("go", 0)
     assert worth.sentence.endswith(
         "The n-gram of its own text, alone or mixed with the start, gains +0.60 points for nothing."

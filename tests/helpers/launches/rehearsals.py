@@ -5,7 +5,7 @@ from pathlib import Path
 
 from federated.config.planning import SmallTrade
 from federated.planning.trade import own_rho
-from federated.planning.verdict import Outcome, Verdict, as_json, judged, run_of
+from federated.planning.verdict import Outcome, Verdict, as_json, judge, run_of
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.preflight import rehearsal_verdict
 from pretrain.files import write_text
@@ -26,7 +26,7 @@ def written(config: LaunchConfig, runs_dir: Path, gain: float, headroom: float =
     )
     inputs = rehearsal_verdict.inputs_digest(config, config.planning, SmallTrade())
     made = Verdict("inconclusive", "", None, outcomes, 0.1, 0.5, 60, config.policy.min_top1_gain, 60, 900, (), inputs)
-    verdict = judged(made, headroom, 0.002)
+    verdict = judge(made, headroom, 0.002)
     path = runs_dir / launch_id(config) / "public" / rehearsal_verdict.NAME / rehearsal_verdict.FILE
     write_text(path, json.dumps(as_json(verdict)))
     return verdict
