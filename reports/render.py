@@ -57,7 +57,6 @@ _FILTERS = (
     formats.rows_of,
     strength,
     formats.total,
-    formats.turnout,
     uncovered,
     worst_facts,
     up,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Launch id -> digests of the files that its stage ``publish`` left; empty where it published nothing, or where its
 # record does not count.
-Published = Callable[[str], Mapping[str, str]]
+PublishedFiles = Callable[[str], Mapping[str, str]]
 _LOG = logging.getLogger(__name__)
 _WEB = Path(__file__).parent / "web"
 # What a launch may have to look at, below its public folder.
@@ -39,7 +39,7 @@ _STOPPED = frozenset({"held", "rejected", "rolled back", "failed"})
 
 
 @dataclass(frozen=True)
-class Elsewhere:
+class LedgerLaunch:
     """A launch that only the ledger knows: its folder is not on this machine.
 
     Attributes:
@@ -65,7 +65,7 @@ class Launches:
     """
 
     rows: Sequence[Row] = ()
-    elsewhere: Sequence[Elsewhere] = ()
+    elsewhere: Sequence[LedgerLaunch] = ()
     courses: "Sequence[Course]" = ()
 
 
@@ -82,7 +82,7 @@ def build(
     runs_dir: Path,
     web: Path,
     writing: Callable[[str], Writing],
-    published: Published,
+    published: PublishedFiles,
     launches: Launches | None = None,
 ) -> Site:
     """Write ``runs_dir/index.html`` and the keyboards.
@@ -123,7 +123,7 @@ def build(
 
 
 def _keyboards(
-    runs_dir: Path, web: Path, writing: Callable[[str], Writing], published: Published
+    runs_dir: Path, web: Path, writing: Callable[[str], Writing], published: PublishedFiles
 ) -> tuple[dict[str, Path], int]:
     """Pages to type on by launch, and how many more there would be with the runtime."""
     runtime, pages, without = keyboard.load_runtime(web), dict[str, Path](), 0

@@ -81,8 +81,8 @@ def _variety(utility: Utility) -> list[str]:
     heads = [row for row in utility.head_words if (row.arm, row.words) == (_OURS, 10)]
     if heads and heads[0].typed > 0 and heads[0].predicted > MOST_FREQUENT * heads[0].typed:
         facts.append(
-            f"Ten words are {percent(heads[0].predicted)} of all first candidates, and {percent(heads[0].typed)} of "
-            "what is typed."
+            f"The model leans on few words: ten of them are {percent(heads[0].predicted)} of its first suggestions but "
+            f"{percent(heads[0].typed)} of typed words."
         )
     return facts
 

@@ -1,6 +1,6 @@
-"""The shape of ``disclosure.json`` as a JSON Schema, for whoever reads it without this code.
+"""JSON Schema of ``disclosure.json``, for programs that read it without this code.
 
-``schemas/`` holds it by version: whoever changes the shape raises the version, and writes the file of that version by
+``schemas/`` holds it by version. A change of the shape raises the version and writes that version's file:
 ``python -m reports.disclosure.schema >reports/disclosure/schemas/VERSION.json``.
 """
 

@@ -62,7 +62,7 @@ class OtherFeature(Config):
     """Champion of a feature beside the main one, and the findings against the launch; the model is the same.
 
     Attributes:
-      attempt: the how-manieth launch on these held-out devices against what users of this feature have.
+      attempt: number, from 1, of the comparison with what users of this feature have on these held-out devices.
       broken_margins, missing_metrics: None where nothing was judged.
       worse_than_champion: metrics that are clearly worse than with the model that users have, or why it could not be
         compared.
@@ -159,7 +159,7 @@ class Utility(Config):
       features: the metrics that each feature is told by (Xu et al. 2023, tables 1 and 2).
       judged_words: words typed again under this launch and what it is decided against.
       confidence: of each interval, after the correction for ``attempt``.
-      attempt: the how-manieth launch on these held-out devices that is held against what users have; 0: not counted.
+      attempt: number, from 1, of the comparison with what users have on these held-out devices; 0: not counted.
       unstable_signs: differences on which simulated typists contradict each other.
     """
 

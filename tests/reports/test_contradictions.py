@@ -9,7 +9,7 @@ from reports.formats import light, verdict
 from reports.render import pages
 from reports.worst import LEAST_VARIETY, worst_facts
 from tests.helpers.reports.contradictions import contradictions
-from tests.helpers.reports.reports_example import LOCAL_WORDS, TRAINING, block, example, words_of
+from tests.helpers.reports.reports_example import LOCAL_WORDS, TRAINING, block, example, guarantee_of
 
 GAINS = ((0.02, 0.03, 0.04), (-0.04, -0.03, -0.02), (-0.01, 0.01, 0.03))
 
@@ -92,17 +92,14 @@ def test_keystrokes_lost_stand_in_front() -> None:
 
 
 def test_nothing_bad_leaves_no_box() -> None:
+    one = {"epsilon0": 0.5, "messages_per_device": 1, "device_level_epsilon0": 0.5, "device_epsilon_central": 0.5}
+    hidden = LOCAL_WORDS | one | {"epsilon_central": 0.3, "epsilon_clones": 0.4, "epsilon_attack": 0.1}
     calm = example(
-        releases=[
-            LOCAL_WORDS
-            | {"epsilon0": 0.5, "messages_per_device": 1, "device_level_epsilon0": 0.5, "device_epsilon_central": 0.5}
-            | {"epsilon_central": 0.3, "epsilon_clones": 0.4, "epsilon_attack": 0.1},
-            TRAINING,
-        ],
+        releases=[hidden, TRAINING],
         words=block("words", coverage=0.3),
-        accounting=block("accounting", total=words_of(0.5, "local", 0.0)),
+        accounting=guarantee_of(hidden, TRAINING, how="local"),
         utility=block("utility", differences=[], slices=[], head_words=[], distinct_first_words={"private": 60}),
     )
     assert worst_facts(calm) == []
-    assert "What is worst" not in pages(calm, {})["report.md"]
+    assert "Main concerns" not in pages(calm, {})["report.md"]
     assert light(calm) == light(example())

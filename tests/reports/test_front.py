@@ -125,21 +125,6 @@ def test_every_warning_and_reviewer_stands_on_it(language: str) -> None:
     assert "%" in of(language)
 
 
-def test_one_is_not_many() -> None:
-    one = {
-        **releases(mechanism={"rounds": 1}),
-        "decision": block("decision", gates=block("decision")["gates"][:1]),
-    }
-    assert "In 1 Runde addiert" in of("de", **one)
-    assert "1 von 1 Prüfung " in of("de", **one)
-    assert "En 1 ronda," in of("es", **one)
-    assert "Se superó 1 de 1 control." in of("es", **one)
-    assert "Em 1 rodada," in of("pt", **one)
-    assert "1 de 1 verificação " in of("pt", **one)
-    assert "En 1 tour," in of("fr", **one)
-    assert "1 contrôle réussi sur 1" in of("fr", **one)
-
-
 @pytest.mark.parametrize(
     ("language", "shown", "written"),
     [

@@ -37,33 +37,11 @@ def test_the_page_says_what_the_markdown_says_word_for_word(change: dict) -> Non
     assert words(files["report.html"]) == words(files["report.md"])
 
 
-def test_rows_of_other_locales_are_counted() -> None:
-    said = "At least 1,200 rows of other locales were left out."
-    assert said in rendered(population=block("population", other_locales=1200))["report.md"]
-    assert "other locales" not in rendered()["report.md"]
-
-
-def test_what_was_deleted_is_counted_and_what_a_window_means_is_said() -> None:
-    population = block("population", days_kept=60, as_of="2026-03-01", older=1200)
-    window = {"days": 60, "ceiling_rho": 1.5, "most_rho": 0.95701}
-    said = rendered(**population_and(population, window))["report.md"]
-    assert "typed in the 60 days before 2026-03-01 is kept: at least 1,200 rows were deleted before anything" in said
-    assert "in no 60 days more than ρ = 0.9571 of 1.5 allowed" in said
-    assert "what a device typed at any one moment never loses more than that" in said
-    plain = rendered()["report.md"]
-    assert "is kept" not in plain
-    assert "in no" not in plain
-
-
 def test_what_a_device_in_several_populations_loses_is_said() -> None:
     assert MOST_SHARED == 0.1
     said = "may have up to a tenth of the smaller one's devices in common, and a device in several"
     for text in (rendered()["report.md"], (ROOT / "docs/explanation/guarantee.md").read_text(encoding="utf-8")):
         assert said in " ".join(text.split())
-
-
-def population_and(population: object, window: dict) -> dict:
-    return {"population": population, "composition": block("composition", ceiling_rho=None, window=window)}
 
 
 def test_every_file_is_written_and_the_disclosure_can_be_read_back(
@@ -112,7 +90,7 @@ def test_the_page_is_whole_and_needs_nothing_else() -> None:
     assert len(set(ids)) == len(ids), "ids of figures clash"
     assert "@import" not in page
     assert re.search(r"url\((?!#)", page) is None
-    assert page.count("<svg") == page.count("<figcaption") == len(drawn()) == 12
+    assert page.count("<svg") == page.count("<figcaption") == len(drawn()) == 13
 
 
 def test_figures_can_be_read_aloud() -> None:
@@ -246,12 +224,3 @@ def test_tables_in_markdown_are_tables() -> None:
         columns = lines[number].count("|")
         assert [line.count("|") for line in lines[number - 1 : number + 2]] == [columns] * 3, lines[number - 1]
     assert not any("\\|" in line for line in lines)
-
-
-def test_the_report_names_each_public_text_and_what_chose_among_sentences() -> None:
-    text = rendered()["report.md"]
-    assert "| letters | public domain | 3,000 |" in text
-    assert "| made up by a model (synthetic) | CC0 | 456 |" in text
-    assert "version 3 of keyboard-en-US-NWP (launch earlier)" in text
-    assert "worth 45.70% of as many equal ones" in text
-    assert "spends no privacy budget" in text

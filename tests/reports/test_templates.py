@@ -31,8 +31,9 @@ from tests.helpers.reports.reports_example import (
 RELEASES = {each["name"]: each for each in (LOCAL_WORDS, CENTRAL_WORDS, COUNTS, TRAINING, EVALUATION)}
 # Numbers that pages leave to pictures, to gates or to the file beside them.
 NOT_IN_WORDS = re.compile(
-    "accounting/failure|accounting/total/delta|curves/.*|population/older|launch/approvals|utility/slices/.*"
+    "accounting/failure|accounting/total/delta|curves/.*|launch/approvals|utility/slices/.*"
     "|releases/(epsilon|mu|delta|epsilon_pld)|releases/layers/(noise|lemma_1)"
+    "|releases/participation/timetable/median_minutes_by_part"
     "|audit/(max_exposure_bits|found_single_user|broken_ceilings|stress/max_exposure_bits_single_user|control/devices)"
     "|audit/canaries/(exposure_.*_bits|loss)|utility/head_words/(words|right|typed)|utility/differences/(value|low|high)"
 )
@@ -83,7 +84,9 @@ def test_every_number_of_a_release_is_on_the_pages(made: tuple) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("top", ["accounting", "words", "population", "composition", "decision", "audit", "utility"])
+@pytest.mark.parametrize(
+    "top", ["accounting", "words", "public_text", "population", "composition", "decision", "audit", "utility"]
+)
 def test_every_other_number_is_on_the_pages(top: str) -> None:
     assert {name for name in silent(example(), top) if not NOT_IN_WORDS.fullmatch(name)} == set()
 
@@ -209,16 +212,6 @@ def test_words_are_shown_only_where_the_launch_lists_them() -> None:
     assert "not listed here: nobody has looked at them." in rendered()["report.html"]
     assert "are not listed here." in rendered(words=block("words", reviewed=True))["report.html"]
     assert "<code>haha</code>" in rendered(words=block("words", words=["haha"]))["report.html"]
-
-
-def test_turnout_and_the_rounds_hours_are_told_where_they_are_known() -> None:
-    minutes = {"run_days": 3.0, "shortest_minutes": 3.8, "median_minutes": 44.0, "longest_minutes": 1600.0}
-    table = minutes | {"median_minutes_by_part": [4.0, 44.0, 1300.0]}
-    seen = {"rounds_below_goal": 5, "mean_devices": 180, "check_ins": 430, "fewest_check_ins": 0, "timetable": table}
-    text = rendered(**releases(participation=seen))["report.md"]
-    for said in ("goal: 5 of 16", "180 or more", "430 or more, and in the worst hour fewer than 10", "44 as a median"):
-        assert said in text
-        assert said not in rendered()["report.md"]
 
 
 def test_histograms_are_told_and_drawn() -> None:

@@ -11,7 +11,7 @@ from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.run.run_dir import RunDir
 
 if TYPE_CHECKING:
-    from reports.site import Elsewhere, Launches, Published
+    from reports.site import Launches, LedgerLaunch, PublishedFiles
 
 # Entries that are about a population, or whose registered model a name is.
 _NO_LAUNCH = frozenset({"register", "budget", "devices", "model"})
@@ -48,7 +48,7 @@ def site(as_json: AsJson = False) -> None:
     answer(content, as_json, text="\n".join(lines))
 
 
-def _published(here: Settings) -> "Published":
+def _published(here: Settings) -> "PublishedFiles":
     """Publications of launches, by records that the ledger holds."""
     from pipeline.run.known import ledger_belief_now
 
@@ -72,17 +72,17 @@ def _launches(here: Settings) -> "Launches":
     return Launches(rows, _elsewhere(entries or (), named.begun(here)), drawn)
 
 
-def _elsewhere(entries: Sequence[Entry], begun: Sequence[str]) -> "list[Elsewhere]":
+def _elsewhere(entries: Sequence[Entry], begun: Sequence[str]) -> "list[LedgerLaunch]":
     """Launches that only the ledger knows, the newest first."""
     from pipeline.publication.approvals import approvers
-    from reports.site import Elsewhere
+    from reports.site import LedgerLaunch
 
     others: dict[str, list[Entry]] = {}
     for entry in entries:
         if entry.does not in _NO_LAUNCH and entry.launch_id not in begun:
             others.setdefault(entry.launch_id, []).append(entry)
     listed = [
-        Elsewhere(
+        LedgerLaunch(
             launch_id=name,
             populations=tuple(dict.fromkeys(entry.population for entry in theirs if entry.does in SPENDING)),
             spent=tuple(map(str, spent.of_launch(theirs, name))),

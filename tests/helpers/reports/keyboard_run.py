@@ -14,7 +14,7 @@ from pretrain.vocabulary import SPECIALS, Vocabulary
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import TypicalForm
 from reports.disclosure.document import Disclosure
-from reports.site import Published
+from reports.site import PublishedFiles
 from tests.helpers.launches.published import model_of
 from tests.helpers.reports.reports_example import example
 
@@ -72,7 +72,7 @@ def add_published(
     return bundle
 
 
-def published_in(runs: Path) -> Published:
+def published_in(runs: Path) -> PublishedFiles:
     """What each run says that it published, as if the ledger held it."""
 
     def files(name: str) -> Mapping[str, str]:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from reports.figures.trends import Course
-from reports.site import Elsewhere, Launches
+from reports.site import Launches, LedgerLaunch
 
 _DAY = datetime(2026, 8, 3, 9, 30, tzinfo=UTC)
 
@@ -78,7 +78,7 @@ COURSES = (
     _course("es-keyboards", None, 2.5, (0, 0.0), (2, 1.2), (31, 1.65), (70, 2.1), (100, 2.1)),
 )
 ELSEWHERE = (
-    Elsewhere(
+    LedgerLaunch(
         launch_id="pt-BR-aa00bb11-20261001",
         populations=("br-keyboards",),
         spent=("rho 0.45 by fine_tune", "epsilon per typed word 8 by discover, reserved"),

@@ -95,6 +95,12 @@ TRAINING = {
         "synthetic_devices": 15,
         "participation_histogram": {"2": 40, "3": 460, "4": 410},
         "separation_histogram": {"4": 1390},
+        "rounds_below_goal": 5,
+        "mean_devices": 180,
+        "check_ins": 430,
+        "fewest_check_ins": 0,
+        "timetable": {"run_days": 3.0, "shortest_minutes": 3.8, "median_minutes": 44.0, "longest_minutes": 1600.0}
+        | {"median_minutes_by_part": [4.0, 44.0, 1300.0]},
     },
 }
 EVALUATION = {
@@ -177,6 +183,10 @@ def example(**changes: object) -> Disclosure:
             "synthetic": False,
             "devices_at_least": 990,
             "devices_by_split": {"train": 700},
+            "other_locales": 1200,
+            "days_kept": 60,
+            "as_of": "2026-03-01",
+            "older": 3400,
         },
         "accounting": {
             "rho": 0.50012,
@@ -212,6 +222,7 @@ def example(**changes: object) -> Disclosure:
             "spends": [{"launch_id": "test-fixture-01", "stage": "fine_tune", "kind": "commit", "rho": 0.50012}],
             "total_rho": 0.50012,
             "ceiling_rho": 8.0,
+            "window": {"days": 60, "ceiling_rho": 1.5, "most_rho": 0.95701},
         },
         "audit": {
             "random_continuations": 2_000_000,
@@ -388,20 +399,19 @@ def visible(text: str) -> str:
     return html.unescape(re.sub(r"<[^>]+>", " ", text))
 
 
-def words_of(epsilon: float, how: str, delta: float) -> dict:
-    """The example's total with another part for its words."""
-    words = {"releases": ["local_words"], "split": "train", "epsilon": epsilon, "delta": delta, "rho": None, "how": how}
-    noised = TOTAL["parts"][1] | ({} if delta else {"epsilon": 4.8812, "delta": 1e-6})
-    return {"epsilon": epsilon + noised["epsilon"], "delta": 1e-6, "parts": [words, noised]}
+def discovered(*layers: tuple[int, int], **changes: object) -> dict:
+    """What a discovery states that asked so many devices about so many items in each layer."""
+    row = LOCAL_WORDS["layers"][0]  # type: ignore[index]
+    rows = [
+        row | {"layer": n, "messages": 3 * asked, "domain": domain, "blanket": 1 / asked}
+        for n, (asked, domain) in enumerate(layers, start=1)
+    ]
+    local = {"epsilon0": 2.0, "messages_per_device": 3, "device_level_epsilon0": 6.0, "epsilon_clones": 2.0}
+    return LOCAL_WORDS | local | {"delta": 5e-7, "layers": rows} | changes
 
 
 # The example with so few devices that shuffling hides none: words have their local bound, and training all of delta.
-LOCAL = {
-    "releases": [
-        LOCAL_WORDS | {"device_epsilon_central": 80.0, "epsilon_central": 7.9, "epsilon_attack": 7.1},
-        TRAINING,
-    ],
-    "accounting": block("accounting", total=words_of(80.0, "local", 0.0)),
-}
+_UNHIDDEN = [LOCAL_WORDS | {"device_epsilon_central": 80.0, "epsilon_central": 7.9, "epsilon_attack": 7.1}, TRAINING]
+LOCAL = {"releases": _UNHIDDEN, "accounting": guarantee_of(*_UNHIDDEN, how="local")}
 
 ALL_COVERED = [{"stage": "discover", "data": "private", "covered": True, "mechanism": "LDP TrieHH", "unit": "device"}]

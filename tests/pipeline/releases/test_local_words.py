@@ -10,7 +10,9 @@ from pipeline.releases.release import gaussian
 from pipeline.releases.total import total
 from pipeline.releases.uses import accesses
 from tests.helpers.launches.pipeline_launch import launch_config
-from tests.helpers.reports.spent import DELTA, EPSILON0, SENT, discovered
+from tests.helpers.reports.reports_example import discovered
+
+DELTA, EPSILON0, SENT = 1e-6, 2.0, 3
 
 WORDS_DELTA = DELTA / 2
 

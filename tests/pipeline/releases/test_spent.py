@@ -15,7 +15,16 @@ from pipeline.releases.counts import counts
 from pipeline.releases.local_words import local_discovery
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
-from tests.helpers.reports.spent import DELTA, trained
+
+DELTA = 1e-6
+
+
+def trained(rho: float) -> SimpleNamespace:
+    """A run that has trained, and nothing else."""
+    spend = counts(rho, DELTA)
+    stated = {"rho": rho, "mu": (2 * rho) ** 0.5, "delta": DELTA}
+    stated |= {"epsilon": spend.epsilon, "epsilon_pld": spend.epsilon, "spend": spend.model_dump()}
+    return SimpleNamespace(result={"fine_tune": stated}.__getitem__)
 
 
 def test_a_reservation_is_the_plan_s_whole_worst_case() -> None:

@@ -11,20 +11,19 @@ from pipeline.releases.total import total
 from pipeline.verify.guarantee import whole
 from reports.disclosure.total import Total
 from tests.helpers.launches.pipeline_launch import launch_config
-from tests.helpers.reports.reports_example import COUNTS, LOCAL_WORDS, example, guarantee_of
-from tests.helpers.reports.spent import DELTA, EPSILON0, SENT, discovered
+from tests.helpers.reports.reports_example import COUNTS, LOCAL_WORDS, discovered, example, guarantee_of
 
 WORDS = discovered((2_000_000, 30))
 CONFIG = launch_config(
     counts={"noise_multiplier": 2.0, "model": "start-mixture"},
-    discovery={"epsilon0": EPSILON0, "messages_per_device": SENT},
+    discovery={"epsilon0": 2.0, "messages_per_device": 3},
 )
 
 
 def derived(words: dict = WORDS, certificate: float | None = None) -> tuple[dict, Total]:
     """Words with a certificate, by default that of their layers, and the total of a launch that ships counts."""
     stated = words | {"device_epsilon_central": certified(words) if certificate is None else certificate}
-    return stated, total(CONFIG, {"discover": words_of(stated), "count": counts(0.125, DELTA)})
+    return stated, total(CONFIG, {"discover": words_of(stated), "count": counts(0.125, 1e-6)})
 
 
 def checked(tmp_path: Path, stated: dict, said: Total, words: dict = WORDS) -> dict[str, bool | None]:

@@ -9,19 +9,18 @@ from tests.helpers.reports.reports_example import block, drawn, example, release
 @pytest.mark.slow
 def test_figures_are_the_same_every_time() -> None:
     again = of_training(example())
-    assert set(again) == {"training", "fine_tuning", "epsilon", "participation"}
+    assert set(again) == {"training", "fine_tuning", "epsilon", "participation", "round_minutes"}
     assert drawn().items() >= again.items()
 
 
 def test_one_point_is_enough_and_none_draws_nothing() -> None:
-    histogram = releases(participation={"participation_histogram": {"1": 10}})
+    histogram = releases(participation={"participation_histogram": {"1": 10}, "timetable": None})
     one = example(curves={name: points[:1] for name, points in block("curves").items()}, **histogram)
     assert len(of_training(one)) == 4
     empty = {"curves": {name: [] for name in block("curves")}, "accounting": block("accounting", curve=[])}
-    assert of_training(example(**empty, **releases(participation={"participation_histogram": {}}))) == {}
-    minutes = {"run_days": 3.0, "shortest_minutes": 3.8, "median_minutes": 44.0, "longest_minutes": 1600.0}
-    timetable = minutes | {"median_minutes_by_part": [4.0, 44.0, 1300.0]}
-    clocked = releases(participation={"participation_histogram": {}, "timetable": timetable})
+    unseen = {"participation_histogram": {}, "timetable": None}
+    assert of_training(example(**empty, **releases(participation=unseen))) == {}
+    clocked = releases(participation={"participation_histogram": {}})
     (picture,) = of_training(example(**empty, **clocked))
     assert picture == "round_minutes"
 
