@@ -94,4 +94,8 @@ CENTRAL_WORDS = Release(
     needs=_needs,
     by_file=_block,
     disclosed=lambda config, results: CentralWords.model_validate(results("discover"), extra="ignore"),
+    make="discovery.central.weighted_gaussian:make",
+    keeps=("central/released.json",),
+    audit="pipeline.stages.audits.central_words:audited",
+    proves=("key", "threshold", "weights", "total", "forms", "words"),
 )

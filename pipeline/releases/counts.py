@@ -50,4 +50,8 @@ COUNTS = Release(
     output=lambda config, whole: "the noisy counts and every model made from them",
     needs=_needs,
     disclosed=lambda config, results: Counts.model_validate(results("count")["counts"]),
+    make="federated.counts.bounded_sum:make",
+    keeps=("released.npy",),
+    audit="pipeline.stages.audits.counts:audited",
+    proves=("key", "sum", "digits"),
 )

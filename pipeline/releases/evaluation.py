@@ -71,4 +71,8 @@ EVALUATION = Release(
     needs=_needs,
     by_file=_block,
     disclosed=lambda config, results: _block(config),
+    make="federated.counts.bounded_sum:make",
+    keeps=("released.json", "vectors.npy"),
+    audit="pipeline.stages.audits.evaluation:audited",
+    proves=("key", "devices", "sum", "digits"),
 )

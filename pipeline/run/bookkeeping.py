@@ -16,6 +16,7 @@ FAILED = ".failed.json"  # what a worker met
 STOPPED = ".stopped"  # how the last try ended, where it ended badly
 OUTCOME = ".outcome.json"  # a computation that ended, until its record is written
 SEAL = ".manifest.json"  # digests of the stage's private files
+AUDIT = "audit.json"  # of a release that was taken over, the audit that is cited
 CONTENT = ".content"  # the content key by which launches share what a stage made
 PROCESSORS = ".processors"  # those that the attempts at the stage ran on (``settings.processor``)
 PLANTED = ".planted.json"  # canaries that training planted

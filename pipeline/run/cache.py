@@ -8,7 +8,7 @@ A public stage (``run.stage.is_public``) may come from any machine, through the 
 follows private data: its key is an HMAC under the population's split secret, so that it tells nothing of the text, and
 it comes from this machine's folders. A release is post-processing to whoever uses it again: words or counts that one
 launch released cost the people of that population nothing more in the next. It is paid once: the ledger holds the
-commit, for the same amounts and of the same population, and notes each re-use.
+commit, for the same amounts and of the same population, and notes each re-use with the audit that the release passed.
 """
 
 import hashlib
@@ -24,6 +24,8 @@ from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
+from pydantic import ValidationError
+
 import pretrain
 from pipeline.ground.errors import LaunchError
 from pipeline.ground.settings import Settings
@@ -31,13 +33,14 @@ from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
-from pipeline.run.bookkeeping import CONTENT, PROCESSORS, WINDOW, is_same
+from pipeline.run.bookkeeping import AUDIT, CONTENT, PROCESSORS, WINDOW, is_same
 from pipeline.run.known import as_it_lies, ledger_belief_now
 from pipeline.run.population import require_population
 from pipeline.run.run_dir import GIVEN, RESULT, RunDir, StageRecord, receipt_digest, record_digest
 from pipeline.run.stage import Stage, StageContext, Stages, field_of, is_public, view
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pretrain.files import PRIVATE, atomic, private_directory, scratch, sha256, text_sha256, write_text
+from reports.disclosure.findings import ReleaseAudit
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +63,7 @@ class Source:
       fetch: brings its public files.
       run: its launch's folder on this machine; None where it comes from the tracking server.
       paid: what the ledger holds of its release, to be noted with a re-use; None where it released nothing.
+      audit: of its release, which it passed; None where it released nothing, or nobody has audited it yet.
       problem: why it may not be taken over; empty if it may.
     """
 
@@ -67,6 +71,7 @@ class Source:
     fetch: FetchFile
     run: RunDir | None
     paid: Mapping[str, object] | None
+    audit: ReleaseAudit | None
     problem: str
 
 
@@ -130,15 +135,22 @@ def content_key(ctx: StageContext, stages: Stages) -> str | None:
 
 
 def sources(
-    ctx: StageContext, stages: Stages, content: str, planned: Spend | None = None, shelf: Shelf | None = None
+    ctx: StageContext,
+    stages: Stages,
+    content: str,
+    planned: Spend | None = None,
+    shelf: Shelf | None = None,
+    *,
+    audits: bool = False,
 ) -> Iterator[Source]:
     """Finished stages of other launches with this content key, those of this machine first; nothing is written.
 
     Args:
       planned: what the stage would spend, so that a source's spend must be the same; None before that is known.
       shelf: where public stages of other machines are.
+      audits: audit a release that no launch has audited yet, from the private files of the one that made it.
     """
-    spends = stages[ctx.stage].spends
+    stage = stages[ctx.stage]
     for path in sorted(ctx.run.root.glob(f"*/public/{ctx.stage}/{RESULT}")):
         try:
             run = RunDir(ctx.run.root, path.parents[2].name, as_it_lies)
@@ -146,11 +158,23 @@ def sources(
         except (OSError, ValueError):
             continue  # Damaged, or deleted meanwhile.
         if record is not None and record.content == content and run.launch_id != ctx.run.launch_id:
-            paid = paid_for(record, ctx, planned) if spends else None
-            yield Source(record, partial(copy, path.parent), run, paid, refusal(ctx, stages, record, run, paid))
+            paid, audit = paid_for(record, ctx, planned) if stage.spends else None, None
+            problem = refusal(ctx, stages, record, run, paid)
+            if stage.spends and not problem:
+                audit = stage.audit and stage.audit(ctx, record.reused_from or record.launch_id, run.launch_id, audits)
+                problem = _unproven(audit, audits)
+            yield Source(record, partial(copy, path.parent), run, paid, audit, problem)
     for record, fetch in shelf.identical(ctx.stage, content) if shelf and is_public(ctx.stage, stages) else ():
         if (record.stage, record.content) == (ctx.stage, content) and record.launch_id != ctx.run.launch_id:
-            yield Source(record, fetch, None, None, refusal(ctx, stages, record, None, None))
+            yield Source(record, fetch, None, None, None, refusal(ctx, stages, record, None, None))
+
+
+def _unproven(audit: ReleaseAudit | None, audits: bool) -> str:
+    """Why the audit of a release does not let it be taken over; empty if it does, or is still to be made."""
+    if audit is None:
+        return "its release was never audited, and its private files no longer let it be" if audits else ""
+    wrong = [verdict.name for verdict in audit.verdicts if not verdict.passed]
+    return f"the audit of its release speaks against it ({', '.join(wrong)})" if wrong else ""
 
 
 def refusal(
@@ -193,9 +217,9 @@ def take_over(
     """Reuse the outputs of an identical stage: copy them, and return this launch's record; None if it is to be run.
 
     Guarantee: nothing is released. What is taken over was released by a launch whose commit the ledger holds for the
-    same amounts, or releases nothing; the record is the one that the ledger knows, and every file has the digest that
-    the stage recorded. No key is copied, and no name leads out of the stage's folder. A stage that has a standing
-    reservation of its own resumes it.
+    same amounts, and passed its audit, which the ledger's entry cites; or it releases nothing. The record is the one
+    that the ledger knows, and every file has the digest that the stage recorded. No key is copied, and no name leads
+    out of the stage's folder. A stage that has a standing reservation of its own resumes it.
 
     Args:
       ctx: of the whole configuration, without a key.
@@ -211,7 +235,7 @@ def take_over(
         if ledger.reserved(ctx.run.launch_id, ctx.stage):
             return None
     content = content_key(ctx, stages)
-    for source in sources(ctx, stages, content, planned, shelf) if content else ():
+    for source in sources(ctx, stages, content, planned, shelf, audits=True) if content else ():
         record, problem = source.record, source.problem
         inputs = None if problem else _inputs(record, ctx.run)
         if inputs is None or not _brought(source, ctx, stage):
@@ -221,8 +245,10 @@ def take_over(
             _log.warning("%s: launch %s made the same, but it is not used: %s", ctx.stage, record.launch_id, why)
             continue
         receipts = {}
-        if source.paid is not None:
-            noted = ledger.note("reuse", ctx.population, ctx.run.launch_id, ctx.stage, source.paid)
+        if source.paid is not None and source.audit is not None:
+            write_text(ctx.private / AUDIT, source.audit.model_dump_json(indent=1) + "\n", PRIVATE)
+            cited = {**source.paid, "audit": audit_digest(source.audit)}
+            noted = ledger.note("reuse", ctx.population, ctx.run.launch_id, ctx.stage, cited)
             receipts["reuse"] = noted.hash
         _log.info("%s: the same as %s's, taken over", ctx.stage, record.launch_id)
         return record.model_copy(
@@ -296,6 +322,23 @@ def reused_commit(record: StageRecord, entries: Iterable[Entry]) -> Entry | None
     entries = list(entries)
     noted = next((entry for entry in entries if _is(entry, record.launch_id, record.stage, "reuse")), None)
     return None if noted is None else commit_of(json.loads(noted.binding), record.stage, entries)
+
+
+def audit_digest(audit: ReleaseAudit) -> str:
+    """SHA-256 of the verdicts on a release and of who made it, whoever audited it: a re-use cites it in the ledger."""
+    return text_sha256(json.dumps(audit.model_dump(mode="json", exclude={"cited"}), sort_keys=True))
+
+
+def cited_audit(run: RunDir, stage: str, ledger: PrivacyLedger) -> ReleaseAudit | None:
+    """The audit that a launch cites of a release that it took over; None unless the ledger holds its digest."""
+    path, noted = run.path / "private" / stage / AUDIT, ledger.noted("reuse", run.launch_id, stage)
+    if noted is None or not path.is_file():
+        return None
+    try:
+        audit = ReleaseAudit.model_validate_json(path.read_bytes())
+    except ValidationError:
+        return None
+    return audit if audit_digest(audit) == noted.names("audit") else None
 
 
 def said(record: StageRecord) -> str:
@@ -377,7 +420,9 @@ def _brought_private(there: RunDir, ctx: StageContext, names: tuple[str, ...]) -
         for name in names:
             if (ctx.private / name).is_dir():
                 shutil.rmtree(ctx.private / name)
-            (taken / name).replace(ctx.private / name)
+            if (taken / name).exists():  # what a release keeps depends on how it was made
+                private_directory((ctx.private / name).parent)
+                (taken / name).replace(ctx.private / name)
     return True
 
 

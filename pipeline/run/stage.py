@@ -18,6 +18,7 @@ from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.ledger.spend import Spend
 from pipeline.run.run_dir import RESULT, RunDir
 from pretrain.config import Config
+from reports.disclosure.findings import ReleaseAudit
 
 _UNSTATED = PopulationKey("")
 
@@ -165,6 +166,8 @@ class Stage:
       planned: what it reserves before it runs, a worst case that looks at no private data; None of it where the launch
         asks for no release. A stage without this spends nothing.
       says: constants of ours that decide a release, which are bound like its inputs.
+      audit: of a release that other launches may take over, its audit: given the context of who would, the launch that
+        made it, the one that has it, and whether to make the audit if there is none yet. None if there is none.
       replay: how verification holds it against a second run; None: by itself.
     """
 
@@ -184,6 +187,7 @@ class Stage:
     device: bool | tuple[str, str] = False
     planned: Callable[[LaunchConfig, RunDir], Spend | None] | None = None
     says: Mapping[str, str] = field(default_factory=dict)
+    audit: Callable[[StageContext, str, str, bool], ReleaseAudit | None] | None = None
     replay: Replay | None = None
 
     @property

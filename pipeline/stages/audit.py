@@ -6,7 +6,7 @@ noise; beside both stands a control without noise, whose canaries must be found.
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 
@@ -14,18 +14,15 @@ import numpy as np
 
 from evaluation.audit import canaries, memorisation
 from evaluation.audit.canaries import CanarySet
-from evaluation.audit.counted import counts_audit
 from evaluation.audit.memorisation import CanaryRow
 from evaluation.audit.noise import noise_audit
-from evaluation.audit.released.rows import COUNTED, TRAINED, AuditRow, Kind, verdicts
+from evaluation.audit.released.rows import TRAINED, AuditRow, verdicts
 from evaluation.config import ALPHA
-from federated.counts.release import CLIP_NORM, weighted
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext, StageResult, stage_key
-from pipeline.stages.count import asked_of_devices
 from pipeline.stages.training import audit_trace, fine_tune_workers
 from pipeline.stages.training.control import control
 from pipeline.stages.training.pseudo_people import pseudo_people
@@ -36,7 +33,6 @@ from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import subkey
 from pretrain.vocabulary import EOS, TokenStream
 from reports.disclosure.findings import AuditBlock, AuditVerdict, CanaryResult, TwinBlock
-from reports.disclosure.releases import Counts
 
 
 class Canary(CanaryResult):
@@ -67,7 +63,7 @@ class Audit(StageResult, AuditBlock):
 def audit(ctx: StageContext) -> Audit:
     """Audit the private model's memory of the canaries, and check that the noise was as claimed."""
     if not TRAINING.asked(ctx.config):
-        return _of_counts(ctx)
+        return _untrained(ctx)
     config, trained, mechanism = ctx.config, ctx.run.result("fine_tune"), artifacts.mechanism(ctx.run)
     planted = canaries.load(ctx.run.input("fine_tune", "canaries.json"))
     joined_TD, trace, directions = audit_trace.load(ctx.run.private("fine_tune") / audit_trace.FILE)
@@ -104,7 +100,7 @@ def audit(ctx: StageContext) -> Audit:
         "alpha": ALPHA,
         "noise_audit_passed": tested.passed,
         "seed_commitment": tested.seed_commitment,
-        "audits": _verdicts(ctx, tested.rows, TRAINED),
+        "audits": _verdicts(ctx, tested.rows),
         "headline": {"exposure_bits": memorised.max_exposure_bits},
     }
     return Audit.model_validate(content, extra="ignore")
@@ -154,20 +150,8 @@ def trained_twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tupl
     )
 
 
-def _of_counts(ctx: StageContext) -> Audit:
-    """Audit a launch whose counts ship alone: no canary was planted, so the noise of their release is audited."""
-    asked, words = ctx.config.counts, artifacts.vocabulary(ctx, "build_vocabulary")
-    assert asked is not None
-    stated = Counts.model_validate(ctx.run.result("count")["counts"])
-    cells = asked_of_devices(ctx, words, artifacts.public_streams(ctx, words)[0], stated.start_weight)
-    rows = counts_audit(
-        np.load(ctx.run.input("count", artifacts.RELEASED)),
-        weighted(artifacts.store(ctx).encode(words, "train"), cells),
-        ((len(words),), (len(cells.context_K), len(words))),
-        asked.noise_multiplier,
-        CLIP_NORM,
-        ALPHA,
-    )
+def _untrained(ctx: StageContext) -> Audit:
+    """Nothing was trained on devices and no canary was planted; what was released is made again for its own audit."""
     return Audit(
         random_continuations=ctx.config.audit.random_continuations,
         alpha=ALPHA,
@@ -179,17 +163,17 @@ def _of_counts(ctx: StageContext) -> Audit:
         broken_ceilings=None,
         pooled_p_value=None,
         seed_commitment=None,
-        noise_audit_passed=all(row.passed for row in rows),
+        noise_audit_passed=None,
         canaries=(),
-        audits=_verdicts(ctx, rows, COUNTED),
+        audits=(),
     )
 
 
-def _verdicts(ctx: StageContext, rows: Iterable[AuditRow], tested: Mapping[Kind, str]) -> tuple[AuditVerdict, ...]:
+def _verdicts(ctx: StageContext, rows: Iterable[AuditRow]) -> tuple[AuditVerdict, ...]:
     """The verdicts, which are shown; the figures behind them stay in the private half."""
     rows = tuple(rows)
     write_text(ctx.private / FIGURES, json.dumps([vars(row) for row in rows], indent=1) + "\n", PRIVATE)
-    return tuple(AuditVerdict.model_validate(vars(row)) for row in verdicts(rows, tested))
+    return tuple(AuditVerdict.model_validate(vars(row)) for row in verdicts(rows, TRAINED))
 
 
 def model_change(ctx: StageContext) -> np.ndarray:

@@ -10,10 +10,9 @@ from federated.counts.posterior import LEAST_PAIR, counted_ngram
 from federated.counts.release import CLIP_NORM, released_counts
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases.counts import counts
-from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext, StageResult
-from pretrain.files import atomic
+from pretrain.files import PRIVATE, atomic
 from pretrain.ngrams import counted
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import TokenStream, Vocabulary
@@ -46,9 +45,8 @@ def count(ctx: StageContext) -> Count:
         counted.require_loadable(fitted, len(cells.context_K) * min(len(words), round(1 / LEAST_PAIR)))
     devices = artifacts.store(ctx).encode(words, "train")
     released_U = released_counts(devices, cells, config.noise_multiplier, ctx.noise_key)
-    if not TRAINING.asked(ctx.config):  # All that is released of devices: the audit looks at its noise.
-        with atomic(ctx.public / artifacts.RELEASED) as temporary, temporary.open("wb") as file:
-            np.save(file, released_U)
+    with atomic(ctx.private / artifacts.RELEASED, PRIVATE) as temporary, temporary.open("wb") as file:
+        np.save(file, released_U)  # for the audit
     model = counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier)
     counted.save(model, ctx.public / artifacts.COUNTS)
     return Count(

@@ -10,7 +10,7 @@ from pipeline.publication.gates.evidence import Evidence
 from pipeline.releases.spent import is_sum, launch_loss, spent
 from pipeline.releases.total import total
 from pipeline.releases.training import TRAINING
-from pipeline.releases.uses import uncovered
+from pipeline.releases.uses import releases, uncovered
 from pipeline.run.run_dir import ABSENT, RESULT, RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult
@@ -39,12 +39,13 @@ def evidence(ctx: StageContext) -> Evidence:
     policy = ctx.config.policy
     days, delta = policy.budget.days if policy.budget else None, policy.population_delta
     results: dict[str, Any] = {}
-    for stage in ("fine_tune", "audit", "ab_test"):
+    for stage in ("fine_tune", "audit", "ab_test", "audit_releases"):
         results |= optional(ctx, stage)
     if is_sum(ctx.config):
         results |= _together(ctx)
     results |= {
         "launched_for": ctx.config.features,
+        "releases": {release.stage: release.proves for release in releases(ctx.config) if release.audit},
         "counts_alone": not TRAINING.asked(ctx.config),
         "epsilon0": optional(ctx, "discover").get("epsilon0"),
         "enforced_min_sep": ctx.config.mechanism.min_sep,

@@ -103,8 +103,9 @@ _LIST = (
             "pretrain/writing/case.py",
             "pipeline/stages/discover.py",
         ),
-        private=("words.json",),
+        private=("words.json", "central/released.json"),
         planned=later("pipeline.preflight.readiness:planned_discovery"),
+        audit=later("pipeline.stages.audit_releases:of_another"),
         replay=Replay(anywhere=True, afresh=True),
     ),
     Stage(
@@ -144,8 +145,10 @@ _LIST = (
         reads=later("pipeline.stages.identity:count_reads"),
         given=later("pipeline.stages.identity:counts"),
         code=("federated", "pretrain", "pipeline/stages/count.py"),
+        private=("released.npy",),
         planned=later("pipeline.releases.spent:planned_counts"),
         says={"start_weight": repr(START_WEIGHT)},
+        audit=later("pipeline.stages.audit_releases:of_another"),
         replay=Replay(),
     ),
     Stage(
@@ -172,16 +175,25 @@ _LIST = (
         run="pipeline.stages.ab_test:ab_test",
         needs=("ingest_public", "ingest_private", "build_vocabulary", "adapt", "fine_tune"),
         may_need=("plan", "count"),
+        private=("released.json", "vectors.npy"),
         device=True,
         planned=later("pipeline.releases.spent:planned_evaluation"),
         replay=Replay(again="pipeline.stages.ab_test:compared_again"),
+    ),
+    Stage(
+        name="audit_releases",
+        run="pipeline.stages.audit_releases:audit_releases",
+        needs=("ingest_private",),
+        may_need=("ingest_public", "discover", "build_vocabulary", "count", "ab_test"),
+        follows=("audit", "ab_test"),
+        replay=Replay(),
     ),
     Stage(
         name="decide",
         run="pipeline.stages.decide:decide",
         needs=("discover", "fine_tune"),
         may_need=("count",),
-        evidence=("audit", "ab_test"),
+        evidence=("audit", "ab_test", "audit_releases"),
         replay=Replay(again="pipeline.stages.decide:decided_again", anywhere=True),
     ),
     Stage(
@@ -192,7 +204,7 @@ _LIST = (
             "decide",
         ),
         may_need=("plan", "count"),
-        evidence=("audit", "ab_test"),
+        evidence=("audit", "ab_test", "audit_releases"),
     ),
     Stage(
         name="publish",
@@ -245,7 +257,7 @@ def for_airflow() -> list[dict[str, object]]:
             "group": group(name),
             "after": after[name],
             "device": list(stage.device) if isinstance(stage.device, tuple) else stage.device,
-            "whatever_fails": bool(stage.evidence) and not any(STAGES[other].evidence for other in after[name]),
+            "whatever_fails": any(is_evidence(other) for other in after[name]),
         }
         for name, stage in STAGES.items()
     ]

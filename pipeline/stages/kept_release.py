@@ -2,7 +2,8 @@
 
 What users have may change between two tries of a stage, and so may the last digit of a score from one machine to
 another. The same noise on other sums would tell what they differ by, so what was released is kept beside the noise's
-key, with what it was released about, before anything of it is shown.
+key, with what it was released about, before anything of it is shown. So are the devices' vectors, for the audit: they
+cannot be made again to the last digit.
 """
 
 import json
@@ -17,10 +18,11 @@ from evaluation.noisy.questions import CLIP_NORM
 from federated.counts.bounded_sum import released_sum, require_few_enough
 from pipeline.publication.registry import Had, Published
 from pipeline.run.stage import StageContext
-from pretrain.files import PRIVATE, write_text
+from pretrain.files import PRIVATE, atomic, write_text
 
 STREAM = "evaluation"
-_FILE = "released.json"
+Vectors = Iterator[tuple[np.ndarray, np.ndarray]]
+RELEASED, VECTORS = "released.json", "vectors.npy"
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class Kept:
     @staticmethod
     def of(ctx: StageContext, *, again: bool) -> "Kept":
         """Release that this launch keeps."""
-        return Kept(None if again else ctx.private / _FILE)
+        return Kept(None if again else ctx.private / RELEASED)
 
     def _content(self) -> dict | None:
         return None if self.path is None or not self.path.is_file() else json.loads(self.path.read_text("utf-8"))
@@ -66,16 +68,31 @@ class Kept:
         asked = ctx.config.evaluation
         assert asked is not None, "the launch file has no budget for it"
 
-        def release(size: int, vectors: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]) -> np.ndarray:
+        def release(size: int, vectors: Callable[[], Vectors]) -> np.ndarray:
             content = self._content()
             if content is None:
-                lazily = (vector for made in (vectors,) for vector in made())
-                sums = released_sum(lazily, size, asked.noise_multiplier, ctx.noise_key, STREAM, CLIP_NORM)
+                kept: list[np.ndarray] = []
+                sums = released_sum(
+                    _noted(vectors, kept), size, asked.noise_multiplier, ctx.noise_key, STREAM, CLIP_NORM
+                )
                 users_had = {feature: asdict(published) for feature, published in had.items()}
                 champion = users_had.pop(ctx.config.feature, None)
                 content = {"champion": champion, "others": users_had, "sums": sums.tolist()}
                 if self.path is not None:
+                    _save(np.array(kept), self.path.with_name(VECTORS))
                     write_text(self.path, json.dumps(content), PRIVATE)
             return np.array(content["sums"])
 
         return release
+
+
+def _noted(vectors: Callable[[], Vectors], kept: list[np.ndarray]) -> Vectors:
+    """The devices' vectors, made once the first is asked for, each also put into ``kept`` for the audit."""
+    for cells, values in vectors():
+        kept.append(values)
+        yield cells, values
+
+
+def _save(vectors_DM: np.ndarray, path: Path) -> None:
+    with atomic(path, PRIVATE) as temporary, temporary.open("wb") as file:
+        np.save(file, vectors_DM)

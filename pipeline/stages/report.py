@@ -132,6 +132,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
         composition=_composition(ctx),
         reused=_reused(ctx),
         audit=block(AuditBlock, audited) if (audited := optional(ctx, "audit")) else None,
+        release_audits=optional(ctx, "audit_releases").get("release_audits"),
         utility=block(Utility, compared) if (compared := optional(ctx, "ab_test")) else None,
         curves=Curves(
             pretraining=result("pretrain")["curve"],

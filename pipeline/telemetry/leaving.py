@@ -133,6 +133,8 @@ FIELDS: dict[str, Fields] = {
     },
     # Audits.
     "AuditVerdict": {_SETTINGS: "type tested least_noise least_clip", _VERDICT: "verdict"},
+    "ReleaseVerdict": {_SETTINGS: "name tested slack", _VERDICT: "passed sentence"},
+    "ReleaseAudit": {_SETTINGS: "stage made_by cited"},
     "AuditBlock": {
         _SETTINGS: "in_launch random_continuations alpha seed_commitment",
         _RELEASED: "worst_rank_single_user max_exposure_bits found_single_user broken_ceilings pooled_p_value",
@@ -243,7 +245,7 @@ FILES: dict[str, Mapping[str, Source]] = {
     "PublicTraining": {"model.safetensors": _RELEASED},
     "BuildVocabulary": {"vocabulary.json": _RELEASED, "shares.json": _RELEASED, "shown.json": _RELEASED},
     "Plan": {"mechanism.json": _SETTINGS},
-    "Count": {"counts.npz": _RELEASED, "released.npy": _RELEASED},
+    "Count": {"counts.npz": _RELEASED},
     "FineTune": {"model.safetensors": _RELEASED, "canaries.json": _SETTINGS},
     "Audit": {"canaries.json": _SETTINGS},
     "AbTest": {"comparison.json": _HELD_OUT},

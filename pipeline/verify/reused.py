@@ -36,6 +36,8 @@ def _problem(run: RunDir, record: StageRecord, ledger: PrivacyLedger, entries: l
     commit = commit_of(paid, record.stage, entries)
     if commit is None or commit.seq > noted.seq or commit.population != noted.population:
         return "the re-use names no spend of such a release on this population", ""
+    if "audit" not in paid:
+        return "the re-use cites no audit that the release passed", ""
     if commit.launch_id != record.reused_from:
         return f"the ledger says that {commit.launch_id} paid for it, the record {record.reused_from}", ""
     if said(record) != paid["said"]:

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
-from reports.disclosure.findings import AddedWords, AuditBlock
+from reports.disclosure.findings import AddedWords, AuditBlock, ReleaseAudit
 from reports.disclosure.guarantee import Accounting, Composition, Curves, Population, PublicText, ReusedRelease
 from reports.disclosure.releases import Release, ReleaseBlock
 from reports.disclosure.utility import Utility
@@ -142,6 +142,7 @@ class Disclosure(Config):
     composition: Composition
     reused: tuple[ReusedRelease, ...] = ()
     audit: AuditBlock | None
+    release_audits: tuple[ReleaseAudit, ...] | None
     utility: Utility | None
     curves: Curves
     limitations: tuple[str, ...]
@@ -150,7 +151,7 @@ class Disclosure(Config):
 
     @model_validator(mode="after")
     def _a_launch_has_its_evidence(self) -> "Disclosure":
-        missing = [name for name in ("audit", "utility") if getattr(self, name) is None]
+        missing = [name for name in ("audit", "release_audits", "utility") if getattr(self, name) is None]
         if self.decision.decision == "launch" and missing:
             raise ValueError(f"decision: 'launch' without {' and '.join(missing)}; missing evidence means 'hold'")
         return self

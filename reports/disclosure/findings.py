@@ -80,6 +80,25 @@ class AuditVerdict(Config):
     least_clip: float | None = Field(default=None, description="multiple of the clip norm that it would notice, so too")
 
 
+class ReleaseVerdict(Config):
+    """One thing that the audit of a release tested; every field but ``passed`` and ``sentence`` is a constant."""
+
+    name: str
+    tested: str
+    slack: str = Field(description="the least fault that it notices, in words")
+    passed: bool
+    sentence: str = Field(description="what speaks against it, or what to know beside it; empty: nothing")
+
+
+class ReleaseAudit(Config):
+    """The audit of a release: made again from the private store, the noise's key and what was kept of it."""
+
+    stage: str = Field(description="that made the release")
+    made_by: str = Field(description="launch that released it, and was audited")
+    cited: str | None = Field(description="launch whose audit is cited; None: this launch's own")
+    verdicts: tuple[ReleaseVerdict, ...]
+
+
 class StressBlock(Config):
     """Canaries on devices that are always available, outside timer and cap: no guarantee is about them."""
 

@@ -61,6 +61,20 @@ class Rule:
     forms_noise: float
     failure: float
 
+    @staticmethod
+    def of(
+        known_words: Collection[str],
+        most: int,
+        noise_multiplier: float,
+        forms_share: float,
+        total_share: float,
+        failure: float,
+    ) -> "Rule":
+        """The rule of a launch file, whose rho three sums share: two as stated, and the words' weights the rest."""
+        shares = (1 - forms_share - total_share, total_share, forms_share)
+        weights, total, forms = (noise_multiplier / math.sqrt(share) for share in shares)
+        return Rule(known_words, most, weights, total, forms, failure)
+
 
 @dataclass(frozen=True)
 class Found:

@@ -40,6 +40,11 @@ def key_audit(key: bytes, commitment: str, facts: Iterable[str], *, seeded: bool
     return Verdict("key", tested, _SLACK, not reason, reason)
 
 
+def seeded_key(seed: int, stage: str) -> bytes:
+    """The key of a stage whose launch file declares a seed: it is in no file."""
+    return hashlib.sha256(f"tacit seeded {seed} {stage}".encode()).digest()
+
+
 def is_public(key: bytes, facts: Iterable[str]) -> bool:
     """Return whether a key is constant, short, or made of ``facts``."""
     return len(key) != _BYTES or len(set(key)) <= 2 or key in _counting() or key in _derived(tuple(facts))

@@ -44,11 +44,6 @@ TRAINED: Mapping[Kind, str] = {
     "records": "the rounds that canaries joined allow no more than the guarantee says",
     "lower_bound": "guesses of who took part do not refute the guarantee; passing is no proof of it",
 }
-# The same of noisy counts, where they are all that was released.
-COUNTED: Mapping[Kind, str] = {
-    "noise_variance": "as much noise as claimed in every part of the released counts, less their sum made again",
-    "noise_values": "what is left without the sum is normal and independent",
-}
 # Rows whose power is a function of the launch file and the model's size; that of the others follows from estimates.
 _PUBLIC_POWER = frozenset({"noise_variance", "update_lengths", "canary_lengths"})
 
@@ -61,7 +56,7 @@ class AuditVerdict:
     all audits with probability at least ``1 - ALPHA``, whatever its devices typed.
 
     Attributes:
-      tested: from ``TRAINED`` or ``COUNTED``.
+      tested: from ``TRAINED``.
       least_noise, least_clip: as of ``AuditRow``, where they do not depend on the run.
     """
 

@@ -64,7 +64,6 @@ def noise_values(
     whitener_TT: np.ndarray,
     noise_multiplier: float,
     alpha: float,
-    resolution: float = _FLOAT64,
 ) -> list[AuditRow]:
     """Two rows: how much noise there is, everywhere, and whether it is normal and independent.
 
@@ -73,7 +72,6 @@ def noise_values(
 
     Args:
       noise_TK: of each round at the places, in clip norms.
-      resolution: what tells two numbers of it apart, in its standard deviations: more where they were rounded.
     """
     white_TK, level = whitener_TT @ noise_TK / noise_multiplier, alpha / _TESTS
     squares_TK = white_TK**2
@@ -107,13 +105,13 @@ def noise_values(
         reason="; ".join(reasons),
         least_noise=least_noise(numbers, level),
     )
-    return [variance, _law(white_TK, level, resolution)]
+    return [variance, _law(white_TK, level)]
 
 
-def _law(white_TK: np.ndarray, level: float, resolution: float) -> AuditRow:
+def _law(white_TK: np.ndarray, level: float) -> AuditRow:
     """The row about normality, noise used twice within a round, and rounds that are alike."""
     normal = min(1.0, 2 * min(_fits(stats.norm.cdf(white_TK).reshape(-1)), _largest(white_TK)))
-    repeated = min(1.0, len(white_TK) * min(_repeats(row_K, resolution) for row_K in white_TK))
+    repeated = min(1.0, len(white_TK) * min(_repeats(row_K) for row_K in white_TK))
     alike = 1.0
     if min(white_TK.shape) > 2 and np.all(np.any(white_TK, axis=1)):
         alike = whiteness(white_TK).p_value
@@ -190,8 +188,8 @@ def _largest(white_TK: np.ndarray) -> float:
     return min(1.0, 2 * min(below, -float(np.expm1(tail))))
 
 
-def _repeats(row_K: np.ndarray, resolution: float) -> float:
+def _repeats(row_K: np.ndarray) -> float:
     """P-value of numbers that stand at several weights of one round, whatever their sign: next to never by chance."""
-    repeated = len(row_K) - len(np.unique(np.floor(np.abs(row_K) / resolution)))
+    repeated = len(row_K) - len(np.unique(np.floor(np.abs(row_K) / _FLOAT64)))
     # Two normal numbers lie in one interval with a probability below its width, by 1 / sqrt(pi).
-    return float(stats.poisson.sf(repeated - 1, len(row_K) ** 2 / 2 * resolution)) if repeated else 1.0
+    return float(stats.poisson.sf(repeated - 1, len(row_K) ** 2 / 2 * _FLOAT64)) if repeated else 1.0

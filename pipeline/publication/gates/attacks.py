@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from evaluation.audit.released.rows import COUNTED, TRAINED
+from evaluation.audit.released.rows import TRAINED
 from pipeline.launch.policy import PolicyConfig
 from pipeline.publication.gates.evidence import Evidence, at_least, at_most, finite, gate, show
 from reports.disclosure.document import GateResult
@@ -12,18 +12,19 @@ LEAST_NOISE, LEAST_CLIP = 0.9, 1.1
 
 
 def of_attacks(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
-    """Memorised canaries where something was trained, audits of the noise, what was released, the power of it all."""
+    """Memorised canaries and audits of training's noise where something was trained; audits of every release."""
     if not evidence.counts_alone:
         yield from _of_canaries(evidence, policy)
-    yield at_most(
-        "noise_audit",
-        "audits of the noise",
-        _contradictions(evidence),
-        0,
-        "audits that speak against the claimed noise, clipping, separation or accounting",
-    )
-    yield _released(evidence)
-    yield _power(evidence)
+        yield at_most(
+            "noise_audit",
+            "audits of the noise",
+            _contradictions(evidence),
+            0,
+            "audits that speak against the claimed noise, clipping, separation or accounting",
+        )
+        yield _released(evidence)
+        yield _power(evidence)
+    yield _release_audits(evidence)
 
 
 def _of_canaries(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
@@ -83,22 +84,45 @@ def _contradictions(evidence: Evidence) -> int | None:
 def _released(evidence: Evidence) -> GateResult:
     """Every audit of what was released must be there, and pass; the evidence names audits and no figure of theirs."""
     rows = {row.type: row.verdict for row in evidence.audits}
-    verdicts = {kind: rows.get(kind, "not run") for kind in (COUNTED if evidence.counts_alone else TRAINED)}
+    verdicts = {kind: rows.get(kind, "not run") for kind in TRAINED}
     problems = [f"{kind.replace('_', ' ')}: {verdict}" for kind, verdict in verdicts.items() if verdict != "passed"]
     whole = "models follow from released sums, and these from recorded devices and all the noise"
-    if evidence.counts_alone:
-        whole = "what was released, less its sum made again, is all the noise"
     count = None if "not run" in verdicts.values() else len(problems)
     return gate("released", "noise in what was released", count, 0, not problems, "; ".join(problems) or whole)
 
 
 def _power(evidence: Evidence) -> GateResult:
-    """Some audit must notice little less noise and, in training, some a clip norm that is little too loose."""
+    """Some audit must notice little less noise, and some a clip norm that is little too loose."""
     noise = max((row.least_noise for row in evidence.audits if row.least_noise is not None), default=None)
     clip = min((row.least_clip for row in evidence.audits if row.least_clip is not None), default=None)
-    passed = finite(noise) and noise >= LEAST_NOISE
-    text = f"with 90% power they notice {show(noise)} of the noise, {LEAST_NOISE} needed"
-    if not evidence.counts_alone:
-        passed = passed and finite(clip) and clip <= LEAST_CLIP
-        text += f", and {show(clip)} clip norms, {LEAST_CLIP} needed"
+    passed = finite(noise) and noise >= LEAST_NOISE and finite(clip) and clip <= LEAST_CLIP
+    text = (
+        f"with 90% power they notice {show(noise)} of the noise, {LEAST_NOISE} needed, and {show(clip)} clip norms, "
+        f"{LEAST_CLIP} needed"
+    )
     return gate("audit_power", "what the audits would notice", noise, LEAST_NOISE, passed, text)
+
+
+def _release_audits(evidence: Evidence) -> GateResult:
+    """Each release must have each verdict that its audit gives, and pass it."""
+    name, title = "release_audits", "each release made again from its key"
+    if evidence.releases is None or evidence.release_audits is None:
+        return gate(name, title, None, 0, False, "missing")
+    passed = {
+        audit.stage: {verdict.name: verdict.passed for verdict in audit.verdicts} for audit in evidence.release_audits
+    }
+    absent = [
+        f"{stage}: {verdict} was not tested"
+        for stage, verdicts in evidence.releases.items()
+        for verdict in verdicts
+        if verdict not in passed.get(stage, {})
+    ]
+    wrong = [
+        f"{audit.stage}: {verdict.sentence or verdict.name}"
+        for audit in evidence.release_audits
+        for verdict in audit.verdicts
+        if not verdict.passed
+    ]
+    whole = f"all of {', '.join(evidence.releases)} are bounded contributions and all the noise, made again"
+    text = "; ".join((*absent, *wrong)) or whole
+    return gate(name, title, None if absent else len(wrong), 0, not (absent or wrong), text)

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.ledger.room import ROUNDING
 from reports.disclosure.document import GateResult
-from reports.disclosure.findings import AuditVerdict, ControlBlock
+from reports.disclosure.findings import AuditVerdict, ControlBlock, ReleaseAudit
 from reports.disclosure.utility import OtherFeature
 
 
@@ -56,6 +56,11 @@ class Evidence(BaseModel):
     noise_audit_passed: bool | None = Field(default=None, description="None where no noise was audited")
     audits: tuple[AuditVerdict, ...] = ()
     control: ControlBlock | None = Field(default=None, description="what the attacks find where nothing was hidden")
+    # audit_releases
+    releases: dict[str, tuple[str, ...]] | None = Field(
+        default=None, description="verdicts that each release of the launch must have, by its stage"
+    )
+    release_audits: tuple[ReleaseAudit, ...] | None = None
     # ab_test
     top1_gain_low: float | None = Field(default=None, description="lower end of private minus starting point")
     top3_gain_low: float | None = None

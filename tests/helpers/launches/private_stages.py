@@ -8,12 +8,14 @@ from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases.local_words import local_discovery
 from pipeline.run import runner
-from pipeline.run.known import as_it_lies
+from pipeline.run.cache import cited_audit
+from pipeline.run.known import as_it_lies, run_folder
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord
 from pipeline.run.stage import Stage, StageContext, StageResult, Stages
 from pipeline.verify.check import Check
 from pipeline.verify.reused import reused
 from pretrain.files import PRIVATE, sha256, text_sha256, write_text
+from reports.disclosure.findings import ReleaseAudit, ReleaseVerdict
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, stand_in
 from tests.helpers.launches.stages import stages_of
 
@@ -37,6 +39,7 @@ class Private:
 
     def __init__(self, text: Path) -> None:
         self.text, self.made = text, list[str]()
+        self.honest, self.audited = True, list[tuple[str, bool]]()
 
     def ingest_private(self, ctx: StageContext) -> Counted:
         self.made.append(ctx.stage)
@@ -65,6 +68,15 @@ class Private:
         write_text(ctx.public / "vocabulary.json", str(len(words)))
         return Counted(value=ctx.config.vocabulary.max_new_words)
 
+    def audit(self, ctx: StageContext, made_by: str, held_by: str, afresh: bool) -> ReleaseAudit | None:
+        """Whether the words of a launch are those of the text, if it is still there; no other launch is asked."""
+        self.audited.append((made_by, afresh))
+        path = ctx.run.root / made_by / "private" / "discover" / "words.json"
+        if not path.is_file():
+            return cited_audit(run_folder(ctx.settings, held_by), ctx.stage, PrivacyLedger.of(ctx.settings))
+        verdict = ReleaseVerdict(name="sum", tested="", slack="", passed=self.honest, sentence="")
+        return ReleaseAudit(stage=ctx.stage, made_by=made_by, cited=None, verdicts=(verdict,))
+
     @property
     def stages(self) -> Stages:
         """What the runner takes."""
@@ -90,6 +102,7 @@ class Private:
                 planned=lambda config, run: local_discovery(
                     config.discovery.epsilon0, 1, config.discovery.epsilon0, 5e-7, "planned"
                 ),
+                audit=self.audit,
             ),
             Stage(
                 "build_vocabulary",

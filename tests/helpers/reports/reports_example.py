@@ -276,6 +276,19 @@ def example(**changes: object) -> Disclosure:
                 for n_u in (1, 4)
             ],
         },
+        "release_audits": [
+            {
+                "stage": "count",
+                "made_by": "test-fixture-01",
+                "cited": None,
+                "verdicts": [
+                    {"name": "key", "tested": "the noise's key is the committed one", "slack": "any other key"}
+                    | {"passed": True, "sentence": ""},
+                    {"name": "sum", "tested": "released sums are contributions and noise", "slack": "one unit"}
+                    | {"passed": True, "sentence": ""},
+                ],
+            }
+        ],
         "utility": {
             "devices_at_least": 250,
             "words": 52_252,

@@ -15,7 +15,7 @@ from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases.local_words import local_discovery
 from pipeline.run import cache, runner
-from pipeline.run.cache import CacheHit, preview
+from pipeline.run.cache import CacheHit, audit_digest, cited_audit, preview
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RESULT, RunDir
 from pipeline.run.runner import StageOutcome
@@ -65,7 +65,7 @@ def test_another_noise_multiplier_asks_nobody_again(private: Private, settings: 
         assert runner.find_done(record.stage, SECOND, B, settings) == StageOutcome(record, skipped=True)
     # What devices answered, and the key under which they did, stay where they are.
     left = {path.name for path in (settings.runs_dir / B / "private" / "discover").iterdir()}
-    assert left == {"words.json", ".lock", ".manifest.json"}
+    assert left == {"words.json", "audit.json", ".lock", ".manifest.json"}
     assert checked(settings, B).passed
     assert "epsilon 1 per item" in checked(settings, B).detail
 
@@ -107,6 +107,42 @@ def test_other_text_or_code_is_not_the_same(
     run(private, settings, SECOND)
     assert private.made == [*NAMES, *NAMES]
     assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 2.0
+
+
+def test_a_release_that_failed_its_audit_is_made_anew(
+    private: Private, settings: Settings, caplog: pytest.LogCaptureFixture
+):
+    run(private, settings, FIRST)
+    private.honest = False
+    record = run(private, settings, SECOND)[1]
+    assert private.audited == [(A, True)]
+    assert record.reused_from is None
+    assert entries(settings, "commit") == [(A, "discover", "commit"), (B, "discover", "commit")]
+    assert "the audit of its release speaks against it (sum)" in caplog.text
+
+
+def test_a_release_that_cannot_be_audited_any_more_is_made_anew(
+    private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    run(private, settings, FIRST)
+    monkeypatch.setattr(private, "audit", lambda *asked: None)
+    assert run(private, settings, SECOND)[1].reused_from is None
+    assert "its release was never audited, and its private files no longer let it be" in caplog.text
+
+
+def test_a_re_use_cites_the_audit_in_the_ledger(private: Private, settings: Settings):
+    run(private, settings, FIRST)
+    run(private, settings, SECOND)
+    ledger, there = PrivacyLedger(settings.ledger_url), run_folder(settings, B)
+    cited = cited_audit(there, "discover", ledger)
+    assert cited is not None
+    assert (cited.made_by, [verdict.passed for verdict in cited.verdicts]) == (A, [True])
+    noted = ledger.noted("reuse", B, "discover")
+    assert noted is not None
+    assert noted.names("audit") == audit_digest(cited)
+    path = there.private("discover") / "audit.json"
+    path.write_text(path.read_text("utf-8").replace(A, C), "utf-8")
+    assert cited_audit(there, "discover", ledger) is None
 
 
 def changed_words_and_seal(launch: Path) -> None:

@@ -26,8 +26,9 @@ from pipeline.run import artifacts
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext, Stages
-from pipeline.stages import audit, decide
 from pipeline.stages import count as counting
+from pipeline.stages import decide
+from pipeline.stages.audit_releases import audit_releases
 from pretrain import vocabulary
 from pretrain.ngrams import counted
 from pretrain.vocabulary import SPECIALS, Vocabulary
@@ -113,16 +114,17 @@ def test_a_release_goes_on_with_the_weight_that_it_was_begun_with(
             run_all(config, settings, before)
     (reserved,) = PrivacyLedger(settings.ledger_url).spends()
     assert reserved.names("start_weight") == "1.0"
-    # The noise of then is on sums of today's weights nowhere: not in the retry, and not where its noise is looked at.
+    # The noise of then is on sums of today's weights nowhere: not in the retry, and not where it is made again.
     weighed, of_devices = [], release.weighted
-    for module in (release, audit):
-        monkeypatch.setattr(
-            module, "weighted", lambda devices, cells: weighed.append(cells.start_weight) or of_devices(devices, cells)
-        )
+    monkeypatch.setattr(
+        release, "weighted", lambda devices, cells: weighed.append(cells.start_weight) or of_devices(devices, cells)
+    )
     assert run_all(config, settings, stages)["counts"]["start_weight"] == 1
+    assert weighed == [1]
     run = run_folder(settings, launch_id(config))
-    audit.audit(StageContext(config, run, settings, "audit", None))
-    assert weighed == [1, 1]
+    (audited,) = audit_releases(StageContext(config, run, settings, "audit_releases", None)).release_audits
+    assert audited.stage == "count"
+    assert [verdict.name for verdict in audited.verdicts if verdict.passed] == ["key", "sum", "digits"]
 
 
 def test_unasked_nothing_is_counted_or_spent(settings: Settings, stages: Stages) -> None:

@@ -30,8 +30,9 @@ EDGES = {
     ("count", "fine_tune"),
     ("fine_tune", "audit"),
     ("fine_tune", "ab_test"),
-    ("audit", "decide"),
-    ("ab_test", "decide"),
+    ("audit", "audit_releases"),
+    ("ab_test", "audit_releases"),
+    ("audit_releases", "decide"),
     ("decide", "report"),
     ("report", "publish"),
 }
@@ -76,7 +77,7 @@ def test_airflow_reads_what_the_list_says() -> None:
 def test_what_is_public_and_what_spends_is_derived() -> None:
     assert {name for name in STAGES if is_public(name, STAGES)} == {"ingest_public", "pretrain"}
     assert set(graph.SPENDING) == {"discover", "count", "fine_tune", "ab_test"}
-    assert {name for name in STAGES if graph.is_evidence(name)} == {"audit", "ab_test"}
+    assert {name for name in STAGES if graph.is_evidence(name)} == {"audit", "ab_test", "audit_releases"}
     assert all(name == stage.name for name, stage in STAGES.items())
 
 

@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from evaluation.audit.released.rows import COUNTED, TRAINED
+from evaluation.audit.released.rows import TRAINED
 from pipeline.publication.gates.decide import decide
 from pipeline.publication.gates.evidence import Evidence
 from pipeline.stages.ab_test import AbTest
 from pipeline.stages.audit import Audit
 from pipeline.stages.discover import Discover
 from pipeline.stages.fine_tune import FineTune
-from reports.disclosure.findings import AuditVerdict, ControlBlock, ControlRow
+from reports.disclosure.findings import AuditVerdict, ControlBlock, ControlRow, ReleaseAudit, ReleaseVerdict
 from reports.disclosure.utility import OtherFeature
 from tests.helpers.launches.pipeline_launch import launch_config
 
@@ -26,6 +26,16 @@ POLICY = launch_config(
     },
     evaluation={"noise_multiplier": 2.0},
 ).policy
+
+
+def made_again(stage: str, *names: str, passed: bool = True) -> ReleaseAudit:
+    verdicts = tuple(
+        ReleaseVerdict(name=name, tested=name, slack="", passed=passed, sentence="" if passed else f"{name} is wrong")
+        for name in names
+    )
+    return ReleaseAudit(stage=stage, made_by="launch", cited=None, verdicts=verdicts)
+
+
 ROWS = {kind: AuditVerdict(type=kind, tested=tested, verdict="passed") for kind, tested in TRAINED.items()}
 ROWS["noise_variance"] = ROWS["noise_variance"].model_copy(update={"least_noise": 0.95})
 ROWS["update_lengths"] = ROWS["update_lengths"].model_copy(update={"least_clip": 1.01})
@@ -77,6 +87,8 @@ GOOD = Evidence(
     noise_audit_passed=True,
     audits=tuple(ROWS.values()),
     control=LEARNT,
+    releases={"count": ("key", "sum"), "fine_tune": ("key",)},
+    release_audits=(made_again("count", "key", "sum"), made_again("fine_tune", "key")),
     top1_gain_low=0.001,
     top3_gain_low=0.0,
     ngram_gain_low=0.0,
@@ -99,7 +111,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 31
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 32
 
 
 @pytest.mark.parametrize(
@@ -130,6 +142,14 @@ def test_everything_in_order_is_launched():
         ({"control": LOST}, "control"),
         ({"noise_audit_passed": None}, "noise_audit"),
         ({"noise_audit_passed": False}, "noise_audit"),
+        ({"release_audits": None}, "release_audits"),
+        ({"releases": None}, "release_audits"),
+        ({"release_audits": (made_again("count", "key", "sum"),)}, "release_audits"),
+        ({"release_audits": (made_again("count", "key"), made_again("fine_tune", "key"))}, "release_audits"),
+        (
+            {"release_audits": (made_again("count", "key", "sum", passed=False), made_again("fine_tune", "key"))},
+            "release_audits",
+        ),
         ({"top1_gain_low": 0.0}, "utility"),
         ({"top3_gain_low": -0.001}, "top3_guardrail"),
         ({"ngram_gain_low": -0.001}, "ngram"),
@@ -295,23 +315,24 @@ NO_CANARIES = {
     "observed_min_sep": None,
     "observed_max_participations": 0,
 }
-COUNTED_ROWS = tuple(ROWS[kind] for kind in COUNTED)
-OF_COUNTS = GOOD.model_copy(update={**NO_CANARIES, "audits": COUNTED_ROWS})
+OF_COUNTS = GOOD.model_copy(update={**NO_CANARIES, "audits": (), "noise_audit_passed": None})
 
 
-def test_counts_alone_need_their_noise_audited_and_no_canary() -> None:
+def test_counts_alone_need_their_release_made_again_and_no_canary() -> None:
     decision = decide(OF_COUNTS, POLICY)
     assert decision.decision == "launch", decision.reasons
-    assert not {gate.id for gate in decision.gates} & set(CANARIES)
-    for missing in range(2):
-        rows = COUNTED_ROWS[:missing] + COUNTED_ROWS[missing + 1 :]
-        failed = decide(OF_COUNTS.model_copy(update={"audits": rows}), POLICY)
-        assert failed.decision == "hold"
-        assert "released" in {gate.id for gate in failed.gates if not gate.passed}
-    weak = tuple(row.model_copy(update={"least_noise": 0.5}) for row in COUNTED_ROWS)
-    assert decide(OF_COUNTS.model_copy(update={"audits": weak}), POLICY).decision == "hold"
-    for nothing in ({"noise_audit_passed": None}, {"noise_audit_passed": False}, {"audits": ()}):
-        assert decide(OF_COUNTS.model_copy(update=nothing), POLICY).decision == "hold"
+    assert not {gate.id for gate in decision.gates} & {*CANARIES, "noise_audit", "released", "audit_power"}
+    for lost in (None, (), (made_again("count", "key", "sum", passed=False), made_again("fine_tune", "key"))):
+        failed = decide(OF_COUNTS.model_copy(update={"release_audits": lost}), POLICY)
+        assert [gate.id for gate in failed.gates if not gate.passed] == ["release_audits"]
+
+
+def test_the_gate_names_what_was_not_tested_and_what_speaks_against_a_release() -> None:
+    audits = (made_again("count", "sum", passed=False),)
+    failed = decide(OF_COUNTS.model_copy(update={"release_audits": audits}), POLICY)
+    (gate,) = (gate for gate in failed.gates if not gate.passed)
+    assert gate.evidence == "count: key was not tested; fine_tune: key was not tested; count: sum is wrong"
+    assert gate.value is None
 
 
 def test_what_trains_cannot_do_without_canaries() -> None:

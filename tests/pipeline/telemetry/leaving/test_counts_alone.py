@@ -6,13 +6,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from federated.config.counts import START_WEIGHT
+from federated.counts.release import released_counts
 from federated.devices import store as population
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.run import artifacts
 from pipeline.run.known import run_folder
 from pipeline.run.stage import StageContext
-from pipeline.stages import audit, count
+from pipeline.stages import count
+from pipeline.stages.audit_releases import audit_releases
 from pretrain import vocabulary
 from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
 from pretrain.words import write_words
@@ -45,7 +48,7 @@ class Typed:
 
 @pytest.fixture
 def launch(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[StageContext, World]:
-    """A finished release of counts, and its audit as it would be had the last device typed another word."""
+    """A finished release of counts, and its audit as it is in the world whose last device typed another word."""
     config: LaunchConfig = launch_config(counts=ALONE, policy={"max_rho": 0.5}, private_text=MADE_UP)
     words = {"ingest_public": BASE, "build_vocabulary": GROWN}
     public = write_words(settings.home / "public", [[["see", "you", "soon"], ["see", "you"]]] * 30).encode(GROWN)
@@ -56,11 +59,15 @@ def launch(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[StageCo
     monkeypatch.setattr(artifacts, "store", lambda ctx: Typed(people(WORDS[0])))
     before = ("ingest_public", "ingest_private", "build_vocabulary", "plan")
     run_all(config, settings, after_stand_ins(before, count.count))
-    ctx = StageContext(config, run_folder(settings, launch_id(config)), settings, "audit", None)
+    ctx = StageContext(config, run_folder(settings, launch_id(config)), settings, "audit_releases", None)
+    cells = count.asked_of_devices(ctx, GROWN, public, START_WEIGHT)
 
     def world(last: int | None) -> dict:
-        monkeypatch.setattr(artifacts, "store", lambda ctx: Typed(people(last)))
-        return json.loads(audit.audit(ctx).model_dump_json())
+        devices = people(last)
+        monkeypatch.setattr(artifacts, "store", lambda ctx: Typed(devices))
+        released_U = released_counts(devices, cells, ALONE["noise_multiplier"], ctx.run.secret("count"))
+        np.save(ctx.run.private("count") / artifacts.RELEASED, released_U)
+        return json.loads(audit_releases(ctx).model_dump_json())
 
     return ctx, world
 
@@ -68,6 +75,7 @@ def launch(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[StageCo
 def test_no_public_number_tells_the_true_last_device_from_any_other(launch: tuple[StageContext, World]) -> None:
     _, world = launch
     true = world(WORDS[0])
+    assert all(verdict["passed"] for audit in true["release_audits"] for verdict in audit["verdicts"])
     others = {guess: world(guess) for guess in (None, *WORDS[1:])}
     apart = [guess for guess, seen in others.items() if seen != true]
     assert not apart, f"{len(apart)} of {len(others)} guesses of the last device are told from the truth"

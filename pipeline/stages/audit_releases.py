@@ -1,0 +1,119 @@
+"""Stage ``audit_releases``: every release of the launch made again from private text and its noise's key.
+
+A launch is held unless each of its releases passes. A release that was taken over from another launch has that
+launch's verdicts, which are cited: they were there before it was taken over, or were found then.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+from evaluation.audit.released.key import key_audit, seeded_key
+from evaluation.audit.verdict import Verdict
+from pipeline.ground.errors import LaunchError, StageInputMissing
+from pipeline.launch.config import config_digest, load_kept_launch
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.releases.release import Release
+from pipeline.releases.uses import releases
+from pipeline.run.cache import cited_audit
+from pipeline.run.known import run_folder
+from pipeline.run.run_dir import KEY, RunDir
+from pipeline.run.stage import StageContext, StageResult, imported
+from pipeline.stages.decide import optional
+from reports.disclosure.findings import ReleaseAudit, ReleaseVerdict
+
+_log = logging.getLogger(__name__)
+
+
+class AuditReleases(StageResult):
+    """Verdicts on each release of the launch; one that its stage never made has none."""
+
+    release_audits: tuple[ReleaseAudit, ...]
+
+
+def audit_releases(ctx: StageContext) -> AuditReleases:
+    """Audit what the launch released, each release by its own audit."""
+    return AuditReleases(release_audits=tuple(_audits(ctx)))
+
+
+def _audits(ctx: StageContext) -> Iterator[ReleaseAudit]:
+    for release in releases(ctx.config):
+        if release.audit and optional(ctx, release.stage) and (audit := _audit(ctx, release)):
+            yield audit
+
+
+def _audit(ctx: StageContext, release: Release) -> ReleaseAudit | None:
+    """Its own release audited; of one that was taken over the audit that its re-use cites, if it is there."""
+    record = ctx.run.record(release.stage)
+    if record is not None and record.reused_from is not None:
+        return cited_audit(ctx.run, release.stage, PrivacyLedger.of(ctx.settings))
+    return _own(replace(ctx, stage=release.stage), release)
+
+
+def _own(ctx: StageContext, release: Release) -> ReleaseAudit:
+    made = audited(ctx, release) if release.audit else ()
+    verdicts = (ReleaseVerdict.model_validate(vars(verdict)) for verdict in made)
+    return ReleaseAudit(stage=release.stage, made_by=ctx.run.launch_id, cited=None, verdicts=tuple(verdicts))
+
+
+def of_another(ctx: StageContext, made_by: str, held_by: str, afresh: bool) -> ReleaseAudit | None:
+    """The audit of another launch's release of this stage; None if there is none and none can be made.
+
+    Guarantee: what was audited before counts only as the ledger holds it; what is audited now is what the launch that
+    made the release left in its private folder.
+
+    Args:
+      ctx: of who would take it over.
+      made_by, held_by: launches that made the release, and that have it.
+      afresh: audit it if nobody has.
+    """
+    ledger = PrivacyLedger.of(ctx.settings)
+    for launch_id in dict.fromkeys((made_by, held_by)):
+        there = run_folder(ctx.settings, launch_id)
+        for audit in _stated(there):
+            if (audit.stage, audit.made_by) == (ctx.stage, made_by):
+                return audit.model_copy(update={"cited": audit.cited or launch_id})
+    if (cited := cited_audit(run_folder(ctx.settings, held_by), ctx.stage, ledger)) is not None:
+        return cited
+    return _now(ctx, run_folder(ctx.settings, made_by)) if afresh else None
+
+
+def _stated(run: RunDir) -> tuple[ReleaseAudit, ...]:
+    """Audits in the record that the ledger knows of a launch's stage ``audit_releases``."""
+    try:
+        record = run.record("audit_releases")
+    except ValueError:
+        return ()
+    return () if record is None else AuditReleases.model_validate(record.result).release_audits
+
+
+def _now(ctx: StageContext, there: RunDir) -> ReleaseAudit | None:
+    """A release audited from the private files of the launch that made it; None if they do not let it be."""
+    try:
+        config = load_kept_launch(there.path / "public" / "launch" / "launch.json")
+        release = next(release for release in releases(config) if release.stage == ctx.stage)
+        return _own(replace(ctx, config=config, run=there, key=None), release)
+    except (LaunchError, ValueError, ArithmeticError, LookupError, OSError, StopIteration) as error:
+        _log.warning("%s: the release of launch %s cannot be audited: %s", ctx.stage, there.launch_id, error)
+        return None
+
+
+def audited(ctx: StageContext, release: Release) -> tuple[Verdict, ...]:
+    """Verdicts on a release in the context of the launch that made it and of its stage.
+
+    The key is the one in its file, or of a launch file that declares a seed the one that follows from it; what the
+    stage derived is never asked.
+    """
+    config, launch_id = ctx.config, ctx.run.launch_id
+    reserved = PrivacyLedger.of(ctx.settings).reserved(launch_id, release.stage)
+    seeded, path = config.mechanism.randomness == "seeded", ctx.run.path / "private" / release.stage / KEY
+    if not seeded and not path.is_file():
+        raise StageInputMissing(
+            f"{path}: the key of a release is gone, so that its noise cannot be audited; restore it"
+        )
+    key = seeded_key(config.seed, release.stage) if seeded else path.read_bytes()
+    facts = (launch_id, config.name, config.locale, str(ctx.population), str(config.seed), release.stage)
+    on_key = key_audit(
+        key, "" if reserved is None else reserved.names("key"), (*facts, config_digest(config)), seeded=seeded
+    )
+    return (on_key, *imported(release.audit)(replace(ctx, key=key)))

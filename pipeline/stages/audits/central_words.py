@@ -1,0 +1,35 @@
+"""What the audit of words found centrally reads: text and key of the launch that found them, and what it released."""
+
+import json
+
+import numpy as np
+
+from discovery.central.select import RELEASED
+from discovery.device.typed import TypedWords
+from evaluation.audit.released.central_words import Found, Rule, Typed, central_words_audit
+from evaluation.audit.verdict import Verdict
+from pipeline.run import artifacts
+from pipeline.run.stage import StageContext
+
+KEPT = f"central/{RELEASED}"
+
+
+def audited(ctx: StageContext) -> tuple[Verdict, ...]:
+    """Verdicts on the words that a launch found, in the context of its stage ``discover``."""
+    config = ctx.config.central_discovery
+    assert config is not None, "the words were found locally"
+    stated = ctx.run.result("discover")
+    kept = json.loads((ctx.private / KEPT).read_text(encoding="utf-8"))
+    words = {word.word: (word.share, word.low, word.high, word.form) for word in artifacts.discovered_words(ctx)}
+    forms_RF = np.array(kept["forms"], dtype=np.int64)
+    found = Found(kept["weights"], kept["total"], forms_RF, stated["threshold"], words)
+    typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"), ctx.private)
+    rule = Rule.of(
+        frozenset(artifacts.vocabulary(ctx, "ingest_public").words),
+        config.words_per_device,
+        config.noise_multiplier,
+        stated["forms_share"],
+        stated["filled_share"],
+        config.failure,
+    )
+    return central_words_audit(found, Typed(typed.distinct, typed.starts, typed.numbers), rule, ctx.noise_key)

@@ -1,0 +1,32 @@
+"""What the audit of an evaluation under a budget reads: held-out devices, their vectors, and what was released."""
+
+import json
+
+import numpy as np
+
+from evaluation.audit.released.evaluation import evaluation_audit
+from evaluation.audit.verdict import Verdict
+from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS, WORDS, Layout
+from pipeline.run import artifacts
+from pipeline.run.stage import StageContext
+from pipeline.stages.kept_release import RELEASED, VECTORS
+from pretrain.words import SENTENCE_END
+
+
+def audited(ctx: StageContext) -> tuple[Verdict, ...]:
+    """Verdicts on the sums that a launch released of test devices, in the context of its stage ``ab_test``."""
+    config, store = ctx.config.evaluation, artifacts.store(ctx)
+    assert config is not None, "nothing was released of test devices"
+    released_M = np.array(json.loads((ctx.private / RELEASED).read_text(encoding="utf-8"))["sums"])
+    typed = (store.words.owner(int(device)) for device in store.devices("test"))
+    return evaluation_audit(
+        released_M,
+        np.load(ctx.private / VECTORS),
+        np.array([np.count_nonzero(tokens_N != SENTENCE_END) for tokens_N in typed]),
+        len(released_M),
+        Layout(()).weights[WORDS],
+        MOST_WORDS,
+        config.noise_multiplier,
+        CLIP_NORM,
+        ctx.noise_key,
+    )
