@@ -122,7 +122,7 @@ class Counted(StageResult):
 
 def after_stand_ins(before: tuple[str, ...], stage: Callable[[StageContext], StageResult]) -> Stages:
     """A stage itself and what it spends; those before it are stand-ins, so it is made anew each time."""
-    real = replace(STAGES[stage.__name__], cached=False)
+    real = replace(STAGES[stage.__name__], code=())
     return stages_of({**{name: lambda ctx: Counted(value=1) for name in before}, real.name: stage}, real)
 
 
