@@ -3,31 +3,39 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
-from tests.helpers.releases.audited import typists
 
 from discovery.central import select
 from discovery.central.contributions import shards_of
 from discovery.config import CentralConfig
+from discovery.device.typed import TypedWords
 from evaluation.audit.released.central_words import Found, Rule, Typed, central_words_audit
 from pretrain.randomness.noise import seeded_key
+from pretrain.writing.case import SIGNS
 
 KEY, KNOWN = seeded_key(6), frozenset({"the"})
 CONFIG = CentralConfig(kind="central", noise_multiplier=0.7, words_per_device=12, delta=1e-3)
 RULE = Rule.of(KNOWN, 12, 0.7, select.FORMS_SHARE, select.FILLED_SHARE, CONFIG.failure)
 
+RNG = np.random.default_rng(0)
+TYPED = TypedWords.gather(
+    ["the", "lol", "haha" + SIGNS[device % 3], *(f"w{number}" for number in RNG.integers(0, 40, 2 + device))]
+    for device in range(30)
+)
+
 
 @pytest.fixture(scope="module")
 def found() -> Found:
-    released = select.release(lambda: shards_of(typists(), 7), KNOWN, CONFIG, KEY)
-    result = select.found(released, len(typists()), CONFIG)
+    released = select.release(lambda: shards_of(TYPED, 7), KNOWN, CONFIG, KEY)
+    result = select.found(released, len(TYPED), CONFIG)
     words = {word.word: (word.share, word.low, word.high, word.form) for word in result.words}
     assert len(words) > 3
     return Found(released.weight_of, released.total, released.forms_VF, result.threshold, words)
 
 
 def failed(found: Found, rule: Rule = RULE, key: bytes = KEY) -> list[str]:
-    typed = Typed(typists().distinct, typists().starts, typists().numbers)
+    typed = Typed(TYPED.distinct, TYPED.starts, TYPED.numbers)
     return [verdict.name for verdict in central_words_audit(found, typed, rule, key) if not verdict.passed]
 
 
