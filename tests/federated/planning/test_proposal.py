@@ -12,12 +12,12 @@ from federated.accounting import guarantees as accounting
 from federated.config.mechanism import AvailabilityConfig, MechanismConfig, TreeMechanism
 from federated.config.planning import KINDS, PlanningConfig
 from federated.config.population import EVERYBODY_TRAINS, Splits
-from federated.mechanisms import optimise_blt
 from federated.planning import proposal as proposals
 from federated.planning import search as plan_search
 from federated.planning.feasibility import plan
 from federated.planning.proposal import Proposal, propose, sweeps, to_yaml
 from federated.planning.search import INDEPENDENT, Terms, min_sep_of, terms_of
+from tests.helpers.audits.strategies import two_starts
 from tests.helpers.launches.small_run import mechanism
 
 MECHANISM = mechanism(
@@ -44,14 +44,9 @@ def no_other_mechanisms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def two_starts() -> Iterator[None]:
-    """Search BLTs from two starts of twelve: what is said here does not depend on how good they are."""
-    starts = optimise_blt.starts
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optimise_blt, "starts", lambda *limits: starts(*limits)[:2])
-        plan_search.blt.cache_clear()
+def few_starts() -> Iterator[None]:
+    with two_starts():
         yield
-    plan_search.blt.cache_clear()
 
 
 def meets(wanted: Terms, rounds: int = MECHANISM.rounds) -> bool:

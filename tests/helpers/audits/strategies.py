@@ -5,14 +5,17 @@ Suffixes: N rounds (rows of a strategy too), T rounds, P parameters.
 
 import itertools
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
+import pytest
 from scipy.signal import lfilter
 
-from federated.mechanisms import Mechanism
+from federated.mechanisms import Mechanism, optimise_blt
 from federated.mechanisms.blt import errors
 from federated.mechanisms.optimise_banded import Losses
 from federated.mechanisms.sensitivity import check_pattern
+from federated.planning import search
 from pretrain.randomness.noise import seeded_key
 
 KEY = seeded_key(9)
@@ -67,3 +70,14 @@ def toeplitz_losses(coefficients_N: np.ndarray, sensitivity_squared: float) -> L
     impulse_N[0] = 1.0
     largest, rms = errors(lfilter([1.0], coefficients_N, impulse_N))
     return Losses(largest * sensitivity_squared**0.5, rms * sensitivity_squared**0.5)
+
+
+@contextmanager
+def two_starts() -> Iterator[None]:
+    """Search BLTs from two starts of twelve, for tests that do not depend on the quality of the result."""
+    starts = optimise_blt.starts
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(optimise_blt, "starts", lambda *limits: starts(*limits)[:2])
+        search.blt.cache_clear()
+        yield
+    search.blt.cache_clear()

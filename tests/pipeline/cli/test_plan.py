@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from federated.config.planning import SmallLaunch, SmallTrade
-from federated.mechanisms import optimise_blt
 from federated.planning import search as plan_search
 from federated.planning.rehearsal import Rehearsal, Trial
 from pipeline.ground import settings
@@ -21,6 +20,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import rehearsal as rehearse
 from pipeline.preflight import rehearsal_verdict
 from pipeline.stages.graph import STAGES
+from tests.helpers.audits.strategies import two_starts
 from tests.helpers.launches import rehearsals
 from tests.helpers.launches.command import ended
 from tests.helpers.launches.pipeline_launch import RAW
@@ -38,14 +38,9 @@ LIMITS = SmallTrade(shares=(0.5, 1.0), goals=(1.0,), median_words=20, most_round
 
 
 @pytest.fixture(scope="module", autouse=True)
-def two_starts() -> Iterator[None]:
-    """Search BLTs from two starts of twelve, once for all files: what is said does not depend on how good they are."""
-    starts = optimise_blt.starts
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(optimise_blt, "starts", lambda *limits: starts(*limits)[:2])
-        plan_search.blt.cache_clear()
+def few_starts() -> Iterator[None]:
+    with two_starts():
         yield
-    plan_search.blt.cache_clear()
 
 
 @pytest.fixture
