@@ -12,7 +12,7 @@ AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags
 PYTHON = $(shell for name in python3.11 python3 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help setup shell launch web docs test mutants check bench up backfill down stack stack-status stack-down lock hashes clean
+.PHONY: help setup shell launch web docs test fast mutants check bench up backfill down stack stack-status stack-down lock hashes clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -43,6 +43,9 @@ test: setup ## Run every test: the stages' in their environment and, beside them
 	@status=0; log=$$(mktemp); .venv/airflow/bin/pytest tests/dags >$$log 2>&1 & dags=$$!; \
 	$(STAGES)/pytest -n $(or $(WORKERS),2) || status=1; \
 	wait $$dags || status=1; cat $$log; rm -f $$log; exit $$status
+
+fast: setup ## Run the tests that are not marked slow: a minute on two cores, for while you work
+	@$(STAGES)/pytest -n $(or $(WORKERS),2) -m "not slow"
 
 mutants: setup ## Seed each bug of tests/mutants in a copy: the tests beside the code must find it
 	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(STAGES)/python -m tests.mutants.run

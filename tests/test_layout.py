@@ -180,6 +180,7 @@ def uses(path: Path) -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_one_reader_opens_the_records_of_stages():
     """A record that the ledger does not hold is nobody's: there is no second way to one."""
     found = {name: set() for name in _READERS}

@@ -71,8 +71,9 @@ def fits(config: LaunchConfig, population: Population | None, words: Spend) -> F
 
         if not cost(1):
             continue
-        affordable = bisect_right(range(1, _MOST_LAUNCHES), ceiling.amount * (1 + 1e-12), key=cost)
+        most_loss = ceiling.amount * (1 + 1e-12)
         if ceiling.days is None:
+            affordable = bisect_right(range(1, _MOST_LAUNCHES), most_loss, key=cost)
             notes.append(
                 f"schedule: {config.schedule!r} runs dry after {affordable:g} launches of {name} {cost(1):g}, as "
                 f"{ceiling.field} bounds all launches for ever to {ceiling.amount:g}; bound them in a window of "
@@ -84,14 +85,14 @@ def fits(config: LaunchConfig, population: Population | None, words: Spend) -> F
             f"schedule: {config.schedule!r} makes up to {{most}} launches in any {ceiling.days} days, at {name} "
             f"{cost(1):.6g} each, {{needed:.6g}} together, and {ceiling.field} allows {ceiling.amount:g}"
         )
-        if most > affordable:
+        if cost(most) > most_loss:
             less = f"at most {math.floor(1e4 * ceiling.amount / most) / 1e4:g}" if ceiling.delta is None else "less"
             problems.append(
                 sentence.format(most=most, needed=cost(most))
                 + f"; launch less often, let a launch cost {less}, or have "
                 "the budget reviewed"
             )
-        elif late > affordable:
+        elif cost(late) > most_loss:
             apart = f", if one is {_LATE_DAYS} days late and another is not"
             notes.append(sentence.format(most=late, needed=cost(late)) + apart)
     return Fits(tuple(problems), tuple(notes))

@@ -104,6 +104,7 @@ def test_the_limit_of_memory_is_that_of_the_workers() -> None:
     assert compose["services"]["worker-cpu"]["mem_limit"] == f"{stated[1]}g"
 
 
+@pytest.mark.slow
 @pytest.mark.services
 def test_alerts_fire_when_they_should_and_not_otherwise(promtool: Path) -> None:
     for command in (["check", "rules", "rules.yaml"], ["test", "rules", "rules_test.yaml"]):

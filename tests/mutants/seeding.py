@@ -4,7 +4,7 @@ Code is compared as a syntax tree, so neither layout nor comments nor the place 
 """
 
 import ast
-import copy
+import re
 from collections.abc import Iterator, Sequence
 
 Node = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -59,11 +59,11 @@ def _places(scope: Node, wanted: ast.expr | list[ast.stmt]) -> Iterator[tuple[as
     if isinstance(wanted, list):
         yield from _statements(scope, [ast.dump(node) for node in wanted])
         return
-    expression = ast.dump(_loaded(wanted))
+    kind, expression = type(wanted), _loaded(wanted)
     for parent in ast.walk(scope):
         for field, value in ast.iter_fields(parent):
             for index, node in enumerate(value) if isinstance(value, list) else ((None, value),):
-                if isinstance(node, ast.expr) and ast.dump(_loaded(node)) == expression:
+                if type(node) is kind and _loaded(node) == expression:
                     yield parent, field, index, 1
 
 
@@ -77,10 +77,6 @@ def _statements(scope: Node, wanted: Sequence[str]) -> Iterator[tuple[ast.AST, s
                         yield parent, field, index, len(wanted)
 
 
-def _loaded(node: ast.expr) -> ast.expr:
-    """The same expression as one that is read, also where it is assigned to."""
-    read = copy.deepcopy(node)
-    for each in ast.walk(read):
-        if hasattr(each, "ctx"):
-            each.ctx = ast.Load()
-    return read
+def _loaded(node: ast.expr) -> str:
+    """The expression in words, also where it is assigned to as one that is read."""
+    return re.sub(r"ctx=(?:Store|Del)\(\)", "ctx=Load()", ast.dump(node))

@@ -20,15 +20,19 @@ def installed(home: Path, *populations: str, budget: float = AMPLE) -> PrivacyLe
     return ledger
 
 
-def registered(ledger: PrivacyLedger, *populations: str, budget: float = AMPLE) -> PrivacyLedger:
+def registered(ledger: PrivacyLedger, *populations: str, budget: float | Budget = AMPLE) -> PrivacyLedger:
     """The same ledger with populations of these keys in it, whose devices are split alike in every run of the tests.
 
     One split in thousands leaves none of eighty devices for training to be watched on, and a launch is refused.
+
+    Args:
+      budget: all of it, or how much rho.
     """
+    granted = budget if isinstance(budget, Budget) else Budget(max_rho=budget, max_epsilon=1e6, delta=0.1)
     for key in map(population_key, populations):
         secret = hashlib.sha256(key.encode()).digest()
         with mock.patch("pipeline.ledger.populations.secrets.token_bytes", return_value=secret):
-            ledger.register(key, Budget(max_rho=budget, max_epsilon=1e6, delta=0.1), "tests")
+            ledger.register(key, granted, "tests")
     return ledger
 
 

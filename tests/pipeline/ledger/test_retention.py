@@ -20,6 +20,7 @@ from pipeline.run.population import kept, require_population
 from pipeline.run.runner import run_stage
 from pipeline.run.stage import Stage, StageContext
 from pipeline.stages import graph, ingest
+from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 from tests.helpers.launches.spends import budget
 from tests.helpers.launches.stages import stages_of
@@ -35,9 +36,7 @@ STAGES = stages_of(
 @pytest.fixture
 def ledger(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> PrivacyLedger:
     monkeypatch.setattr(clock, "now", lambda: NOW)
-    made = PrivacyLedger(settings.ledger_url)
-    made.register("real", budget(max_rho=1.0, window_days=30), "owner")
-    return made
+    return registered(PrivacyLedger(settings.ledger_url), "real", budget=budget(max_rho=1.0, window_days=30))
 
 
 def ingested(config: LaunchConfig, run_id: str, settings: Settings) -> dict:

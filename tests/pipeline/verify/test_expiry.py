@@ -27,6 +27,7 @@ from pipeline.verify.expiry import Sweep, sweep
 from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.command import answered
+from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 from tests.helpers.launches.spends import budget
 from tests.helpers.launches.stages import running, stages_of
@@ -58,7 +59,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
 
 @pytest.fixture
 def config(settings: Settings, at: Callable, tmp_path: Path) -> LaunchConfig:
-    PrivacyLedger(settings.ledger_url).register("real", budget(max_rho=1.0, window_days=30), "owner")
+    registered(PrivacyLedger(settings.ledger_url), "real", budget=budget(max_rho=1.0, window_days=30))
     return people(tmp_path)
 
 

@@ -26,6 +26,7 @@ from pipeline.verify.erase import ASKED
 from pipeline.verify.expiry import Sweep, sweep
 from pretrain.files import write_text
 from tests.helpers.launches.command import answered, ended
+from tests.helpers.launches.installed import registered
 from tests.helpers.launches.spends import budget
 from tests.helpers.text.people import NOW, people
 
@@ -35,7 +36,7 @@ ANNA = "device 3"
 @pytest.fixture
 def config(settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LaunchConfig:
     monkeypatch.setattr(clock, "now", lambda: NOW)
-    PrivacyLedger(settings.ledger_url).register("real", budget(max_rho=1.0, window_days=30), "owner")
+    registered(PrivacyLedger(settings.ledger_url), "real", budget=budget(max_rho=1.0, window_days=30))
     return people(tmp_path)
 
 
