@@ -71,9 +71,8 @@ def test_text_of_another_day_is_another_text(settings: Settings, ledger: Privacy
 
     def key(date: str) -> str | None:
         run = run_folder(settings, launch_id(config, date))
-        return content_key(
-            StageContext(config, run, settings, "ingest_private", None, "real"), config, STAGES["ingest_private"]
-        )
+        ctx = StageContext(config, run, settings, "ingest_private", None, "real")
+        return content_key(ctx, STAGES)
 
     assert key("20260301") == key("20260301") != key("20260302")
 
