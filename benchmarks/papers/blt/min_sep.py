@@ -30,22 +30,15 @@ LOOKS = {
 }
 
 
-def losses(separations: Sequence[int]) -> dict[str, list[float]]:
-    """RmsLoss by separation of mechanisms made for the planned one, and of those made again for each."""
-    plan, runs = Run(ROUNDS, PLANNED), [Run(ROUNDS, separation) for separation in separations]
-    priced = {
-        "tree": [strategies.tree_losses(run) for run in runs],
-        "tree, later nodes too": [strategies.full_tree_losses(run) for run in runs],
-        **{
-            f"BLT, {buffers} buffers": [strategies.blt_losses(strategies.blt(plan, buffers), run) for run in runs]
-            for buffers in BUFFERS
-        },
-        "banded, 400 bands": [strategies.banded_losses(strategies.bands(plan, PLANNED), run) for run in runs],
-        "fresh noise": [strategies.independent_losses(run) for run in runs],
-        "BLT made again": [strategies.blt_losses(strategies.blt(run, 3), run) for run in runs],
-        "banded made again": [strategies.banded_losses(strategies.bands(run, run.min_sep), run) for run in runs],
+RUNS = [Run(ROUNDS, separation) for separation in SEPARATIONS]
+
+
+def losses() -> dict[str, list[float]]:
+    """RmsLoss by separation: fixed mechanisms, remade ones, a tree that nobody can stream, and fresh noise."""
+    return strategies.fixed_losses(Run(ROUNDS, PLANNED), RUNS, BUFFERS) | {
+        "tree, later nodes too": [strategies.full_tree_losses(run).rms_loss for run in RUNS],
+        "fresh noise": [strategies.independent_losses(run).rms_loss for run in RUNS],
     }
-    return {name: [one.rms_loss for one in values] for name, values in priced.items()}
 
 
 def claims(separations: Sequence[int], rms: Mapping[str, Sequence[float]]) -> list[paper.Claim]:
@@ -86,35 +79,16 @@ def claims(separations: Sequence[int], rms: Mapping[str, Sequence[float]]) -> li
 def main() -> None:
     """Price, judge, write."""
     chosen = paper.parser(__doc__).parse_args()
-    rms = losses(SEPARATIONS)
-    best = [min(values) for values in zip(*rms.values(), strict=True)]
-
-    def panel(y_label: str, base: Sequence[float], log: str, without: str) -> paper.Draw:
-        kept = {name: look for name, look in LOOKS.items() if name != without}
-        return paper.lines(
-            (paper.Line(name, SEPARATIONS, strategies.ratios(rms[name], base), *look) for name, look in kept.items()),
-            "min separation of the run",
-            y_label,
-            log,
-            PLANNED,
-        )
-
-    rows = [
-        [f"{separation:,}", Run(ROUNDS, separation).most, *(values[place] for values in rms.values())]
-        for place, separation in enumerate(SEPARATIONS)
-    ]
+    rms = losses()
     result = paper.Result(
         name="blt-min-sep",
         title="Loss of fixed mechanisms over the min separation",
         paper="McMahan et al. 2024 (BLT), fixed mechanisms over min-sep",
         setting=f"{ROUNDS:,} rounds; every mechanism was made for min separation {PLANNED} (dashed line) and least "
         "RmsLoss. 'Made again' (dotted) is made for the separation that it meets. RmsLoss in the table.",
-        table=[["min separation", "participations", *rms], *rows],
+        table=strategies.table("min separation", SEPARATIONS, RUNS, rms),
         claims=claims(SEPARATIONS, rms),
-        draws=[
-            panel("RmsLoss", [1.0] * len(SEPARATIONS), "xy", ""),
-            panel("RmsLoss, times the best", best, "x", "fresh noise"),
-        ],
+        draws=strategies.panels("min separation of the run", SEPARATIONS, rms, LOOKS, PLANNED),
     )
     paper.write(result, COMMAND, chosen.results)
 

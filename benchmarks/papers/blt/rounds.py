@@ -15,7 +15,7 @@ from benchmarks.papers.blt.strategies import Run
 
 COMMAND = "python -m benchmarks.papers.blt.rounds"
 PLANNED, MIN_SEP = 2000, 400
-ROUNDS = (250, 500, 1000, 1500, 2000, 3000, 4000, 8000, 16_000)
+ROUNDS = (250, 500, 1000, 1500, 2000, 3000, 4000, 8000)
 LOOKS = {
     "tree": (0, "-"),
     "BLT, 2 buffers": (1, "-"),
@@ -26,20 +26,7 @@ LOOKS = {
 }
 
 
-def losses(rounds: Sequence[int]) -> dict[str, list[float]]:
-    """RmsLoss by rounds of mechanisms made for the planned run, and of those made again for each."""
-    plan, runs = Run(PLANNED, MIN_SEP), [Run(number, MIN_SEP) for number in rounds]
-    priced = {
-        "tree": [strategies.tree_losses(run) for run in runs],
-        **{
-            f"BLT, {buffers} buffers": [strategies.blt_losses(strategies.blt(plan, buffers), run) for run in runs]
-            for buffers in (2, 3)
-        },
-        "banded, 400 bands": [strategies.banded_losses(strategies.bands(plan, MIN_SEP), run) for run in runs],
-        "BLT made again": [strategies.blt_losses(strategies.blt(run, 3), run) for run in runs],
-        "banded made again": [strategies.banded_losses(strategies.bands(run, MIN_SEP), run) for run in runs],
-    }
-    return {name: [one.rms_loss for one in values] for name, values in priced.items()}
+RUNS = [Run(number, MIN_SEP) for number in ROUNDS]
 
 
 def claims(rounds: Sequence[int], rms: Mapping[str, Sequence[float]]) -> list[paper.Claim]:
@@ -69,26 +56,16 @@ def claims(rounds: Sequence[int], rms: Mapping[str, Sequence[float]]) -> list[pa
 def main() -> None:
     """Price, judge, write."""
     chosen = paper.parser(__doc__).parse_args()
-    rms = losses(ROUNDS)
-    best = [min(values) for values in zip(*rms.values(), strict=True)]
-
-    def panel(y_label: str, base: Sequence[float], log: str) -> paper.Draw:
-        drawn = (paper.Line(name, ROUNDS, strategies.ratios(rms[name], base), *look) for name, look in LOOKS.items())
-        return paper.lines(drawn, "rounds of the run", y_label, log, PLANNED)
-
-    rows = [
-        [f"{number:,}", Run(number, MIN_SEP).most, *(values[place] for values in rms.values())]
-        for place, number in enumerate(ROUNDS)
-    ]
+    rms = strategies.fixed_losses(Run(PLANNED, MIN_SEP), RUNS, (2, 3))
     result = paper.Result(
         name="blt-rounds",
         title="Loss of fixed mechanisms over the rounds",
         paper="McMahan et al. 2024 (BLT), fixed mechanisms over rounds",
         setting=f"Min separation {MIN_SEP}; every mechanism was made for {PLANNED:,} rounds (dashed line) and least "
         "RmsLoss. 'Made again' (dotted) is made for the rounds that it runs. RmsLoss in the table.",
-        table=[["rounds", "participations", *rms], *rows],
+        table=strategies.table("rounds", ROUNDS, RUNS, rms),
         claims=claims(ROUNDS, rms),
-        draws=[panel("RmsLoss", [1.0] * len(ROUNDS), "xy"), panel("RmsLoss, times the best", best, "x")],
+        draws=strategies.panels("rounds of the run", ROUNDS, rms, LOOKS, PLANNED),
     )
     paper.write(result, COMMAND, chosen.results)
 

@@ -5,12 +5,13 @@ A made mechanism keeps its numbers. What it costs depends on the run that it mee
 mechanisms give the same noise in the model at the same rho.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from benchmarks.papers import paper
 from federated.mechanisms.banded import from_coefficients
 from federated.mechanisms.blt import Blt, errors, inverse_coefficients
 from federated.mechanisms.independent import Independent
@@ -105,3 +106,41 @@ def independent_losses(run: Run) -> Losses:
 def ratios(values: Sequence[float], bases: Sequence[float]) -> list[float]:
     """Each value as a multiple of its base."""
     return [value / base for value, base in zip(values, bases, strict=True)]
+
+
+def fixed_losses(plan: Run, runs: Sequence[Run], buffers: Sequence[int]) -> dict[str, list[float]]:
+    """RmsLoss on each run of mechanisms made for the plan, and of those made again for each run."""
+    made = {f"BLT, {number} buffers": blt(plan, number) for number in buffers}
+    planned = bands(plan, plan.min_sep)
+    priced = {
+        "tree": [tree_losses(run) for run in runs],
+        **{name: [blt_losses(each, run) for run in runs] for name, each in made.items()},
+        f"banded, {plan.min_sep} bands": [banded_losses(planned, run) for run in runs],
+        "BLT made again": [blt_losses(blt(run, 3), run) for run in runs],
+        "banded made again": [banded_losses(bands(run, run.min_sep), run) for run in runs],
+    }
+    return {name: [one.rms_loss for one in values] for name, values in priced.items()}
+
+
+def panels(
+    axis: str, places: Sequence[float], rms: Mapping[str, Sequence[float]], looks: Mapping[str, tuple], planned: float
+) -> list[paper.Draw]:
+    """Loss by place, and by place as a multiple of the best, without fresh noise."""
+    best = [min(values) for values in zip(*rms.values(), strict=True)]
+
+    def panel(y_label: str, base: Sequence[float], log: str, left_out: str = "") -> paper.Draw:
+        drawn = (
+            paper.Line(name, places, ratios(rms[name], base), *look) for name, look in looks.items() if name != left_out
+        )
+        return paper.lines(drawn, axis, y_label, log, planned)
+
+    return [panel("RmsLoss", [1.0] * len(places), "xy"), panel("RmsLoss, times the best", best, "x", "fresh noise")]
+
+
+def table(axis: str, places: Sequence[int], runs: Sequence[Run], rms: Mapping[str, Sequence[float]]) -> list[list]:
+    """Losses by place, with the participations of each run."""
+    rows = [
+        [f"{place:,}", run.most, *(values[number] for values in rms.values())]
+        for number, (place, run) in enumerate(zip(places, runs, strict=True))
+    ]
+    return [[axis, "participations", *rms], *rows]
