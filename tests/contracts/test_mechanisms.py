@@ -1,6 +1,5 @@
 """Contract of every mechanism."""
 
-import inspect
 import itertools
 import math
 from dataclasses import replace
@@ -123,8 +122,3 @@ def test_a_multiplier_without_noise_is_refused(mechanism: object, multiplier: fl
 def test_restarts_that_cannot_be_are_refused(name: str, restarts: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"restarts: got .* rising, the first at least 1"):
         replace(MECHANISMS[name], restarts=restarts)
-
-
-@every_mechanism
-def test_the_guarantee_stands_in_the_docstring(mechanism: object) -> None:
-    assert "Guarantee:" in inspect.getdoc(type(mechanism))

@@ -1,6 +1,5 @@
 """What every local randomiser of discovery promises, at every size of its messages."""
 
-import inspect
 import itertools
 import math
 
@@ -87,7 +86,3 @@ def test_the_estimate_undoes_the_law_exactly(randomizer: SubsetSelection) -> Non
 def test_what_is_no_item_is_refused(randomizer: SubsetSelection) -> None:
     with pytest.raises(ValueError, match="is not one of the domain's"):
         sent(randomizer, randomizer.domain, 0)
-
-
-def test_the_guarantee_stands_in_the_docstring() -> None:
-    assert "Guarantee:" in inspect.getdoc(SubsetSelection)

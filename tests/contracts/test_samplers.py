@@ -1,7 +1,6 @@
 """Contract of every rule that picks a round's devices."""
 
 import copy
-import inspect
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -105,9 +104,3 @@ def test_records_come_back_as_they_were(name: str, tmp_path) -> None:
     np.testing.assert_array_equal(again.rounds_N, records.rounds_N)
     np.testing.assert_array_equal(again.devices_N, records.devices_N)
     assert again.hours == records.hours
-
-
-@every_sampler
-def test_the_guarantee_stands_in_the_docstring(name: str) -> None:
-    kind = type(SAMPLERS[name])
-    assert "Guarantee:" in (inspect.getdoc(kind) or "") + (inspect.getdoc(kind.draw) or "")

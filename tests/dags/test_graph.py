@@ -27,12 +27,11 @@ def edges(dag: DAG) -> set[tuple[str, str]]:
     return {(task.task_id, below) for task in dag.tasks for below in task.downstream_task_ids}
 
 
-def test_every_file_is_read_without_errors_and_quickly(dagbag):
+def test_every_file_is_read_without_errors(dagbag):
     assert dagbag.import_errors == {}
     files = {Path(stat.file).name for stat in dagbag.dagbag_stats}
     assert files == {"launch.py", "public_model.py", "experiment.py", "expiry.py"}
     assert set(dagbag.dags) == {"demo", "scheduled", "public_model-scheduled", "experiment-scheduled", "tacit-expiry"}
-    assert sum((stat.duration for stat in dagbag.dagbag_stats), timedelta()) < timedelta(seconds=5)
 
 
 def test_the_projects_own_launch_files_make_dags(database):
