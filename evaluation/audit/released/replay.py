@@ -133,9 +133,12 @@ def noise_added(seen: Seen, noise_TN: np.ndarray, noise_multiplier: float) -> Au
     """
     rest_TN = seen.released_TN / seen.clips_T[:, None] - noise_TN
     gaps_T = np.abs(rest_TN - seen.sums_TN).max(axis=1)
-    wrong_T = ~(gaps_T <= _ROUNDING + (_ROUNDING + _GRID_ROUNDING) * noise_multiplier)
+    slack = _ROUNDING + (_ROUNDING + _GRID_ROUNDING) * noise_multiplier
+    wrong_T = ~(gaps_T <= slack)
     reason = ""
     if wrong_T.any():
         reason = f"what round {int(np.argmax(wrong_T))} released is not its sum and the noise of its key"
     quantity = "released sums minus noise drawn again, against the sums, in clip norms"
-    return exact("noise_added", quantity, float(gaps_T.max()), noise_TN.shape[1], reason)
+    # Along some direction there is a deviation of noise and more, but for less than one run in a million.
+    least = 1 - slack / noise_multiplier
+    return exact("noise_added", quantity, float(gaps_T.max()), noise_TN.shape[1], reason, least_noise=least)

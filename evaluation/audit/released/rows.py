@@ -35,8 +35,6 @@ TRAINED: Mapping[Kind, str] = {
     "canary_lengths": "every canary's update is one clip norm long",
     "cohorts": "devices of every round are those that seed and key choose",
     "trained_rows": "rounds trained on the text of the recorded devices, each once",
-    "noise_variance": "as much noise as claimed in every round, tensor, row and weight",
-    "noise_values": "noise is normal, and independent from round to round",
     "matched_filter": "a canary that takes part is no easier to tell than the whole run's guarantee says",
     "noise_scale": "as much noise as claimed along the canaries' directions",
     "clip_norm": "a canary moves released sums by no more than one clip norm",
@@ -45,7 +43,7 @@ TRAINED: Mapping[Kind, str] = {
     "lower_bound": "guesses of who took part do not refute the guarantee; passing is no proof of it",
 }
 # Rows whose power is a function of the launch file and the model's size; that of the others follows from estimates.
-_PUBLIC_POWER = frozenset({"noise_variance", "update_lengths", "canary_lengths"})
+_PUBLIC_POWER = frozenset({"noise_added", "update_lengths", "canary_lengths"})
 
 
 @dataclass(frozen=True)
@@ -118,7 +116,15 @@ def _verdict(kind: Kind, tested: str, row: AuditRow | None) -> AuditVerdict:
     )
 
 
-def exact(kind: Kind, quantity: str, estimate: float, n: int, reason: str, least_clip: float | None = None) -> AuditRow:
+def exact(
+    kind: Kind,
+    quantity: str,
+    estimate: float,
+    n: int,
+    reason: str,
+    least_clip: float | None = None,
+    least_noise: float | None = None,
+) -> AuditRow:
     """A row of arithmetic, which has no chance of error: it passes unless there is a reason."""
     return AuditRow(
         type=kind,
@@ -132,5 +138,6 @@ def exact(kind: Kind, quantity: str, estimate: float, n: int, reason: str, least
         n=n,
         passed=not reason,
         reason=reason,
+        least_noise=least_noise,
         least_clip=least_clip,
     )

@@ -112,7 +112,7 @@ def verdicts(run: Finished, threads: int = 1) -> tuple[Verdict, ...]:
       threads: chunks of devices at work at the same time.
     """
     config, size = run.rule.config, run.directions.num_parameters
-    strategy = strategy_of(run.rule, run.rounds)
+    strategy = audit_trace.strategy_of(run.rule, run.rounds)
     adaptive, bit_noise_T = config.adaptive_clipping, np.zeros(run.rounds)
     if adaptive is not None:
         key = subkey(run.rule.key, "clip bits")
@@ -131,13 +131,6 @@ def verdicts(run: Finished, threads: int = 1) -> tuple[Verdict, ...]:
     recorded = Recorded(run.trace.seen, audit_trace.models(run.directions, start_P, run.final_P), run.directions)
     made = (_round(run, number, drawn.whole[number], rule, threads) for number in numbers)
     return training_audit(made, recorded, rule, bit_noise_T)
-
-
-def strategy_of(rule: RoundRule, rounds: int) -> strategies.Strategy:
-    """The strategy of a launch's noise, as an audit makes it from the papers."""
-    if rule.config.kind == "tree":
-        return strategies.of_tree(rounds, rule.config.restarts)
-    return strategies.of_matrix(audit_trace.whitener(rule.mechanism, rounds), rule.config.kind)
 
 
 def _adaptive(config: MechanismConfig, rounds: int) -> AdaptiveRule | None:

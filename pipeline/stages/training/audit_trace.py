@@ -1,29 +1,16 @@
-"""Traces that training leaves for its noise audits, the claim that they test, and a second draw of the noise.
+"""Traces that training leaves for the audits of its noise, the claim that they test, and its noise a second time."""
 
-As a program this module draws a run's noise again, in a process that shares nothing with training but the key. Its
-arguments: folder of all runs, launch id. Inner products with the directions, and what tests of the noise itself
-found, go to standard output, which is a pipe.
-"""
-
-import io
-import json
-import logging
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from evaluation.audit import whitening
+from evaluation.audit import strategies, whitening
 from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim
-from evaluation.audit.noise import FAMILIES, Again, Trace
-from evaluation.audit.released import values
+from evaluation.audit.noise import Again, Trace
 from evaluation.audit.released.replay import Models, Optimiser, Seen
 from evaluation.audit.released.rows import AuditRow, exact
-from evaluation.config import ALPHA
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.config.mechanism import MechanismConfig, secagg_neighbours
@@ -35,20 +22,14 @@ from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from federated.rounds.state import RECORDS
 from federated.train import FineTuneResult, TrainingData
-from pipeline.ground import settings
-from pipeline.launch.config import LaunchConfig, load_kept_launch
 from pipeline.run import artifacts
-from pipeline.run.known import as_it_lies
-from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext, stage_key
-from pipeline.telemetry import logs
 from pretrain.files import PRIVATE, atomic
 from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import subkey
 from pretrain.vocabulary import TokenStream
 
 FILE = "audit.npz"
-_MODULE = "pipeline.stages.training.audit_trace"
 _TRAINING = "fine_tune"
 _WITNESS = "witness."
 # Rows of so many devices are made again, those of whole rounds spread over a longer run.
@@ -110,13 +91,7 @@ def claim(config: MechanismConfig, mechanism: mechanisms.Mechanism, rounds: int,
 
 
 def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Seen) -> Again:
-    """References for the trace: models and records from their files, and noise that another process draws.
-
-    Raises:
-      OSError: that process failed.
-    """
-    # On this machine for the other process, if they came from tracking.
-    artifacts.mechanism(ctx.run)
+    """References for the trace: models and records from their files, and noise by the audit's own generator."""
     config, start, final = ctx.config, artifacts.model(ctx, "adapt"), artifacts.model(ctx, _TRAINING)
     step = config.server
     optimiser = Optimiser(
@@ -127,15 +102,8 @@ def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Seen
         adaptivity=ADAPTIVITY,
         denominator=float(config.mechanism.report_goal),
     )
-    command = [sys.executable, "-m", _MODULE, str(ctx.run.root), ctx.run.launch_id]
-    drawn = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
-    if drawn.returncode:
-        raise OSError(
-            f"audit: the process that draws the noise again ended with {drawn.returncode}; run the stage again"
-        )
-    with np.load(io.BytesIO(drawn.stdout), allow_pickle=False) as arrays:
-        noise_TN, recorded = arrays["noise"], json.loads(arrays["rows"].tobytes())
-    rule = _rule(config, ctx.run)
+    key, mechanism = stage_key(config, ctx.run, _TRAINING), artifacts.mechanism(ctx.run)
+    rule = RoundRule(config.mechanism, config.seed, key, mechanism)
     encoding = rule.encoding(planted.num_parameters, len(data.devices))
     records = load_records(ctx.run.private(_TRAINING) / "rounds" / RECORDS, len(seen.rows_T))
     cohorts_T = dict(records.cohorts)
@@ -146,12 +114,25 @@ def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Seen
     return Again(
         models(planted, flat_weights(start), flat_weights(final)),
         optimiser,
-        noise_TN,
+        noise_along(rule, planted, len(seen.rows_T)),
         # Rounding is of every device's own; along a direction it adds up like the deviations of a sum.
         0.0 if encoding is None else encoding.rounding_std,
         config.mechanism.clipping == "per-layer",
-        (*rows, *(AuditRow(**row) for row in recorded)),
+        rows,
     )
+
+
+def noise_along(rule: RoundRule, planted: Directions, rounds: int) -> np.ndarray:
+    """Inner products of each round's noise with the directions, ``[T, N]`` in clip norms, from the key; secret."""
+    multiplier = rule.privatizer.noise_multiplier
+    return strategies.drawn(strategy_of(rule, rounds), multiplier, rule.key, planted, ()).along_TN
+
+
+def strategy_of(rule: RoundRule, rounds: int) -> strategies.Strategy:
+    """The strategy of a launch's noise, as an audit makes it from the papers."""
+    if rule.config.kind == "tree":
+        return strategies.of_tree(rounds, rule.config.restarts)
+    return strategies.of_matrix(whitener(rule.mechanism, rounds), rule.config.kind)
 
 
 def models(planted: Directions, start_P: np.ndarray, final_P: np.ndarray) -> Models:
@@ -202,56 +183,3 @@ def trained_row(
 def _alone(devices: TokenStream, device: int) -> TokenStream:
     begin, end = devices.offsets_D1[device : device + 2]
     return TokenStream(devices.tokens_N[begin:end], np.array([0, end - begin]))
-
-
-def _rule(config: LaunchConfig, run: RunDir) -> RoundRule:
-    return RoundRule(config.mechanism, config.seed, stage_key(config, run, _TRAINING), artifacts.mechanism(run))
-
-
-def main(root: Path, launch_id: str) -> None:
-    """Draw the noise of all rounds again and write what the audit needs of it to standard output."""
-    logs.configure(logging.WARNING, settings.log_form())
-    run = RunDir(root, launch_id, as_it_lies)  # what the stage itself opened, as the ledger knows it, to start this
-    config = load_kept_launch(run.public("launch") / "launch.json")
-    _, trace, planted = load(run.private(_TRAINING) / FILE)
-    model = artifacts.model(StageContext(config, run, settings.load(), _TRAINING, None), "adapt")
-    shapes = [tuple(parameter.shape) for parameter in model.parameters()]
-    drawn = looked_through(_rule(config, run), planted, shapes, len(trace.joined_TN))
-    buffer, rows = io.BytesIO(), json.dumps([asdict(row) for row in drawn.rows]).encode()
-    np.savez(buffer, noise=drawn.noise_TN, rows=np.frombuffer(rows, dtype=np.uint8))
-    sys.stdout.buffer.write(buffer.getvalue())
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Noise of all rounds along the directions, which is secret, and what tests of all of it found."""
-
-    noise_TN: np.ndarray
-    rows: list[AuditRow]
-
-
-def looked_through(
-    rule: RoundRule, planted: Directions, shapes: Sequence[Sequence[int]], rounds: int, alpha: float = ALPHA
-) -> Drawn:
-    """Draw the noise again, round by round, and test it."""
-    looked_at, along, samples = values.places(shapes, rounds), [], []
-    for noise_P in noise_again(rule, planted.num_parameters, rounds):
-        along.append(planted.project(noise_P))
-        samples.append(noise_P[looked_at.numbers_K])
-    whitener_TT, multiplier = whitener(rule.mechanism, rounds), rule.privatizer.noise_multiplier
-    rows = values.noise_values(np.array(samples), looked_at, whitener_TT, multiplier, alpha / FAMILIES)
-    return Drawn(np.array(along), rows)
-
-
-def noise_again(rule: RoundRule, num_parameters: int, rounds: int) -> Iterator[np.ndarray]:
-    """Noise of each round's sum once more, from the key: float64 ``[P]`` in clip norms; secret."""
-    state = rule.privatizer.init(num_parameters)
-    for _ in range(rounds):
-        drawn = rule.privatizer.draw(state, rule.key)
-        yield drawn.noise_P * rule.sensitivity
-        state = replace(state, round=state.round + 1, updates=drawn.updates, bits=drawn.bits)
-
-
-if __name__ == "__main__":
-    settings.let_threads_sleep()
-    main(Path(sys.argv[1]), sys.argv[2])

@@ -5,7 +5,7 @@ import pytest
 
 from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim
-from evaluation.audit.noise import projection_rows
+from evaluation.audit.noise import FAMILIES, projection_rows
 from evaluation.audit.released.rows import AuditRow
 from evaluation.config import ALPHA
 from tests.helpers.audits.noise_run import PARAMETERS, HalfNoise, ReusedNoise, blt, claim, final_change, honest_run, run
@@ -79,8 +79,8 @@ def test_a_one_run_bound_above_the_claim_refutes_it() -> None:
 def test_families_share_the_chance_of_a_false_alarm() -> None:
     found = audited(honest_run(blt(), 0))
     rows = {row.type: row for row in found}
-    assert rows["noise_scale"].confidence == pytest.approx(1 - ALPHA / 3)
-    assert rows["lower_bound"].confidence == pytest.approx(1 - ALPHA / 3)
+    assert rows["noise_scale"].confidence == pytest.approx(1 - ALPHA / FAMILIES)
+    assert rows["lower_bound"].confidence == pytest.approx(1 - ALPHA / FAMILIES)
 
 
 def test_rows_say_the_least_fault_that_they_would_notice() -> None:

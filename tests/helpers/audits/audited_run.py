@@ -20,7 +20,8 @@ from federated.rounds import server
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RECORDS
 from federated.train import FineTuneResult, TrainingData
-from pipeline.stages.training.audit_trace import cohorts_row, looked_through, trained_row
+from pipeline.stages.training import audit_trace
+from pipeline.stages.training.audit_trace import cohorts_row, trained_row
 from pipeline.stages.training.audit_trace import models as models_of
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
@@ -52,8 +53,6 @@ def audited(
     assert done.probe is not None
     start_P = server.flat_weights(start)
     rule = RoundRule(launch.mechanism, launch.seed, launch.key)
-    shapes = [tuple(part.shape) for part in start.parameters()]
-    drawn = looked_through(rule, directions, shapes, done.rounds, alpha)
     data = TrainingData(launch.devices, launch.synthetic_D, launch.devices)
     encoding = rule.encoding(len(start_P), len(launch.devices))
     models = models_of(directions, start_P, final_P)
@@ -71,7 +70,6 @@ def audited(
     rows = (
         cohorts_row(rule, data, recorded, done.rounds),
         trained_row(rule, launch.device, data, recorded, seen),
-        *drawn.rows,
     )
     trace = Trace(done.probe.projections_TN, done.probe.joined_TN, seen)
     return noise_audit(
@@ -82,7 +80,7 @@ def audited(
         Again(
             models,
             optimiser,
-            drawn.noise_TN,
+            audit_trace.noise_along(rule, directions, done.rounds),
             0.0 if encoding is None else encoding.rounding_std,
             launch.mechanism.clipping == "per-layer",
             rows,

@@ -92,21 +92,12 @@ def test_a_last_round_without_noise_after_a_restart_is_seen(tmp_path: Path) -> N
     assert "round 5" in failed(audited(RESTARTED, tmp_path, with_bug(without_in_round(5))))["noise_added"]
 
 
-def test_a_last_round_that_is_drawn_without_noise_is_seen(tmp_path: Path) -> None:
-    with without_in_round(5)():
-        found = failed(audited(RESTARTED, tmp_path))
-    assert "a round" in found["noise_variance"], found
-    assert "noise_added" not in found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHARED_OF_NOISE)
-def test_a_generator_that_is_wrong_is_seen_in_the_noise_itself(tmp_path: Path, name: str) -> None:
-    """The audit draws the same wrong noise, so it must look at the noise."""
+def test_a_generator_that_is_wrong_is_seen(tmp_path: Path, name: str) -> None:
+    """The audit draws the noise by a generator of its own, which such a fault is not in."""
     with SHARED_OF_NOISE[name]():
-        found = failed(audited(TINY, tmp_path))
-    assert {"noise_variance", "noise_values"} & set(found), found
-    assert "noise_added" not in found
+        assert "noise_added" in failed(audited(TINY, tmp_path))
 
 
 @pytest.mark.parametrize("name", SHARED_OF_ROWS)

@@ -17,8 +17,7 @@ from federated.rounds import aggregation, kept_rounds
 from federated.rounds.kept_rounds import KeptRound
 from federated.rounds.privatize import Drawn, Privatizer
 from federated.rounds.rule import RoundRule
-from pipeline.stages.audits.training import strategy_of
-from pipeline.stages.training.audit_trace import noise_again
+from pipeline.stages.training.audit_trace import strategy_of
 from tests.evaluation.audit.released.training_bugs import (
     Bug,
     broken_normals,
@@ -236,7 +235,11 @@ def test_noise_from_streams_and_strategy_is_the_noise_of_the_loop(tmp_path: Path
     drawn = strategies.drawn(
         strategy_of(rule, rounds), rule.privatizer.noise_multiplier, rule.key, directions, range(rounds)
     )
-    for number, noise_P in enumerate(noise_again(rule, directions.num_parameters, rounds)):
+    state = rule.privatizer.init(directions.num_parameters)
+    for number in range(rounds):
+        made = rule.privatizer.draw(state, rule.key)
+        state = replace(state, round=state.round + 1, updates=made.updates, bits=made.bits)
+        noise_P = made.noise_P * rule.sensitivity
         np.testing.assert_allclose(drawn.whole[number], noise_P, rtol=1e-9, atol=1e-12)
         np.testing.assert_allclose(drawn.along_TN[number], directions.project(noise_P), rtol=1e-9, atol=1e-12)
 

@@ -4,13 +4,13 @@ The released sums are those of the first world; the noise of the second is what 
 somebody would reckon who knows all devices but one. Whatever then differs between the worlds is told by noise or text.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from evaluation.audit.directions import Directions
 from evaluation.audit.noise import NoiseAudit
 from evaluation.audit.released.rows import TRAINED, verdicts
 from federated.rounds.privatize import Drawn, PrivacyState, Privatizer
@@ -69,12 +69,12 @@ def world(devices: TokenStream, release: Release, folder: Path, monkeypatch: pyt
         kept.append(done)
         return final_P, done
 
-    def noise_again(rule: object, num_parameters: int, rounds: int) -> Iterator[np.ndarray]:
-        yield from release.noises
+    def noise_along(rule: object, planted: Directions, rounds: int) -> np.ndarray:
+        return np.array([planted.project(noise_P) for noise_P in release.noises])
 
     with monkeypatch.context() as patch:
         patch.setattr(Privatizer, "privatize", lambda self, *given: release.privatize(self, *given))
-        patch.setattr(audit_trace, "noise_again", noise_again)
+        patch.setattr(audit_trace, "noise_along", noise_along)
         found = audited(replace(LAUNCH, devices=devices), folder, train)
     (done,) = kept
     shown = {
@@ -112,7 +112,7 @@ def test_nothing_that_leaves_training_tells_neighbours_apart(tmp_path: Path, mon
         assert seen.leaves == true.leaves, f"the world in which the last device typed {name} is told from the truth"
         # What stays does tell them apart, so this would notice a figure that is put back.
         mine, theirs = ({row.type: row.estimate for row in each.figures.rows} for each in (true, seen))
-        assert {kind for kind in mine if mine[kind] != theirs[kind]} >= {"noise_variance", "noise_scale"}
+        assert {kind for kind in mine if mine[kind] != theirs[kind]} >= {"noise_scale", "clip_norm"}
     lengths = {row.type: row.n for row in true.figures.rows}["update_lengths"]
     empty = world(neighbour(others["nothing"]), release.again(), tmp_path / "again", monkeypatch).figures
     assert {row.type: row.n for row in empty.rows}["update_lengths"] < lengths, "who typed nothing shows in the figures"
