@@ -1,6 +1,6 @@
 """One layer of LDP TrieHH: ask, add up, choose (Sun & Sun 2024, algorithm 2).
 
-The server sees summed votes only; raw messages are never stored.
+The server sees summed votes only; raw messages are never stored. The sums are kept for their audit (``state``).
 """
 
 from dataclasses import dataclass
