@@ -152,7 +152,7 @@ _READERS = {
     # Verification looks at what does not count, to say what is wrong; so does a re-use that is refused. A process
     # that a stage starts reads what the stage opened before: it needs no ledger.
     "as_it_lies": {
-        *("pipeline/stages/training/audit_trace.py", "pipeline/stages/training/fine_tune_workers.py"),
+        "pipeline/stages/training/fine_tune_workers.py",
         *("pipeline/run/known.py", "pipeline/run/cache.py"),
         *("pipeline/verify/launch.py", "pipeline/verify/replay.py", "pipeline/verify/reused.py"),
     },

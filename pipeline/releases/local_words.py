@@ -218,4 +218,8 @@ LOCAL_WORDS = Release(
     disclosed=lambda config, results: LocalWords.model_validate(results("discover"), extra="ignore"),
     trusts=_trusts,
     limits=_limits,
+    make="discovery.device.randomizer:randomise",
+    keeps=("layers",),
+    audit="pipeline.stages.audits.local_words:audited",
+    proves=("key", "messages", "votes", "choice"),
 )

@@ -89,7 +89,8 @@ class Release(Use):
       by_file: the same block, where the launch file alone decides all of it; ``verify`` holds results against it.
       again: what was paid for it, derived again from what its stage says happened; None where ``planned`` is exact.
       asks: fields of its block of the launch file that its stage states again.
-      make: ``module:function`` that alone adds its noise to its sum, as ``make(contributions, noise, bound, finish)``.
+      make: ``module:function`` that alone adds its noise to its sum, as ``make(contributions, noise, bound, finish)``;
+        where rounds or devices come one by one, to the sum of a round, or to the message of a device.
       keeps: files in its stage's private folder that stay for the audit: what was released, and what cannot be made
         again from the private store; never a sum without noise.
       audit: ``module:function`` of the context of the stage that made it, which returns the verdicts on it.

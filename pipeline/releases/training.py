@@ -76,4 +76,8 @@ TRAINING = Release(
     neighbour="updates replaced by zeros in every round",
     output=lambda config, whole: "the final model and, by post-processing, every noisy intermediate model",
     disclosed=_disclosed,
+    make="federated.local_training.clipping:release",
+    keeps=("rounds", "audit.npz"),
+    audit="pipeline.stages.audits.training:audited",
+    proves=("key", "split", "rounds", "digits", "clipping_bits", "clip_norms"),
 )

@@ -22,8 +22,6 @@ Kind = Literal[
     "canary_lengths",
     "cohorts",
     "trained_rows",
-    "noise_variance",
-    "noise_values",
 ]
 
 

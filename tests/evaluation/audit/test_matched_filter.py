@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from evaluation.audit.matched_filter import Claim, MatchedFilter, matched_filter
+from evaluation.audit.matched_filter import Claim, MatchedFilter, least_length, least_noise, matched_filter
 from evaluation.audit.one_run import one_run
 from federated.mechanisms.blt import Blt
 from federated.mechanisms.tree import Tree
@@ -194,3 +194,13 @@ def test_the_least_fault_is_noticed_nine_times_out_of_ten(kind: str) -> None:
         noticed += kind in kinds(released(least, 1.0) if kind == "noise" else released(1.0, least))
     # Three standard errors of a share of 0.9 in 200.
     assert noticed / runs == pytest.approx(0.9, abs=0.064)
+
+
+def test_the_least_noise_is_noticed_nine_times_out_of_ten() -> None:
+    level, numbers = 0.001, 400
+    share = least_noise(numbers, level)
+    power = stats.chi2.cdf(stats.chi2.ppf(level / 2, numbers) / share**2, numbers)
+    assert power == pytest.approx(0.9, abs=1e-6)
+    rng = np.random.default_rng(0)
+    estimates = 1 + 0.05 * rng.standard_normal(20_000) + (least_length(0.05, 10_000, level) - 1)
+    assert np.mean(estimates > 1 + 0.05 * stats.norm.isf(level)) == pytest.approx(0.9, abs=0.01)

@@ -251,7 +251,7 @@ def example(**changes: object) -> Disclosure:
             },
             "seed_commitment": "c" * 64,
             "audits": [
-                {"type": "noise_variance", "tested": "as much noise as claimed in every round"}
+                {"type": "noise_added", "tested": "released sums are the sums and all the noise of the key"}
                 | {"verdict": "passed", "least_noise": 0.99, "least_clip": None},
                 {"type": "noise_whiteness", "tested": "no two rounds share noise"}
                 | {"verdict": "passed", "least_noise": None, "least_clip": None},

@@ -37,7 +37,7 @@ def made_again(stage: str, *names: str, passed: bool = True) -> ReleaseAudit:
 
 
 ROWS = {kind: AuditVerdict(type=kind, tested=tested, verdict="passed") for kind, tested in TRAINED.items()}
-ROWS["noise_variance"] = ROWS["noise_variance"].model_copy(update={"least_noise": 0.95})
+ROWS["noise_added"] = ROWS["noise_added"].model_copy(update={"least_noise": 0.95})
 ROWS["update_lengths"] = ROWS["update_lengths"].model_copy(update={"least_clip": 1.01})
 
 
@@ -134,10 +134,10 @@ def test_everything_in_order_is_launched():
         ({"found_single_user": 1}, "extraction"),
         ({"broken_ceilings": 1}, "ceilings"),
         ({"pooled_p_value": 0.009}, "pooled"),
-        *((without(kind), "released") for kind in TRAINED if kind not in ("noise_variance", "update_lengths")),
+        *((without(kind), "released") for kind in TRAINED if kind not in ("noise_added", "update_lengths")),
         *((audited(kind, verdict="not run"), "released") for kind in TRAINED),
-        (audited("noise_variance", least_noise=0.89), "audit_power"),
-        (audited("noise_variance", least_noise=None), "audit_power"),
+        (audited("noise_added", least_noise=0.89), "audit_power"),
+        (audited("noise_added", least_noise=None), "audit_power"),
         (audited("update_lengths", least_clip=1.2), "audit_power"),
         ({"control": LOST}, "control"),
         ({"noise_audit_passed": None}, "noise_audit"),

@@ -71,7 +71,7 @@ class Audited(StageResult):
     audits: tuple[AuditVerdict, ...]
 
 
-ROW = {"type": "noise_variance", "tested": "the noise", "verdict": "passed"}
+ROW = {"type": "noise_added", "tested": "the noise", "verdict": "passed"}
 
 
 def test_a_whole_disclosure_may_leave() -> None:
