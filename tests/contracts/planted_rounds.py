@@ -108,7 +108,7 @@ def unrounded(finish: Callable[..., Any]) -> Callable[..., Any]:
 
 
 CONFIG = TrieConfig(
-    kind="ldp-triehh", epsilon0=2.0, delta=1e-6, messages_per_device=2, layers=3, max_prefixes=20, honest_share=1.0
+    kind="ldp-triehh", epsilon0=5.0, delta=1e-6, messages_per_device=2, layers=3, max_prefixes=20, honest_share=1.0
 )
 KNOWN, LETTERS = frozenset({"the"}), "ahlow"
 
