@@ -74,7 +74,8 @@ def counts(plant: Plant, key: bytes) -> tuple[Verdict, ...]:
     with planted(bounded_sum, plant):
         released_U = released_counts(devices, cells, Z, key)
     asked = Asked(cells.context_K, cells.weight_U, cells.vocabulary_size)
-    return counts_audit(released_U, map(devices.owner, range(len(devices))), asked, Z, CLIP_NORM, key)
+    each = map(devices.owner, range(len(devices)))
+    return counts_audit(released_U, each, asked, Z, CLIP_NORM, key, [released_U], [released_U])
 
 
 def evaluation(plant: Plant, key: bytes) -> tuple[Verdict, ...]:
@@ -270,3 +271,15 @@ def test_validation_devices_that_train_are_held_at_every_seed() -> None:
     """Rounds number devices alike, whoever they are: what tells is the text that a chosen round is made of again."""
     held = [failed(planted_rounds.training(honest, key_of(seed), trained_on=stream(60, seed))) for seed in range(2, 22)]
     assert all("rounds" in [verdict.name for verdict in each] for each in held)
+
+
+def test_a_published_model_of_counts_that_knows_more_than_the_sums_is_held() -> None:
+    """Noise is in the sums that are kept for the audit, and not in those that the model was made of."""
+    devices, cells = counting()
+    key = key_of(0)
+    asked = Asked(cells.context_K, cells.weight_U, cells.vocabulary_size)
+    released_U = released_counts(devices, cells, Z, key)
+    each = map(devices.owner, range(len(devices)))
+    quiet_U = released_counts(devices, cells, 1e-6, key)
+    verdicts = counts_audit(released_U, each, asked, Z, CLIP_NORM, key, [quiet_U], [released_U])
+    assert [verdict.name for verdict in failed(verdicts)] == ["model"]

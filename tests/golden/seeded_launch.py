@@ -79,6 +79,7 @@ import pipeline
 from tacit.__main__ import main
 if not pipeline.__file__.startswith(sys.argv[2]):
     sys.exit(f"{pipeline.__file__} is not of the checkout {sys.argv[2]}")
+exec(sys.argv[3])
 for arguments in json.loads(sys.argv[1]):
     sys.argv = ["tacit", *arguments]
     try:
@@ -166,7 +167,7 @@ def write_launch(folder: Path, name: str, *, typing: bool = False, **mechanism_c
 
 
 def tacit(
-    checkout: Path, home: Path, *commands: Iterable[str], python: Path | str = sys.executable
+    checkout: Path, home: Path, *commands: Iterable[str], python: Path | str = sys.executable, fault: str = ""
 ) -> subprocess.CompletedProcess:
     """Run commands of ``tacit``, one after the other in one process, with a checkout's code.
 
@@ -174,6 +175,7 @@ def tacit(
 
     Args:
       checkout: absolute.
+      fault: code that is run first, to plant something in theirs.
     """
     names = ("PATH", "HOME", "LANG", "LC_ALL")
     environment = {name: os.environ[name] for name in names if name in os.environ}
@@ -185,7 +187,7 @@ def tacit(
     }
     arguments = json.dumps([list(command) for command in commands])
     return subprocess.run(
-        [python, "-c", _RUN, arguments, str(checkout)],
+        [python, "-c", _RUN, arguments, str(checkout), fault],
         cwd=home,
         env=environment,
         capture_output=True,

@@ -3,7 +3,7 @@
 Shape legend: V vocabulary, K contexts, U cells, N tokens of one device.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from evaluation.audit.verdict import Verdict
 from pretrain.vocabulary import BOS, EOS
 
 STREAM = "counts"
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,33 @@ def counts_audit(
     noise_multiplier: float,
     clip_norm: float,
     key: bytes,
+    model: Sequence[np.ndarray],
+    follows: Sequence[np.ndarray],
 ) -> tuple[Verdict, ...]:
-    """Verdicts ``sum`` and ``digits`` (``bounded.sum_audit``).
+    """Verdicts ``sum`` and ``digits`` (``bounded.sum_audit``), and ``model``.
+
+    Guarantee: ``model`` fails unless the published model is the one that released sums and public text make, so that
+    nothing else of the devices is in it.
 
     Args:
       devices: token ids of each device of the split, in its order of typing, ``<eos>`` after each sentence. Private.
+      model: arrays of the published model of counts.
+      follows: the same, made from ``released_U`` alone.
     """
-    return sum_audit(
-        released_U, _counted(devices, asked), len(asked.weight_U), noise_multiplier, clip_norm, key, STREAM
+    contributions, size = _counted(devices, asked), len(asked.weight_U)
+    same = len(model) == len(follows) and all(
+        one.shape == other.shape and np.allclose(one, other, rtol=_ROUNDING, atol=0.0)
+        for one, other in zip(model, follows, strict=True)
+    )
+    return (
+        *sum_audit(released_U, contributions, size, noise_multiplier, clip_norm, key, STREAM),
+        Verdict(
+            "model",
+            "the published counts are what the released sums and public text make",
+            "one part in 10^9",
+            same,
+            "" if same else "the published counts do not follow from the released sums",
+        ),
     )
 
 

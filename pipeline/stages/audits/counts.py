@@ -4,10 +4,15 @@ import numpy as np
 
 from evaluation.audit.released.counts import Asked, counts_audit
 from evaluation.audit.verdict import Verdict
+from evaluation.config import NGRAM_ORDER
+from federated.counts.posterior import counted_ngram
 from federated.counts.release import CLIP_NORM
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
 from pipeline.stages.count import asked_of_devices
+from pretrain.ngrams import counted
+from pretrain.ngrams.counted import CountedNGram
+from pretrain.ngrams.ngram import NGram
 
 
 def audited(ctx: StageContext) -> tuple[Verdict, ...]:
@@ -15,13 +20,21 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     config, words = ctx.config.counts, artifacts.vocabulary(ctx, "build_vocabulary")
     assert config is not None, "nothing was counted"
     start_weight = ctx.run.result("count")["counts"]["start_weight"]
-    cells = asked_of_devices(ctx, words, artifacts.public_streams(ctx, words)[0], start_weight)
-    devices = artifacts.store(ctx).encode(words, "train")
+    public, base = artifacts.public_streams(ctx, words)[0], artifacts.vocabulary(ctx, "ingest_public")
+    cells = asked_of_devices(ctx, words, public, start_weight)
+    devices, released_U = artifacts.store(ctx).encode(words, "train"), np.load(ctx.private / artifacts.RELEASED)
+    fitted = NGram.fit(public, words, NGRAM_ORDER, ctx.private)
     return counts_audit(
-        np.load(ctx.private / artifacts.RELEASED),
+        released_U,
         map(devices.owner, range(len(devices))),
         Asked(cells.context_K, cells.weight_U, len(words)),
         config.noise_multiplier,
         CLIP_NORM,
         ctx.noise_key,
+        _arrays(counted.load(ctx.run.input("count", artifacts.COUNTS))),
+        _arrays(counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier)),
     )
+
+
+def _arrays(model: CountedNGram) -> tuple[np.ndarray, ...]:
+    return model.factor_V, model.row_V, model.key_G, model.pair_G, model.trust_K

@@ -124,7 +124,7 @@ def test_a_release_goes_on_with_the_weight_that_it_was_begun_with(
     run = run_folder(settings, launch_id(config))
     (audited,) = audit_releases(StageContext(config, run, settings, "audit_releases", None)).release_audits
     assert audited.stage == "count"
-    assert [verdict.name for verdict in audited.verdicts if verdict.passed] == ["key", "sum", "digits"]
+    assert [verdict.name for verdict in audited.verdicts if verdict.passed] == ["key", "sum", "digits", "model"]
 
 
 def test_unasked_nothing_is_counted_or_spent(settings: Settings, stages: Stages) -> None:

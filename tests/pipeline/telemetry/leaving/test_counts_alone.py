@@ -6,11 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from federated.config.counts import START_WEIGHT
-from federated.counts.release import released_counts
-from federated.devices import store as population
 from pipeline.ground.settings import Settings
-from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.launch.config import launch_id
 from pipeline.run import artifacts
 from pipeline.run.known import run_folder
 from pipeline.run.stage import StageContext
@@ -26,6 +23,7 @@ GROWN = vocabulary.extend(BASE, ["lol"], 1)
 WORDS = range(len(SPECIALS), len(GROWN))
 ALONE = {"noise_multiplier": 1.0, "model": "counts"}
 MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_per_device": 30}
+POLICY = {"max_rho": 0.5, "population_max_rho": 50.0, "population_max_epsilon": 500.0}
 World = Callable[[int | None], dict]
 
 
@@ -47,33 +45,27 @@ class Typed:
 
 
 @pytest.fixture
-def launch(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[StageContext, World]:
-    """A finished release of counts, and its audit as it is in the world whose last device typed another word."""
-    config: LaunchConfig = launch_config(counts=ALONE, policy={"max_rho": 0.5}, private_text=MADE_UP)
+def world(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> World:
+    """What the audit says of a release of counts, in the world whose last device typed this word."""
     words = {"ingest_public": BASE, "build_vocabulary": GROWN}
     public = write_words(settings.home / "public", [[["see", "you", "soon"], ["see", "you"]]] * 30).encode(GROWN)
-    population.build_store(config.private_text, "en-US", 1, settings.home / "store")
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: words[stage])
     monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))
     monkeypatch.setattr(artifacts, "frequencies", lambda ctx, given: np.empty(0))
-    monkeypatch.setattr(artifacts, "store", lambda ctx: Typed(people(WORDS[0])))
     before = ("ingest_public", "ingest_private", "build_vocabulary", "plan")
-    run_all(config, settings, after_stand_ins(before, count.count))
-    ctx = StageContext(config, run_folder(settings, launch_id(config)), settings, "audit_releases", None)
-    cells = count.asked_of_devices(ctx, GROWN, public, START_WEIGHT)
 
-    def world(last: int | None) -> dict:
-        devices = people(last)
-        monkeypatch.setattr(artifacts, "store", lambda ctx: Typed(devices))
-        released_U = released_counts(devices, cells, ALONE["noise_multiplier"], ctx.run.secret("count"))
-        np.save(ctx.run.private("count") / artifacts.RELEASED, released_U)
-        return json.loads(audit_releases(ctx).model_dump_json())
+    def audited(last: int | None) -> dict:
+        config = launch_config(name=f"world-{last}", counts=ALONE, policy=POLICY, private_text=MADE_UP)
+        monkeypatch.setattr(artifacts, "store", lambda ctx: Typed(people(last)))
+        run_all(config, settings, after_stand_ins(before, count.count))
+        run = run_folder(settings, launch_id(config))
+        said = audit_releases(StageContext(config, run, settings, "audit_releases", None)).model_dump_json()
+        return json.loads(said.replace(run.launch_id, "launch"))
 
-    return ctx, world
+    return audited
 
 
-def test_no_public_number_tells_the_true_last_device_from_any_other(launch: tuple[StageContext, World]) -> None:
-    _, world = launch
+def test_no_public_number_tells_the_true_last_device_from_any_other(world: World) -> None:
     true = world(WORDS[0])
     assert all(verdict["passed"] for audit in true["release_audits"] for verdict in audit["verdicts"])
     others = {guess: world(guess) for guess in (None, *WORDS[1:])}
