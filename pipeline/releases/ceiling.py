@@ -3,12 +3,11 @@
 import math
 from collections.abc import Collection, Iterator, Mapping
 
-from discovery.config import TrieConfig
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
-from pipeline.releases.local_words import planned_words
+from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
-from pipeline.releases.uses import RELEASES
+from pipeline.releases.uses import RELEASES, releases
 from reports.disclosure.total import Part, Total
 from reports.losses import up
 
@@ -40,7 +39,11 @@ def above_total(
     most, whole = config.policy.max_total_epsilon, total(config, spends)
     if whole.epsilon <= most:
         return []
-    fixes = [*_fewer_messages(config, spends, devices, known_words), *_more_noise(config, spends, whole)]
+    training = spends["fine_tune"].rho if "fine_tune" in spends else None
+    fixes = [
+        *_cheaper(config, spends, Outlook(training or 0.0, devices, known_words)),
+        *_more_noise(config, spends, whole),
+    ]
     return [
         f"policy.max_total_epsilon: {most:g}, but one device loses epsilon {up(whole.epsilon)} at delta "
         f"{whole.delta:g} at worst, all releases together: {in_words(whole)}; "
@@ -48,26 +51,14 @@ def above_total(
     ]
 
 
-def _fewer_messages(
-    config: LaunchConfig,
-    spends: Mapping[str, Spend],
-    devices: int | None,
-    known_words: Collection[str] | None,
-) -> Iterator[str]:
-    local = config.discovery
-    if not isinstance(local, TrieConfig):
-        return
-    low, high = 0, local.messages_per_device  # high is too many
-    while high - low > 1:
-        middle = (low + high) // 2
-        fewer = local.model_copy(update={"messages_per_device": middle})
-        words = planned_words(fewer, config.locale, devices, known_words)
-        fits = total(config, {**spends, "discover": words}).epsilon <= config.policy.max_total_epsilon
-        low, high = (middle, high) if fits else (low, middle)
-    if devices is None and config.private_text.source == "files":
-        yield "state planning.population_estimate, as among many devices shuffling certifies less"
-    if low:
-        yield f"lower discovery.messages_per_device from {local.messages_per_device} to {low}"
+def _cheaper(config: LaunchConfig, spends: Mapping[str, Spend], seen: Outlook) -> Iterator[str]:
+    """What the releases themselves could ask less of under which the total fits."""
+    for release in releases(config):
+
+        def fits(spend: Spend, stage: str = release.stage) -> bool:
+            return total(config, {**spends, stage: spend}).epsilon <= config.policy.max_total_epsilon
+
+        yield from release.cheaper(config, seen, fits)
 
 
 def _more_noise(config: LaunchConfig, spends: Mapping[str, Spend], whole: Total) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """New words found locally: messages that each device randomises itself, and what they cost it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from discovery.config import TrieConfig
@@ -197,6 +197,20 @@ def _refuses(config: LaunchConfig) -> tuple[str, ...]:
     return (f"policy.max_discovery_epsilon0: {most:g}, but discovery.epsilon0 is {epsilon0:g}; lower it",)
 
 
+def _cheaper(config: LaunchConfig, seen: Outlook, fits: Callable[[Spend], bool]) -> Iterator[str]:
+    local = _config(config)
+    low, high = 0, local.messages_per_device  # high is too many
+    while high - low > 1:
+        middle = (low + high) // 2
+        fewer = local.model_copy(update={"messages_per_device": middle})
+        fit = fits(planned_words(fewer, config.locale, seen.devices, seen.known_words))
+        low, high = (middle, high) if fit else (low, middle)
+    if seen.devices is None and config.private_text.source == "files":
+        yield "state planning.population_estimate, as among many devices shuffling certifies less"
+    if low:
+        yield f"lower discovery.messages_per_device from {local.messages_per_device} to {low}"
+
+
 def _again(config: LaunchConfig, discovered: Mapping[str, Any]) -> Spend:
     return words_of({**discovered, "device_epsilon_central": certified(discovered)})
 
@@ -213,6 +227,7 @@ LOCAL_WORDS = Release(
     output=_output,
     refuses=_refuses,
     needs=_needs,
+    cheaper=_cheaper,
     again=_again,
     asks=("epsilon0", "messages_per_device", "delta", "honest_share"),
     disclosed=lambda config, results: LocalWords.model_validate(results("discover"), extra="ignore"),

@@ -5,7 +5,7 @@ begins and what it has cost, the one number, the table of data accesses, the nei
 and its part of the disclosure.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -68,6 +68,10 @@ def _fits(config: LaunchConfig, devices: int) -> tuple[str, ...]:
     return ()
 
 
+def _no_cheaper(config: LaunchConfig, seen: Outlook, fits: Callable[[Spend], bool]) -> tuple[str, ...]:
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Release(Use):
     """A use that spends from a budget.
@@ -85,6 +89,7 @@ class Release(Use):
       certain: whether the loss is known exactly beforehand, and counts as spent also where its stage failed.
       refuses: why the launch's own policy would hold it for this release alone, whatever its model does.
       needs: why it could not be made, or would tell nothing, of so many devices of its split, rounded down to tens.
+      cheaper: what to lower, beside its noise, until a launch with such a spend of it fits; each a part of a sentence.
       disclosed: its block of the disclosure, from the launch file and results of stages.
       by_file: the same block, where the launch file alone decides all of it; ``verify`` holds results against it.
       again: what was paid for it, derived again from what its stage says happened; None where ``planned`` is exact.
@@ -110,6 +115,7 @@ class Release(Use):
     certain: bool = False
     refuses: Callable[[LaunchConfig], tuple[str, ...]] = _unlimited
     needs: Callable[[LaunchConfig, int], Sequence[str]] = _fits
+    cheaper: Callable[[LaunchConfig, Outlook, Callable[[Spend], bool]], Iterable[str]] = _no_cheaper
     by_file: Callable[[LaunchConfig], ReleaseBlock] | None = None
     again: Callable[[LaunchConfig, Stated], Spend] | None = None
     asks: tuple[str, ...] = ()

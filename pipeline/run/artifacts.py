@@ -123,11 +123,6 @@ def most_devices(ctx: StageContext) -> int:
     return ctx.run.result("ingest_private")["devices_by_split"]["train"] + 10 + planted
 
 
-def heard(ctx: StageContext) -> int | None:
-    """Test devices with a word; None under a budget for evaluation, where nobody asks."""
-    return store(ctx).speaking("test") if ctx.config.evaluation is None else None
-
-
 def store(ctx: StageContext) -> population.DeviceStore:
     """The private device store.
 

@@ -13,6 +13,7 @@ from federated.rounds.rule import RoundRule
 from pipeline.preflight import rehearsal_verdict
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.shortfalls import most_parameters, of_file, too_few, unheard
+from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
@@ -77,7 +78,7 @@ def plan(ctx: StageContext) -> Plan:
     problems = [
         *of_file(ctx.config),
         *too_few(ctx.config, splits),
-        *unheard(ctx.config, artifacts.heard(ctx)),
+        *unheard(ctx.config, heard(ctx)),
         *(f"mechanism: this plan cannot be carried out: {reason}" for reason in planned.reasons),
         *above_policy(ctx.config, spends, training_devices),
         # Words come first; that there is no room for training would be found when they are paid for. What else may be
@@ -101,6 +102,11 @@ def plan(ctx: StageContext) -> Plan:
         verdict=None if worth is None else rehearsal_verdict.in_words(*worth),
         total=total(ctx.config, likely(ctx.config, spends)),
     )
+
+
+def heard(ctx: StageContext) -> int | None:
+    """Test devices with a word; None under a budget for evaluation, where nobody asks."""
+    return None if EVALUATION.asked(ctx.config) else artifacts.store(ctx).speaking("test")
 
 
 def as_json(proposal: Proposal, swept: tuple[Sweep, ...]) -> dict:
