@@ -110,6 +110,10 @@ class Release(Use):
     neighbour: str
     output: Callable[[LaunchConfig, Total], str]
     disclosed: Callable[[LaunchConfig, Results], ReleaseBlock]
+    make: str
+    keeps: tuple[str, ...]
+    audit: str
+    proves: tuple[str, ...]
     trusts: Callable[[LaunchConfig, Total], tuple[str, ...]] = _nobody
     split: Split = "train"
     certain: bool = False
@@ -119,10 +123,6 @@ class Release(Use):
     by_file: Callable[[LaunchConfig], ReleaseBlock] | None = None
     again: Callable[[LaunchConfig, Stated], Spend] | None = None
     asks: tuple[str, ...] = ()
-    make: str = ""
-    keeps: tuple[str, ...] = ()
-    audit: str = ""
-    proves: tuple[str, ...] = ()
 
 
 def asked_for(block: _T | None) -> _T:

@@ -38,7 +38,7 @@ def audit_releases(ctx: StageContext) -> AuditReleases:
 
 def _audits(ctx: StageContext) -> Iterator[ReleaseAudit]:
     for release in releases(ctx.config):
-        if release.audit and optional(ctx, release.stage) and (audit := _audit(ctx, release)):
+        if optional(ctx, release.stage) and (audit := _audit(ctx, release)):
             yield audit
 
 
@@ -51,31 +51,35 @@ def _audit(ctx: StageContext, release: Release) -> ReleaseAudit | None:
 
 
 def _own(ctx: StageContext, release: Release) -> ReleaseAudit:
-    made = audited(ctx, release) if release.audit else ()
-    verdicts = (ReleaseVerdict.model_validate(vars(verdict)) for verdict in made)
+    verdicts = (ReleaseVerdict.model_validate(vars(verdict)) for verdict in audited(ctx, release))
     return ReleaseAudit(stage=release.stage, made_by=ctx.run.launch_id, cited=None, verdicts=tuple(verdicts))
 
 
 def of_another(ctx: StageContext, made_by: str, held_by: str, afresh: bool) -> ReleaseAudit | None:
     """The audit of another launch's release of this stage; None if there is none and none can be made.
 
-    Guarantee: what was audited before counts only as the ledger holds it; what is audited now is what the launch that
-    made the release left in its private folder.
+    Guarantee: what was audited before counts only as the ledger holds it, and only with every verdict that its release
+    must have; what is audited now is what the launch that made the release left in its private folder.
 
     Args:
       ctx: of who would take it over.
       made_by, held_by: launches that made the release, and that have it.
       afresh: audit it if nobody has.
     """
-    ledger = PrivacyLedger.of(ctx.settings)
-    for launch_id in dict.fromkeys((made_by, held_by)):
-        there = run_folder(ctx.settings, launch_id)
-        for audit in _stated(there):
-            if (audit.stage, audit.made_by) == (ctx.stage, made_by):
-                return audit.model_copy(update={"cited": audit.cited or launch_id})
-    if (cited := cited_audit(run_folder(ctx.settings, held_by), ctx.stage, ledger)) is not None:
-        return cited
+    wanted = next(set(release.proves) for release in releases(ctx.config) if release.stage == ctx.stage)
+    for audit in _before(ctx, made_by, held_by):
+        if (audit.stage, audit.made_by) == (ctx.stage, made_by) and wanted <= {row.name for row in audit.verdicts}:
+            return audit
     return _now(ctx, run_folder(ctx.settings, made_by)) if afresh else None
+
+
+def _before(ctx: StageContext, made_by: str, held_by: str) -> Iterator[ReleaseAudit]:
+    """Audits that the ledger holds of two launches: what they found, and what the second cites."""
+    for launch_id in dict.fromkeys((made_by, held_by)):
+        for audit in _stated(run_folder(ctx.settings, launch_id)):
+            yield audit.model_copy(update={"cited": audit.cited or launch_id})
+    if cited := cited_audit(run_folder(ctx.settings, held_by), ctx.stage, PrivacyLedger.of(ctx.settings)):
+        yield cited
 
 
 def _stated(run: RunDir) -> tuple[ReleaseAudit, ...]:

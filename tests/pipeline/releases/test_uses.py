@@ -4,7 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.preflight.shortfalls import too_few
-from pipeline.releases.uses import accesses, uncovered
+from pipeline.releases.release import Release
+from pipeline.releases.uses import RELEASES, accesses, uncovered
+from pipeline.run.stage import imported
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import launch_config
 
 BUDGET = {"noise_multiplier": 2.0}
@@ -60,3 +63,11 @@ def test_too_few_test_devices_for_the_noise_are_known_before_a_spend() -> None:
     assert line.startswith("evaluation.noise_multiplier: 2 drowns whatever fewer than 40 test devices type")
     assert too_few(launch_config(evaluation={"noise_multiplier": 1.0}), splits) == []
     assert too_few(launch_config(), splits) == []
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda release: f"{release.stage}: {release.name}")
+def test_what_a_release_names_for_its_audit_is_there(release: Release) -> None:
+    assert callable(imported(release.make))
+    assert callable(imported(release.audit))
+    assert release.proves[0] == "key"
+    assert set(release.keeps) <= set(STAGES[release.stage].private), "an audit opens what its stage does not declare"
