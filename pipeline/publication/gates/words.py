@@ -36,6 +36,7 @@ _MORE = (
     "plan'), or leave users with what they have"
 )
 _NOTHING_TRAINED = "where counts ship alone: nothing was trained on devices, so no canary was planted"
+_NOISE_OF_TRAINING = "where counts ship alone: nothing was trained on devices, and counts are made again from their key"
 _AGGREGATOR_TRUSTED = (
     "where an aggregator is trusted with words: they are part of the launch's rho, which 'budget' bounds"
 )
@@ -132,16 +133,19 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "No audit speaks against the claimed noise, clipping, separation or accounting.",
             "audit.directions",
             _FIGURES,
+            _NOISE_OF_TRAINING,
         ),
         "released": GateWords(
             "The released models follow from released sums, and these from recorded devices and all the noise.",
             "",
             _FIGURES,
+            _NOISE_OF_TRAINING,
         ),
         "audit_power": GateWords(
             "The audits would notice a tenth less noise, or updates a tenth too long, nine times out of ten.",
             "mechanism.rounds",
             "give the audits more noise to look at: more rounds, a larger model or more counts; then launch again",
+            _NOISE_OF_TRAINING,
         ),
         "attempts": GateWords(
             "Intervals are surer with every launch that asks the same held-out devices, or one of many passes by luck.",

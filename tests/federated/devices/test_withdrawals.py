@@ -79,7 +79,9 @@ def test_a_store_is_the_one_of_files_without_the_device(tmp_path: Path, write: W
     "config",
     [
         SyntheticPopulation(source="synthetic", name="made-up", max_words_per_device=40, devices=12),
-        ChitchatPopulation(source="chitchat", name="chat", max_words_per_device=5),
+        pytest.param(
+            ChitchatPopulation(source="chitchat", name="chat", max_words_per_device=5), marks=pytest.mark.slow
+        ),
     ],
     ids=lambda config: config.source,
 )
