@@ -9,12 +9,12 @@ import typer
 from pydantic import ValidationError
 
 from federated.config.mechanism import MechanismConfig
-from pipeline.cli.launches.named import complete, is_file
 from pipeline.cli.paper import paper
-from pipeline.cli.support import AsJson, answer, check_delta, command, open_existing
+from pipeline.cli.support import AsJson, answer, check_delta, command, completions, open_existing
 from pipeline.launch import config_errors
 from pipeline.launch.config import load_launch
 from pipeline.releases.training import TRAINING
+from pipeline.run.named import is_file
 from pretrain.config import Config
 from pretrain.reading import paths, yaml_text
 from pretrain.reading.paths import shown
@@ -45,7 +45,7 @@ def account(
             metavar="LAUNCH",
             help="a launch file: its mechanism, at the limits that it enforces. The id of a launch that has trained, "
             "or how that begins: what happened in it, with all that it released",
-            autocompletion=complete,
+            autocompletion=completions,
         ),
     ] = None,
     mechanism: Annotated[

@@ -1,30 +1,59 @@
-"""Terminal output of a launch: one short table per stage, and a summary at the end."""
+"""Terminal output of a launch: progress of long work, one short table per stage, and a summary at the end."""
 
+import io
+import logging
 import math
-from collections.abc import Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
-from pipeline.publication.approvals import Standing
-from pipeline.run.run_dir import RESULT
-from pipeline.run.runner import StageOutcome
+from pipeline.cli.look import budget_lines, gate_lines
+from pipeline.cli.support import duration
+from pipeline.ground import settings
+from pretrain.progress import Point
 from reports.losses import up
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from pipeline.launch.config import LaunchConfig
+    from pipeline.run.runner import StageOutcome
+    from pipeline.stages.launch import Ending
+
+SECONDS = 10.0  # between two lines about one piece of work
 
 # A result's own bookkeeping, which the table leaves out.
 _HIDDEN = frozenset({"headline", "datasets", "curve", "spend"})
 _LONGEST_TEXT = 72
 
 
-def show_stage(outcome: StageOutcome, console: Console, stages: Sequence[str], run: Path) -> None:
+def stage_table(config: "LaunchConfig", run: Path) -> Callable[["StageOutcome"], None]:
+    """Print each stage of a launch as it ends.
+
+    Args:
+      run: the launch's folder.
+    """
+    from pipeline.run.stage import of_launch
+    from pipeline.stages.graph import STAGES
+
+    console, stages = standard_error(), of_launch(config, STAGES)
+    return lambda outcome: show_stage(outcome, console, stages, run)
+
+
+def show_stage(outcome: "StageOutcome", console: "Console", stages: Sequence[str], run: Path) -> None:
     """Print how many stages have ended, and this one's name, time and top-level values.
 
     Args:
       stages: that its launch runs; they may end in another order, as ``ab_test`` before ``audit`` under Airflow.
       run: the launch's folder.
     """
+    from rich.table import Table
+
+    from pipeline.run.run_dir import RESULT
+
     record = outcome.record
     ended = [name for name in stages if (run / "public" / name / RESULT).is_file()]
     number = f"{len(ended)}/{len(stages)}" if record.stage in stages and not outcome.skipped else ""
@@ -67,26 +96,91 @@ def shown(value: object) -> str | None:
     return None
 
 
-def ending(content: Mapping[str, Any], now: Standing, held: Sequence[str] = ()) -> str:
-    """Text at the end of a launch: its outcome, and where to look.
+def ending(end: "Ending") -> str:
+    """Text at the end of a launch: its outcome, and where to look."""
+    from pipeline.stages.launch import HeldEnding
 
-    Args:
-      held: lines in the place of the reasons of one that is held.
-    """
+    why = [f"  - {reason}" for reason in end.reasons]
+    if isinstance(end, HeldEnding):
+        why = [*gate_lines(end.failed_gates), *budget_lines(end.spent, end.left), *(f"next:    {s}" for s in end.next)]
     lines = [
-        f"launch {content['launch_id']}: {now.state if now.state != 'published' else content['decision']}",
-        *(held or [f"  - {reason}" for reason in content["reasons"]]),
-        f"guarantee: device-level rho {up(content['rho'], 4)}, "
-        f"epsilon {up(content['epsilon'])} at delta {content['delta']:g}",
-        f"ledger:    {content['ledger']}",
-        f"report:    {content['report']}",
+        f"launch {end.launch_id}: {end.state if end.state != 'published' else end.decision}",
+        *why,
+        f"guarantee: device-level rho {up(end.rho, 4)}, epsilon {up(end.epsilon)} at delta {end.delta:g}",
+        f"ledger:    {end.ledger}",
+        f"report:    {end.report}",
     ]
-    if now.state == "in experiment":
-        lines.append(f"users:     {now.detail} ('tacit experiment status {content['launch_id']}')")
-    if content["bundle"]:
-        lines.append(f'model:     {content["bundle"]}  (try: tacit predict {content["bundle"]} "see you")')
-    elif now.state == "waiting":
-        lines.append(f"model:     waits {now.detail}: tacit review {content['launch_id']} --answer approve")
-    elif now.state != "held":
-        lines.append(f"model:     {now.state} {now.detail}")
-    return "\n".join([*lines, f"MLflow:    mlflow ui --backend-store-uri {content['tracking_uri']}"])
+    if end.state == "in experiment":
+        lines.append(f"users:     {end.detail} ('tacit experiment status {end.launch_id}')")
+    if end.bundle:
+        lines.append(f'model:     {end.bundle}  (try: tacit predict {end.bundle} "see you")')
+    elif end.state == "waiting":
+        lines.append(f"model:     waits {end.detail}: tacit review {end.launch_id} --answer approve")
+    elif end.state != "held":
+        lines.append(f"model:     {end.state} {end.detail}")
+    return "\n".join([*lines, f"MLflow:    mlflow ui --backend-store-uri {end.tracking_uri}"])
+
+
+def standard_error() -> "Console":
+    """Standard error for people's tables; where log lines are JSON nothing else stands among them."""
+    from rich.console import Console
+
+    return Console(stderr=True, quiet=settings.log_form() == "json")
+
+
+class ProgressFilter(logging.Filter):
+    """Lets a line about some work pass every ten seconds and at its end; draws its bar where there is a terminal."""
+
+    def __init__(self, *, quiet: bool = False, console: "Console") -> None:
+        super().__init__()
+        self._quiet, self._console = quiet, console
+        self._last: dict[str, float] = {}
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        point = getattr(record, "progress", None)
+        if not isinstance(point, Point):
+            return True
+        if self._quiet:
+            return False
+        if self._console.is_terminal and not self._console.quiet:
+            self._draw(point)
+        now, ends = time.monotonic(), point.share >= 1
+        if not ends and now - self._last.get(point.what, -SECONDS) < SECONDS:
+            return False
+        self._last[point.what] = now
+        if point.left is not None and not ends:
+            record.msg, record.args = f"{record.getMessage()}, about {duration(point.left)} left", ()
+        return True
+
+    def _draw(self, point: Point) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        if self._bar is None or self._task is None:
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
+            self._bar = Progress(*columns, TimeRemainingColumn(), console=self._console, transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task(point.what, total=1.0)
+        self._bar.update(self._task, completed=point.share, description=point.what)
+        if point.share >= 1:
+            self._bar.stop()
+            self._bar = self._task = None
+
+
+def show_progress(handlers: Iterable[logging.Handler], shown: ProgressFilter) -> None:
+    """Let handlers of log lines show progress; lines go to what standard error is then, so that a bar stays whole."""
+    for handler in handlers:
+        handler.addFilter(shown)
+        if isinstance(handler, logging.StreamHandler):
+            handler.setStream(_StandardError())
+
+
+class _StandardError(io.TextIOBase):
+    """Standard error as it is when something is written: rich puts itself in its place while it draws a bar."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()

@@ -4,11 +4,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.experiment import commands as cli_experiment
-from pipeline.cli.launches.named import LaunchName
-from pipeline.cli.support import AsJson, answer, command, open_existing
-from pipeline.launch.config import FEATURES
-from pretrain.reading.paths import shown
+from pipeline.cli import experiments
+from pipeline.cli.support import AsJson, LaunchName, answer, command, open_existing
 
 
 @command
@@ -66,8 +63,11 @@ def ab(
     if logs:
         if feature is not None:
             raise ValueError("--feature: not with --logs, which show every metric at once; leave one of them out")
-        cli_experiment.show(launch, logs, as_json)
+        experiments.show(launch, logs, as_json)
         return
+    from pipeline.launch.config import FEATURES
+    from pretrain.reading.paths import shown
+
     config, run, _ = open_existing(launch)
     wanted: str = feature or config.feature
     if wanted not in FEATURES:

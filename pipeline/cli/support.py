@@ -1,33 +1,55 @@
-"""Shared parts of all commands: exit codes, the answer on standard output, finding launches."""
+"""Shared parts of all commands: errors as exit codes, the answer on standard output, names of launches."""
 
 import functools
 import io
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from pipeline.cli.launches import named
 from pipeline.ground import settings as settings_module
 from pipeline.ground.errors import exit_code
 from pipeline.ground.settings import Settings
-from pipeline.launch.config import LaunchConfig
-from pipeline.run.run_dir import RunDir
-from pipeline.stages.graph import STAGES
 
 if TYPE_CHECKING:
-    from pipeline.publication.approvals import Standing
-    from pipeline.run.cache import CacheHit
+    from rich.table import Table
+
+    from pipeline.launch.config import LaunchConfig
+    from pipeline.run.run_dir import RunDir
 
 _log = logging.getLogger(__name__)
-
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else on standard output")]
 _LEAST_DELTA = 1e-30
 _WIDTH = 140  # where no terminal says how wide it is
+
+
+def completions(incomplete: str) -> list[str]:
+    """Completions that a shell offers for a launch; what they need is imported when it asks."""
+    from pipeline.run.named import completions as named
+
+    return named(incomplete)
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object and nothing else on standard output")]
+LaunchName = Annotated[
+    str,
+    typer.Argument(
+        metavar="LAUNCH",
+        help="a launch file, a launch id, or how an id begins ('tacit runs' lists them)",
+        autocompletion=completions,
+    ),
+]
+
+OfPopulation = Annotated[
+    str | None,
+    typer.Option(
+        help="NAME, or SOURCE:NAME of a simulation, as 'tacit ledger show' lists it; default: the first people"
+    ),
+]
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
@@ -53,12 +75,42 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def check_delta(delta: float) -> None:
-    """ValueError unless certificates can be computed at it."""
-    if not _LEAST_DELTA <= delta < 1:
-        raise ValueError(
-            f"delta: got {delta:g}; give a number between 0 and 1, as in 1e-10, and not below {_LEAST_DELTA:g}"
-        )
+def answer(value: object, as_json: bool, text: str = "") -> None:
+    """Print the value that a function returned: one line of JSON, or text for a person."""
+    typer.echo(json.dumps(json_of(value), allow_nan=False) if as_json else printable(text))
+
+
+def json_of(value: Any) -> Any:
+    """JSON values of a frozen value: fields by their names, times to the second, deltas as ``1e-10``.
+
+    A field with ``metadata={"json": False}`` is for Python alone.
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        named = (each.name for each in fields(value) if each.metadata.get("json", True))
+        return {name: json_of(getattr(value, name)) for name in named}
+    if isinstance(value, Mapping):
+        return {f"{key:g}" if isinstance(key, float) else str(key): json_of(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_of(each) for each in value]
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds")
+    if isinstance(value, date | Path):
+        return str(value)
+    return json_of(value.model_dump(mode="json")) if hasattr(value, "model_dump") else value
+
+
+def printable(text: str) -> str:
+    """Text that any terminal can take: what was no UTF-8 on the command line, or half a character, is spelt out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def table_text(table: "Table") -> str:
+    """A table as text, as wide as the terminal that standard output is."""
+    from rich.console import Console
+
+    terminal, page = Console(), io.StringIO()
+    Console(file=page, width=terminal.width if terminal.is_terminal else _WIDTH).print(table)
+    return "\n".join(line.rstrip() for line in page.getvalue().splitlines())
 
 
 def duration(seconds: float) -> str:
@@ -70,58 +122,22 @@ def duration(seconds: float) -> str:
     return f"{whole} s"
 
 
-def table_text(table: Table) -> str:
-    """A table as text, as wide as the terminal that standard output is."""
-    terminal, page = Console(), io.StringIO()
-    Console(file=page, width=terminal.width if terminal.is_terminal else _WIDTH).print(table)
-    return "\n".join(line.rstrip() for line in page.getvalue().splitlines())
+def check_delta(delta: float) -> None:
+    """ValueError unless certificates can be computed at it."""
+    if not _LEAST_DELTA <= delta < 1:
+        raise ValueError(
+            f"delta: got {delta:g}; give a number between 0 and 1, as in 1e-10, and not below {_LEAST_DELTA:g}"
+        )
 
 
-def answer(content: dict, as_json: bool, text: str = "") -> None:
-    """Print the answer: one line of JSON, or text for a person."""
-    typer.echo(json.dumps(content, allow_nan=False) if as_json else printable(text))
-
-
-def printable(text: str) -> str:
-    """Text that any terminal can take: what was no UTF-8 on the command line, or half a character, is spelt out."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def show_state(config: LaunchConfig, run: RunDir, here: Settings) -> "Standing":
-    """Return a launch's state, and show it in its report and in MLflow from now on."""
-    from pipeline.ledger.ledger import PrivacyLedger
-    from pipeline.publication import approvals
-    from pipeline.tracking.mlflow_tracker import MlflowTracker
-
-    ledger, tracker = PrivacyLedger.of(here), MlflowTracker(here, config, run.launch_id)
-    now = approvals.standing(config, run, ledger.entries())
-    approvals.show(run, now)
-    tracker.show_state(now.state, ", ".join(now.approvers))
-    tracker.keep_receipts(ledger.heads())
-    return now
-
-
-def open_existing(name: str) -> tuple[LaunchConfig, RunDir, Settings]:
+def open_existing(name: str) -> "tuple[LaunchConfig, RunDir, Settings]":
     """A launch that was begun on this machine, as people name it, with the configuration that it keeps."""
+    from pipeline.run import named
     from pipeline.run.known import run_folder
     from pipeline.tracking.mlflow_tracker import MlflowTracker
 
     here = settings_module.load()
-    run_id = named.that_began(name, here)
+    run_id = named.begun_id(name, here)
     config = named.kept_config(here, run_id)
     tracker = MlflowTracker(here, config, run_id)
     return config, run_folder(here, run_id, tracker.fetch), here
-
-
-def foreseen(config: LaunchConfig, run_id: str, here: Settings) -> "list[CacheHit]":
-    """Stages that a launch would reuse from others on this machine."""
-    from pipeline.run import cache
-
-    if not cache.are_others(run_id, here):
-        return []
-    return cache.preview(config, run_id, here, STAGES)
-
-
-def taken_over(stages: "list[CacheHit]") -> frozenset[str]:
-    """The stages that are taken over and not made anew."""
-    return frozenset(each.stage for each in stages if not each.problem)

@@ -6,8 +6,10 @@ there were, and the gates.
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -34,6 +36,7 @@ from reports.disclosure.document import GateResult
 from reports.disclosure.utility import ArmMetric, Difference
 
 NAME = "experiment"
+FINISHED = "_SUCCESS"  # what Spark and others leave in a folder when all files are written
 _log = logging.getLogger(__name__)
 
 
@@ -67,6 +70,59 @@ class Decided(StageResult):
     reasons: tuple[str, ...]
     by: str
     look: Look | None = Field(description="what the gates saw; None where somebody stopped it")
+
+
+@dataclass(frozen=True)
+class ExperimentStatus:
+    """Where an experiment stands.
+
+    Attributes:
+      versions, controls: of each registered model, what devices with the model have, and the others.
+      share: of devices that have the model.
+      over: True if all days are over.
+      ended: promote or roll back; None while it goes on.
+      logs: where they are exported to; ``arrived`` once they are marked as complete.
+      detail: the same in words.
+    """
+
+    launch_id: str
+    versions: Mapping[str, int]
+    controls: Mapping[str, int | None]
+    share: float
+    first_day: date
+    last_day: date
+    over: bool
+    ended: str | None
+    logs: Path
+    arrived: bool
+    detail: str
+
+
+def status(config: LaunchConfig, run: RunDir, here: Settings) -> ExperimentStatus:
+    """Where an experiment stands: who has what, which days count, and whether all logs are here.
+
+    Raises:
+      ReleaseRefused: there is no experiment.
+    """
+    tried, folder = begun(config, run, PrivacyLedger.of(here)), logs_folder(here, run.launch_id)
+    return ExperimentStatus(
+        launch_id=run.launch_id,
+        versions=tried.began.versions,
+        controls=tried.began.controls,
+        share=tried.began.share,
+        first_day=tried.first,
+        last_day=tried.last,
+        over=tried.over(),
+        ended=None if tried.ended is None else ("promote" if tried.ended.promoted else "roll back"),
+        logs=folder,
+        arrived=(folder / FINISHED).is_file(),
+        detail=tried.said,
+    )
+
+
+def logs_folder(here: Settings, launch_id: str) -> Path:
+    """Folder that the logs of a launch's experiment are exported to."""
+    return here.experiment_logs / launch_id
 
 
 def begun(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Experiment:
@@ -150,6 +206,7 @@ def decide(
     What was decided before is carried out again, which changes nothing where nothing was interrupted.
 
     Args:
+      patterns: paths or globs of the logs; none: those in their folder, once they are marked as complete.
       by: who decides, as the ledger shall name them.
 
     Raises:
@@ -168,7 +225,7 @@ def decide(
                     "when it is over; look with 'tacit ab --logs', or stop it with 'tacit experiment stop'"
                 )
             clock = time.monotonic()
-            seen, digests = look(config, run, settings, patterns, today)
+            seen, digests = look(config, run, settings, list(patterns) or _arrived(settings, run.launch_id), today)
             reasons = seen.failed or (f"all {len(seen.gates)} gates of the experiment passed",)
             decision: Literal["promote", "roll back"] = "roll back" if seen.failed else "promote"
             decided = Decided(decision=decision, reasons=reasons, by=by, look=seen)
@@ -197,6 +254,21 @@ def stop(config: LaunchConfig, run: RunDir, settings: Settings, by: str, reason:
                 config, run, settings, Decided(decision="roll back", reasons=(f"stopped: {reason}",), by=by, look=None)
             )
         return _carried_out(config, run, settings, ledger)
+
+
+def _arrived(here: Settings, launch_id: str) -> list[str]:
+    """The logs where they are exported to.
+
+    Raises:
+      TooEarly: they are not complete.
+    """
+    folder = logs_folder(here, launch_id)
+    if not (folder / FINISHED).is_file():
+        raise TooEarly(
+            f"logs: {folder} holds no file {FINISHED}, so they are not complete; write it when all days are there, or "
+            "name files by --logs"
+        )
+    return [f"{folder}/*.parquet"]
 
 
 def _end(

@@ -5,7 +5,7 @@ Public text is typed again, so nothing private is in them; files say that they a
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.comparison.intervals import bucket_of
 from evaluation.keyboard import script, sessions, strip, typist
 from evaluation.live import logs
-from pipeline.experiments.decide import NAME, begun
+from pipeline.experiments.decide import FINISHED, NAME, begun, logs_folder
 from pipeline.ground.errors import PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
@@ -38,6 +38,27 @@ from pretrain.vocabulary import Vocabulary
 _DEVICES, _SENTENCES = 2, 2  # of a bucket, and of a device on a day
 _ROOM = 2.0  # so many times the buckets that both arms need: how they fall is luck
 _PARTS = 10_000
+
+
+@dataclass(frozen=True)
+class SimulatedLogs:
+    """Logs that simulated typists made, one file a day."""
+
+    launch_id: str
+    folder: Path
+    files: tuple[Path, ...]
+
+
+def simulate_logs(config: LaunchConfig, run: RunDir, settings: Settings, out: Path | None = None) -> SimulatedLogs:
+    """Write the logs of a whole experiment and mark them as complete; see ``simulate``.
+
+    Args:
+      out: a folder; None for the one where ``decide`` looks.
+    """
+    folder = out or logs_folder(settings, run.launch_id)
+    files = simulate(config, run, settings, folder)
+    (folder / FINISHED).touch()
+    return SimulatedLogs(run.launch_id, folder, tuple(files))
 
 
 def simulate(config: LaunchConfig, run: RunDir, settings: Settings, folder: Path) -> list[Path]:

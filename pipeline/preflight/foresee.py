@@ -26,6 +26,7 @@ from pipeline.ledger.room import Asking, require_room
 from pipeline.ledger.spend import Spend, Split
 from pipeline.preflight import schedule
 from pipeline.run.population import asked, kept
+from reports.losses import up
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,18 @@ class Forecast:
     total: float
     has_spent: tuple[str, ...]
     problem: str
+
+    def __str__(self) -> str:
+        if self.problem:
+            return f"{self.launch_id}: refused: {self.problem}"
+        before = f", as {', '.join(self.has_spent)} spent before" if self.has_spent else ""
+        if not (self.rho or self.held_out_rho or self.epsilon):
+            return f"{self.launch_id}: spends nothing{before}"
+        held_out = f" (held out: {self.held_out_rho:.4g})" if self.held_out_rho else ""
+        return (
+            f"{self.launch_id}: rho {self.rho:.4g}{held_out}, epsilon {self.epsilon:g} per typed word; of one device "
+            f"epsilon {up(self.total)} over all releases{before}"
+        )
 
 
 def forecast(

@@ -5,16 +5,18 @@ what is refused is refused at the first place that can know it.
 """
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import date
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from federated.config.population import Files, Retention, SyntheticPopulation
+from federated.config.population import Files, PopulationKey, Retention, SyntheticPopulation
 from federated.devices.withdrawals import Withdrawals
-from pipeline.ground.errors import StageInputMissing
+from pipeline.ground.errors import LedgerMissing, StageInputMissing
 from pipeline.ground.settings import Settings, has_account
-from pipeline.launch.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.spend import Spend
 from pipeline.preflight.rehearsal_verdict import require_worth
 from pipeline.preflight.shortfalls import FEW, of_file, parameters, too_few
@@ -28,6 +30,11 @@ from pipeline.run import gang
 from pipeline.run.run_dir import RunDir
 from pretrain.config import FileCorpus
 from pretrain.vocabulary import load as load_vocabulary
+
+if TYPE_CHECKING:
+    from pipeline.preflight.foresee import Forecast
+    from pipeline.run.cache import CacheHit
+    from pipeline.run.stage import Stages
 
 # Rows of larger files are counted when the launch reads them, which is before anything is spent too.
 _MOST_COUNTED_BYTES = 1 << 30
@@ -46,6 +53,117 @@ class Look:
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
     devices: int | None = None
+
+
+@dataclass(frozen=True)
+class Check:
+    """Outcome of ``tacit check``: the launch may begin, or why not.
+
+    Attributes:
+      errors: one line each with the field, the value and the fix.
+      notes: what its owner would want to know.
+      launch_id: empty where there are errors.
+      reuse: stages that other launches on this machine made for it.
+    """
+
+    ok: bool
+    errors: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    launch_id: str = ""
+    reuse: "tuple[CacheHit, ...]" = ()
+
+
+def check(config: LaunchConfig, run_id: str, settings: Settings, stages: "Stages", *, dated: bool = False) -> Check:
+    """Check a launch with all that is known here and now.
+
+    Args:
+      dated: say in a note what it would spend, as of a schedule's date.
+
+    Raises:
+      ValueError: every problem, one line each.
+    """
+    from pipeline.ledger.database import address, missing
+    from pipeline.ledger.ledger import PrivacyLedger
+    from pipeline.ledger.receipts import Receipts
+    from pipeline.run.cache import preview, reused_stages
+
+    reuse = tuple(preview(config, run_id, settings, stages))
+    notes = require(config, settings, run_id, reused_stages(reuse))
+    try:
+        PrivacyLedger.of(settings)
+        rows = forecast_of(config, settings, stages, [run_id]) if dated else []
+        notes += tuple(f"would spend, at worst: {row}" for row in rows)
+    except LedgerMissing:
+        if recorded := Receipts(settings.runs_dir).read():
+            notes += (str(missing(address(settings.ledger_url), len(recorded))),)
+    return Check(True, notes=notes, launch_id=run_id, reuse=reuse)
+
+
+def check_file(config: LaunchConfig, run_id: str) -> Check:
+    """Check a launch by its file alone, whatever this installation has.
+
+    Raises:
+      ValueError: every problem, one line each.
+    """
+    return Check(True, notes=require_schedule(config), launch_id=run_id)
+
+
+@dataclass(frozen=True)
+class DatesForecast:
+    """New spend of a schedule's launches, one after the other, at worst.
+
+    Attributes:
+      rho: of one device, of the dates that would not be refused.
+      epsilon: of one typed word, of the same.
+      refused: how many would be refused.
+    """
+
+    ok: bool
+    population: PopulationKey
+    dates: "tuple[Forecast, ...]"
+    rho: float
+    epsilon: float
+    refused: int
+
+
+def forecast_dates(
+    config: LaunchConfig, settings: Settings, stages: "Stages", first: date, last: date
+) -> DatesForecast:
+    """Forecast the spend of all launches of a schedule's dates; nothing is written.
+
+    Raises:
+      ValueError: the schedule has no date from the first to the last.
+      LedgerMissing, PopulationUnknown: as ``forecast``.
+    """
+    from pipeline.preflight import schedule
+
+    assert config.schedule is not None, "only a schedule has dates"
+    ids = [launch_id(config, f"{day:%Y%m%d}") for day in schedule.launch_dates(config.schedule, first, last)]
+    if not ids:
+        raise ValueError(f"--to: {config.schedule!r} has no date from {first} to {last}")
+    rows = forecast_of(config, settings, stages, ids)
+    spending = [row for row in rows if not row.problem]
+    return DatesForecast(
+        ok=len(spending) == len(rows),
+        population=config.population,
+        dates=tuple(rows),
+        rho=math.fsum(max(row.rho, row.held_out_rho) for row in spending),
+        epsilon=math.fsum(row.epsilon for row in spending),
+        refused=len(rows) - len(spending),
+    )
+
+
+def forecast_of(config: LaunchConfig, settings: Settings, stages: "Stages", ids: Sequence[str]) -> "list[Forecast]":
+    """``forecast`` of launches by the file alone, less what others on this machine have made for them."""
+    from pipeline.preflight.foresee import forecast
+    from pipeline.run.cache import preview, reused_stages
+
+    worst = planned(config, estimated_devices(config))
+
+    def taken_over(run_id: str) -> Collection[str]:
+        return reused_stages(preview(config, run_id, settings, stages))
+
+    return forecast(config, settings, ids, worst, taken_over)
 
 
 def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> Look:

@@ -7,6 +7,7 @@ of them approved the report as it stands, and one that was rejected or rolled ba
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -22,6 +23,7 @@ from pipeline.publication import experiment
 from pipeline.publication.registry import Registry, require_restorable, void
 from pipeline.run.known import changed_inputs
 from pipeline.run.run_dir import STATE, RunDir, StageRecord
+from pipeline.tracking import mlflow_tracker
 from pipeline.tracking.mlflow_tracker import receipts_of_locale
 from pretrain.files import write_text
 from reports.standing import badge
@@ -53,6 +55,22 @@ class Question(BaseModel):
     run_id: str
     task_id: str
     try_number: int
+
+
+@dataclass(frozen=True)
+class Rollback:
+    """A registered model whose users have an earlier version again.
+
+    Attributes:
+      champion: the version that they have now.
+      rolled_back: the version that they had.
+      launch_id: of the version that was rolled back.
+    """
+
+    registered_model: str
+    champion: int
+    rolled_back: int
+    launch_id: str
 
 
 class Review(BaseModel):
@@ -154,6 +172,16 @@ def show(run: RunDir, now: Standing) -> None:
     write_text(run.public("launch") / STATE, badge(now.state, now.detail))
 
 
+def announce(config: LaunchConfig, run: RunDir, settings: Settings) -> Standing:
+    """State of a launch, shown beside its report and in MLflow from now on."""
+    ledger, tracker = PrivacyLedger.of(settings), mlflow_tracker.MlflowTracker(settings, config, run.launch_id)
+    now = standing(config, run, ledger.entries())
+    show(run, now)
+    tracker.show_state(now.state, ", ".join(now.approvers))
+    tracker.keep_receipts(ledger.heads())
+    return now
+
+
 def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Review) -> Standing:
     """Write a reviewer's answer down, and say where the launch stands then. The same answer again is free.
 
@@ -215,7 +243,7 @@ def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
 
 def rollback(
     locale: str, feature: str, settings: Settings, reason: str, by: str, population: PopulationKey | None = None
-) -> dict:
+) -> Rollback:
     """Give users of one feature back what they had before; the version before that is then the next to go back to.
 
     Args:
@@ -251,7 +279,7 @@ def rollback(
         registry.delete_alias(name, "previous")
     else:
         registry.set_alias(name, "previous", older)
-    return {"registered_model": name, "champion": previous, "rolled_back": champion, "launch_id": launch}
+    return Rollback(registered_model=name, champion=previous, rolled_back=champion, launch_id=launch)
 
 
 def _reviews(entries: Iterable[Entry]) -> list[tuple[str, Review]]:

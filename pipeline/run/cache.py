@@ -477,8 +477,13 @@ class _Preview(RunDir):
         return self.hits.get(stage) or super().record(stage)
 
 
-def are_others(run_id: str, settings: Settings) -> bool:
-    """Return whether another launch on this machine has finished anything that could be reused."""
+def reused_stages(hits: Iterable[CacheHit]) -> frozenset[str]:
+    """Stages that are reused and not made anew."""
+    return frozenset(each.stage for each in hits if not each.problem)
+
+
+def _are_others(run_id: str, settings: Settings) -> bool:
+    """True if another launch on this machine has finished anything that could be reused."""
     return any(path.parents[2].name != run_id for path in settings.runs_dir.glob(f"*/public/ingest_private/{RESULT}"))
 
 
@@ -488,6 +493,8 @@ def preview(config: LaunchConfig, run_id: str, settings: Settings, stages: Stage
     Files that text is in are read for their digests. Text that a champion selects is not foreseen, as the registry
     would have to be asked.
     """
+    if not _are_others(run_id, settings):
+        return []
     run, hits = _Preview(settings.runs_dir, run_id, ledger_belief_now(settings.ledger_url)), list[CacheHit]()
     for name in (name for name, stage in stages.items() if stage.cached):
         ctx = StageContext(config, run, settings, name, None, config.population)

@@ -1,17 +1,153 @@
-"""A whole launch: every stage in order in this process."""
+"""A whole launch in this process: preflight, every stage in order, and its ending."""
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 from pipeline.ground.errors import PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.approvals import MAY_PUBLISH, standing
+from pipeline.ledger.remainder import Remainder, StageSpend
+from pipeline.preflight import readiness
+from pipeline.publication.approvals import MAY_PUBLISH, announce, show, standing
+from pipeline.publication.launches import FailedGate, cost, status
 from pipeline.run import runner
+from pipeline.run.cache import preview, reused_stages
+from pipeline.run.run_dir import RESULT
 from pipeline.run.stage import Stages, of_launch
+from pipeline.tracking import mlflow_tracker
+from pretrain.reading.paths import shown
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Outcome of a launch: its decision, its cost, and where to look.
+
+    Attributes:
+      state: where it stands, as ``approvals.standing`` decides it; ``detail`` says why.
+      rho, epsilon: of all that it released, at ``delta``.
+      bundle: of a launch that was published.
+    """
+
+    launch_id: str
+    decision: str
+    state: str
+    detail: str
+    ledger: str
+    reasons: tuple[str, ...]
+    rho: float
+    epsilon: float
+    delta: float
+    run_dir: Path
+    report: Path
+    bundle: Path | None
+    tracking_uri: str
+
+
+@dataclass(frozen=True)
+class HeldEnding(Ending):
+    """A launch on hold: the gates that failed, what it spent, and what to do next."""
+
+    failed_gates: tuple[FailedGate, ...]
+    spent: tuple[StageSpend, ...]
+    left: tuple[Remainder, ...]
+    next: tuple[str, ...]
+
+
+def launch(
+    config: LaunchConfig,
+    run_id: str,
+    here: Settings,
+    stages: Stages,
+    *,
+    on_stage: Callable[[runner.StageOutcome], None] = lambda outcome: None,
+    erase_expired: Callable[[Settings], object] = lambda here: None,
+) -> Ending:
+    """Run every stage of a launch, or those that are left of it.
+
+    Args:
+      on_stage: hears of each stage as it ends.
+      erase_expired: erases launches whose time is over, before text is read and when this launch ends.
+
+    Raises:
+      ValueError: preflight refuses it, one line for each problem.
+      LedgerMissing: there is no ledger to spend from.
+    """
+    PrivacyLedger.of(here)  # Without it nothing could be spent in the end.
+    run_dir = here.runs_dir / run_id
+    if not (run_dir / "public" / "ingest_private" / RESULT).is_file():
+        reuse = preview(config, run_id, here, stages)
+        for each in reuse:
+            _log.info("%s", each)
+        readiness.require(config, here, run_id, reused_stages(reuse))
+    erase_expired(here)
+    tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
+    with tracker.failing():
+        outcomes = run_launch(config, run_id, here, stages, tracker, on_stage)
+    erase_expired(here)
+    ledger, run = PrivacyLedger.of(here), runner.open_run(config, run_id, here)
+    now = standing(config, run, ledger.entries())
+    if not all(outcome.skipped for outcome in outcomes.values()):
+        show(run, now)
+        tracker.show_state(now.state, ", ".join(now.approvers))
+    results = {name: outcome.result for name, outcome in outcomes.items()}
+    decided, spent, public = results["decide"], cost(results), run_dir / "public"
+    ending = Ending(
+        launch_id=run_id,
+        decision=decided["decision"],
+        state=now.state,
+        detail=now.detail,
+        ledger=ledger.address,
+        reasons=tuple(decided["reasons"]),
+        rho=spent["rho"],
+        epsilon=spent["epsilon"],
+        delta=config.mechanism.delta,
+        run_dir=run_dir,
+        report=public / "report" / "report.html",
+        bundle=public / "publish" / "bundle" if results.get("publish", {}).get("published") else None,
+        tracking_uri=here.tracking_uri,
+    )
+    if now.state != "held":
+        return ending
+    held = status(here, stages, run_id)
+    return HeldEnding(**vars(ending), failed_gates=held.failed_gates, spent=held.spent, left=held.left, next=held.next)
+
+
+def run_stage(
+    name: str,
+    config: LaunchConfig,
+    run_id: str,
+    here: Settings,
+    stages: Stages,
+    *,
+    erase_expired: Callable[[Settings], object] = lambda here: None,
+) -> runner.StageOutcome:
+    """Run one stage of a launch, unless it has finished.
+
+    Args:
+      run_id: that ``preflight`` gave; a configuration that is another launch by now is refused.
+      erase_expired: as ``launch``.
+
+    Raises:
+      ValueError: there is no such stage.
+    """
+    if name not in stages:
+        raise ValueError(f"stage: {shown(repr(name))} does not exist; choose one of {', '.join(stages)}")
+    if name == "ingest_private":
+        erase_expired(here)
+    tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
+    outcome = runner.find_done(name, config, run_id, here, tracker)
+    with tracker.failing():
+        outcome = outcome or runner.run_stage(name, config, run_id, here, stages, tracker)
+    if name in ("report", "publish") and not outcome.skipped:
+        announce(config, runner.open_run(config, run_id, here, tracker), here)
+    if name == [*stages][-1]:
+        erase_expired(here)
+    return outcome
 
 
 def run_launch(

@@ -1,14 +1,10 @@
 """Stage ``plan``: the mechanism, its worst case, and whether a rehearsal found it worthwhile, before it is spent."""
 
-import json
 import logging
-from dataclasses import asdict
-from pathlib import Path
 
 from federated import mechanisms
 from federated.mechanisms import mechanism_file
 from federated.planning import feasibility as planner
-from federated.planning.proposal import Proposal, Sweep, to_yaml
 from federated.rounds.rule import RoundRule
 from pipeline.preflight import rehearsal_verdict
 from pipeline.preflight.foresee import foresee
@@ -21,13 +17,9 @@ from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import planned as planned_spends
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext, StageResult
-from pretrain.files import write_text
 from reports.disclosure.total import Total
 
 _log = logging.getLogger(__name__)
-
-
-_AXES = {"rounds": "rounds", "report_goal": "report goal", "population_estimate": "devices that may take part"}
 
 
 class Plan(StageResult):
@@ -107,45 +99,3 @@ def plan(ctx: StageContext) -> Plan:
 def heard(ctx: StageContext) -> int | None:
     """Test devices with a word; None under a budget for evaluation, where nobody asks."""
     return None if EVALUATION.asked(ctx.config) else artifacts.store(ctx).speaking("test")
-
-
-def as_json(proposal: Proposal, swept: tuple[Sweep, ...]) -> dict:
-    """Everything about a proposal as plain values, with the launch file's block as text."""
-    return {
-        **asdict(proposal.chosen),
-        "feasible": proposal.feasible,
-        "target_rho": proposal.terms.target.rho,
-        "target_epsilon": proposal.terms.target.epsilon,
-        "delta": proposal.terms.target.delta,
-        "mins": proposal.chosen.min_sep - 1,
-        "timer_days": proposal.timer.days,
-        "min_sep_by_the_clock": proposal.timer.min_sep,
-        "run_days": proposal.timer.run_days,
-        "rehearsed": proposal.terms.rehearsed,
-        "reasons": list(proposal.reasons),
-        "changes": [asdict(change) for change in proposal.changes],
-        "alternatives": [asdict(row) for row in proposal.alternatives],
-        "mechanism": proposal.mechanism.model_dump(mode="json", exclude_defaults=True),
-        "yaml": to_yaml(proposal.mechanism),
-        "sweeps": [asdict(sweep) for sweep in swept],
-    }
-
-
-def write(proposal: Proposal, swept: tuple[Sweep, ...], directory: Path) -> list[Path]:
-    """The plan's files in ``directory``; PNG and SVG show the same picture."""
-    from reports.figures import plan as figures_plan  # Slow to import: matplotlib.
-
-    path = directory / "plan.json"
-    write_text(path, json.dumps(as_json(proposal, swept), indent=1) + "\n")
-    panels = [
-        figures_plan.Panel(
-            x_label=_AXES[sweep.over],
-            at=sweep.at,
-            limit=proposal.terms.planning.max_report_goal if sweep.over == "report_goal" else None,
-            curves={curve.label: curve.points for curve in sweep.curves},
-        )
-        for sweep in swept
-    ]
-    assert proposal.chosen.rho is not None, "what is chosen has a guarantee"
-    figure = figures_plan.plan_figure(panels, proposal.terms.target.rho, proposal.chosen.rho)
-    return [path, *figures_plan.write(figure, directory, "plan")]

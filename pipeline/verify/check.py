@@ -37,47 +37,39 @@ def in_words(problems: list[str], most: int = 4) -> str:
 
 
 @dataclass(frozen=True)
-class Summary:
-    """Result of all checks of a launch.
+class Verification:
+    """Outcome of all checks of a launch.
 
     Attributes:
+      ok: True if every check was made and passed.
+      failed, unknown: how many did, and how many could not be made here.
       unfinished: stages that are still to be run.
     """
 
-    made: int
+    ok: bool
     failed: int
     unknown: int
     unfinished: tuple[str, ...]
+    checks: tuple[Check, ...]
 
-    @property
-    def ok(self) -> bool:
-        """True if every check was made and passed."""
-        return not (self.failed or self.unknown or self.unfinished)
-
-    @property
-    def content(self) -> dict[str, object]:
-        """The summary as JSON values."""
-        return {"ok": self.ok, "failed": self.failed, "unknown": self.unknown, "unfinished": list(self.unfinished)}
-
-    @property
-    def text(self) -> str:
-        """The summary in one sentence."""
+    def __str__(self) -> str:
+        made = len(self.checks) - len(self.unfinished)
         if self.failed or self.unknown:
             rest = f"; not finished: {', '.join(self.unfinished)}" if self.unfinished else ""
             return (
-                f"NOT verified: {self.failed} of {self.made} checks failed, and {self.unknown} could not be made here"
-                f"{rest}"
+                f"NOT verified: {self.failed} of {made} checks failed, and {self.unknown} could not be made here{rest}"
             )
         if self.unfinished:
-            return f"not finished: {', '.join(self.unfinished)}; what has finished verified: {self.made} checks"
-        return f"verified: {self.made} checks"
+            return f"not finished: {', '.join(self.unfinished)}; what has finished verified: {made} checks"
+        return f"verified: {made} checks"
 
 
-def summary(checks: Sequence[Check]) -> Summary:
+def verification(checks: Sequence[Check]) -> Verification:
     """Count checks by how they ended; a stage that has not finished is no check."""
     unfinished = tuple(check.id.removeprefix(_UNFINISHED) for check in checks if check.id.startswith(_UNFINISHED))
     failed, unknown = (sum(check.passed is outcome for check in checks) for outcome in (False, None))
-    return Summary(len(checks) - len(unfinished), failed, unknown - len(unfinished), unfinished)
+    unknown -= len(unfinished)
+    return Verification(not (failed or unknown or unfinished), failed, unknown, unfinished, tuple(checks))
 
 
 def of_missing_stage(

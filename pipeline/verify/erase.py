@@ -8,7 +8,6 @@ Each step may be the last one before a crash. The statement is written first and
 that a launch that has both is one whose erasure is to be finished.
 """
 
-import json
 import logging
 import shutil
 from collections.abc import Sequence
@@ -21,8 +20,11 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import standing
+from pipeline.run import named
+from pipeline.run.erasure import Erasure, read_erasure, write_erasure
+from pipeline.run.known import run_folder
 from pipeline.run.run_dir import ERASED, RunDir
-from pretrain.files import sha256, write_text
+from pretrain.files import sha256
 
 ASKED = "somebody asked for it"
 # What a statement names of a launch that nobody verified, in place of checks.
@@ -32,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 def erase(
     config: LaunchConfig, run: RunDir, settings: Settings, *, because: str = ASKED, unverified: bool = False
-) -> dict:
+) -> Erasure:
     """Erase the private folder of a launch that is over; again, it finishes what an interruption left.
 
     Guarantee: the launch's noise can no longer be subtracted by whoever gets at this machine, and nothing that anybody
@@ -62,7 +64,26 @@ def erase(
     return forget(run, settings, because, wrong)
 
 
-def forget(run: RunDir, settings: Settings, because: str, not_verified: Sequence[str] = UNTRIED) -> dict:
+def erase_named(name: str, settings: Settings, *, unverified: bool = False) -> Erasure:
+    """Erase a launch as people name it; one whose configuration is gone or damaged only with ``unverified``.
+
+    Raises:
+      ValueError: there is no such launch, or its configuration cannot be read.
+      PermanentError: see ``erase``.
+    """
+    # A launch whose file is gone has no other name than its folder's.
+    is_folder = unverified and (settings.runs_dir / name / "private").is_dir()
+    run = run_folder(settings, name if is_folder else named.begun_id(name, settings))
+    try:
+        config = named.kept_config(settings, run.launch_id)
+    except ValueError:
+        if not unverified:
+            raise
+        return forget(run, settings, ASKED)
+    return erase(config, run, settings, unverified=unverified)
+
+
+def forget(run: RunDir, settings: Settings, because: str, not_verified: Sequence[str] = UNTRIED) -> Erasure:
     """Erase the private folder of a launch whatever its state; the statement of it.
 
     Guarantee: needs no record, no launch file and no ledger, and what cannot be written down does not keep text:
@@ -77,55 +98,32 @@ def forget(run: RunDir, settings: Settings, because: str, not_verified: Sequence
     with ExitStack() as held:
         for folder in sorted(entry for entry in _entries(run) if entry.is_dir() and entry.name[0] != "."):
             held.enter_context(run.lock(folder.name))
-        content = {
-            "launch_id": run.launch_id,
-            "erased_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "because": because,
-            "verified": not not_verified,
-            "not_verified": list(not_verified),
-            "files": files,
-        }
+        erasure = Erasure(
+            launch_id=run.launch_id,
+            erased_at=datetime.now(UTC).isoformat(timespec="seconds"),
+            because=because,
+            verified=not not_verified,
+            not_verified=tuple(not_verified),
+            files=files,
+        )
         with suppress(OSError):  # A full disk, on which there is room once the files are gone.
-            _state(run, content)
+            write_erasure(run, erasure)
         for entry in _entries(run):
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
-    _state(run, content)
+    write_erasure(run, erasure)
     if not again:
-        _log.warning("%s", in_words(content))
+        _log.warning("%s", erasure)
     path = run.path / "public" / "launch" / ERASED
     PrivacyLedger.of(settings).bind_result(run.launch_id, ERASED, sha256(path))
     # Last, so that what was not written down is found again.
     if private.is_dir():
         private.rmdir()
-    return json.loads(path.read_text(encoding="utf-8"))
-
-
-def _state(run: RunDir, content: dict) -> None:
-    """Write the statement, unless an interrupted erasure wrote one."""
-    if not run.erased:
-        write_text(run.public("launch") / ERASED, json.dumps(content, indent=2, sort_keys=True) + "\n")
+    return read_erasure(path)
 
 
 def _entries(run: RunDir) -> list[Path]:
     private = run.path / "private"
     return sorted(private.iterdir()) if private.is_dir() else []
-
-
-def statement(run: RunDir) -> dict | None:
-    """Statement of an erasure: files, time and reason; None if nothing was erased, or if it cannot be read."""
-    try:
-        return json.loads((run.path / "public" / "launch" / ERASED).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-
-
-def in_words(stated: dict) -> str:
-    """A statement of an erasure as one sentence."""
-    how = "after it had been verified" if stated["verified"] else "without having been verified"
-    return (
-        f"{stated['launch_id']}: its {stated['files']} private files were erased at {stated['erased_at'][:16]}Z, "
-        f"{how}, because {stated['because']}"
-    )
 
 
 def ended_at(config: LaunchConfig, run: RunDir, settings: Settings) -> datetime | None:

@@ -10,13 +10,13 @@ the ledger. The retention time is the installation's own wish, so a launch that 
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
 
-from federated.config.population import PopulationKey
+from federated.config.population import PopulationKey, population_key
 from federated.devices.withdrawals import Withdrawals
 from pipeline.ground.errors import TEMPORARY, LaunchError, exit_code
 from pipeline.ground.settings import Settings
@@ -46,16 +46,34 @@ class Failure:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Erased launches, and those that could not be erased."""
+    """Erased launches, and those that were kept because they could not be erased."""
 
     erased: list[str] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
+    kept: list[Failure] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
         """0; or that of the failures: permanent if a person must act on one of them."""
-        codes = {failure.exit_code for failure in self.failures}
+        codes = {failure.exit_code for failure in self.kept}
         return 0 if not codes else TEMPORARY if codes == {TEMPORARY} else max(codes - {TEMPORARY})
+
+
+@dataclass(frozen=True)
+class Withdrawal(Sweep):
+    """Devices left out of a population from now on, and the launches that were erased for it.
+
+    Attributes:
+      seen: of how many of them launches here have read text: all, some or none.
+    """
+
+    population: str = ""
+    seen: str = ""
+
+
+def withdraw(settings: Settings, population: str, device_ids: Collection[str]) -> Withdrawal:
+    """Leave devices out of a population for good, and erase launches that read their text; see ``withdrawal``."""
+    seen = withdrawal.withdraw(settings, population_key(population), device_ids)
+    return Withdrawal(**vars(sweep(replace(settings, retention_days=None))), population=population, seen=seen)
 
 
 def sweep(settings: Settings) -> Sweep:
@@ -69,7 +87,7 @@ def sweep(settings: Settings) -> Sweep:
         left_out = withdrawal.lists(settings)
     except (LaunchError, ValueError, OSError) as error:
         left_out = {}
-        done.failures.append(_failure("", error, "who withdrew is not known"))
+        done.kept.append(_failure("", error, "who withdrew is not known"))
     with ExitStack() as each:
         for path in sorted(settings.runs_dir.glob("*/private"), reverse=True):
             each.callback(_sweep_one, path.parent.name, settings, left_out, done)
@@ -88,7 +106,7 @@ def _sweep_one(launch_id: str, settings: Settings, left_out: Mapping[PopulationK
     except (LaunchError, ValueError, ArithmeticError, OSError) as error:
         if isinstance(error, FileNotFoundError) and not (settings.runs_dir / launch_id / "private").exists():
             return  # Another sweep was there first.
-        done.failures.append(_failure(launch_id, error, "kept for longer than it should be"))
+        done.kept.append(_failure(launch_id, error, "kept for longer than it should be"))
 
 
 def _erase_if_over(run: RunDir, settings: Settings, left_out: Mapping[PopulationKey, Withdrawals]) -> bool:

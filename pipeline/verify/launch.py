@@ -1,6 +1,6 @@
 """Re-derive what a launch disclosed, from its files, its records, the ledger and MLflow."""
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import chain
 
 from pipeline.ground.errors import LaunchError, ServiceUnavailable
@@ -11,12 +11,33 @@ from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import RunDir
 from pipeline.stages.graph import STAGES
 from pipeline.verify import files, guarantee, registered, replay, report, reused
-from pipeline.verify.check import Check
+from pipeline.verify.check import Check, Verification, verification
 from pretrain.files import remove_leavings
 
 SUBJECTS = ("files", "ledger", "guarantee", "participation", "disclosure", "again", "tracked", "registered")
 # Takes as long as training took.
 THOROUGH = (*SUBJECTS, "trained")
+
+
+def verify_launch(
+    config: LaunchConfig,
+    run: RunDir,
+    settings: Settings,
+    *,
+    thorough: bool = False,
+    on_check: Callable[[Check], None] = lambda check: None,
+) -> Verification:
+    """Every check of one launch, and whether it verifies; see ``verify``.
+
+    Args:
+      thorough: train again too, which takes as long as training took.
+      on_check: hears of each check as it is made.
+    """
+    checks = []
+    for check in verify(config, run, settings, THOROUGH if thorough else SUBJECTS):
+        on_check(check)
+        checks.append(check)
+    return verification(checks)
 
 
 def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Container[str] = SUBJECTS) -> Iterator[Check]:

@@ -67,6 +67,9 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "wait until earlier launches leave the window ('tacit check' says from which day on), or spend less",
             "where policy.budget is left out: 'population_total' then bounds all launches there ever are",
         ),
+        "release_audits": GateWords(
+            "Each release is its bounded contributions and all of its noise, made again from its key.", "", _BUG
+        ),
         "accountants": GateWords(
             "Two independent accountants come to the same epsilon, within a thousandth.", "", _BUG
         ),

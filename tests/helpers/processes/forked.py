@@ -40,7 +40,6 @@ _MODULES = (
     "onnxruntime",
     "opentelemetry.sdk.trace",
     "pipeline.cli.app",
-    "pipeline.cli.display",
     "pipeline.preflight.readiness",
     "pipeline.run.cache",
     "pipeline.verify.launch",

@@ -69,8 +69,8 @@ def file(tmp_path: Path) -> str:
 def test_check_a_good_file(tacit: Shell, file: str):
     expected = launch_id(launch_config())
     note = (
-        "one device loses epsilon 3.65 at delta 1e-06 at worst, of policy.max_total_epsilon 10: words 1.00 (against "
-        "whoever collects them), training 2.65"
+        "one device loses epsilon 3.65 at delta 1e-06 at worst, of policy.max_total_epsilon 10: local words 1.00 "
+        "(against whoever collects them), training 2.65"
     )
     nothing = {"errors": [], "notes": [note], "reuse": []}
     assert tacit.json("check", file) == {"ok": True, "launch_id": expected} | nothing
@@ -137,7 +137,7 @@ def test_ledger_commands(tacit: Shell, tracked: Settings, file: str):
     assert [entry["kind"] for entry in shown["entries"]] == ["register", "reserve", "commit"]
     assert shown["totals"] == {"chitchat:people": 0.25}
     where = str(tracked.runs_dir / "ledger.db")
-    assert tacit.json("ledger", "verify") == {"ledger": where, "ok": True, "problems": []}
+    assert tacit.json("ledger", "verify") == {"ledger": where, "ok": True, "problems": [], "entries": 3}
     assert where in tacit("ledger", "show").stdout
     assert tacit.json("ledger", "export")["head"] == shown["entries"][-1]["hash"]
     assert "it has those of chitchat:people" in tacit.json("ledger", "show", "--population", "nobody", code=65)["error"]
@@ -162,8 +162,8 @@ def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(ta
     where = str(tmp_path / "runs" / "ledger.db")
     assert "tacit ledger init" in tacit.json("ledger", "show", code=65)["error"]
     assert not Path(where).exists(), "looking makes nothing"
-    assert tacit.json("ledger", "init") == {"ledger": where, "made": True}
-    assert tacit.json("ledger", "init") == {"ledger": where, "made": False}
+    assert tacit.json("ledger", "init") == {"ledger": where, "made": True, "entries": 0}
+    assert tacit.json("ledger", "init") == {"ledger": where, "made": False, "entries": 0}
     assert Path(where).stat().st_mode & 0o777 == 0o600, "it holds secrets"
     made = tacit.json("ledger", "register", "people", "--max-rho", "1", *EPSILON, "--window-days", "365")
     stated = {"max_epsilon": 40.0, "delta": 1e-4, "max_discovery_epsilon": None, "window_days": 365}

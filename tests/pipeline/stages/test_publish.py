@@ -228,7 +228,7 @@ def test_one_model_is_a_version_for_each_feature_and_each_goes_its_own_way(track
     # Of another launch, under the same number: what was crowned is told by the model's name too.
     last = launch(tracked, tmp_path, seed=9, features=["OTF", "NWP"])
     assert last["versions"] == {names["OTF"]: 2, names["NWP"]: 3}
-    assert rollback("en-US", "OTF", tracked, "worse", "me", POPULATION)["champion"] == 1
+    assert rollback("en-US", "OTF", tracked, "worse", "me", POPULATION).champion == 1
     assert (aliases("NWP"), aliases("OTF")) == ((3, 2), (1, None))
     config = launch_config(seed=9, features=["OTF", "NWP"])
     run, ledger = run_folder(tracked, last["run_id"]), PrivacyLedger(tracked.ledger_url)
@@ -272,9 +272,9 @@ def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
     with pytest.raises(ReleaseRefused, match="--reason"):
         rollback("en-US", "NWP", tracked, " ", "me", POPULATION)
     done = rollback("en-US", "NWP", tracked, "worse", "me", POPULATION)
-    assert (done["champion"], done["rolled_back"]) == (2, 3)
+    assert (done.champion, done.rolled_back) == (2, 3)
     assert aliases() == (3, 2, 1)
-    assert rollback("en-US", "NWP", tracked, "worse too", "me", POPULATION)["champion"] == 1
+    assert rollback("en-US", "NWP", tracked, "worse too", "me", POPULATION).champion == 1
     assert aliases() == (3, 1, None)
     kept = [entry for entry in PrivacyLedger(tracked.ledger_url).entries() if entry.kind == "rollback"]
     assert [json.loads(entry.binding)["reason"] for entry in kept] == ["worse", "worse too"]

@@ -19,7 +19,7 @@ from pipeline.run.stage import Stage, StageContext, Stages, of_launch
 from pipeline.stages.decide import evidence
 from pipeline.stages.graph import STAGES, is_evidence
 from pipeline.stages.launch import run_launch
-from pipeline.verify.check import Check, Summary, summary
+from pipeline.verify.check import Check, Verification, verification
 from pipeline.verify.launch import verify
 from pretrain import progress
 from pretrain.files import write_text
@@ -100,8 +100,8 @@ class Case:
         found = verify(self.config, self.run, self.settings, ("files", "ledger"))
         return [check for check in found if not check.id.startswith("spend")]
 
-    def summary(self) -> Summary:
-        return summary(self.checks())
+    def verified(self) -> Verification:
+        return verification(self.checks())
 
     def wrong(self) -> list[str]:
         return [f"{check.id}: {check.detail}" for check in self.checks() if check.passed is not True]
@@ -156,8 +156,8 @@ def test_an_approved_launch_is_still_to_be_published(settings: Settings):
     case.launch(stages())
     case.answer("approve")
     assert case.state == "approved"
-    assert case.summary().unfinished == ("publish",)
-    assert case.summary().failed == case.summary().unknown == 0
+    assert case.verified().unfinished == ("publish",)
+    assert case.verified().failed == case.verified().unknown == 0
     case.launch(stages())
     assert (case.state, case.wrong()) == ("published", [])
 
@@ -175,12 +175,12 @@ def test_a_launch_that_the_plan_refused(settings: Settings):
     case, made = Case(settings), stages("hold", plan=refused)
     with pytest.raises(ValueError, match="drowns"):
         case.launch(made)
-    found = case.summary()
+    found = case.verified()
     assert (found.failed, found.unknown, found.unfinished[0]) == (0, 0, "plan")
     assert "plan stopped at" in next(check.detail for check in case.checks() if check.id == "unfinished:plan")
     case.stage("decide", made)
-    assert (case.summary().failed, case.summary().unknown) == (0, 0)
-    assert "decide" not in case.summary().unfinished
+    assert (case.verified().failed, case.verified().unknown) == (0, 0)
+    assert "decide" not in case.verified().unfinished
 
 
 def test_a_spend_that_was_given_back(settings: Settings):
@@ -188,7 +188,7 @@ def test_a_spend_that_was_given_back(settings: Settings):
     with pytest.raises(RefusedUntouched):
         case.launch(stages(fine_tune=untouched))
     assert [entry.does for entry in case.ledger.spends()] == ["reserve", "release"]
-    assert (case.summary().failed, case.summary().unknown) == (0, 0)
+    assert (case.verified().failed, case.verified().unknown) == (0, 0)
     case.launch(stages())
     assert (case.state, case.wrong()) == ("published", [])
 
@@ -204,8 +204,8 @@ def test_what_a_killed_stage_leaves_is_nobody_else_s(settings: Settings, left: s
 
     with pytest.raises(OSError, match="went away"):
         case.launch(stages(discover=killed))
-    assert (case.summary().failed, case.summary().unknown) == (0, 0)
-    assert case.summary().unfinished[0] == "discover"
+    assert (case.verified().failed, case.verified().unknown) == (0, 0)
+    assert case.verified().unfinished[0] == "discover"
 
 
 @pytest.mark.parametrize("name", [".hidden", ".stopped.bak", ".parts"])
@@ -226,7 +226,7 @@ def test_bookkeeping_below_a_stage_s_folder_was_added(settings: Settings):
 def test_a_summary_says_in_one_sentence_what_checks_come_to():
     good, bad = Check(id="ledger", passed=True, detail=""), Check(id="rho", passed=False, detail="")
     later = Check(id="unfinished:audit", passed=None, detail="")
-    assert summary([good]).text == "verified: 1 checks"
-    assert summary([good, later]).text == "not finished: audit; what has finished verified: 1 checks"
-    assert summary([good, bad, later]).text.endswith("0 could not be made here; not finished: audit")
-    assert [summary(checks).ok for checks in ([good], [good, later], [good, bad])] == [True, False, False]
+    assert str(verification([good])) == "verified: 1 checks"
+    assert str(verification([good, later])) == "not finished: audit; what has finished verified: 1 checks"
+    assert str(verification([good, bad, later])).endswith("0 could not be made here; not finished: audit")
+    assert [verification(checks).ok for checks in ([good], [good, later], [good, bad])] == [True, False, False]

@@ -213,8 +213,8 @@ def test_one_launch_that_cannot_be_erased_keeps_no_other(run: RunDir, settings: 
     at(LAST)
     done = sweep(settings)
     assert done.erased == [run.launch_id]
-    assert {failure.launch_id for failure in done.failures} == {"aaa", "bbb", "zzz", " no id "}
-    assert all("damaged or gone" in failure.why for failure in done.failures if failure.launch_id in ("aaa", "zzz"))
+    assert {failure.launch_id for failure in done.kept} == {"aaa", "bbb", "zzz", " no id "}
+    assert all("damaged or gone" in failure.why for failure in done.kept if failure.launch_id in ("aaa", "zzz"))
     assert done.exit_code == PERMANENT
 
 

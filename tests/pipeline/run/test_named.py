@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.launches import named
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id
+from pipeline.run import named
 from pipeline.run.runner import open_run
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.pipeline_launch import RAW, launch_config, write_launch
@@ -25,20 +25,20 @@ def test_a_file_is_its_newest_launch_and_an_id_need_not_be_whole(tracked: Settin
     first, dated, other = began(tracked), began(tracked, "20260101"), began(tracked, name="another")
     kept = tracked.runs_dir / first / "public" / "launch" / "launch.json"
     os.utime(kept, (9e8, 9e8))
-    assert named.that_began(file, tracked) == dated
-    assert named.that_began(first, tracked) == first, "a whole id is no beginning of another"
-    assert named.that_began("ano", tracked) == named.that_began(other, tracked) == other
+    assert named.begun_id(file, tracked) == dated
+    assert named.begun_id(first, tracked) == first, "a whole id is no beginning of another"
+    assert named.begun_id("ano", tracked) == named.begun_id(other, tracked) == other
     with pytest.raises(ValueError, match=rf"is how {first}, {dated} begin"):
-        named.that_began("tri", tracked)
+        named.begun_id("tri", tracked)
     with pytest.raises(ValueError, match=f"did you mean {dated}"):
-        named.that_began(dated[:-1] + "2", tracked)
+        named.begun_id(dated[:-1] + "2", tracked)
 
 
 def test_a_file_that_became_another_launch_says_so(tracked: Settings, tmp_path: Path):
     run_id = began(tracked)
     changed = str(write_launch(tmp_path, RAW | {"seed": 8}))
     with pytest.raises(ValueError, match=f"was another when {run_id} began; begin it with 'tacit launch"):
-        named.that_began(changed, tracked)
+        named.begun_id(changed, tracked)
 
 
 def test_what_begins_takes_the_file_s_own_launch_and_an_id_goes_on(
@@ -48,7 +48,7 @@ def test_what_begins_takes_the_file_s_own_launch_and_an_id_goes_on(
     file, dated = str(write_launch(tmp_path)), began(tracked, "20260101")
     assert named.to_run(file).run_id == OWN
     assert named.to_run(file, "20260102").run_id == f"{OWN}-20260102"
-    assert named.to_run(dated) == named.Named(launch_config(), dated)
+    assert named.to_run(dated) == named.Launch(launch_config(), dated)
     with pytest.raises(ValueError, match="has begun with its own date or none"):
         named.to_run(dated, "20260102")
 
@@ -82,4 +82,4 @@ def test_shells_are_offered_launches_and_files(tracked: Settings, tmp_path: Path
     monkeypatch.chdir(tmp_path)
     run_id = began(tracked)
     write_launch(tmp_path)
-    assert named.complete("tri") == [run_id, "trial.yaml"]
+    assert named.completions("tri") == [run_id, "trial.yaml"]

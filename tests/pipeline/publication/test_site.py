@@ -1,16 +1,23 @@
-"""``tacit site``: launches of this machine in every state, and those that only the ledger knows."""
+"""The site: launches of this machine in every state, those that only the ledger knows, and what a population lost."""
 
 import re
 import shutil
+from datetime import timedelta
 
 import pytest
 
 from pipeline.ground.settings import Settings
+from pipeline.ledger import clock
+from pipeline.ledger.budget import Asked
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.loss import total_spent
+from pipeline.publication.site import courses
 from pipeline.run import attempts
 from pipeline.run.known import run_folder
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.decided import RHO, decided_launch
+from tests.helpers.launches.pipeline_launch import spend
+from tests.helpers.launches.spends import budget
 from tests.helpers.reports.reports_example import visible
 
 
@@ -62,3 +69,39 @@ def test_what_failed_is_said_by_runs_and_status(tracked: Settings):
     status = answered(tracked.home, "status", run_id)
     assert "discover stopped at" in status["detail"]
     assert status["next"][0].startswith("see what exit code 65 asks for")
+
+
+def test_spends_stop_to_count_in_a_window_and_never_for_ever(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    ledger, now = PrivacyLedger(settings.ledger_url), clock.now()
+
+    def at(days: int) -> None:
+        monkeypatch.setattr(clock, "now", lambda: now + timedelta(days=days))
+
+    ledger.register("people", budget(max_rho=1.0, window_days=10, lifetime_rho=3.0), "tests")
+    for day, name, rho in ((0, "one", 0.5), (4, "two", 0.25)):
+        at(day)
+        ledger.reserve(
+            population="people", launch_id=name, stage="fine_tune", spend=spend(rho), asked=Asked(rho=3.0), binding={}
+        )
+    at(6)
+    ledger.change_budget("people", budget(max_rho=2.0, window_days=10, lifetime_rho=3.0), "tests", "more")
+    at(30)
+    entries = ledger.entries()
+    window, ever = courses(entries, "people")
+    assert (window.days, ever.days) == (10, None)
+    drawn = {(when - now).days: (spent, ceiling) for when, spent, ceiling in window.points}
+    assert drawn[0] == (0.5, 1.0)
+    assert drawn[4] == (0.75, 1.0)
+    assert drawn[6] == (0.75, 2.0)
+    assert drawn[10] == (0.25, 2.0), "the first one counts no longer"
+    assert drawn[30] == drawn[14] == (0.0, 2.0)
+    assert [point[1] for point in ever.points][-1] == 0.75
+    for course in (window, ever):
+        for when, spent, _ in course.points[1:]:
+            since = clock.counts_since(course.days, at=when)
+            before = [entry for entry in entries if entry.created_at <= clock.written(when)]
+            assert spent == total_spent(before, "people", "device", since)
+
+
+def test_nobody_registered(settings: Settings):
+    assert courses(PrivacyLedger(settings.ledger_url).entries(), "nobody") == []

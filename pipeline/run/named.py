@@ -1,13 +1,10 @@
-"""A launch as every command has it named: its launch file, its id, or how its id begins."""
+"""Names of launches, the same for every command: a launch file, an id, or the beginning of an id."""
 
 import difflib
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from pipeline.ground import settings
 from pipeline.ground.settings import Settings
@@ -22,29 +19,19 @@ _MOST_SHOWN = 6
 
 
 @dataclass(frozen=True)
-class Named:
-    """A launch, begun or not."""
+class Launch:
+    """A launch, begun or not: its configuration and its id."""
 
     config: LaunchConfig
     run_id: str
 
 
-def complete(incomplete: str) -> list[str]:
+def completions(incomplete: str) -> list[str]:
     """Completions that a shell offers: launches of this machine, then launch files."""
     here = settings.load()
     files = sorted(path for suffix in _FILES for path in Path().glob(f"{incomplete}*{suffix}"))
     shipped = sorted((here.home / "dags" / "launches").glob("*.yaml")) if not incomplete else []
     return [name for name in begun(here) if name.startswith(incomplete)] + [str(path) for path in (*files, *shipped)]
-
-
-LaunchName = Annotated[
-    str,
-    typer.Argument(
-        metavar="LAUNCH",
-        help="a launch file, a launch id, or how an id begins ('tacit runs' lists them)",
-        autocompletion=complete,
-    ),
-]
 
 
 def begun(here: Settings) -> list[str]:
@@ -64,30 +51,30 @@ def kept_config(here: Settings, run_id: str) -> LaunchConfig:
     return load_kept_launch(here.runs_dir / run_id / _KEPT)
 
 
-def to_run(name: str, date: str | None = None) -> Named:
-    """The launch that a command is to check, plan, begin or go on with; a file's own, or its dated one.
+def to_run(name: str, date: str | None = None) -> Launch:
+    """The launch to check, plan, begin or resume; of a launch file its own, or its dated one.
 
     Raises:
       ValueError: no launch file is there, or one that is not valid; or no launch has such an id.
     """
     if is_file(name):
         config = load_launch(Path(name))
-        return Named(config, launch_id(config, date))
+        return Launch(config, launch_id(config, date))
     here = settings.load()
-    run_id = _begins_so(name, here)
+    run_id = _by_beginning(name, here)
     if date is not None:
         raise ValueError(f"date: {date}, but launch {run_id!r} has begun with its own date or none; leave it out")
-    return Named(kept_config(here, run_id), run_id)
+    return Launch(kept_config(here, run_id), run_id)
 
 
-def that_began(name: str, here: Settings) -> str:
-    """The id of a launch on this machine; of a file's launches, which differ by their dates, the newest.
+def begun_id(name: str, here: Settings) -> str:
+    """Id of a launch on this machine; of a file's launches, which differ by their dates, the newest.
 
     Raises:
       ValueError: there is none.
     """
     if not is_file(name):
-        return _begins_so(name, here)
+        return _by_beginning(name, here)
     config = load_launch(Path(name))
     wanted, launches = launch_id(config), begun(here)
     matching = [each for each in launches if each == wanted or each.startswith(f"{wanted}-")]
@@ -108,7 +95,7 @@ def is_file(name: str) -> bool:
     return Path(name).is_file() and not any(each.startswith(name) for each in begun(settings.load()))
 
 
-def _begins_so(name: str, here: Settings) -> str:
+def _by_beginning(name: str, here: Settings) -> str:
     launches = begun(here)
     fitting = [each for each in launches if each == name] or [each for each in launches if each.startswith(name)]
     if len(fitting) == 1:

@@ -1,8 +1,7 @@
 """Spend of a launch from its population's budget, and the remainder of that budget."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from federated.config.population import PopulationKey
 from pipeline.ledger import clock
@@ -14,11 +13,11 @@ NAMES: dict[Unit, str] = {"device": "rho", "item": "epsilon per typed word"}
 
 
 @dataclass(frozen=True)
-class Left:
+class Remainder:
     """Remaining budget of one unit of a population.
 
     Attributes:
-      days: in any so many days; None for ever.
+      days: length of the window in which it holds; None for ever.
     """
 
     population: PopulationKey
@@ -26,40 +25,34 @@ class Left:
     amount: float
     spent: float
     days: int | None
-
-    @property
-    def left(self) -> float:
-        return max(self.amount - self.spent, 0.0)
-
-    @property
-    def content(self) -> dict[str, Any]:
-        return asdict(self) | {"left": self.left}
+    left: float
 
     def __str__(self) -> str:
         within = f" in any {self.days} days" if self.days else ""
         return f"{NAMES[self.unit]} {self.left:.4g} of {self.amount:g}{within}"
 
 
-def left(entries: Iterable[Entry], names: Iterable[PopulationKey] | None = None) -> list[Left]:
+def remainders(entries: Iterable[Entry], names: Iterable[PopulationKey] | None = None) -> tuple[Remainder, ...]:
     """Remainder under every ceiling that populations were registered with.
 
     Args:
       names: of populations; by default all that are registered.
     """
-    entries, rows = list(entries), list[Left]()
+    entries, rows = list(entries), list[Remainder]()
     wanted = [entry.population for entry in entries if entry.kind == "register"] if names is None else list(names)
     for name in wanted:
         population = registered(entries, name)
         for unit in NAMES:
             for ceiling in ceilings(population, Asked(), unit) if population else ():
                 spent = total_spent(entries, name, unit, clock.counts_since(ceiling.days))
-                rows.append(Left(name, unit, ceiling.amount, spent, ceiling.days))
-    return rows
+                left = max(ceiling.amount - spent, 0.0)
+                rows.append(Remainder(name, unit, ceiling.amount, spent, ceiling.days, left))
+    return tuple(rows)
 
 
 @dataclass(frozen=True)
-class Spent:
-    """Spend of one stage of a launch: a reservation until the stage has ended, then its outcome."""
+class StageSpend:
+    """Spend of one stage of a launch: its reservation until the stage has ended, then its commit."""
 
     stage: str
     unit: str
@@ -71,11 +64,11 @@ class Spent:
         return f"{NAMES[unit]} {self.amount:.6g} by {self.stage}" + (", reserved" if self.kind == "reserve" else "")
 
 
-def of_launch(entries: Iterable[Entry], run_id: str) -> list[Spent]:
+def spent_by(run_id: str, entries: Iterable[Entry]) -> tuple[StageSpend, ...]:
     """Spend of a launch itself, stage by stage; results reused from another launch cost nothing."""
     latest = {
-        entry.stage: Spent(entry.stage, entry.unit, entry.epsilon if entry.rho is None else entry.rho, entry.does)
+        entry.stage: StageSpend(entry.stage, entry.unit, entry.epsilon if entry.rho is None else entry.rho, entry.does)
         for entry in entries
         if entry.launch_id == run_id and entry.does in SPENDING
     }
-    return [spent for spent in latest.values() if spent.kind != "release"]
+    return tuple(spent for spent in latest.values() if spent.kind != "release")

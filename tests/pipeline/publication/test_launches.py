@@ -1,23 +1,29 @@
-"""``tacit runs`` and ``tacit status``: what there is, what runs, what it cost and what is left."""
+"""Launches of this machine as ``tacit runs``, ``status`` and ``launch`` tell of them: state, cost and next steps."""
 
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from pipeline.ground.errors import HELD
 from pipeline.ground.settings import Settings
+from pipeline.launch.policy import PolicyConfig
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.publication.gates.decide import decide
+from pipeline.publication.gates.evidence import Evidence
+from pipeline.publication.gates.words import GATES, words_of
 from pipeline.run.attempts import running
 from pipeline.run.known import run_folder
 from pipeline.verify.erase import forget
 from pretrain import progress
 from tests.helpers.launches.command import answered, ended
 from tests.helpers.launches.decided import EPSILON, RHO, decided_launch
+from tests.helpers.launches.pipeline_launch import RAW, write_launch
 from tests.helpers.launches.spends import budget
 
 
-def printed(home: Path, *arguments: str) -> str:
-    return ended(*arguments, variables={"TACIT_HOME": str(home), "MLFLOW_TRACKING_URI": None}).stdout
+def printed(home: Path, *arguments: str, code: int = 0) -> str:
+    return ended(*arguments, code=code, variables={"TACIT_HOME": str(home), "MLFLOW_TRACKING_URI": None}).stdout
 
 
 @pytest.mark.slow
@@ -47,7 +53,7 @@ def test_what_runs_is_seen_and_not_disturbed(tracked: Settings):
         assert (now.launch_id, now.stage) == (run_id, "fine_tune")
         (row,) = answered(tracked.home, "runs")["runs"]
         assert row["running"] == "fine_tune"
-        assert f"running: {run_id}, fine_tune (stage 8 of 13), since" in printed(tracked.home, "status")
+        assert f"running: {run_id}, fine_tune (stage 8 of 14), since" in printed(tracked.home, "status")
         assert "wait, or see how far it is" in printed(tracked.home, "status", run_id)
         with progress.kept_in(run.private("fine_tune") / progress.FILE):
             progress.along("words", 8.0)(2.0)
@@ -79,8 +85,8 @@ def test_status_of_a_launch_says_what_was_spent_and_what_to_do_next(tracked: Set
     answer = answered(tracked.home, "status", begun)
     assert answer["spent"] == [{"stage": "fine_tune", "unit": "device", "amount": RHO, "kind": "commit"}]
     assert answer["next"] == [f"go on with it: tacit launch {begun}"]
-    assert "8 of 13 stages" in printed(tracked.home, "status", begun)
-    assert "not yet: audit, ab_test, decide, report, publish" in printed(tracked.home, "status", begun)
+    assert "8 of 14 stages" in printed(tracked.home, "status", begun)
+    assert "not yet: audit, ab_test, audit_releases, decide, report, publish" in printed(tracked.home, "status", begun)
     waiting = decided_launch(tracked, name="other", reviewers=["ana"])[1]
     assert f"main concerns: tacit review {waiting}, then answer" in answered(tracked.home, "status", waiting)["next"][0]
 
@@ -97,3 +103,54 @@ def test_status_says_what_was_erased_and_that_it_was_not_verified(tracked: Setti
     erased, end = answered(tracked.home, "status", begun)["next"]
     assert "without having been verified, because its window is over" in erased
     assert end == "it cannot go on: launch for a later date, or under another name"
+
+
+@pytest.mark.slow
+def test_a_launch_that_is_held_ends_with_a_code_of_its_own_and_says_what_it_cost(tracked: Settings, tmp_path: Path):
+    _, run_id = decided_launch(tracked, "hold", until="publish")
+    file = str(write_launch(tmp_path))
+    answer = answered(tracked.home, "launch", file, code=HELD)
+    assert (answer["launch_id"], answer["state"]) == (run_id, "held")
+    gates = {gate["id"]: gate for gate in answer["failed_gates"]}
+    assert gates["utility"]["field"] == "policy.min_top1_gain"
+    assert gates["budget"]["threshold"] == RAW["policy"]["max_rho"]
+    assert gates["budget"]["value"] is None, "nobody has any evidence"
+    assert answer["spent"] == [{"stage": "fine_tune", "unit": "device", "amount": RHO, "kind": "commit"}]
+    assert words_of("utility").fix in answer["next"]
+    assert "another launch" in answer["next"][-1]
+    text = printed(tracked.home, "launch", file, code=HELD)
+    assert f"launch {run_id}: held" in text
+    assert f"spent:   rho {RHO} by fine_tune" in text
+    assert f"next:    {words_of('utility').fix}" in text
+    again = answered(tracked.home, "status", file)
+    assert {name: again[name] for name in ("failed_gates", "spent", "left", "next")} == {
+        name: answer[name] for name in ("failed_gates", "spent", "left", "next")
+    }
+
+
+@pytest.mark.slow
+def test_a_launch_that_passed_ends_with_0(tracked: Settings, tmp_path: Path):
+    decided_launch(tracked, "launch", until="publish")
+    answer = answered(tracked.home, "launch", str(write_launch(tmp_path)))
+    assert "failed_gates" not in answer
+
+
+def test_every_gate_has_words_and_all_words_are_of_a_gate():
+    every = {
+        "budget": {"rho": 1.0, "epsilon": 1e6, "days": 1},
+        "population_max_rho": 1.0,
+        "population_max_epsilon": 9.0,
+        "max_total_epsilon": 9.0,
+        "population_delta": 1e-5,
+        "max_discovery_epsilon0": 1.0,
+    }
+    every |= {"population_max_discovery_epsilon": 1.0, "min_distinct_first_words": 1, "min_ngram_gain": 0.0}
+    every |= {"max_rho": 1.0, "min_canary_rank": 1, "min_top1_gain": 0.0, "min_new_word_top3": 0.5}
+    policy = PolicyConfig.model_validate(every | {"cover_everything": True})
+    of_experiments = {name for name in GATES if name.startswith("live_")}
+    assert {gate.id for gate in decide(Evidence(), policy).gates} == GATES.keys() - of_experiments
+    for words in GATES.values():
+        assert words.asks.endswith(".")
+        assert words.fix
+    assert words_of("typing_OTF") == GATES["typing"]
+    assert "report" in words_of("of another version").fix

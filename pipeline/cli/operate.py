@@ -1,21 +1,16 @@
-"""``tacit verify``, ``tacit erase`` and ``tacit withdraw``."""
+"""``tacit verify``, ``tacit erase`` and ``tacit withdraw``: a finished launch derived again, or erased."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from federated.config.population import population_key
-from pipeline.cli.launches import named
-from pipeline.cli.launches.named import LaunchName, complete
-from pipeline.cli.support import AsJson, answer, command, open_existing
+from pipeline.cli.support import AsJson, LaunchName, answer, command, completions, open_existing
 from pipeline.ground import settings
 from pipeline.ground.errors import PERMANENT
 
 if TYPE_CHECKING:
+    from pipeline.verify.check import Check
     from pipeline.verify.expiry import Sweep
 
 
@@ -35,19 +30,17 @@ def verify(
 
     Example: tacit verify demo-en-US-0123abcd
     """
-    launched = open_existing(launch)
-    from pipeline.verify.check import summary
-    from pipeline.verify.launch import SUBJECTS, THOROUGH
-    from pipeline.verify.launch import verify as checks_of
+    config, run, here = open_existing(launch)
+    from pipeline.verify.launch import verify_launch
 
     marks = {True: "ok", False: "FAILED", None: "unknown"}
-    checks = []
-    for check in checks_of(*launched, THOROUGH if thorough else SUBJECTS):
-        checks.append(check)
+
+    def on_check(check: "Check") -> None:
         typer.echo(f"{marks[check.passed]:>8}  {check.id}: {check.detail}", err=as_json)
-    result = summary(checks)
-    answer(result.content | {"checks": [check.model_dump() for check in checks]}, as_json, text=result.text)
-    if not result.ok:
+
+    done = verify_launch(config, run, here, thorough=thorough, on_check=on_check)
+    answer(done, as_json, text=str(done))
+    if not done.ok:
         raise typer.Exit(PERMANENT)
 
 
@@ -58,7 +51,7 @@ def erase(
         typer.Argument(
             metavar="LAUNCH",
             help="a launch file, a launch id, or how an id begins; left out with --expired",
-            autocompletion=complete,
+            autocompletion=completions,
         ),
     ] = None,
     expired: Annotated[
@@ -78,28 +71,16 @@ def erase(
 
     Example: tacit erase demo-en-US-0123abcd
     """
-    from pipeline.run.known import run_folder
-    from pipeline.verify import erase as core
-    from pipeline.verify import expiry
+    from pipeline.verify.erase import erase_named
+    from pipeline.verify.expiry import sweep
 
     if (launch is None) == (not expired):
         raise ValueError("launch: name one, or --expired for all whose time is over")
     if launch is None:
-        _swept(expiry.sweep(settings.load()), as_json)
+        _answer_sweep(sweep(settings.load()), as_json)
         return
-    here = settings.load()
-    # A launch whose file is gone has no other name than its folder's.
-    is_folder = unverified and (here.runs_dir / launch / "private").is_dir()
-    run = run_folder(here, launch if is_folder else named.that_began(launch, here))
-    try:
-        config = named.kept_config(here, run.launch_id)
-    except ValueError:
-        if not unverified:
-            raise
-        stated = core.forget(run, here, core.ASKED)
-    else:
-        stated = core.erase(config, run, here, unverified=unverified)
-    answer(stated, as_json, text=f"{core.in_words(stated)}; its public files and the ledger stay")
+    done = erase_named(launch, settings.load(), unverified=unverified)
+    answer(done, as_json, text=f"{done}; its public files and the ledger stay")
 
 
 @command
@@ -121,20 +102,17 @@ def withdraw(
 
     Example: tacit withdraw en-US --ids withdrawn.txt
     """
-    from pipeline.verify import withdrawal
-    from pipeline.verify.expiry import sweep
+    from pipeline.verify import expiry, withdrawal
 
-    here = settings.load()
-    seen = withdrawal.withdraw(here, population_key(population), withdrawal.read_ids(None if ids == "-" else Path(ids)))
-    sentence = f"{population}: left out from now on; launches here have read text of {seen} of these devices"
-    _swept(sweep(replace(here, retention_days=None)), as_json, sentence, {"population": population, "seen": seen})
+    listed = withdrawal.read_ids(None if ids == "-" else Path(ids))
+    done = expiry.withdraw(settings.load(), population, listed)
+    seen = f"{population}: left out from now on; launches here have read text of {done.seen} of these devices"
+    _answer_sweep(done, as_json, seen)
 
 
-def _swept(done: "Sweep", as_json: bool, sentence: str = "", more: Mapping[str, str] = MappingProxyType({})) -> None:
+def _answer_sweep(done: "Sweep", as_json: bool, *sentences: str) -> None:
     """Say what was erased and what was not, and end with the code of that."""
-    failures = [f"kept: {failure.launch_id}: {failure.why}" for failure in done.failures]
-    text = "\n".join([*([sentence] if sentence else []), f"erased: {', '.join(done.erased) or 'none'}", *failures])
-    content = {**more, "erased": done.erased, "kept": [asdict(failure) for failure in done.failures]}
-    answer(content, as_json, text=text)
+    kept = [f"kept: {failure.launch_id}: {failure.why}" for failure in done.kept]
+    answer(done, as_json, text="\n".join([*sentences, f"erased: {', '.join(done.erased) or 'none'}", *kept]))
     if done.exit_code:
         raise typer.Exit(done.exit_code)

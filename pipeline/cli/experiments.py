@@ -1,0 +1,186 @@
+"""``tacit experiment``: a launch between approval and everybody."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.look import gate_lines
+from pipeline.cli.support import AsJson, LaunchName, answer, command, open_existing
+from pipeline.ground import settings
+from pipeline.ground.errors import HELD
+
+if TYPE_CHECKING:
+    from pipeline.experiments.decide import Decided, Look
+    from reports.disclosure.utility import ArmMetric
+
+_HELP = """Let some devices try an approved model before all get it, and decide by what keyboards log.
+
+Needs the block 'experiment' in the launch file. It begins when the launch is published.
+"""
+_EMPTY = {"headline", "datasets", "curve", "spend"}
+_NAME = 60
+
+app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False)
+Logs = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Parquet files or globs, again for more; default: the launch's folder in TACIT_EXPERIMENT_LOGS, once it "
+        "holds the file _SUCCESS"
+    ),
+]
+
+
+@app.command()
+@command
+def status(launch: LaunchName, as_json: AsJson = False) -> None:
+    """Where an experiment stands: who has what, which days count, and whether all logs are here.
+
+    Example: tacit experiment status en-US-0123abcd
+    """
+    from pipeline.experiments.decide import FINISHED
+    from pipeline.experiments.decide import status as core
+
+    now = core(*open_existing(launch))
+    ended = f"{now.ended}, " if now.ended else ""
+    lines = [f"experiment of {now.launch_id}: {ended}{now.detail}"]
+    if now.ended is None:
+        lines.append(f"days:    {'over' if now.over else 'not over'}")
+        lines.append(f"logs:    {'all here' if now.arrived else f'not marked as complete by {FINISHED}'}, {now.logs}")
+    answer(now, as_json, text="\n".join(lines))
+
+
+@app.command()
+@command
+def decide(launch: LaunchName, logs: Logs = None, as_json: AsJson = False) -> None:
+    """Decide an experiment whose days are over, once: everybody gets the model (exit 0), or nobody does (exit 3).
+
+    Before its days are over it ends with 75: try again later. Decided before, it finishes what was interrupted.
+
+    Example: tacit experiment decide en-US-0123abcd --logs 'logs/*.parquet'
+    """
+    from pipeline.experiments.decide import decide as core
+    from pipeline.publication.approvals import announce
+
+    config, run, here = open_existing(launch)
+    done = core(config, run, here, logs or (), settings.account())
+    announce(config, run, here)
+    _answer(run.launch_id, done, as_json)
+
+
+@app.command()
+@command
+def stop(
+    launch: LaunchName,
+    *,
+    reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
+    as_json: AsJson = False,
+) -> None:
+    """Stop an experiment: users keep what they have, whatever its logs say. Ends with 3.
+
+    Example: tacit experiment stop en-US-0123abcd --reason "crashes on old phones"
+    """
+    from pipeline.experiments.decide import stop as core
+    from pipeline.publication.approvals import announce
+
+    config, run, here = open_existing(launch)
+    done = core(config, run, here, settings.account(), reason)
+    announce(config, run, here)
+    _answer(run.launch_id, done, as_json)
+
+
+@app.command()
+@command
+def simulate(
+    launch: LaunchName,
+    out: Annotated[Path | None, typer.Option(help="a folder; default: where 'decide' looks")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rehearse an experiment: logs of its days by simulated typists, who type public text under both arms.
+
+    Logs of a simulator decide nothing about people: only where the population is a simulation too.
+
+    Example: tacit experiment simulate demo-en-US-0123abcd
+    """
+    from pipeline.experiments.simulate import simulate_logs
+
+    config, run, here = open_existing(launch)
+    made = simulate_logs(config, run, here, out)
+    text = f"{len(made.files)} days in {made.folder}; look: tacit ab {made.launch_id} --logs '{made.folder}/*.parquet'"
+    answer(made, as_json, text=text)
+
+
+def show(launch: str, patterns: list[str], as_json: bool) -> None:
+    """Print the results in an experiment's logs, which decides nothing."""
+    from pipeline.experiments.decide import look
+
+    config, run, here = open_existing(launch)
+    seen, _ = look(config, run, here, patterns)
+    content = {"launch_id": run.launch_id, **seen.model_dump(mode="json", exclude=_EMPTY)}
+    answer(content, as_json, text="\n".join(_lines(seen)))
+
+
+def _answer(launch_id: str, done: "Decided", as_json: bool) -> None:
+    from pipeline.publication.launches import failed_gates
+
+    rolled_back = done.decision == "roll back"
+    failed = () if done.look is None else failed_gates(gate.model_dump() for gate in done.look.gates)
+    content = {
+        "launch_id": launch_id,
+        "decision": done.decision,
+        "by": done.by,
+        "reasons": done.reasons,
+        "failed_gates": failed,
+        "look": None if done.look is None else done.look.model_dump(mode="json", exclude=_EMPTY),
+    }
+    text = [f"experiment of {launch_id}: {done.decision}, by {done.by}"]
+    text += gate_lines(failed) or [f"  - {reason}" for reason in done.reasons]
+    if rolled_back:
+        text.append(
+            "next:    users keep what they had; a changed launch file is another launch, with its own experiment"
+        )
+    if done.look is not None:
+        text += ["", *_lines(done.look)]
+    answer(content, as_json, text="\n".join(text))
+    if rolled_back:
+        raise typer.Exit(HELD)
+
+
+def _lines(seen: "Look") -> list[str]:
+    """Days, buckets, every metric of both arms with its relative change, and the gates."""
+    from evaluation.comparison.verdicts import LOWER_IS_BETTER
+    from evaluation.live.logs import CONTROL, TREATMENT
+    from reports.formats import metric_name
+
+    until = f"logs until {seen.logged_until}"
+    page = [
+        f"days {seen.first_day} to {seen.last_day}, {until}" + (", of simulated users" if seen.simulated else ""),
+        f"{seen.treated_buckets:,} of {seen.buckets:,} buckets had the model, {seen.share:.2%} were to "
+        f"(chance {seen.split_chance:.3g})",
+        "",
+        f"{'':<{_NAME}}{'control':>18}{'with the model':>18}  relative change (95%)",
+    ]
+    arms = {(row.arm, row.metric): row for row in seen.arms}
+    for row in seen.differences:
+        cells = "".join(f"{_value(arms[arm, row.metric]):>18}" for arm in (CONTROL, TREATMENT))
+        less = " (less is better)" if row.metric in LOWER_IS_BETTER else ""
+        page.append(f"{metric_name(row.metric) + less:<{_NAME}}{cells}  {_change(row.relative)}")
+    page += [f"no interval: {', '.join(map(metric_name, seen.undefined))}"] if seen.undefined else []
+    page += ["", *(f"{'ok' if gate.passed else 'NOT':>4}  {gate.title}: {gate.evidence}" for gate in seen.gates)]
+    if not seen.over:
+        page.append("a look: it decides nothing, and its intervals miss more often the more often one looks")
+    return page
+
+
+def _value(row: "ArmMetric") -> str:
+    scale, unit = (1, "") if row.metric == "words_per_minute" else (100, "%")
+    return f"{scale * row.value:.2f}{unit} ± {scale * (row.high - row.low) / 2:.2f}"
+
+
+def _change(relative: Mapping[str, float] | None) -> str:
+    if relative is None:
+        return "none: the control has none"
+    # Zero has no sign.
+    value, low, high = (round(relative[name], 4) + 0.0 for name in ("value", "low", "high"))
+    return f"{value:+.2%} ({low:+.2%} to {high:+.2%})"

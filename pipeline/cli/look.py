@@ -1,0 +1,194 @@
+"""``tacit runs``, ``tacit status``, ``tacit predict``, ``tacit site``: launches and models of this machine."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from pipeline.cli.support import AsJson, OfPopulation, answer, command, completions, duration, table_text
+from pipeline.ground import settings
+from reports.listed import gain, minute, shown_state
+from reports.losses import up
+
+if TYPE_CHECKING:
+    from pipeline.ledger.remainder import Remainder, StageSpend
+    from pipeline.publication.launches import FailedGate, Listed, Row, RunningStage
+
+_HEADS = ("launch", "locale", "features", "began", "state", "rho", "epsilon", "gain in top-1 recall")
+
+
+@command
+def runs(
+    locale: Annotated[str | None, typer.Option(help="only launches of this one, such as en-US")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the launches of this machine, the newest first: what they spent, what they gained, which one runs.
+
+    A state is that of 'tacit review': unfinished, held, waiting, approved, in experiment, rejected, published or
+    rolled back. Epsilon
+    holds at the delta of each launch file; the gain is that of the private model over its start on held-out devices,
+    with its interval.
+
+    Example: tacit runs --locale en-US
+    """
+    from pipeline.publication.launches import listed
+    from pipeline.stages.graph import STAGES
+
+    here = settings.load()
+    rows = listed(here, STAGES, locale)
+    answer({"runs": rows}, as_json, text="" if as_json else _table(rows, here))
+
+
+@command
+def status(
+    launch: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="LAUNCH",
+            help="a launch file, a launch id, or how an id begins; without one, what goes on here",
+            autocompletion=completions,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What runs and since when, how the last launch ended, and the budget that each population has left.
+
+    Of one launch: where it stands, which stages have ended, what was spent, and what to do next.
+
+    Example: tacit status demo-en-US
+    """
+    here = settings.load()
+    if launch is None:
+        _of_machine(here, as_json)
+    else:
+        _of_launch(here, launch, as_json)
+
+
+def _of_machine(here: settings.Settings, as_json: bool) -> None:
+    from pipeline.publication.launches import machine_status
+    from pipeline.stages.graph import STAGES
+
+    now = machine_status(here, STAGES)
+    running = [f"running: {_progress(each)}" for each in now.running]
+    lines = [
+        *(running or ["running: nothing"]),
+        f"last:    {_sentence(now.last)}" if now.last else f"last:    no launch in {here.runs_dir}",
+        *(f"left:    {each}, for {each.population}" for each in now.left),
+        *([f"left:    {now.without_ledger}"] if now.without_ledger else []),
+    ]
+    answer(now, as_json, text="\n".join(lines))
+
+
+def _of_launch(here: settings.Settings, launch: str, as_json: bool) -> None:
+    from pipeline.publication.launches import status as status_of
+    from pipeline.run.named import begun_id
+    from pipeline.stages.graph import STAGES
+
+    now = status_of(here, STAGES, begun_id(launch, here))
+    seconds = sum(each.seconds for each in now.stages)
+    coming = f"; not yet: {', '.join(now.not_yet)}" if now.not_yet else ""
+    lines = [
+        _sentence(now),
+        *(gate_lines(now.failed_gates) or ([f"  {now.detail}"] if now.detail else [])),
+        *(f"running: {_progress(each)}" for each in now.running),
+        f"ended:   {len(now.stages)} of {len(now.stages) + len(now.not_yet)} stages, in {duration(seconds)}{coming}",
+        *budget_lines(now.spent, now.left),
+        *(f"next:    {step}" for step in now.next),
+    ]
+    answer(now, as_json, text="\n".join(lines))
+
+
+@command
+def predict(
+    bundle: Annotated[str, typer.Argument(help="a bundle folder, or a locale such as en-US for its champion")],
+    text: Annotated[str, typer.Argument(help="what has been typed so far")],
+    feature: Annotated[str, typer.Option(help="with a locale: NWP, SC or OTF")] = "NWP",
+    population: OfPopulation = None,
+    as_json: AsJson = False,
+) -> None:
+    """The three likeliest next words, as they are usually written.
+
+    A locale's champion is the one that the ledger holds. A folder is used as it is; the answer says whether the ledger
+    knows its bundle.json as one that a launch registered.
+
+    Example: tacit predict en-US "see you"
+    """
+    from federated.config.population import population_key
+    from pipeline.publication.prediction import predict as core
+
+    of = None if population is None else population_key(population)
+    done = core(bundle, text, settings.load(), feature, of)
+    answer(done, as_json, text=" | ".join(done.words))
+
+
+@command
+def site(as_json: AsJson = False) -> None:
+    """Write an index of all launches into the runs directory, and keyboards to try published ones on.
+
+    It lists what 'tacit runs' does, with links, and figures of what was spent and gained over time.
+
+    Example: tacit site
+    """
+    from pipeline.publication.site import build
+    from pipeline.stages.graph import STAGES
+
+    here = settings.load()
+    made = build(here, STAGES)
+    lines = [f"index: {made.index}", *(f"keyboard: {page}" for page in made.keyboards)]
+    if made.without:
+        lines.append(
+            f"keyboards: {made.without} not made, as {here.web_dir} holds no onnxruntime-web; "
+            "'make web' installs it by npm, then 'tacit site' again"
+        )
+    answer(made, as_json, text="\n".join(lines))
+
+
+def gate_lines(gates: "Sequence[FailedGate]") -> list[str]:
+    """Failed gates for a terminal, each with its field and its fix."""
+    lines = []
+    for gate in gates:
+        where = f" ({gate.field} in the launch file)" if gate.field else ""
+        lines += [f"  - {gate.title}: {gate.evidence}{where}", f"      {gate.fix}"]
+    return lines
+
+
+def budget_lines(spent: "Sequence[StageSpend]", left: "Sequence[Remainder]") -> list[str]:
+    """Spend of a launch and remainder of its population's budget, for a terminal."""
+    lines = [f"spent:   {each}" for each in spent] or ["spent:   nothing"]
+    return [*lines, *(f"left:    {each}, for {each.population}" for each in left)]
+
+
+def _table(rows: "Sequence[Listed]", here: settings.Settings) -> str:
+    from rich.table import Table
+
+    if not rows:
+        return f"no launch in {here.runs_dir}; begin one: tacit launch FILE"
+    table = Table(*_HEADS, box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(
+            row.launch_id,
+            row.locale,
+            ", ".join(row.features),
+            minute(row.began),
+            shown_state(vars(row)) + (f", {row.running} runs" if row.running else ""),
+            "-" if row.rho is None else up(row.rho, 4),
+            "-" if row.epsilon is None else up(row.epsilon),
+            gain(vars(row)),
+        )
+    return table_text(table)
+
+
+def _sentence(row: "Row") -> str:
+    amounts = "" if row.rho is None or row.epsilon is None else f", rho {up(row.rho, 4)}, epsilon {up(row.epsilon)}"
+    gained = "" if row.top1_gain is None else f", {gain(vars(row))} in top-1 recall"
+    return f"{row.launch_id}: {shown_state(vars(row))}, begun {minute(row.began)}{amounts}{gained}"
+
+
+def _progress(now: "RunningStage") -> str:
+    place = f" (stage {now.number} of {now.of})" if now.of else ""
+    for_long = duration((datetime.now(UTC) - now.since).total_seconds())
+    point = now.progress
+    how_far = f", {point.what} {point.share:.0%}" if point else ""
+    left = f", about {duration(point.left)} left of it" if point and point.left is not None else ""
+    return f"{now.launch_id}, {now.stage}{place}, since {minute(now.since)} ({for_long}){how_far}{left}"

@@ -1,0 +1,139 @@
+"""The ledger as people read it: made once, stated by population, and checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from federated.config.population import PopulationKey, population_key
+from pipeline.ground.errors import LedgerMissing, PopulationUnknown
+from pipeline.ground.settings import Settings
+from pipeline.ledger.database import address, missing
+from pipeline.ledger.entries import NO_UNIT, Entry
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.receipts import Receipts
+from pretrain.reading.paths import shown
+
+
+@dataclass(frozen=True)
+class Creation:
+    """The ledger of an installation, and whether this call made it.
+
+    Attributes:
+      entries: how many it holds.
+    """
+
+    ledger: str
+    made: bool
+    entries: int
+
+
+@dataclass(frozen=True)
+class WindowSpend:
+    """Spend of one device of a population in its window: now, and at most in any window so far."""
+
+    population: PopulationKey
+    days: int
+    max_rho: float
+    rho: float
+    most_rho: float
+    max_epsilon: float
+    epsilon: float
+    most_epsilon: float
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Entries of the ledger, and what each population has spent.
+
+    Attributes:
+      totals: device-level rho.
+      discovery_totals: epsilon of one typed word.
+      total_epsilons: epsilon of one device over all releases, at the population's delta.
+    """
+
+    ledger: str
+    entries: tuple[Entry, ...]
+    totals: Mapping[PopulationKey, float]
+    discovery_totals: Mapping[PopulationKey, float]
+    total_epsilons: Mapping[PopulationKey, float]
+    deltas: Mapping[PopulationKey, float]
+    windows: tuple[WindowSpend, ...]
+
+
+@dataclass(frozen=True)
+class Integrity:
+    """Problems of the ledger's chain, triggers and receipts; none if it is whole."""
+
+    ledger: str
+    ok: bool
+    problems: tuple[str, ...]
+    entries: int
+
+
+def create(here: Settings) -> Creation:
+    """Make this installation's ledger, once; nothing else ever makes one.
+
+    Raises:
+      LedgerMissing: launches here hold receipts of a ledger that is not there.
+    """
+    try:
+        ledger, made = PrivacyLedger.of(here), False
+    except LedgerMissing:
+        if recorded := Receipts(here.runs_dir).read():
+            raise missing(address(here.ledger_url), len(recorded)) from None
+        ledger, made = PrivacyLedger.create(here.ledger_url), True
+    return Creation(ledger.address, made, len(ledger.entries()))
+
+
+def statement(here: Settings, population: str | None = None) -> Statement:
+    """Entries and totals of the ledger.
+
+    Args:
+      population: only this one; None for all.
+
+    Raises:
+      PopulationUnknown: it has no entry.
+    """
+    ledger = PrivacyLedger.of(here)
+    entries = ledger.entries(None if population is None else population_key(population))
+    if population is not None and not entries:
+        every = sorted({entry.population for entry in ledger.entries()})
+        raise PopulationUnknown(
+            f"--population: {shown(repr(population))} has no entry in {ledger.address}; it has those of "
+            f"{', '.join(every) or 'nobody'}"
+        )
+    names = sorted({entry.population for entry in entries if entry.unit != NO_UNIT})
+    deltas = {name: owner.budget.delta for name in names if (owner := ledger.registered(name))}
+    return Statement(
+        ledger=ledger.address,
+        entries=tuple(entries),
+        totals={name: ledger.total(name) for name in names},
+        discovery_totals={name: ledger.discovery_total(name) for name in names},
+        total_epsilons={name: ledger.total_epsilon(name, delta) for name, delta in deltas.items()},
+        deltas=deltas,
+        windows=tuple(spend for name in names if (spend := _window(ledger, name))),
+    )
+
+
+def integrity(here: Settings) -> Integrity:
+    """Check the hash chain, its triggers, and that the ledger is behind no receipt on this machine."""
+    ledger = PrivacyLedger.of(here)
+    problems = tuple(ledger.verify())
+    return Integrity(ledger.address, not problems, problems, len(ledger.entries()))
+
+
+def _window(ledger: PrivacyLedger, name: PopulationKey) -> WindowSpend | None:
+    population = ledger.registered(name)
+    days = population.budget.window_days if population else None
+    if population is None or days is None:
+        return None
+    budget, delta = population.budget, population.budget.delta
+    return WindowSpend(
+        population=name,
+        days=days,
+        max_rho=budget.max_rho,
+        rho=ledger.counted(name, "device"),
+        most_rho=ledger.most_in_any(name, "device", days),
+        max_epsilon=budget.max_epsilon,
+        epsilon=ledger.counted(name, "total", delta),
+        most_epsilon=ledger.most_in_any(name, "total", days, delta),
+    )

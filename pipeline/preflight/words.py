@@ -1,0 +1,113 @@
+"""Privacy cost of words, local and central, at a launch's own population."""
+
+from dataclasses import dataclass
+
+from discovery import outlook
+from discovery.config import CentralConfig, TrieConfig
+from pipeline.launch.config import LaunchConfig
+from pipeline.releases.central_words import central_discovery
+from pretrain import text
+from reports.losses import strength, up
+
+
+@dataclass(frozen=True)
+class LocalWords:
+    """Words that devices send under local differential privacy.
+
+    Attributes:
+      chosen: True if the launch file finds words so.
+      local, shuffled, least_share: see ``discovery.outlook.LocalOutlook``.
+    """
+
+    kind: str
+    chosen: bool
+    local: float
+    shuffled: float
+    delta: float
+    least_share: float
+    messages_per_device: int
+    epsilon0: float
+    honest_share: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind}: nobody is trusted: {self.messages_per_device} messages at {self.epsilon0:g} are epsilon "
+            f"{up(self.local)} a device; shuffled, {up(self.shuffled)} a device at delta {self.delta:g} "
+            f"({strength(self.shuffled)}) if {self.honest_share:.0%} of the others are honest; "
+            f"{_finds(self.least_share)}"
+        )
+
+
+@dataclass(frozen=True)
+class CentralWords:
+    """Words that an aggregator counts and releases with noise.
+
+    Attributes:
+      chosen: True if the launch file finds words so.
+      least_share: of devices that must hold a word so that it is found every second time.
+    """
+
+    kind: str
+    chosen: bool
+    rho: float
+    epsilon: float
+    delta: float
+    least_share: float
+    noise_multiplier: float
+    words_per_device: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind}: an aggregator is trusted: rho {self.rho:.4g}, epsilon {up(self.epsilon)} a device at delta "
+            f"{self.delta:g} with noise_multiplier {self.noise_multiplier:.4g} and {self.words_per_device} words a "
+            f"device; {_finds(self.least_share)}"
+        )
+
+
+def both_ways(config: LaunchConfig, devices: int) -> tuple[LocalWords | CentralWords, ...]:
+    """The launch file's own way of finding words, then the other one.
+
+    Args:
+      devices: that train.
+    """
+    own, alphabet = config.discovery, text.alphabet(config.locale)
+    if isinstance(own, CentralConfig):
+        other = outlook.LOCAL.model_copy(update={"delta": own.delta})
+        return _central(own, devices, chosen=True), _local(other, devices, alphabet, chosen=False)
+    reaching = outlook.as_far_reaching(own, devices, alphabet)
+    return _local(own, devices, alphabet, chosen=True), _central(reaching, devices, chosen=False)
+
+
+def _local(config: TrieConfig, devices: int, alphabet: str, *, chosen: bool) -> LocalWords:
+    return LocalWords(
+        kind=config.kind,
+        chosen=chosen,
+        **vars(outlook.local(config, devices, alphabet)),
+        messages_per_device=config.messages_per_device,
+        epsilon0=config.epsilon0,
+        honest_share=config.honest_share,
+    )
+
+
+def _central(config: CentralConfig, devices: int, *, chosen: bool) -> CentralWords:
+    spend = central_discovery(config)
+    return CentralWords(
+        kind=config.kind,
+        chosen=chosen,
+        rho=config.rho,
+        epsilon=spend.epsilon,
+        delta=spend.delta,
+        least_share=outlook.least_share(config, devices),
+        noise_multiplier=config.noise_multiplier,
+        words_per_device=config.words_per_device,
+    )
+
+
+def _finds(share: float) -> str:
+    """Rarest words that a discovery finds every second time, in words, by the share of devices that must hold one."""
+    percent = float(f"{100 * share:.2g}")
+    return (
+        f"finds a word that {percent:g}% of devices hold"
+        if percent < 100
+        else "finds at most words that all devices hold"
+    )

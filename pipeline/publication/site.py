@@ -1,0 +1,107 @@
+"""The site of all launches: its index and keyboards, from records that the ledger holds and from its entries."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict
+from datetime import datetime, timedelta
+
+from evaluation.keyboard import layouts
+from federated.config.population import PopulationKey
+from pipeline.ground.settings import Settings
+from pipeline.ledger import clock
+from pipeline.ledger.budget import Asked, ceilings, registered
+from pipeline.ledger.entries import SPENDING, Entry
+from pipeline.ledger.loss import releases, together
+from pipeline.ledger.remainder import spent_by
+from pipeline.publication.approvals import approvers
+from pipeline.publication.launches import entries_of, listed
+from pipeline.run import named
+from pipeline.run.known import ledger_belief_now
+from pipeline.run.run_dir import RunDir
+from pipeline.run.stage import Stages
+from pretrain import text
+from reports import site
+from reports.figures.trends import Course
+from reports.keyboard import Writing
+from reports.site import Launches, LedgerLaunch, Site
+
+# Entries that are about a population, or whose registered model a name is.
+_NO_LAUNCH = frozenset({"register", "budget", "devices", "model"})
+
+
+def build(here: Settings, stages: Stages) -> Site:
+    """Write an index of all launches into the runs directory, and keyboards to try published ones on."""
+    entries, rows = entries_of(here) or (), listed(here, stages)
+    return site.build(
+        here.runs_dir,
+        here.web_dir,
+        lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale)),
+        _published(here),
+        Launches(
+            rows=[asdict(row) | {"began": row.began.isoformat(timespec="seconds")} for row in rows],
+            elsewhere=_elsewhere(entries, named.begun(here)),
+            courses=[
+                course
+                for name in dict.fromkeys(PopulationKey(row.population) for row in rows)
+                for course in courses(entries, name)
+            ],
+        ),
+    )
+
+
+def _published(here: Settings) -> Callable[[str], Mapping[str, str]]:
+    """Files that a launch published, by records that the ledger holds."""
+    believes = ledger_belief_now(here.ledger_url)
+
+    def files(run_id: str) -> Mapping[str, str]:
+        record = RunDir(here.runs_dir, run_id, believes).record("publish")
+        return record.outputs if record and record.result["published"] else {}
+
+    return files
+
+
+def _elsewhere(entries: Collection[Entry], begun: Collection[str]) -> list[LedgerLaunch]:
+    """Launches that only the ledger knows, the newest first."""
+    others: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if entry.does not in _NO_LAUNCH and entry.launch_id not in begun:
+            others.setdefault(entry.launch_id, []).append(entry)
+    listed = [
+        LedgerLaunch(
+            launch_id=name,
+            populations=tuple(dict.fromkeys(entry.population for entry in theirs if entry.does in SPENDING)),
+            spent=tuple(map(str, spent_by(name, theirs))),
+            began=theirs[0].created_at,
+            ended=theirs[-1].created_at,
+            approvers=approvers(name, theirs),
+        )
+        for name, theirs in others.items()
+    ]
+    return sorted(listed, key=lambda each: each.began, reverse=True)
+
+
+def courses(entries: Collection[Entry], population: PopulationKey) -> list[Course]:
+    """Rho of one device of a population against each of its ceilings, from its registration to now.
+
+    A spend is as the ledger counts it now: the outcome of a reservation, from the time of that reservation.
+    """
+    theirs = [entry for entry in entries if entry.population == population]
+    changes = [entry.created_at for entry in theirs if entry.kind in ("register", "budget")]
+    counted, now = releases(theirs, population, "device"), clock.written(clock.now())
+
+    def ceiling(days: int | None, at: str) -> float | None:
+        then = registered((entry for entry in theirs if entry.created_at <= at), population)
+        return next((each.amount for each in ceilings(then, Asked(), "device") if each.days == days), None)
+
+    def point(days: int | None, at: str) -> tuple[datetime, float, float | None]:
+        since = clock.counts_since(days, at=datetime.fromisoformat(at))
+        spent = together(each for each in counted if since <= each.written <= at)[0]
+        return datetime.fromisoformat(at), spent, ceiling(days, at)
+
+    rows = []
+    for days in dict.fromkeys(each.days for each in ceilings(registered(theirs, population), Asked(), "device")):
+        times = {*changes, *(each.written for each in counted), now}
+        if days is not None:  # It stops to count just after the last window that has it.
+            over = timedelta(days=days, microseconds=1)
+            times |= {clock.written(datetime.fromisoformat(each.written) + over) for each in counted}
+        rows.append(Course(population, days, tuple(point(days, at) for at in sorted(times) if at <= now)))
+    return rows
