@@ -164,9 +164,8 @@ _LIST = (
     Stage(
         name="audit",
         run="pipeline.stages.audit:audit",
-        needs=("ingest_private", "build_vocabulary"),
-        may_need=("ingest_public", "plan", "adapt", "count", "fine_tune"),
-        follows=("fine_tune",),
+        # Where nothing was trained on devices it opens nothing.
+        may_need=("ingest_public", "ingest_private", "plan", "build_vocabulary", "adapt", "fine_tune"),
         device=True,
         replay=Replay(in_full=lambda config: bool(config.audit.on_twin)),
     ),

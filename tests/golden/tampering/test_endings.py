@@ -75,4 +75,4 @@ def test_a_launch_that_has_not_ended_is_not_called_broken(home: Path, monkeypatc
     begun = launched(*other(home, "without-count"), "fine_tune")
     said = answered(home, "verify", begun.run.launch_id, code=PERMANENT)
     assert (said["ok"], said["failed"], said["unknown"]) == (False, 0, 0)
-    assert said["unfinished"] == ["fine_tune", "audit", "ab_test", "decide", "report", "publish"]
+    assert said["unfinished"] == ["fine_tune", "audit", "ab_test", "audit_releases", "decide", "report", "publish"]
