@@ -73,7 +73,10 @@ def fits(config: LaunchConfig, population: Population | None, words: Spend) -> F
             continue
         most_loss = ceiling.amount * (1 + 1e-12)
         if ceiling.days is None:
-            affordable = bisect_right(range(1, _MOST_LAUNCHES), most_loss, key=cost)
+            beyond = 1
+            while beyond < _MOST_LAUNCHES and cost(beyond) <= most_loss:
+                beyond *= 2  # a launch more is a longer list: the few that most ceilings allow are soon passed
+            affordable = bisect_right(range(1, min(beyond, _MOST_LAUNCHES)), most_loss, key=cost)
             notes.append(
                 f"schedule: {config.schedule!r} runs dry after {affordable:g} launches of {name} {cost(1):g}, as "
                 f"{ceiling.field} bounds all launches for ever to {ceiling.amount:g}; bound them in a window of "

@@ -68,6 +68,7 @@ def test_a_sample_is_held_against_how_often_devices_are_drawn(settings: Settings
     assert line.startswith("policy.max_rho: 0.7")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "dags" / "launches").glob("*.yaml")), ids=lambda path: path.stem)
 def test_shipped_launches_are_within_their_own_policy(path: Path, settings: Settings):
     config = load_launch(path)
