@@ -71,3 +71,5 @@ class CentralConfig(SpendingBlock):
 
 
 DiscoveryConfig = Annotated[TrieConfig | CentralConfig, Field(discriminator="kind")]
+# Fields that no answer depends on: changing one does not make the answers another discovery's.
+AFTERWARDS = frozenset({"blocklist"})

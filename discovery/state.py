@@ -7,13 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from discovery.config import CentralConfig, TrieConfig
+from discovery.config import AFTERWARDS, CentralConfig, TrieConfig
 from discovery.device.typed import TypedWords
 from discovery.results import LayerState
 from pretrain.files import PRIVATE, atomic, private_directory, write_text
-
-# Fields that no answer depends on: changing one does not make the answers another discovery's.
-AFTERWARDS = frozenset({"blocklist"})
 
 
 def fingerprint(

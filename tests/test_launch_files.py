@@ -117,7 +117,9 @@ def test_no_stress_canary_ships(path: Path):
 def test_a_schedule_fits_its_budget_for_ever(path: Path):
     """In every window there will be, with a week's delay, and no ceiling that adds up for ever."""
     config = load_launch(path)
-    assert schedule.fits(config, None, planned(config, estimated_devices(config))["discover"]) == schedule.Fits((), ())
+    assert schedule.fits(
+        config, None, planned(config, estimated_devices(config))["discover"]
+    ) == schedule.ScheduleCheck((), ())
 
 
 def worst_rho(config: LaunchConfig) -> float:

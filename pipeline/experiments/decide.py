@@ -23,7 +23,7 @@ from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication import experiment
 from pipeline.publication.approvals import standing
-from pipeline.publication.experiment import Ended, Experiment
+from pipeline.publication.experiment import Experiment, ExperimentEnd
 from pipeline.publication.registry import Registry
 from pipeline.run.known import write_down
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text
@@ -297,7 +297,7 @@ def _end(
     write_text(run.public(NAME) / RESULT, record_text(record))
     promoted = how.decision == "promote"
     digest = record_digest(record)
-    ended = Ended(promoted=promoted, reasons=how.reasons, by=how.by, logs=digests, result=digest)
+    ended = ExperimentEnd(promoted=promoted, reasons=how.reasons, by=how.by, logs=digests, result=digest)
     experiment.end(config, run.launch_id, ended, PrivacyLedger.of(settings))
 
 

@@ -129,7 +129,7 @@ class LaunchConfig(Config):
 
     def _spending(self) -> Iterator[tuple[str, SpendingBlock]]:
         """Blocks that ask for a release, each by its name."""
-        blocks = ((name, getattr(self, name)) for name in type(self).model_fields)
+        blocks = ((name, getattr(self, name)) for name in _SPENDING)
         return ((name, block) for name, block in blocks if isinstance(block, SpendingBlock))
 
     @field_validator("features")
@@ -231,6 +231,14 @@ class LaunchConfig(Config):
         return self
 
 
+def _may_spend(annotation: object) -> bool:
+    return any(isinstance(kind, type) and issubclass(kind, SpendingBlock) for kind in get_args(annotation))
+
+
+# Blocks that ask for a release, or may.
+_SPENDING = tuple(name for name, field in LaunchConfig.model_fields.items() if _may_spend(field.annotation))
+
+
 def load_launch(path: Path) -> LaunchConfig:
     """Read and validate one launch file.
 
@@ -267,6 +275,8 @@ def problems(error: ValidationError) -> list[str]:
 
 def config_digest(config: LaunchConfig) -> str:
     """SHA-256 over everything that can change a result, as canonical JSON."""
+    missing = type(config).model_fields.keys() - vars(config)
+    assert not missing, f"a digest of a launch file without {missing}, which a stage is not given"
     content = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_LAUNCH)
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

@@ -145,7 +145,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Asked:
+class Ceilings:
     """The ceilings that a launch file names itself.
 
     Attributes:
@@ -176,7 +176,7 @@ class Asked:
         return self.window.epsilon if self.window else None
 
 
-def require_no_more(population: Population, asked: Asked) -> None:
+def require_no_more(population: Population, asked: Ceilings) -> None:
     """See that a launch asks for no more than its population may lose.
 
     Raises:
@@ -209,7 +209,7 @@ def require_no_more(population: Population, asked: Asked) -> None:
             )
 
 
-def ceilings(population: Population | None, asked: Asked, *units: Unit) -> tuple[Ceiling, ...]:
+def ceilings(population: Population | None, asked: Ceilings, *units: Unit) -> tuple[Ceiling, ...]:
     """All that bounds what one of some units loses: what the launch asks for, and what its population was given."""
     named: list[tuple[Unit, float | None, int | None, str, float | None]] = [
         ("item", asked.epsilon, asked.days, "policy.population_max_discovery_epsilon", None),
@@ -234,7 +234,7 @@ def ceilings(population: Population | None, asked: Asked, *units: Unit) -> tuple
     )
 
 
-def days_kept(population: Population, asked: Asked) -> int | None:
+def days_kept(population: Population, asked: Ceilings) -> int | None:
     """Days for which typed text is kept: the shorter window; None for ever, and for text that is nobody's.
 
     A window of the ledger says something of a device only if what it typed before is gone.

@@ -17,7 +17,7 @@ from pipeline.ledger.entries import (
     is_amount,
     with_spend,
 )
-from pipeline.ledger.receipts import Receipt, Written
+from pipeline.ledger.receipts import ChainEntry, Receipt
 from pipeline.ledger.spend import BESIDE, Spend
 
 _MOST_SHOWN = 8  # of problems, in an error
@@ -141,7 +141,7 @@ def problems_of(connection: Connection, anchors: Iterable[str] = (), outside: Se
     return problems + receipts.problems(outside, held)
 
 
-def written(connection: Connection) -> list[Written]:
+def written(connection: Connection) -> list[ChainEntry]:
     """Places and hashes of all that both chains hold."""
-    entries = [Written("entry", entry.seq, entry.hash, entry.launch_id) for entry in entries_of(connection)]
+    entries = [ChainEntry("entry", entry.seq, entry.hash, entry.launch_id) for entry in entries_of(connection)]
     return entries + results.written(connection)

@@ -3,13 +3,13 @@
 from collections.abc import Collection
 
 from federated.config.population import PopulationKey
-from pipeline.ledger.budget import Asked
+from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.loss import most_in_any, releases, together
 from reports.disclosure.guarantee import Composition, PopulationSpend, WindowLoss
 
 
-def composition(entries: Collection[Entry], population: PopulationKey, asked: Asked) -> Composition:
+def composition(entries: Collection[Entry], population: PopulationKey, asked: Ceilings) -> Composition:
     """Privacy loss of one device of a population by these entries, and the releases that caused it.
 
     Args:

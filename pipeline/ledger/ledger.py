@@ -39,7 +39,7 @@ from pipeline.ledger.database import WholeLedger
 from pipeline.ledger.dates import require_once
 from pipeline.ledger.entries import AS_OF, GENESIS, NO_UNIT, SPLIT_RULE, Entry, canonical
 from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
-from pipeline.ledger.room import Asking, require_room
+from pipeline.ledger.room import SpendRequest, require_room
 from pipeline.ledger.spend import Spend
 
 Content = Mapping[str, object]
@@ -116,7 +116,7 @@ class PrivacyLedger(WholeLedger):
         launch_id: str,
         stage: str,
         spend: Spend,
-        asked: budgets.Asked,
+        asked: budgets.Ceilings,
         binding: Mapping[str, str],
     ) -> Entry:
         """Write a spend down before it happens. The same reservation again is free.
@@ -140,8 +140,8 @@ class PrivacyLedger(WholeLedger):
             registered = budgets.require_registered(entries, population)
             budgets.require_no_more(registered, asked)
             require_once(entries, population, launch_id)
-            asking = Asking(population, launch_id, binding.get(SPLIT_RULE, ""), binding.get(AS_OF, ""))
-            require_room(entries, asking, spend, budgets.ceilings(registered, asked, spend.unit, "total"))
+            request = SpendRequest(population, launch_id, binding.get(SPLIT_RULE, ""), binding.get(AS_OF, ""))
+            require_room(entries, request, spend, budgets.ceilings(registered, asked, spend.unit, "total"))
             kind = numbered(connection, "reserve", launch_id, stage)
             return append(connection, kind, population, launch_id, stage, spend, binding)
 

@@ -26,7 +26,7 @@ _Chains = dict[str, dict[str, str]]  # chain -> place in it -> hash
 
 
 @dataclass(frozen=True)
-class Written:
+class ChainEntry:
     """Entry of a chain at a place; ``launch_id`` is its subject, and may be empty or another name."""
 
     chain: Chain
@@ -64,7 +64,7 @@ class Receipts:
         files = (self._root / FILE, *sorted(self._root.glob(f"*/public/launch/{FILE}")))
         return [receipt for path in files if path.is_file() for receipt in parsed(_text(path), str(path))]
 
-    def keep(self, written: Iterable[Written]) -> None:
+    def keep(self, written: Iterable[ChainEntry]) -> None:
         """Write receipts; those that are kept already stay."""
         by_file: dict[Path, _Chains] = {}
         for each in written:
@@ -85,7 +85,7 @@ class Receipts:
                 write_text(path, json.dumps(merged, indent=1) + "\n")
 
 
-def problems(receipts: Iterable[Receipt], written: Iterable[Written]) -> list[str]:
+def problems(receipts: Iterable[Receipt], written: Iterable[ChainEntry]) -> list[str]:
     """Receipts whose entry the ledger does not hold, in words."""
     held = {(each.chain, each.seq): each.hash for each in written}
     last = {chain: max((seq for of, seq in held if of == chain), default=0) for chain in ("entry", "result")}
@@ -97,13 +97,13 @@ def problems(receipts: Iterable[Receipt], written: Iterable[Written]) -> list[st
     ]
 
 
-def missing(receipts: Iterable[Receipt], written: Iterable[Written]) -> list[Written]:
+def missing(receipts: Iterable[Receipt], written: Iterable[ChainEntry]) -> list[ChainEntry]:
     """Entries without a receipt."""
     places = {(receipt.chain, receipt.seq) for receipt in receipts}
     return [each for each in written if (each.chain, each.seq) not in places]
 
 
-def heads(written: Iterable[Written]) -> str:
+def heads(written: Iterable[ChainEntry]) -> str:
     """The receipts of the last entries of both chains, which cover all before them, as text for MLflow."""
     last = {each.chain: each for each in sorted(written, key=lambda each: each.seq)}
     return json.dumps({chain: {str(each.seq): each.hash} for chain, each in sorted(last.items())})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from federated.config.population import PopulationKey
 from pipeline.ledger import clock
-from pipeline.ledger.budget import Asked, ceilings, registered
+from pipeline.ledger.budget import Ceilings, ceilings, registered
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.loss import Unit, total_spent
 
@@ -43,7 +43,7 @@ def remainders(entries: Iterable[Entry], names: Iterable[PopulationKey] | None =
     for name in wanted:
         population = registered(entries, name)
         for unit in NAMES:
-            for ceiling in ceilings(population, Asked(), unit) if population else ():
+            for ceiling in ceilings(population, Ceilings(), unit) if population else ():
                 spent = total_spent(entries, name, unit, clock.counts_since(ceiling.days))
                 left = max(ceiling.amount - spent, 0.0)
                 rows.append(Remainder(name, unit, ceiling.amount, spent, ceiling.days, left))

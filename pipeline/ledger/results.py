@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from sqlalchemy import Connection, Row, insert, select
 
 from pipeline.ledger.entries import GENESIS, canonical
-from pipeline.ledger.receipts import Written
+from pipeline.ledger.receipts import ChainEntry
 from pipeline.ledger.schema import RESULTS
 
 
@@ -55,9 +55,9 @@ def holds(connection: Connection, digest: str) -> bool:
     return connection.execute(select(RESULTS.c.seq).where(RESULTS.c.digest == digest).limit(1)).first() is not None
 
 
-def written(connection: Connection) -> list[Written]:
+def written(connection: Connection) -> list[ChainEntry]:
     """Places and hashes of all entries, to hold receipts against."""
-    return [Written("result", row.seq, row.hash, row.launch_id) for row in _rows(connection)]
+    return [ChainEntry("result", row.seq, row.hash, row.launch_id) for row in _rows(connection)]
 
 
 def problems(connection: Connection) -> list[str]:

@@ -47,7 +47,7 @@ class Ceiling:
 
 
 @dataclass(frozen=True)
-class Asking:
+class SpendRequest:
     """Request for a spend: its population, its launch, its split and the day by which its text was cut.
 
     Attributes:
@@ -63,7 +63,7 @@ class Asking:
 
 def require_room(
     entries: Iterable[Entry],
-    asking: Asking,
+    request: SpendRequest,
     spend: Spend,
     ceilings: Sequence[Ceiling],
     at: datetime | None = None,
@@ -77,15 +77,15 @@ def require_room(
       BudgetExceeded: it does not; the numbers, the day from which on it would, and the fix are in the message.
     """
     entries = list(entries)
-    before = {ceiling.unit: releases(entries, asking.population, ceiling.unit) for ceiling in ceilings}
-    release = {ceiling.unit: release_of(spend, ceiling.unit, asking.rule) for ceiling in ceilings}
+    before = {ceiling.unit: releases(entries, request.population, ceiling.unit) for ceiling in ceilings}
+    release = {ceiling.unit: release_of(spend, ceiling.unit, request.rule) for ceiling in ceilings}
     for ceiling in ceilings:
-        since = clock.counts_since(ceiling.days, asking.as_of, at)
+        since = clock.counts_since(ceiling.days, request.as_of, at)
         if not ceiling.holds(before[ceiling.unit], release[ceiling.unit], since):
             spent = [each for each in before[ceiling.unit] if each.written >= since]
             together = added([*spent, release[ceiling.unit]], ceiling.delta)
             amounts = (added(spent, ceiling.delta), together)
-            raise BudgetExceeded(_refusal(asking, spend, ceiling, amounts, _first_day(before, release, ceilings)))
+            raise BudgetExceeded(_refusal(request, spend, ceiling, amounts, _first_day(before, release, ceilings)))
 
 
 def _first_day(
@@ -111,7 +111,9 @@ def _first_day(
     return None
 
 
-def _refusal(asking: Asking, spend: Spend, ceiling: Ceiling, amounts: tuple[float, float], day: date | None) -> str:
+def _refusal(
+    request: SpendRequest, spend: Spend, ceiling: Ceiling, amounts: tuple[float, float], day: date | None
+) -> str:
     spent, together = amounts
     if ceiling.unit == "total":
         # Not a sum: what a release adds to epsilon depends on those before it.
@@ -128,7 +130,7 @@ def _refusal(asking: Asking, spend: Spend, ceiling: Ceiling, amounts: tuple[floa
     else:
         waiting = "waiting makes no room" + (", as all launches count for ever" if ceiling.days is None else "")
     return (
-        f"population {asking.population!r}: launch {asking.launch_id!r} needs {name} {needed:.6g}, {spent:.6g} of "
+        f"population {request.population!r}: launch {request.launch_id!r} needs {name} {needed:.6g}, {spent:.6g} of "
         f"{ceiling.amount:.6g}{window} is spent and {max(ceiling.amount - spent, 0):.6g} is left; {waiting}, plan a "
         f"smaller spend ({advice}) or have the population's budget ({ceiling.field}) reviewed"
     )

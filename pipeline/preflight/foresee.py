@@ -22,7 +22,7 @@ from pipeline.ledger.dates import day_of, require_once, standing_spends
 from pipeline.ledger.entries import GENESIS, SPLIT_RULE, Entry, canonical, with_spend
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import release_of, total_epsilon
-from pipeline.ledger.room import Asking, require_room
+from pipeline.ledger.room import SpendRequest, require_room
 from pipeline.ledger.spend import Spend, Split
 from pipeline.preflight import schedule
 from pipeline.run.population import asked, kept
@@ -30,7 +30,7 @@ from reports.losses import up
 
 
 @dataclass(frozen=True)
-class Foreseen:
+class LedgerForecast:
     """Forecast of the ledger's answer.
 
     Attributes:
@@ -50,7 +50,7 @@ def foresee(
     run_id: str,
     planned: Mapping[str, Spend],
     taken_over: Collection[str] = (),
-) -> Foreseen:
+) -> LedgerForecast:
     """Forecast the answer of the ledger here and now; without one nothing is known.
 
     Args:
@@ -75,7 +75,7 @@ def foresee(
             lines += _without_room(config, population, entries, run_id, which, spends)
         except PermanentError as error:
             lines.append(str(error))
-    return Foreseen(tuple(lines), fits.notes, which)
+    return LedgerForecast(tuple(lines), fits.notes, which)
 
 
 @dataclass(frozen=True)
@@ -149,11 +149,11 @@ def forecast(
                 require_once(entries, key, run_id)
                 if population is not None:
                     require_no_more(population, asked(config))
-                asking = _asking(config, population, run_id, kept(config, population, run_id) if population else None)
+                request = _asking(config, population, run_id, kept(config, population, run_id) if population else None)
                 expected = list(entries)
                 for spend in spends:
-                    require_room(expected, asking, spend, ceilings(population, asked(config), spend.unit, "total"), at)
-                    expected.append(_as_if(spend, asking, at))
+                    require_room(expected, request, spend, ceilings(population, asked(config), spend.unit, "total"), at)
+                    expected.append(_as_if(spend, request, at))
                 entries = expected
         except PermanentError as error:
             problem = str(error)
@@ -217,32 +217,32 @@ def _without_room(
     spends: Sequence[Spend],
 ) -> list[str]:
     expected, lines = [entry for entry in entries if entry.launch_id != run_id], list[str]()
-    asking = _asking(config, population, run_id, which)
+    request = _asking(config, population, run_id, which)
     for spend in spends:
         try:
-            require_room(expected, asking, spend, ceilings(population, asked(config), spend.unit, "total"))
+            require_room(expected, request, spend, ceilings(population, asked(config), spend.unit, "total"))
         except PermanentError as error:
             lines.append(str(error))
         else:
-            expected.append(_as_if(spend, asking, clock.now()))
+            expected.append(_as_if(spend, request, clock.now()))
     return lines
 
 
-def _asking(config: LaunchConfig, population: Population | None, run_id: str, which: Retention | None) -> Asking:
+def _asking(config: LaunchConfig, population: Population | None, run_id: str, which: Retention | None) -> SpendRequest:
     rule = population.split_rule(config.private_text.test_fraction) if population else ""
-    return Asking(config.population, run_id, rule, which.as_of.isoformat() if which else "")
+    return SpendRequest(config.population, run_id, rule, which.as_of.isoformat() if which else "")
 
 
-def _as_if(spend: Spend, asking: Asking, at: datetime) -> Entry:
+def _as_if(spend: Spend, request: SpendRequest, at: datetime) -> Entry:
     """The entry that reserving a spend would write; it stands in no chain."""
     amounts = spend.model_dump(include={"unit", "adjacency", "rho", "epsilon", "delta"})
     return Entry(
         seq=0,
         kind="reserve",
-        population=asking.population,
-        launch_id=asking.launch_id,
+        population=request.population,
+        launch_id=request.launch_id,
         stage=f"{spend.unit} {spend.split}",
-        binding=canonical(with_spend({SPLIT_RULE: asking.rule} if asking.rule else {}, spend)),
+        binding=canonical(with_spend({SPLIT_RULE: request.rule} if request.rule else {}, spend)),
         note="foreseen",
         created_at=clock.written(at),
         prev_hash=GENESIS,

@@ -38,7 +38,7 @@ _NAMES: Mapping[Unit, str] = {
 
 
 @dataclass(frozen=True)
-class Fits:
+class ScheduleCheck:
     """Result of a schedule's check.
 
     Attributes:
@@ -50,7 +50,7 @@ class Fits:
     notes: tuple[str, ...] = ()
 
 
-def fits(config: LaunchConfig, population: Population | None, words: Spend) -> Fits:
+def fits(config: LaunchConfig, population: Population | None, words: Spend) -> ScheduleCheck:
     """Hold a launch file's schedule against every ceiling, its own and those of its population where it has one.
 
     Each launch is taken to cost all the rho that its own policy lets it, and words what is planned. A schedule that is
@@ -61,7 +61,7 @@ def fits(config: LaunchConfig, population: Population | None, words: Spend) -> F
     """
     dates = launch_days(config.schedule or "")
     if not dates:
-        return Fits()
+        return ScheduleCheck()
     problems, notes = list[str](), list[str]()
     for ceiling in ceilings(population, asked(config), *_NAMES):
         each, name = _launch(config, words, ceiling.unit), _NAMES[ceiling.unit]
@@ -98,7 +98,7 @@ def fits(config: LaunchConfig, population: Population | None, words: Spend) -> F
         elif cost(late) > most_loss:
             apart = f", if one is {_LATE_DAYS} days late and another is not"
             notes.append(sentence.format(most=late, needed=cost(late)) + apart)
-    return Fits(tuple(problems), tuple(notes))
+    return ScheduleCheck(tuple(problems), tuple(notes))
 
 
 def _launch(config: LaunchConfig, words: Spend, unit: Unit) -> list[Release]:

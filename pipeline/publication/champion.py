@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.publication.registry import Had, Published, Registry
+from pipeline.publication.registry import Champions, PublishedModel, Registry
 from pipeline.run.artifacts import COUNTS
 from pipeline.run.stage import StageContext
 from pretrain import export
@@ -21,7 +21,7 @@ from reports.disclosure.utility import EarlierLaunch, earlier
 _log = logging.getLogger(__name__)
 
 
-def published_before(ctx: StageContext) -> Had:
+def published_before(ctx: StageContext) -> Champions:
     """Versions that users of this locale, population and each feature of the launch have without this launch."""
     registry = Registry(ctx.settings)
     population = ctx.population or ctx.config.population
@@ -43,7 +43,7 @@ class Champion:
       devices: whom it trained on, as its disclosure says: population and split; None where it does not say.
     """
 
-    published: Published
+    published: PublishedModel
     network: KeyboardLM | None
     words: Vocabulary
     counts: CountedNGram | None
@@ -60,7 +60,7 @@ def trained_on(population: dict) -> tuple[str, str] | None:
     return (name, rule) if name and rule else None
 
 
-def fetched(ctx: StageContext, published: Published) -> Champion:
+def fetched(ctx: StageContext, published: PublishedModel) -> Champion:
     """A registered version, fetched."""
     with scratch(ctx.private, "champion") as folder:
         bundle = Registry(ctx.settings).fetch(published, folder)
@@ -74,10 +74,10 @@ def fetched(ctx: StageContext, published: Published) -> Champion:
 
 def published_then(
     ctx: StageContext, stated: Mapping[str, Any] | None, others: Mapping[str, Mapping[str, Any] | None] | None = None
-) -> Callable[[StageContext], Had]:
+) -> Callable[[StageContext], Champions]:
     """The registered versions that a stage says it used, for the main feature and for others."""
 
-    def then(_: StageContext) -> Had:
+    def then(_: StageContext) -> Champions:
         named = {ctx.config.feature: stated, **(others or {})}
         return {
             feature: Registry(ctx.settings).published(each["registered_model"], each["version"])

@@ -22,7 +22,7 @@ _SHARE = "experiment.share"  # a tag of the registered model
 _KIND, _BEGAN, _ENDED = "experiment", "experiment began", "experiment ended"
 
 
-class Began(BaseModel):
+class ExperimentStart(BaseModel):
     """Ledger entry of a begun experiment.
 
     Attributes:
@@ -38,7 +38,7 @@ class Began(BaseModel):
     days: int
 
 
-class Ended(BaseModel):
+class ExperimentEnd(BaseModel):
     """Ledger entry of an experiment's end.
 
     Attributes:
@@ -66,10 +66,10 @@ class Experiment:
       ended_at: in UTC, to the second; empty while it goes on.
     """
 
-    began: Began
+    began: ExperimentStart
     first: date
     last: date
-    ended: Ended | None
+    ended: ExperimentEnd | None
     ended_at: str
 
     def over(self, today: date | None = None) -> bool:
@@ -90,13 +90,13 @@ def of(config: LaunchConfig, launch_id: str, entries: Iterable[Entry]) -> Experi
     by_stage = {entry.stage: entry for entry in entries if (entry.kind, entry.launch_id) == (_KIND, launch_id)}
     if _BEGAN not in by_stage:
         return None
-    began, ended = Began.model_validate_json(by_stage[_BEGAN].binding), by_stage.get(_ENDED)
+    began, ended = ExperimentStart.model_validate_json(by_stage[_BEGAN].binding), by_stage.get(_ENDED)
     first, last = window(config, datetime.fromisoformat(by_stage[_BEGAN].created_at).date(), began.days)
     return Experiment(
         began,
         first,
         last,
-        ended=None if ended is None else Ended.model_validate_json(ended.binding),
+        ended=None if ended is None else ExperimentEnd.model_validate_json(ended.binding),
         ended_at="" if ended is None else ended.created_at[:19],
     )
 
@@ -138,7 +138,7 @@ def begin(
         for name, version in versions.items():
             registry.require_of(name, config.population)
             _require_free(name, version, registry, ledger)
-        began = Began(
+        began = ExperimentStart(
             versions=dict(versions),
             controls={name: registry.alias(name, "champion") for name in versions},
             share=config.experiment.share,
@@ -166,7 +166,7 @@ def _require_free(name: str, version: int, registry: Registry, ledger: PrivacyLe
         )
 
 
-def end(config: LaunchConfig, launch_id: str, how: Ended, ledger: PrivacyLedger) -> None:
+def end(config: LaunchConfig, launch_id: str, how: ExperimentEnd, ledger: PrivacyLedger) -> None:
     """Write down how an experiment ended, for good.
 
     Raises:

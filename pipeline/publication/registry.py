@@ -55,7 +55,7 @@ def model_name(locale: str, feature: str, *, simulated: bool = False) -> str:
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedModel:
     """A registered version of a model: its launch and the digest of its bundle.
 
     Attributes:
@@ -69,7 +69,7 @@ class Published:
 
 
 # What users of each feature have; a feature that was never published is left out.
-Had = Mapping[str, Published]
+Champions = Mapping[str, PublishedModel]
 
 # Tags that say which bundle of which launch a model is.
 _IDENTITY = ("tacit.launch", "bundle.sha256")
@@ -199,14 +199,14 @@ class Registry:
         with mlflow_tracker.answering():
             self._client.set_registered_model_tag(name, key, value)
 
-    def of_launch(self, name: str, launch_id: str) -> Published | None:
+    def of_launch(self, name: str, launch_id: str) -> PublishedModel | None:
         """The newest version that a launch registered; None if it registered none."""
         with mlflow_tracker.answering():
             versions = self._client.search_model_versions(f"name = '{name}'")
         numbers = [int(version.version) for version in versions if version.tags.get("tacit.launch") == launch_id]
         return self.published(name, max(numbers)) if numbers else None
 
-    def champion_before(self, name: str, launch_id: str) -> Published | None:
+    def champion_before(self, name: str, launch_id: str) -> PublishedModel | None:
         """Version that users have without this launch: the champion or, if that is this launch, the one before."""
         for alias in ("champion", "previous"):
             number = self.alias(name, alias)
@@ -231,17 +231,17 @@ class Registry:
         older = sorted((number for number in numbers if number < version and number not in leave_out), reverse=True)
         return next((number for number in older if self.was_champion(self.published(name, number))), None)
 
-    def published(self, name: str, version: int) -> Published:
+    def published(self, name: str, version: int) -> PublishedModel:
         """A registered version, as its tags name it."""
         tags = self.tags(name, version)
-        return Published(name, version, tags["tacit.launch"], tags["bundle.sha256"])
+        return PublishedModel(name, version, tags["tacit.launch"], tags["bundle.sha256"])
 
     def tags(self, name: str, version: int) -> dict[str, str]:
         """The tags of a registered version."""
         with mlflow_tracker.answering():
             return dict(self._client.get_model_version(name, str(version)).tags)
 
-    def require_known(self, published: Published) -> None:
+    def require_known(self, published: PublishedModel) -> None:
         """See that a launch registered this version, with this bundle.
 
         Guarantee: what is served to users, gone back to or compared with is what a launch under this ledger published.
@@ -263,7 +263,7 @@ class Registry:
         noted_at_download = "registered_model_meta"
         return {file: digest for file, digest in shown.digests(root).items() if file != noted_at_download}
 
-    def fetch(self, published: Published, folder: Path) -> Path:
+    def fetch(self, published: PublishedModel, folder: Path) -> Path:
         """Bring a version's bundle into ``folder``.
 
         Raises:
@@ -299,7 +299,7 @@ class Registry:
             self.require_champion(published)
         return self.fetch(published, folder)
 
-    def require_champion(self, published: Published) -> None:
+    def require_champion(self, published: PublishedModel) -> None:
         """See that this is the champion that the ledger holds, and that the ledger is behind no receipt.
 
         Raises:
@@ -314,19 +314,19 @@ class Registry:
                 "published nor rolled back to last; set the alias back, or roll back"
             )
 
-    def crown(self, published: Published) -> None:
+    def crown(self, published: PublishedModel) -> None:
         """Make a version the champion, in MLflow and in the ledger."""
         self.set_alias(published.name, "champion", published.version)
         self._ledger.bind_result(published.name, "champion", _digest(published))
         self._ledger.bind_result(published.launch_id, _crowned(published), _digest(published))
 
-    def was_champion(self, published: Published) -> bool:
+    def was_champion(self, published: PublishedModel) -> bool:
         """Return whether a version has been champion before, so that publishing it again does not undo a rollback."""
         bound = self._ledger.bound_results(published.launch_id)
         return bound.get(_crowned(published), ("",))[0] == _digest(published)
 
 
-def _crowned(published: Published) -> str:
+def _crowned(published: PublishedModel) -> str:
     return f"crowned {_version(published.name, published.version)}"
 
 
@@ -334,7 +334,7 @@ def _version(name: str, version: int) -> str:
     return f"{name} version {version}"
 
 
-def _digest(published: Published) -> str:
+def _digest(published: PublishedModel) -> str:
     return text_sha256(f"{_version(published.name, published.version)} {published.bundle_sha256}")
 
 
@@ -370,7 +370,7 @@ def promote(config: LaunchConfig, registry: Registry, name: str, version: int) -
     return "champion"
 
 
-def require_restorable(registry: Registry, published: Published) -> None:
+def require_restorable(registry: Registry, published: PublishedModel) -> None:
     """See that a version was champion before, so that users may get it back.
 
     Raises:

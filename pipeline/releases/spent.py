@@ -128,8 +128,3 @@ def loss_together(spends: Sequence[Spend], delta: float) -> Loss:
     together = compose([spend.rho for spend in spends if spend.rho is not None], [delta - failure])
     (epsilon,), (second,) = together.epsilon.values(), together.epsilon_pld.values()
     return Loss(rho=together.rho, mu=together.mu, delta=delta, epsilon=epsilon, epsilon_pld=second, failure=failure)
-
-
-def seeded(config: LaunchConfig) -> tuple[str, ...]:
-    """The fields that decide a release's random bits: the seed in tests, none where they are secret."""
-    return ("seed",) if config.mechanism.randomness == "seeded" else ()

@@ -16,7 +16,7 @@ from pipeline.ground import settings
 from pipeline.ground.errors import BudgetExceeded, LaunchError
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger import clock
-from pipeline.ledger.budget import Asked, Budget, Population, Window, days_kept, require_no_more
+from pipeline.ledger.budget import Budget, Ceilings, Population, Window, days_kept, require_no_more
 from pipeline.ledger.dates import day_of
 from pipeline.run.bookkeeping import WINDOW
 from pipeline.run.run_dir import RunDir
@@ -86,10 +86,10 @@ def kept(config: LaunchConfig, population: Population, run_id: str, before: str 
     return Retention(days, as_of, now)
 
 
-def asked(config: LaunchConfig) -> Asked:
+def asked(config: LaunchConfig) -> Ceilings:
     """The ceilings that a launch file names."""
     policy = config.policy
-    return Asked(
+    return Ceilings(
         rho=policy.population_max_rho,
         epsilon=policy.population_max_discovery_epsilon,
         window=Window(**policy.budget.model_dump()) if policy.budget else None,

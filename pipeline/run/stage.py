@@ -107,7 +107,8 @@ def imported(place: str) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), name)
 
 
-def _everything(config: LaunchConfig) -> tuple[str, ...]:
+def everything(config: LaunchConfig) -> tuple[str, ...]:
+    """All fields of a launch file."""
     return tuple(type(config).model_fields)
 
 
@@ -178,7 +179,7 @@ class Stage:
     may_need: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
-    reads: Fields = _everything
+    reads: Fields = everything
     sees: tuple[str, ...] = ()
     given: Callable[[StageContext], Mapping[str, object] | None] = _nothing
     code: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
 from pipeline.ground.errors import PermanentError
 from pipeline.publication.champion import Champion, fetched, published_before, trained_on
-from pipeline.publication.registry import Had, Published
+from pipeline.publication.registry import Champions, PublishedModel
 from pipeline.releases.release import asked_for
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
@@ -50,14 +50,14 @@ class UsersHave:
     """
 
     feature: str
-    published: Published
+    published: PublishedModel
     arm: str
     left_out: str
     earlier: EarlierLaunch | None = None
 
 
 def gather(
-    ctx: StageContext, before: Callable[[StageContext], Had] = published_before
+    ctx: StageContext, before: Callable[[StageContext], Champions] = published_before
 ) -> tuple[Entrants, tuple[UsersHave, ...]]:
     """Load, fit and, for the arm without privacy, train what a launch is compared with; and what users have.
 
@@ -99,7 +99,7 @@ def gather(
     return Entrants({**wide, **theirs}, (*pairs, *last), both, *sizes, last, only), had
 
 
-def _champions(ctx: StageContext, published: Had) -> tuple[tuple[UsersHave, ...], dict[str, Champion]]:
+def _champions(ctx: StageContext, published: Champions) -> tuple[tuple[UsersHave, ...], dict[str, Champion]]:
     """Baseline of each feature, and those baselines that may be arms, by name."""
     if not published:
         _log.info("nothing was published before, so there is no champion")
@@ -121,7 +121,7 @@ def _champions(ctx: StageContext, published: Had) -> tuple[tuple[UsersHave, ...]
     return tuple(had), champions
 
 
-def _bundle(published: Published) -> tuple[str, str]:
+def _bundle(published: PublishedModel) -> tuple[str, str]:
     return published.launch_id, published.bundle_sha256
 
 

@@ -17,7 +17,7 @@ from evaluation.noisy import compare as noisy
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.champion import published_before, published_then
-from pipeline.publication.registry import Had, Published
+from pipeline.publication.registry import Champions, PublishedModel
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.release import asked_for
 from pipeline.releases.spent import planned_evaluation
@@ -75,7 +75,7 @@ class AbTest(StageResult, Utility):
 
 def ab_test(
     ctx: StageContext,
-    before: Callable[[StageContext], Had] = published_before,
+    before: Callable[[StageContext], Champions] = published_before,
     *,
     again: bool = False,
 ) -> AbTest:
@@ -135,7 +135,7 @@ def _released(config: LaunchConfig, estimate: Estimate | None) -> dict[str, obje
     }
 
 
-def attempt_of(ctx: StageContext, feature: str, champion: Published | None, *, again: bool = False) -> int:
+def attempt_of(ctx: StageContext, feature: str, champion: PublishedModel | None, *, again: bool = False) -> int:
     """The how-manieth launch this is to be held against what users of a feature have, on these held-out devices.
 
     It stands in the ledger.

@@ -9,9 +9,10 @@ Nothing here imports what computes: a stage's function is imported when it runs.
 import json
 import sys
 
+from discovery.config import AFTERWARDS
 from federated.config.counts import START_WEIGHT
 from pipeline.launch.config import LaunchConfig
-from pipeline.run.stage import Replay, Stage, Stages, later
+from pipeline.run.stage import Replay, Stage, Stages, everything, later
 
 # Whatever a public stage runs of ours. Too much rather than too little: a change here only means to compute again.
 _CODE = ("pretrain", "pipeline/run/stage.py", "pipeline/stages", "reports/disclosure")
@@ -42,11 +43,53 @@ def _always(config: LaunchConfig) -> bool:
     return True
 
 
+# Blocks by which the releases of a launch are known, and what they cost (``pipeline.releases``).
+_RELEASES = ("mechanism", "discovery", "counts", "evaluation", "private_text", "policy")
+# Blocks by which all uses of private data are known, also those without a budget.
+_USES = (*_RELEASES, "ab_test", "audit", "experiment")
+# Blocks of training on devices, here or on a twin.
+_TRAINING = ("seed", "model", "mechanism", "local_training", "server", "audit", "counts", "evaluation")
+
+
+def _seed(config: LaunchConfig) -> tuple[str, ...]:
+    """The fields that decide a release's random bits: the seed in tests, none where they are secret."""
+    return ("seed",) if config.mechanism.randomness == "seeded" else ()
+
+
+def _public_text_reads(config: LaunchConfig) -> tuple[str, ...]:
+    """Text and its base vocabulary; where a champion chooses sentences, what it scores them with."""
+    by_champion = config.public_text.select_by == "champion"
+    selecting = ("features", "seed", "pretrain.sequence_words", "runtime.device") if by_champion else ()
+    return ("locale", "public_text", "vocabulary.base_size", *selecting)
+
+
+def _private_text_reads(config: LaunchConfig) -> tuple[str, ...]:
+    """All but where files lie; made-up typists alone follow the seed."""
+    population = config.private_text
+    described = (f"private_text.{name}" for name in type(population).model_fields if name != "paths")
+    return ("locale", "evaluation", *described, *(("seed",) if population.source == "synthetic" else ()))
+
+
+def _discovery_reads(config: LaunchConfig) -> tuple[str, ...]:
+    """Fields that the answers depend on; what is done with the words afterwards is not among them."""
+    asked = (f"discovery.{name}" for name in type(config.discovery).model_fields if name not in AFTERWARDS)
+    summed = ("mechanism.secagg",) if config.mechanism.secagg else ()
+    return ("locale", "mechanism.randomness", *summed, *asked, *_seed(config))
+
+
+def _count_reads(config: LaunchConfig) -> tuple[str, ...]:
+    """Fields that the released counts, and the model made of them, depend on."""
+    return (
+        *("counts", "mechanism.delta", "mechanism.randomness", "public_text.select_by"),
+        *_seed(config),
+    )
+
+
 _LIST = (
     Stage(
         name="ingest_public",
         run="pipeline.stages.ingest:ingest_public",
-        reads=later("pipeline.stages.identity:public_text_reads"),
+        reads=_public_text_reads,
         given=later("pipeline.stages.identity:public_text"),
         code=_CODE,
         libraries=_LIBRARIES,
@@ -60,7 +103,7 @@ _LIST = (
     Stage(
         name="ingest_private",
         run="pipeline.stages.ingest:ingest_private",
-        reads=later("pipeline.stages.identity:private_text_reads"),
+        reads=_private_text_reads,
         sees=("name", "seed", "private_text", "policy", "mechanism", "evaluation", "runtime"),
         given=later("pipeline.stages.identity:private_text"),
         code=(
@@ -87,6 +130,11 @@ _LIST = (
         name="plan",
         run="pipeline.stages.plan:plan",
         needs=("ingest_private",),
+        # All that can be refused before the first spend, the schedule and a rehearsal among it.
+        reads=lambda config: (
+            *("locale", "seed", "public_text", "vocabulary", "pretrain", "planning", "schedule", "audit", "ab_test"),
+            *("model", "local_training", "server", *_RELEASES),
+        ),
         replay=Replay(moving=frozenset({"rehearsed", "verdict"}), afresh=True),
     ),
     Stage(
@@ -94,7 +142,7 @@ _LIST = (
         run="pipeline.stages.discover:discover",
         needs=("ingest_public", "ingest_private"),
         follows=("plan",),
-        reads=later("pipeline.stages.identity:discovery_reads"),
+        reads=_discovery_reads,
         sees=("discovery", "runtime", "mechanism.secagg", "seed"),
         given=later("pipeline.stages.identity:words"),
         code=(
@@ -142,7 +190,7 @@ _LIST = (
         block="counts",
         needs=("ingest_public", "ingest_private", "build_vocabulary", "plan"),
         follows=("adapt",),
-        reads=later("pipeline.stages.identity:count_reads"),
+        reads=_count_reads,
         given=later("pipeline.stages.identity:counts"),
         code=("federated", "pretrain", "pipeline/stages/count.py"),
         private=("released.npy",),
@@ -156,6 +204,8 @@ _LIST = (
         run="pipeline.stages.fine_tune:fine_tune",
         needs=("ingest_public", "ingest_private", "build_vocabulary", "adapt", "plan"),
         follows=("count",),
+        reads=lambda config: (*_TRAINING, "public_text.select_by"),
+        sees=("runtime",),
         private=("rounds", "audit.npz"),
         device=True,
         planned=later("pipeline.releases.spent:planned_training"),
@@ -166,6 +216,8 @@ _LIST = (
         run="pipeline.stages.audit:audit",
         # Where nothing was trained on devices it opens nothing.
         may_need=("ingest_public", "ingest_private", "plan", "build_vocabulary", "adapt", "fine_tune"),
+        reads=lambda config: (*_TRAINING, "public_text.select_by"),
+        sees=("runtime",),
         device=True,
         replay=Replay(in_full=lambda config: bool(config.audit.on_twin)),
     ),
@@ -174,6 +226,12 @@ _LIST = (
         run="pipeline.stages.ab_test:ab_test",
         needs=("ingest_public", "ingest_private", "build_vocabulary", "adapt", "fine_tune"),
         may_need=("plan", "count"),
+        reads=lambda config: (
+            *("name", "locale", "features", "seed", "model", "ab_test", "mechanism", "counts", "evaluation"),
+            *("public_text.select_by", "private_text"),
+            *(("local_training", "server") if config.ab_test.non_private_upper_bound else ()),
+        ),
+        sees=("runtime",),
         private=("released.json", "vectors.npy"),
         device=True,
         planned=later("pipeline.releases.spent:planned_evaluation"),
@@ -185,6 +243,8 @@ _LIST = (
         needs=("ingest_private",),
         may_need=("ingest_public", "plan", "discover", "build_vocabulary", "adapt", "count", "fine_tune", "ab_test"),
         follows=("audit", "ab_test"),
+        # No key of noise may follow from the launch file, so each is held against the digest of all of it.
+        reads=everything,
         device=True,
         replay=Replay(),
     ),
@@ -194,6 +254,7 @@ _LIST = (
         needs=("discover", "fine_tune"),
         may_need=("count",),
         evidence=("audit", "ab_test", "audit_releases"),
+        reads=lambda config: ("features", *_USES),
         replay=Replay(again="pipeline.stages.decide:decided_again", anywhere=True),
     ),
     Stage(
@@ -205,12 +266,17 @@ _LIST = (
         ),
         may_need=("plan", "count"),
         evidence=("audit", "ab_test", "audit_releases"),
+        reads=lambda config: (
+            *("name", "locale", "features", "reviewers", "report", "local_training", "server", *_USES),
+        ),
     ),
     Stage(
         name="publish",
         run="pipeline.stages.publish:publish",
         needs=("decide",),
         may_need=("ingest_public", "build_vocabulary", "count", "fine_tune", "ab_test", "report"),
+        # MLflow shows the launch file beside the model that it registers.
+        reads=everything,
         replay=Replay(again="pipeline.stages.publish:exported_again"),
     ),
 )

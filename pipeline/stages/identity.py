@@ -1,4 +1,4 @@
-"""Identity of what a stage reads: fields of the launch file, and text, people and outputs from elsewhere.
+"""Identity of what a stage reads beside the launch file: text, people, and outputs of earlier stages.
 
 Between launches a stage is known by it (``graph``), so it stands apart from what computes: `tacit check` says what a
 launch would take over without importing that.
@@ -7,15 +7,12 @@ launch would take over without importing that.
 from dataclasses import asdict
 from pathlib import Path
 
-from discovery.state import AFTERWARDS
 from federated.config.population import Retention
 from federated.devices import store
-from pipeline.launch.config import LaunchConfig
 from pipeline.ledger import withdrawals
 from pipeline.ledger.budget import Population
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.champion import published_before
-from pipeline.releases import spent as spends
 from pipeline.run import population as populations
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
@@ -34,12 +31,6 @@ def outputs(run: RunDir, *stages: str) -> dict[str, object]:
     return {stage: run.outputs(stage) for stage in stages}
 
 
-def public_text_reads(config: LaunchConfig) -> tuple[str, ...]:
-    by_champion = config.public_text.select_by == "champion"
-    selecting = ("features", "seed", "pretrain.sequence_words", "runtime.device") if by_champion else ()
-    return ("locale", "public_text", "vocabulary.base_size", *selecting)
-
-
 def public_text(ctx: StageContext) -> dict[str, object]:
     """The text, and the champion where it chooses among sentences."""
     config, published = ctx.config, None
@@ -49,13 +40,6 @@ def public_text(ctx: StageContext) -> dict[str, object]:
         "text": sources.identity(config.public_text, config.locale),
         "champion": asdict(published) if published else None,
     }
-
-
-def private_text_reads(config: LaunchConfig) -> tuple[str, ...]:
-    """All but where files lie; made-up typists alone follow the seed."""
-    population = config.private_text
-    described = (f"private_text.{name}" for name in type(population).model_fields if name != "paths")
-    return ("locale", "evaluation", *described, *(("seed",) if population.source == "synthetic" else ()))
 
 
 def private_text(ctx: StageContext) -> dict[str, object]:
@@ -72,13 +56,6 @@ def kept_by(ctx: StageContext, population: Population) -> Retention | None:
     """Retention window of the launch's text; without a date, a launch that reads its text again keeps its window."""
     before = ctx.run.record("ingest_private")
     return populations.kept(ctx.config, population, ctx.run.launch_id, before.result.get("as_of") if before else None)
-
-
-def discovery_reads(config: LaunchConfig) -> tuple[str, ...]:
-    """Fields that the answers depend on; what is done with the words afterwards is not among them."""
-    asked = (f"discovery.{name}" for name in type(config.discovery).model_fields if name not in AFTERWARDS)
-    summed = ("mechanism.secagg",) if config.mechanism.secagg else ()
-    return ("locale", "mechanism.randomness", *summed, *asked, *spends.seeded(config))
 
 
 def words(ctx: StageContext) -> dict[str, object]:
@@ -98,14 +75,6 @@ def vocabulary(ctx: StageContext) -> dict[str, object] | None:
         return None
     blocked = None if blocklist is None else sha256(Path(blocklist))
     return {"words": words, "blocked": blocked, **outputs(ctx.run, "ingest_public"), **people(ctx.run)}
-
-
-def count_reads(config: LaunchConfig) -> tuple[str, ...]:
-    """Fields that the released counts, and the model made of them, depend on."""
-    return (
-        *("counts", "mechanism.delta", "mechanism.randomness", "public_text.select_by"),
-        *spends.seeded(config),
-    )
 
 
 def counts(ctx: StageContext) -> dict[str, object] | None:

@@ -17,7 +17,7 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.ledger import withdrawals
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.champion import fetched, published_before, published_then
-from pipeline.publication.registry import Had, model_name
+from pipeline.publication.registry import Champions, model_name
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.run import artifacts
 from pipeline.run.bookkeeping import PARTS
@@ -73,7 +73,7 @@ class IngestPrivate(StageResult):
     older: int = 0
 
 
-def ingest_public(ctx: StageContext, before: Callable[[StageContext], Had] = published_before) -> IngestPublic:
+def ingest_public(ctx: StageContext, before: Callable[[StageContext], Champions] = published_before) -> IngestPublic:
     """Public text into word shards, and the base vocabulary from its counts.
 
     Args:
@@ -125,7 +125,7 @@ def _is_foreign(counts: Mapping[str, int], locale: str) -> bool:
     return 2 * sum(count for word, count in counts.items() if letter.search(word)) < sum(counts.values())
 
 
-def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageContext], Had]) -> Selection:
+def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageContext], Champions]) -> Selection:
     """Choose the copies of each sentence by the last published model, and write them as a file beside the corpus.
 
     Guarantee: the champion is a release that was accounted when it was made, and the rest is public; what is

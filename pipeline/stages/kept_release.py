@@ -16,7 +16,7 @@ import numpy as np
 from evaluation.noisy.compare import Release
 from evaluation.noisy.questions import CLIP_NORM
 from federated.counts.bounded_sum import released_sum, require_few_enough
-from pipeline.publication.registry import Had, Published
+from pipeline.publication.registry import Champions, PublishedModel
 from pipeline.run.stage import StageContext
 from pretrain.files import PRIVATE, atomic, write_text
 
@@ -43,19 +43,19 @@ class Kept:
     def _content(self) -> dict | None:
         return None if self.path is None or not self.path.is_file() else json.loads(self.path.read_text("utf-8"))
 
-    def before(self, now: Callable[[StageContext], Had]) -> Callable[[StageContext], Had]:
+    def before(self, now: Callable[[StageContext], Champions]) -> Callable[[StageContext], Champions]:
         """Versions that users had when the release was made; if it is yet to be made, those that they have ``now``."""
         content = self._content()
         if content is None:
             return now
 
-        def then(ctx: StageContext) -> Had:
+        def then(ctx: StageContext) -> Champions:
             stated = {ctx.config.feature: content["champion"], **content.get("others", {})}
-            return {feature: Published(**each) for feature, each in stated.items() if each is not None}
+            return {feature: PublishedModel(**each) for feature, each in stated.items() if each is not None}
 
         return then
 
-    def release(self, ctx: StageContext, had: Had, devices: int) -> Release:
+    def release(self, ctx: StageContext, had: Champions, devices: int) -> Release:
         """Function that releases the sums, once.
 
         Guarantee: that of ``released_sum`` at the launch file's noise multiplier and ``questions.CLIP_NORM``, under

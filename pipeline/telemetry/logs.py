@@ -59,7 +59,7 @@ def configure(level: int | str, form: str) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-class _Raw(io.FileIO):
+class _PatientFile(io.FileIO):
     """Says a failure once, by the stream's name; what nobody reads any more goes nowhere."""
 
     def __init__(self, descriptor: int, name: str) -> None:
@@ -89,7 +89,7 @@ def patient(stream: TextIO | None, name: str) -> TextIO:
     if stream is None:
         return io.TextIOWrapper(io.BufferedWriter(io.FileIO(os.devnull, "wb")), "utf-8")
     stream.flush()
-    raw = io.BufferedWriter(_Raw(stream.fileno(), name))
+    raw = io.BufferedWriter(_PatientFile(stream.fileno(), name))
     return io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=bool(stream.line_buffering))
 
 

@@ -27,7 +27,7 @@ _BESIDE = {
 }
 
 
-class Finished(Protocol):
+class ResultCallback(Protocol):
     """A call with a stage's public result, once there is one."""
 
     def __call__(self, result: Mapping[str, Any], *, reused: bool) -> None: ...
@@ -36,7 +36,7 @@ class Finished(Protocol):
 @contextmanager
 def watched(
     launch_id: str, stage: str, locale: str, features: tuple[str, ...], mechanism: MechanismConfig | None
-) -> Iterator[Finished]:
+) -> Iterator[ResultCallback]:
     """Tell how a stage goes, from beginning to end.
 
     Args:

@@ -205,17 +205,17 @@ class MlflowTracker:
                     self._client.delete_logged_model(model.model_id)
             return (whole[0].model_uri, whole[0].model_id) if whole else None
 
-    def logged(self, key: str) -> list[shown.Logged]:
+    def logged(self, key: str) -> list[shown.LoggedRun]:
         """Runs that MLflow holds under a key: a launch's own run, or that of one of its stages."""
         with answering():
             return [self._logged(run) for run in self._find(_KEY, key)]
 
-    def _logged(self, run: "Run") -> shown.Logged:
+    def _logged(self, run: "Run") -> shown.LoggedRun:
         with tempfile.TemporaryDirectory() as folder:
             self._client.download_artifacts(run.info.run_id, "", dst_path=folder)
             files = shown.digests(Path(folder))
         points = {key: self._client.get_metric_history(run.info.run_id, key) for key in run.data.metrics}
-        return shown.Logged(
+        return shown.LoggedRun(
             status=run.info.status,
             latest=run.data.metrics,
             tags=run.data.tags,

@@ -10,7 +10,7 @@ from pretrain.files import sha256
 
 
 @dataclass(frozen=True)
-class Logged:
+class LoggedRun:
     """One run in MLflow: ``metrics`` by step, the ``latest`` that it shows, and digests of its files."""
 
     status: str

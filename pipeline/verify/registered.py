@@ -18,7 +18,7 @@ from pipeline.run.stage import StageContext
 from pipeline.stages.publish import registered_tags
 from pipeline.tracking import mlflow_tracker, shown, table
 from pipeline.tracking.mlflow_tracker import MlflowTracker
-from pipeline.tracking.shown import Logged
+from pipeline.tracking.shown import LoggedRun
 from pipeline.verify.check import Check, in_words
 from pretrain.files import text_sha256
 
@@ -33,7 +33,7 @@ def tracked(
     yield _held_against("tracked", tracker, run.launch_id, partial(_launch, config, records))
 
 
-def _held_against(identity: str, tracker: MlflowTracker, key: str, compare: Callable[[Logged], list[str]]) -> Check:
+def _held_against(identity: str, tracker: MlflowTracker, key: str, compare: Callable[[LoggedRun], list[str]]) -> Check:
     try:
         logged = tracker.logged(key)
     except ServiceUnavailable as error:
@@ -45,7 +45,7 @@ def _held_against(identity: str, tracker: MlflowTracker, key: str, compare: Call
     return Check(id=identity, passed=not wrong, detail=in_words(wrong) or "MLflow shows what it says")
 
 
-def _stage(record: StageRecord, logged: Logged) -> list[str]:
+def _stage(record: StageRecord, logged: LoggedRun) -> list[str]:
     text = text_sha256(record_text(record))
     tags = {mlflow_tracker.RECORD: text, "tacit.stage": record.stage}
     expected: dict[str, list[tuple[int, float]]] = {}
@@ -58,7 +58,7 @@ def _stage(record: StageRecord, logged: Logged) -> list[str]:
     ]
 
 
-def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: Logged) -> list[str]:
+def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: LoggedRun) -> list[str]:
     headline = {key: value for record in records.values() for key, value in table.columns(record).items()}
     tags = {key: value for key, value in headline.items() if isinstance(value, str)}
     tags |= {"config.sha256": config_digest(config), "locale": config.locale, "feature": ", ".join(config.features)}
@@ -79,7 +79,7 @@ def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: Lo
     return wrong + [f"parameter {name}" for name, value in params.items() if logged.params.get(name) != value]
 
 
-def _metrics(expected: Mapping[str, list[tuple[int, float]]], logged: Logged) -> Iterator[str]:
+def _metrics(expected: Mapping[str, list[tuple[int, float]]], logged: LoggedRun) -> Iterator[str]:
     """Metrics that are not as they are stated."""
     for key in sorted(expected.keys() | logged.metrics.keys()):
         points = expected.get(key, [])

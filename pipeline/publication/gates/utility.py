@@ -71,7 +71,7 @@ def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _FeatureFindings:
     """Findings against one feature; ``suffix`` and ``of`` tell its gates from those of another."""
 
     attempt: int | None
@@ -82,27 +82,27 @@ class _Judged:
     of: str = ""
 
 
-def _by_feature(evidence: Evidence) -> Iterator[_Judged]:
+def _by_feature(evidence: Evidence) -> Iterator[_FeatureFindings]:
     """The evidence of each feature that the launch file names: one that nobody looked at fails its gates."""
     main, *others = evidence.launched_for or ("",)
     of = f" ({main})" if others else ""
     if evidence.launched_for is None:
-        yield _Judged(None, None, None, None)
+        yield _FeatureFindings(None, None, None, None)
     else:
         yield _judged(evidence, "", of)
     for name in others:
         yield _judged((evidence.others or {}).get(name), f"_{name}", f" ({name})")
 
 
-def _judged(stated: Evidence | OtherFeature | None, suffix: str, of: str) -> _Judged:
+def _judged(stated: Evidence | OtherFeature | None, suffix: str, of: str) -> _FeatureFindings:
     if stated is None:
-        return _Judged(None, None, None, None, suffix, of)
-    return _Judged(
+        return _FeatureFindings(None, None, None, None, suffix, of)
+    return _FeatureFindings(
         stated.attempt, stated.broken_margins, stated.missing_metrics, stated.worse_than_champion, suffix, of
     )
 
 
-def _champion(judged: _Judged) -> GateResult:
+def _champion(judged: _FeatureFindings) -> GateResult:
     """Nothing may be clearly worse than with the model that users have, whether or not typing was simulated.
 
     Where nobody has a model yet there is nothing to be worse than, and the gate passes.
@@ -112,7 +112,7 @@ def _champion(judged: _Judged) -> GateResult:
     return none_of(f"champion{judged.suffix}", title, judged.worse_than_champion, otherwise)
 
 
-def _attempts(evidence: Evidence, judged: _Judged) -> GateResult:
+def _attempts(evidence: Evidence, judged: _FeatureFindings) -> GateResult:
     """Intervals of a later attempt on the same held-out devices must be surer, or one of many would pass by luck."""
     attempt, confidence = judged.attempt, evidence.confidence
     needed = confidence_of(attempt) if attempt is not None and attempt > 0 else None
@@ -125,7 +125,7 @@ def _attempts(evidence: Evidence, judged: _Judged) -> GateResult:
     return gate(f"attempts{judged.suffix}", title, confidence, needed, passed, text)
 
 
-def _typing(evidence: Evidence, judged: _Judged) -> GateResult:
+def _typing(evidence: Evidence, judged: _FeatureFindings) -> GateResult:
     broken, missing = judged.broken_margins, judged.missing_metrics
     if broken is not None and evidence.session_words is not None and missing is not None:
         broken = (*broken, *(f"{name}: could not be estimated" for name in missing))

@@ -1,6 +1,6 @@
 """Spends, and reservations of them, for tests of the ledger."""
 
-from pipeline.ledger.budget import Asked, Budget
+from pipeline.ledger.budget import Budget, Ceilings
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
@@ -29,7 +29,7 @@ def reserve(ledger: PrivacyLedger, launch: str, spend: Spend, **changes: object)
     names = ("budget_rho", "budget_discovery_epsilon", "window", "delta")
     rho, epsilon, window, delta = (ceilings.pop(name) for name in names)
     return ledger.reserve(
-        **{"asked": Asked(rho, epsilon, window, delta=delta if window else None), **given, **ceilings}
+        **{"asked": Ceilings(rho, epsilon, window, delta=delta if window else None), **given, **ceilings}
     )
 
 

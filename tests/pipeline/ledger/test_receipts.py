@@ -12,9 +12,9 @@ from pipeline.ground.errors import LaunchError, LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings, account
 from pipeline.launch.config import LaunchConfig, load_kept_launch
 from pipeline.ledger import triggers
-from pipeline.ledger.budget import Asked
+from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.receipts import FILE, Receipts, Written
+from pipeline.ledger.receipts import FILE, ChainEntry, Receipts
 from pipeline.publication.approvals import rollback
 from pipeline.publication.registry import Registry
 from pipeline.run import runner
@@ -110,7 +110,12 @@ def ledger(settings: Settings) -> PrivacyLedger:
 
 def reserve(ledger: PrivacyLedger, launch_id: str = "b") -> None:
     ledger.reserve(
-        population="devices", launch_id=launch_id, stage="fine_tune", spend=spend(0.1), asked=Asked(), binding={}
+        population="devices",
+        launch_id=launch_id,
+        stage="fine_tune",
+        spend=spend(0.1),
+        asked=Ceilings(),
+        binding={},
     )
 
 
@@ -163,8 +168,8 @@ def test_an_entry_without_a_receipt_is_honest_and_gets_one(ledger: PrivacyLedger
 
 def test_a_receipt_is_never_replaced(tmp_path: Path):
     kept = Receipts(tmp_path)
-    kept.keep([Written("entry", 1, "a" * 64, "")])
-    kept.keep([Written("entry", 1, "b" * 64, ""), Written("entry", 2, "c" * 64, "")])
+    kept.keep([ChainEntry("entry", 1, "a" * 64, "")])
+    kept.keep([ChainEntry("entry", 1, "b" * 64, ""), ChainEntry("entry", 2, "c" * 64, "")])
     assert [receipt.hash for receipt in kept.read()] == ["a" * 64, "c" * 64]
 
 

@@ -9,7 +9,7 @@ import pytest
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.ground.errors import BudgetExceeded
 from pipeline.ledger import clock
-from pipeline.ledger.budget import Asked, Budget, Window
+from pipeline.ledger.budget import Budget, Ceilings, Window
 from pipeline.ledger.entries import chain_problems
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import Release, total_epsilon
@@ -34,7 +34,7 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrivacyLedger:
     return made
 
 
-def launch(ledger: PrivacyLedger, name: str, asked: Asked | None = None, words: float = WORDS) -> None:
+def launch(ledger: PrivacyLedger, name: str, asked: Ceilings | None = None, words: float = WORDS) -> None:
     """Reserve and commit what one launch of production size loses a device."""
     spends = {
         "discover": local_discovery(7.0, 5, words, DELTA / 2, "words"),
@@ -42,7 +42,12 @@ def launch(ledger: PrivacyLedger, name: str, asked: Asked | None = None, words: 
     }
     for stage, spend in spends.items():
         ledger.reserve(
-            population="people", launch_id=name, stage=stage, spend=spend, asked=asked or Asked(), binding=BINDING
+            population="people",
+            launch_id=name,
+            stage=stage,
+            spend=spend,
+            asked=asked or Ceilings(),
+            binding=BINDING,
         )
         ledger.commit(name, stage, spend)
 
@@ -82,20 +87,25 @@ def test_a_spend_that_left_the_window_counts_no_more(ledger: PrivacyLedger, monk
 
 
 def test_a_launch_file_asks_for_less_in_a_window_and_for_ever(ledger: PrivacyLedger) -> None:
-    window = Asked(window=Window(rho=9.0, epsilon=12.0, days=60), delta=W)
+    window = Ceilings(window=Window(rho=9.0, epsilon=12.0, days=60), delta=W)
     launch(ledger, "first", window)
     with pytest.raises(BudgetExceeded, match=r"of 12 in any 60 days.*\(policy\.budget\)"):
         launch(ledger, "second", window)
     with pytest.raises(BudgetExceeded, match=r"policy\.population_delta: 1e-08 is more than"):
-        launch(ledger, "second", Asked(window=Window(rho=9.0, epsilon=12.0, days=60), delta=1e-8))
+        launch(ledger, "second", Ceilings(window=Window(rho=9.0, epsilon=12.0, days=60), delta=1e-8))
     with pytest.raises(BudgetExceeded, match=r"policy.budget.epsilon: 26 is more than .* --max-epsilon 26"):
-        launch(ledger, "second", Asked(window=Window(rho=9.0, epsilon=26.0, days=60), delta=W))
+        launch(ledger, "second", Ceilings(window=Window(rho=9.0, epsilon=26.0, days=60), delta=W))
 
 
 def test_what_is_given_back_has_no_messages_either(ledger: PrivacyLedger) -> None:
     spend = local_discovery(7.0, 5, WORDS, DELTA / 2, "words")
     ledger.reserve(
-        population="people", launch_id="first", stage="discover", spend=spend, asked=Asked(), binding=BINDING
+        population="people",
+        launch_id="first",
+        stage="discover",
+        spend=spend,
+        asked=Ceilings(),
+        binding=BINDING,
     )
     ledger.release("first", "discover", "too few devices")
     assert ledger.total_epsilon("people", W) == 0.0

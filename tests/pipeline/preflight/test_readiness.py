@@ -14,9 +14,9 @@ from pipeline.ground.errors import RefusedUntouched, StageInputMissing
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.ledger import clock
-from pipeline.ledger.budget import Asked
+from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.preflight.readiness import Look, look, unusable_files
+from pipeline.preflight.readiness import Findings, look, unusable_files
 from pipeline.preflight.shortfalls import most_parameters
 from pipeline.releases.local_words import local_discovery
 from pipeline.releases.policy import above_policy
@@ -118,7 +118,7 @@ def test_what_the_ledger_would_refuse_is_known(settings: Settings):
         launch_id="other",
         stage="fine_tune",
         spend=spend(0.5),
-        asked=Asked(rho=0.5),
+        asked=Ceilings(rho=0.5),
         binding={},
     )
     (line,) = found(launch_config(policy={"population_max_rho": 0.5}), settings)
@@ -147,7 +147,7 @@ def people_of(folder: Path, devices: int, locales: tuple[str, ...] = ("en-US",))
 def test_the_population_s_files_are_counted_before_anything_else(settings: Settings, tmp_path: Path):
     ledger = registered(PrivacyLedger(settings.ledger_url), "people")
 
-    def seen(devices: int, locales: tuple[str, ...] = ("en-US",), **changes: object) -> Look:
+    def seen(devices: int, locales: tuple[str, ...] = ("en-US",), **changes: object) -> Findings:
         config = launch_config(private_text=people_of(tmp_path, devices, locales), **changes)
         return look(config, settings, launch_id(config))
 
@@ -181,7 +181,7 @@ def test_one_person_more_or_less_is_not_seen(
     """What is said goes to logs and to Airflow, before any budget pays for it."""
     registered(PrivacyLedger(settings.ledger_url), "people")
 
-    def seen(rows: list[tuple[str, str]]) -> Look:
+    def seen(rows: list[tuple[str, str]]) -> Findings:
         clients, locales = zip(*rows, strict=True)
         table = pa.table({"client_id": clients, "text": ["hello"] * len(rows), "locale": locales})
         pq.write_table(table, tmp_path / "people.parquet")
@@ -230,7 +230,7 @@ def test_what_is_paid_for_needs_no_room(settings: Settings):
     policy = {"max_rho": 0.9, "population_max_rho": 1.0, "population_max_discovery_epsilon": 1.0}
     config = launch_config(private_text=PEOPLE, policy=policy, counts={"noise_multiplier": 1.1, "model": "mixture"})
     for stage, amount in (("discover", local_discovery(1.0, 1, 1.0, 5e-7, "")), ("fine_tune", spend(0.6))):
-        asked = {"asked": Asked(rho=1.0), "binding": {}}
+        asked = {"asked": Ceilings(rho=1.0), "binding": {}}
         ledger.reserve(population="real", launch_id="other", stage=stage, spend=amount, **asked)
 
     def refused(*taken_over: str) -> list[str]:

@@ -87,7 +87,7 @@ def staged(monkeypatch: pytest.MonkeyPatch) -> Stages:
     monkeypatch.setattr(artifacts, "most_devices", lambda ctx: 70)
     monkeypatch.setattr("pipeline.stages.plan.heard", lambda ctx: 60)
     monkeypatch.setattr(RunDir, "result", lambda run, stage: {"devices_by_split": {"train": 60, "test": 60}})
-    spends = replace(STAGES["discover"], reads=None)
+    spends = replace(STAGES["discover"], code=())
     return stages_of({"plan": planning_stage.plan, "discover": lambda ctx: devices}, spends)
 
 

@@ -130,10 +130,17 @@ def test_what_the_server_holds_does_not_replace_a_file_unless_it_has_the_digest(
 
 def test_a_public_stage_of_another_machine_counts_only_as_the_ledger_knows_it(settings: Settings, shelf: Shelf):
     calls = Calls()
-    stages = stages_of({"plan": calls.plan}, Stage("plan", "", reads=lambda config: ("mechanism.rounds",)))
+    public = Stage("plan", "", reads=lambda config: ("mechanism.rounds",), code=("pretrain",))
+    stages = stages_of({"plan": calls.plan}, public)
     runner.run_stage("plan", CONFIG, ID, settings, stages, shelf)
     shutil.rmtree(settings.runs_dir / ID)
-    other = launch_config(name="other")
+    original, (third, other) = shelf.folder / "plan", (launch_config(name=name) for name in ("third", "other"))
+    kept = shutil.copytree(original, shelf.folder.with_name("kept"))
+    assert runner.run_stage("plan", third, launch_id(third), settings, stages, shelf).record.reused_from == ID
+    assert calls.made == ["plan"]
+    shutil.rmtree(settings.runs_dir / launch_id(third))
+    shutil.rmtree(original)
+    shutil.copytree(kept, original)
     shelf.forge("plan", seconds=3.5)
     made = runner.run_stage("plan", other, launch_id(other), settings, stages, shelf).record
     assert made.reused_from is None

@@ -12,7 +12,7 @@ from evaluation.comparison.slices import HeadShare
 from pipeline.ground import settings
 from pipeline.ground.errors import PermanentError
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.registry import Published
+from pipeline.publication.registry import PublishedModel
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.stage import StageContext
 from pipeline.stages.ab_arms import UsersHave
@@ -99,7 +99,7 @@ def compared(
 
 
 ARMS = ["start", "private", "champion"]
-THEIRS = Published("keyboard-en-US-NWP", 3, "earlier", "d" * 64)
+THEIRS = PublishedModel("keyboard-en-US-NWP", 3, "earlier", "d" * 64)
 CHAMPION = described(UsersHave("NWP", THEIRS, "champion", ""))
 ASKED = {"NWP": (CHAMPION, 1)}
 
@@ -211,12 +211,14 @@ def test_each_launch_against_what_users_have_is_an_attempt_and_publication_begin
     PrivacyLedger.create(url)
     here = replace(settings.load({"TACIT_HOME": str(tmp_path)}), ledger_url=url)
 
-    def attempt(number: int, champion: Published | None = None, *, again: bool = False, feature: str = "NWP") -> int:
+    def attempt(
+        number: int, champion: PublishedModel | None = None, *, again: bool = False, feature: str = "NWP"
+    ) -> int:
         run = RunDir(tmp_path, f"launch-{number}")
         ctx = StageContext(launch_config(), run, here, "ab_test", None)
         return attempt_of(ctx, feature, champion, again=again)
 
-    users_have = Published("keyboard-en-US-NWP", 3, "earlier", "d" * 64)
+    users_have = PublishedModel("keyboard-en-US-NWP", 3, "earlier", "d" * 64)
     assert [attempt(number) for number in (1, 2, 1, 2, 3)] == [1, 2, 1, 2, 3]
     # Published: another question, on which launch 4 is first, and launch 3 as well if it comes back.
     assert [attempt(4, users_have), attempt(3, users_have), attempt(4, users_have)] == [1, 2, 1]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.launch.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig, load_launch
 from pipeline.run import cache
 from pipeline.run.run_dir import RunDir
-from pipeline.run.stage import Stage, imported, is_public, of_launch
+from pipeline.run.stage import Stage, everything, imported, is_public, of_launch, view
 from pipeline.stages import graph
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.checkout import ROOT
@@ -36,6 +36,10 @@ EDGES = {
     ("decide", "report"),
     ("report", "publish"),
 }
+
+
+# Made by every launch anew: what later launches change, or what is of the launch's own key.
+UNCACHED = {"plan", "fine_tune", "audit", "ab_test", "decide", "report", "publish"}
 
 
 def places(value: object) -> Iterator[str]:
@@ -97,13 +101,31 @@ def test_all_that_a_stage_names_is_there(stage: Stage) -> None:
     assert all(cache.version_of(name) for name in stage.libraries)
 
 
+def test_a_stage_is_given_the_fields_that_it_names() -> None:
+    """The registered model stands beside the launch file in MLflow, so publication alone is given all of it."""
+    assert {name for name, stage in STAGES.items() if stage.reads is everything} == {"publish"}
+    assert {name for name, stage in STAGES.items() if not stage.cached} == UNCACHED
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "dags" / "launches").glob("*.yaml")), ids=lambda path: path.stem)
+def test_fields_that_stages_name_exist(file: Path) -> None:
+    config = load_launch(file)
+    content = config.model_dump(mode="json")
+    for name in of_launch(config, STAGES):
+        view(config, name, STAGES)
+        for field in (*STAGES[name].reads(config), *STAGES[name].sees):
+            value = content
+            for part in field.split("."):
+                value = value[part]
+
+
 def test_places_are_found_wherever_a_stage_names_them() -> None:
     """Or the test above looks at none of them."""
     assert {
         "pipeline.stages.discover:discover",
         "pipeline.stages.identity:words",
         "pipeline.preflight.readiness:planned_discovery",
-    } < set(places(STAGES["discover"]))
+    } <= set(places(STAGES["discover"]))
     assert "pipeline.stages.ab_test:compared_again" in places(STAGES["ab_test"])
 
 

@@ -11,7 +11,7 @@ import pytest
 from evaluation.noisy.questions import CLIP_NORM
 from federated.counts.bounded_sum import MOST_DEVICES
 from pipeline.ground import settings
-from pipeline.publication.registry import Published
+from pipeline.publication.registry import PublishedModel
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
 from pipeline.stages.kept_release import STREAM, Kept
@@ -21,8 +21,8 @@ from tests.helpers.launches.pipeline_launch import launch_config
 Z, SIZE = 1.5, 4
 THEN, NOW = (
     {
-        "NWP": Published("keyboard-en-US-NWP", version, "earlier", "d" * 64),
-        "OTF": Published("keyboard-en-US-OTF", version - 2, "earlier", "d" * 64),
+        "NWP": PublishedModel("keyboard-en-US-NWP", version, "earlier", "d" * 64),
+        "OTF": PublishedModel("keyboard-en-US-OTF", version - 2, "earlier", "d" * 64),
     }
     for version in (3, 4)
 )

@@ -2,7 +2,6 @@
 
 import ast
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -11,10 +10,10 @@ import pytest
 
 import pretrain
 from pipeline.ground.settings import Settings
-from pipeline.launch.config import LaunchConfig, launch_id, load_launch
+from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.run import cache, runner
 from pipeline.run.run_dir import RESULT
-from pipeline.run.stage import Stage, StageContext, is_public, view
+from pipeline.run.stage import Stage, StageContext, is_public
 from pipeline.stages.graph import STAGES
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
@@ -120,18 +119,6 @@ def test_a_name_that_leads_out_of_the_public_folder_is_not_followed(public: Publ
     run(public, settings, SECOND)
     assert public.made == [*NAMES, "ingest_public"]
     assert list((settings.runs_dir / B).rglob("store.txt")) == []
-
-
-@pytest.mark.parametrize("file", sorted(Path("dags/launches").glob("*.yaml")), ids=lambda path: path.stem)
-def test_public_stages_read_fields_that_exist(file: Path):
-    config = load_launch(file)
-    for name in NAMES:
-        view(config, name, STAGES)
-        content: Mapping = config.model_dump(mode="json")
-        for field in STAGES[name].reads(config):
-            value: object = content
-            for part in field.split("."):
-                value = value[part]
 
 
 @pytest.mark.slow

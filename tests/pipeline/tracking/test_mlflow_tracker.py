@@ -23,6 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWar
 
 CONFIG = launch_config()
 ID = launch_id(CONFIG)
+PUBLIC = Stage("plan", "", reads=lambda config: ("mechanism.rounds",), code=("pretrain",))
 NAMES = ("ingest_private", "plan", "fine_tune")
 
 Run = Callable[[], list[bool]]
@@ -228,7 +229,7 @@ def test_an_unfinished_log_is_not_taken_for_a_finished_stage(tracked: Settings, 
 @pytest.mark.parametrize("damaged", [False, True])
 def test_a_second_machine_takes_public_stages_over_by_their_content(tracked: Settings, damaged: bool):
     calls = Calls()
-    stages = stages_of({"plan": calls.plan}, Stage("plan", "", reads=lambda config: ("mechanism.rounds",)))
+    stages = stages_of({"plan": calls.plan}, PUBLIC)
     runner.run_stage("plan", CONFIG, ID, tracked, stages, MlflowTracker(tracked, CONFIG, ID))
     if damaged:
         (logged,) = (tracked.runs_dir / "mlflow-artifacts").rglob("plan.txt")
@@ -248,7 +249,7 @@ def test_a_second_machine_takes_public_stages_over_by_their_content(tracked: Set
 
 
 def test_a_damaged_record_in_mlflow_is_passed_over(tracked: Settings):
-    stages = stages_of({"plan": Calls().plan}, Stage("plan", "", reads=lambda config: ("mechanism.rounds",)))
+    stages = stages_of({"plan": Calls().plan}, PUBLIC)
     tracker = MlflowTracker(tracked, CONFIG, ID)
     record = runner.run_stage("plan", CONFIG, ID, tracked, stages, tracker).record
     assert [found for found, _ in tracker.identical("plan", record.content)] == [record]
