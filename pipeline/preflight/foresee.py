@@ -149,7 +149,9 @@ def forecast(
                 require_once(entries, key, run_id)
                 if population is not None:
                     require_no_more(population, asked(config))
-                request = _asking(config, population, run_id, kept(config, population, run_id) if population else None)
+                request = _spend_request(
+                    config, population, run_id, kept(config, population, run_id) if population else None
+                )
                 expected = list(entries)
                 for spend in spends:
                     require_room(expected, request, spend, ceilings(population, asked(config), spend.unit, "total"), at)
@@ -217,7 +219,7 @@ def _without_room(
     spends: Sequence[Spend],
 ) -> list[str]:
     expected, lines = [entry for entry in entries if entry.launch_id != run_id], list[str]()
-    request = _asking(config, population, run_id, which)
+    request = _spend_request(config, population, run_id, which)
     for spend in spends:
         try:
             require_room(expected, request, spend, ceilings(population, asked(config), spend.unit, "total"))
@@ -228,7 +230,9 @@ def _without_room(
     return lines
 
 
-def _asking(config: LaunchConfig, population: Population | None, run_id: str, which: Retention | None) -> SpendRequest:
+def _spend_request(
+    config: LaunchConfig, population: Population | None, run_id: str, which: Retention | None
+) -> SpendRequest:
     rule = population.split_rule(config.private_text.test_fraction) if population else ""
     return SpendRequest(config.population, run_id, rule, which.as_of.isoformat() if which else "")
 

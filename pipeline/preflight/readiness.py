@@ -41,7 +41,7 @@ _MOST_COUNTED_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
-class Look:
+class Findings:
     """Findings of the preflight of a launch and its data.
 
     Attributes:
@@ -166,7 +166,7 @@ def forecast_of(config: LaunchConfig, settings: Settings, stages: "Stages", ids:
     return forecast(config, settings, ids, worst, taken_over)
 
 
-def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> Look:
+def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> Findings:
     """Check a launch with the facts that are known here and now.
 
     Of the files that a launch names only the ends are read, where they tell what a file is, and of its population's
@@ -185,7 +185,7 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     kept = foreseen.kept
     unusable = unusable_files(config, kept)
     left_out = foreseen_of(settings.ledger_url, config.population)
-    population = Look(()) if unusable else _population(config, kept, left_out)
+    population = Findings(()) if unusable else _population(config, kept, left_out)
     train = estimated_devices(config)
     if population.devices is not None:
         train = config.private_text.splits.training(population.devices)
@@ -204,7 +204,7 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
         *foreseen.problems,
     )
     notes = (*one_number(config, spends), *population.notes, *foreseen.notes)
-    return Look(problems, notes, population.devices)
+    return Findings(problems, notes, population.devices)
 
 
 def _estimated_problems(config: LaunchConfig) -> list[str]:
@@ -250,7 +250,7 @@ def _no_gang(config: LaunchConfig, settings: Settings) -> list[str]:
     return []
 
 
-def _population(config: LaunchConfig, kept: Retention | None, withdrawn: Withdrawals) -> Look:
+def _population(config: LaunchConfig, kept: Retention | None, withdrawn: Withdrawals) -> Findings:
     """Check that the population has enough devices, by its files or by the size of a synthetic one.
 
     Guarantee: what is said goes to logs and to Airflow before anything is spent, so it is what ``ingest_private`` says
@@ -258,23 +258,23 @@ def _population(config: LaunchConfig, kept: Retention | None, withdrawn: Withdra
     """
     private = config.private_text
     if isinstance(private, SyntheticPopulation):
-        return Look(tuple(_hopeless(config, private.devices)), devices=private.devices)
+        return Findings(tuple(_hopeless(config, private.devices)), devices=private.devices)
     if not isinstance(private, Files):
-        return Look(())
+        return Findings(())
     from federated.devices import readers
     from pretrain.reading import rows
 
     if sum(path.stat().st_size for path in rows.matching(private.paths, "private_text.paths")) > _MOST_COUNTED_BYTES:
-        return Look((), ("private_text.paths: large files, so devices are counted when the launch reads them",))
+        return Findings((), ("private_text.paths: large files, so devices are counted when the launch reads them",))
     try:
         counted = readers.count(private.paths, config.locale, kept, withdrawn)
     except ValueError as error:
-        return Look((str(error),))
+        return Findings((str(error),))
     taken = counted.rows - counted.other_locales - counted.older
     within = "" if kept is None else f"the {kept.days} days before {kept.as_of}"
     if not taken:
         typed, fix = (f" was typed in {within}", "locale, ts") if within else ("", "locale")
-        return Look((f"private_text.paths: no row of {config.locale!r}{typed}; correct {fix}, or the files",))
+        return Findings((f"private_text.paths: no row of {config.locale!r}{typed}; correct {fix}, or the files",))
     devices, note = readers.tens(counted.devices), ""
     if not EVALUATION.asked(config):
         told, other, older = (readers.hundreds(each) for each in (taken, counted.other_locales, counted.older))
@@ -283,7 +283,7 @@ def _population(config: LaunchConfig, kept: Retention | None, withdrawn: Withdra
         note += f"; {older:,}+ that were typed outside {within} are deleted" if older else ""
     splits = config.private_text.splits.expected(devices)
     parts = ", ".join(f"{name} {splits[name]:,}" for name in ("train", "validation", "test"))
-    return Look(
+    return Findings(
         tuple(_hopeless(config, devices)),
         (
             f"private_text: {devices:,}+ devices of {config.locale}{note}; about {parts}",

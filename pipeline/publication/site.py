@@ -8,7 +8,7 @@ from evaluation.keyboard import layouts
 from federated.config.population import PopulationKey
 from pipeline.ground.settings import Settings
 from pipeline.ledger import clock
-from pipeline.ledger.budget import Asked, ceilings, registered
+from pipeline.ledger.budget import Ceilings, ceilings, registered
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.loss import releases, together
 from pipeline.ledger.remainder import spent_by
@@ -90,7 +90,7 @@ def courses(entries: Collection[Entry], population: PopulationKey) -> list[Cours
 
     def ceiling(days: int | None, at: str) -> float | None:
         then = registered((entry for entry in theirs if entry.created_at <= at), population)
-        return next((each.amount for each in ceilings(then, Asked(), "device") if each.days == days), None)
+        return next((each.amount for each in ceilings(then, Ceilings(), "device") if each.days == days), None)
 
     def point(days: int | None, at: str) -> tuple[datetime, float, float | None]:
         since = clock.counts_since(days, at=datetime.fromisoformat(at))
@@ -98,7 +98,7 @@ def courses(entries: Collection[Entry], population: PopulationKey) -> list[Cours
         return datetime.fromisoformat(at), spent, ceiling(days, at)
 
     rows = []
-    for days in dict.fromkeys(each.days for each in ceilings(registered(theirs, population), Asked(), "device")):
+    for days in dict.fromkeys(each.days for each in ceilings(registered(theirs, population), Ceilings(), "device")):
         times = {*changes, *(each.written for each in counted), now}
         if days is not None:  # It stops to count just after the last window that has it.
             over = timedelta(days=days, microseconds=1)

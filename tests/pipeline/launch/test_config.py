@@ -107,10 +107,6 @@ def test_files_that_are_no_launch(tmp_path: Path, text: str, message: str):
         load_launch(path)
 
 
-def test_a_valid_file_loads(tmp_path: Path):
-    assert load_launch(write(tmp_path, RAW)) == launch_config()
-
-
 @pytest.mark.parametrize(
     ("features", "message"),
     [

@@ -120,14 +120,3 @@ def test_without_a_rehearsal_the_plan_goes_on_and_says_so(
     result = run_stage("plan", config(), launch_id(config()), settings, staged(monkeypatch)).result
     assert (result["rehearsed"], result["verdict"]) == (False, None)
     assert "nobody rehearsed this run" in caplog.text
-
-
-def test_more_work_takes_more_minutes() -> None:
-    few, many = (config(local_training={"max_words": words}) for words in (10, 1000))
-    assert 1 <= rehearsal_verdict.minutes(few, few.planning) <= rehearsal_verdict.minutes(many, many.planning)
-    wide = config(
-        model={"embedding_dim": 96, "hidden_dim": 670},
-        vocabulary={"base_size": 10_000},
-        local_training={"max_words": 1000},
-    )
-    assert rehearsal_verdict.minutes(wide, wide.planning) > 2 * rehearsal_verdict.minutes(many, many.planning)

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.ground.settings import Settings
 from pipeline.ledger import clock
-from pipeline.ledger.budget import Asked
+from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import total_spent
 from pipeline.publication.site import courses
@@ -81,7 +81,12 @@ def test_spends_stop_to_count_in_a_window_and_never_for_ever(settings: Settings,
     for day, name, rho in ((0, "one", 0.5), (4, "two", 0.25)):
         at(day)
         ledger.reserve(
-            population="people", launch_id=name, stage="fine_tune", spend=spend(rho), asked=Asked(rho=3.0), binding={}
+            population="people",
+            launch_id=name,
+            stage="fine_tune",
+            spend=spend(rho),
+            asked=Ceilings(rho=3.0),
+            binding={},
         )
     at(6)
     ledger.change_budget("people", budget(max_rho=2.0, window_days=10, lifetime_rho=3.0), "tests", "more")

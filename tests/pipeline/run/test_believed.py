@@ -19,7 +19,7 @@ from pretrain.files import sha256
 from tests.helpers.launches import publishable
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.decided import Compared, decided_launch, stages
-from tests.helpers.launches.stages import running, stages_of
+from tests.helpers.launches.stages import stages_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -102,29 +102,6 @@ def test_a_file_changed_along_with_its_digest_is_made_again(settings: Settings):
     assert runner.find_done("audit", config, run_id, settings) is None
     runner.run_stage("audit", config, run_id, settings, stages("hold"))
     assert made.read_text() == "audit"
-
-
-def test_another_launch_s_record_counts_as_none(settings: Settings):
-    _, _, held = run_of(settings)
-    config, run_id = decided_launch(settings, "launch", name="other")
-    source, target = (folder / "public" / "decide" / RESULT for folder in (settings.runs_dir / run_id, held))
-    text = source.read_text(encoding="utf-8").replace(run_id, held.name)
-    target.write_text(text, encoding="utf-8")
-    opened = runner.open_run(load_kept_launch(held / "public" / "launch" / "launch.json"), held.name, settings)
-    assert opened.record("decide") is None
-    assert runner.open_run(config, run_id, settings).record("decide") is not None
-
-
-def test_an_older_attempt_s_record_counts_as_none(settings: Settings):
-    """Only the last one written down counts, and what was made of another one is stale."""
-    config, run_id, folder = run_of(settings)
-    path = folder / "public" / "ab_test" / RESULT
-    older = path.read_text(encoding="utf-8")
-    path.unlink()
-    changed = stages("hold")
-    runner.run_stage("ab_test", config, run_id, settings, running(changed, ab_test=changed["audit"].function))
-    path.write_text(older, encoding="utf-8")
-    assert runner.open_run(config, run_id, settings).record("ab_test") is None
 
 
 def test_a_computation_left_by_a_crash_counts_only_as_the_ledger_holds_it(settings: Settings):

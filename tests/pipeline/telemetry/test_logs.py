@@ -52,14 +52,6 @@ def test_a_traceback_has_no_values(capsys: pytest.CaptureFixture[str]) -> None:
     assert "what somebody typed" not in line
 
 
-@pytest.mark.usefixtures("root")
-def test_lines_for_people_are_what_they_were(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure(logging.INFO, "text")
-    logging.getLogger("some").info("done")
-    logging.getLogger("alembic.x").info("not shown")
-    assert capsys.readouterr().err.endswith("INFO    some: done\n")
-
-
 FULL = Path("/dev/full")
 COMMAND = [sys.executable, "-m", "tacit"]
 

@@ -1,6 +1,5 @@
 """MLflow on a real database: one run per stage whatever is retried, and nothing private in it."""
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -127,16 +126,6 @@ def test_a_launch_that_a_kill_ended_is_shown_as_failed_by_the_next(tracked: Sett
 
 def _of(tracked: Settings, config: LaunchConfig) -> MlflowTracker:
     return MlflowTracker(tracked, config, launch_id(config))
-
-
-def test_an_experiment_says_what_its_columns_are(tracked: Settings):
-    MlflowTracker(tracked, CONFIG, ID).show_state("unfinished")
-    experiment = mlflow_tracker.connect(tracked).get_experiment_by_name("keyboard/en-US")
-    assert (
-        f"#/experiments/{experiment.experiment_id}/runs?viewStateShareKey=launches"
-        in (experiment.tags["mlflow.note.content"])
-    )
-    assert "metrics.`MinS`" in json.loads(experiment.tags["mlflow.sharedViewState.launches"])["selectedColumns"]
 
 
 @pytest.mark.slow

@@ -49,20 +49,6 @@ def test_the_comparison_gives_recall_and_rates_of_this_launch_with_their_interva
     }
 
 
-def test_a_launch_has_the_curves_that_launches_are_compared_by():
-    curve = ({"step": 1.0, "validation_loss": 2.5, "clip_norm": 0.3}, {"step": 2.0, "validation_loss": 1.5})
-    assert list(table.curves(record("fine_tune", curve=curve))) == [
-        ("fine_tune_curve/validation_loss", 1, 2.5),
-        ("fine_tune_curve/validation_loss", 2, 1.5),
-    ]
-    assert list(table.curves(record("discover", curve=curve))) == []
-
-
-def test_parameters_are_those_that_launches_are_told_apart_by():
-    flat = {"mechanism.rounds": "8", "runtime.device": "cpu", "policy.max_rho": "1", "counts": "None"}
-    assert table.parameters(flat) == {"mechanism.rounds": "8"}
-
-
 @pytest.mark.parametrize(
     ("stage", "result", "decision", "before", "expected"),
     [
