@@ -2,11 +2,9 @@
 
 import json
 import logging
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from pipeline.publication.registry import Champions, PublishedModel, Registry
+from pipeline.publication.registry import PublishedModel, Registry
 from pipeline.run.artifacts import COUNTS
 from pipeline.run.stage import StageContext
 from pretrain import export
@@ -19,15 +17,6 @@ from pretrain.vocabulary import Vocabulary
 from reports.disclosure.utility import EarlierLaunch, earlier
 
 _log = logging.getLogger(__name__)
-
-
-def published_before(ctx: StageContext) -> Champions:
-    """Versions that users of this locale, population and each feature of the launch have without this launch."""
-    registry = Registry(ctx.settings)
-    population = ctx.population or ctx.config.population
-    names = {feature: registry.name_for(ctx.config.locale, feature, population) for feature in ctx.config.features}
-    had = {feature: registry.champion_before(name, ctx.run.launch_id) for feature, name in names.items()}
-    return {feature: published for feature, published in had.items() if published is not None}
 
 
 @dataclass(frozen=True)
@@ -70,19 +59,3 @@ def fetched(ctx: StageContext, published: PublishedModel) -> Champion:
         disclosed = json.loads((bundle / "disclosure.json").read_text(encoding="utf-8"))
     _log.info("%s: the champion is version %d of launch %s", published.name, published.version, published.launch_id)
     return Champion(published, network, words, mixed_in, trained_on(disclosed["population"]), earlier(disclosed))
-
-
-def published_then(
-    ctx: StageContext, stated: Mapping[str, Any] | None, others: Mapping[str, Mapping[str, Any] | None] | None = None
-) -> Callable[[StageContext], Champions]:
-    """The registered versions that a stage says it used, for the main feature and for others."""
-
-    def then(_: StageContext) -> Champions:
-        named = {ctx.config.feature: stated, **(others or {})}
-        return {
-            feature: Registry(ctx.settings).published(each["registered_model"], each["version"])
-            for feature, each in named.items()
-            if each is not None
-        }
-
-    return then

@@ -13,17 +13,18 @@ one place that decides which version is champion.
 import json
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from federated.config.population import PopulationKey, is_simulation
 from pipeline.ground.errors import PermanentError, ReleaseRefused
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import FEATURES, LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.run.stage import StageContext
 from pipeline.tracking import mlflow_tracker, shown
 from pretrain.config import LOCALE
 from pretrain.files import sha256, text_sha256
@@ -410,3 +411,28 @@ def _version_description(tags: Mapping[str, str]) -> str:
         "bundle. Signature: none; the privacy ledger holds the SHA-256 of `bundle.json`, which holds those of all "
         "other files."
     )
+
+
+def published_before(ctx: StageContext) -> Champions:
+    """Versions that users of this locale, population and each feature of the launch have without this launch."""
+    registry = Registry(ctx.settings)
+    population = ctx.population or ctx.config.population
+    names = {feature: registry.name_for(ctx.config.locale, feature, population) for feature in ctx.config.features}
+    had = {feature: registry.champion_before(name, ctx.run.launch_id) for feature, name in names.items()}
+    return {feature: published for feature, published in had.items() if published is not None}
+
+
+def published_then(
+    ctx: StageContext, stated: Mapping[str, Any] | None, others: Mapping[str, Mapping[str, Any] | None] | None = None
+) -> Callable[[StageContext], Champions]:
+    """The registered versions that a stage says it used, for the main feature and for others."""
+
+    def then(_: StageContext) -> Champions:
+        named = {ctx.config.feature: stated, **(others or {})}
+        return {
+            feature: Registry(ctx.settings).published(each["registered_model"], each["version"])
+            for feature, each in named.items()
+            if each is not None
+        }
+
+    return then

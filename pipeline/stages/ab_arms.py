@@ -18,8 +18,8 @@ from federated.config.mechanism import MechanismConfig
 from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
 from pipeline.ground.errors import PermanentError
-from pipeline.publication.champion import Champion, fetched, published_before, trained_on
-from pipeline.publication.registry import Champions, PublishedModel
+from pipeline.publication.champion import Champion, fetched, trained_on
+from pipeline.publication.registry import Champions, PublishedModel, published_before
 from pipeline.releases.release import asked_for
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext

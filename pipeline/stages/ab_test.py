@@ -16,8 +16,7 @@ from evaluation.keyboard.layouts import has_keyboard
 from evaluation.noisy import compare as noisy
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.champion import published_before, published_then
-from pipeline.publication.registry import Champions, PublishedModel
+from pipeline.publication.registry import Champions, PublishedModel, published_before, published_then
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.release import asked_for
 from pipeline.releases.spent import planned_evaluation

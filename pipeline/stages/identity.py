@@ -12,7 +12,7 @@ from federated.devices import store
 from pipeline.ledger import withdrawals
 from pipeline.ledger.budget import Population
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.champion import published_before
+from pipeline.publication.registry import published_before
 from pipeline.run import population as populations
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext

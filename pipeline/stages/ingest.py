@@ -16,8 +16,8 @@ from pipeline.ground.errors import PermanentError
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger import withdrawals
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.champion import fetched, published_before, published_then
-from pipeline.publication.registry import Champions, model_name
+from pipeline.publication.champion import fetched
+from pipeline.publication.registry import Champions, model_name, published_before, published_then
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.run import artifacts
 from pipeline.run.bookkeeping import PARTS

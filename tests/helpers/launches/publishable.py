@@ -9,7 +9,7 @@ import numpy as np
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.champion import published_before
+from pipeline.publication.registry import published_before
 from pipeline.releases.counts import counts
 from pipeline.run import artifacts, runner
 from pipeline.run.population import register_simulation
