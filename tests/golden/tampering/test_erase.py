@@ -27,8 +27,8 @@ def config_of(launch: Launch) -> LaunchConfig:
 
 def test_nothing_private_is_left_and_the_launch_still_verifies(launch: Launch) -> None:
     done = erase(config_of(launch), launch.run, launch.settings)
-    assert done["verified"]
-    assert done["files"] > 10
+    assert done.verified
+    assert done.files > 10
     assert not launch.file("private").exists()
     found = checks(launch)
     assert {name: check.detail for name, check in found.items() if check.passed is not True} == {}
@@ -52,7 +52,7 @@ def test_what_does_not_verify_is_kept_unless_asked(launch: Launch) -> None:
         erase(config_of(launch), launch.run, launch.settings)
     assert launch.file("private/fine_tune/key").exists() or launch.file("private/fine_tune").is_dir()
     done = erase(config_of(launch), launch.run, launch.settings, unverified=True)
-    assert not done["verified"]
+    assert not done.verified
     assert "private:fine_tune" in not_passed(launch, "files")
 
 

@@ -78,7 +78,7 @@ BETTER = (
     ),
     Tampering("a canary's rank", "audit", stated("audit", "canaries.0.rank", 9_999)),
     Tampering("the worst rank", "audit", stated("audit", "worst_rank_single_user", 9_999)),
-    Tampering("what an audit would notice", "audit", stated("audit", "audits.6.least_noise", half)),
+    Tampering("what an audit would notice", "audit", stated("audit", "audits.1.least_noise", half)),
     Tampering("the audits' verdict", "audit", stated("audit", "noise_audit_passed", flipped)),
     Tampering("rounds of the control", "audit", stated("audit", "control.rounds", more)),
     Tampering("the pooled p-value", "audit", stated("audit", "pooled_p_value", half)),

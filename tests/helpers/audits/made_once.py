@@ -34,7 +34,9 @@ def _kept(function: Callable[..., Any], key: Callable[..., object]) -> Callable[
 
 
 def _control(start: Any, planted: Any, config: Any, *rest: object) -> object:
-    return flat_weights(start).tobytes(), repr(planted), planted.devices.tokens_N.tobytes(), config.model_dump_json()
+    # The stage is given these blocks of the launch file, and not all of it.
+    blocks = config.model_dump_json(include={"seed", "mechanism", "local_training", "server", "audit"})
+    return flat_weights(start).tobytes(), repr(planted), planted.devices.tokens_N.tobytes(), blocks
 
 
 @contextmanager
