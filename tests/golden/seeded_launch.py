@@ -37,7 +37,7 @@ _BLT = {"kind": "blt", "theta": list(_RAN.theta), "omega": list(_RAN.omega)}
 MECHANISMS = {
     "tree": _SPACED | {"kind": "tree"},
     "blt": _SPACED | _BLT | {"restarts": [3], "adaptive_clipping": _ADAPTIVE},
-    "banded": _SPACED | {"kind": "banded", "bands": 2, "form": "matrix"},
+    "banded": _SPACED | {"kind": "banded", "bands": 2},
     "independent": _ANY | {"kind": "independent", "noise_multiplier": 2.0, "sampling": "poisson", "population": 30},
     "secagg": _SPACED | {"kind": "tree", "secagg": {"bits": 32}},
 }
