@@ -1,4 +1,4 @@
-"""What a test draws is the same in every run and in any order, and for each test and each fixture its own.
+"""Draws of tests: the same in every run and in any order, and for each test and each fixture its own.
 
 The key of a launch's noise decides which words are found and, where an audit errs one time in a hundred, whether the
 launch is held. Drawn anew in every run, some test of thousands would fail by chance; drawn alike, what fails fails

@@ -1,4 +1,4 @@
-"""What is the same on every kind of processor, and what only on one kind: each in processes told to be of other kinds.
+"""Bits that are the same on every kind of processor, and bits of one kind, in processes told to be of other kinds.
 
 The same everywhere: whatever a retry must do again without its being a second release, and what everybody must agree
 on. On one kind only: what models compute; there the same chunks of devices give the same bits, and nothing rests on

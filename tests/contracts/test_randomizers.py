@@ -1,4 +1,4 @@
-"""What every local randomiser of discovery promises, at every size of its messages."""
+"""Contract of every local randomiser of discovery, at every size of its messages."""
 
 import itertools
 import math

@@ -1,4 +1,4 @@
-"""What becomes of a reviewer's answer, without a server."""
+"""A reviewer's answer, without a server."""
 
 import copy
 from datetime import UTC, datetime

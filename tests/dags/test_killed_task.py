@@ -1,4 +1,4 @@
-"""What becomes of a command whose task is stopped, or dies."""
+"""A command whose task is stopped, or dies."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What is sent when somebody is needed: facts on a list, by Airflow's own notifiers, and nothing of a run beside."""
+"""Notices: facts on a list, by Airflow's own notifiers, and nothing of a run beside."""
 
 import email
 import json

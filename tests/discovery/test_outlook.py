@@ -1,4 +1,4 @@
-"""What words would promise a device both ways: against what discoveries really say and find."""
+"""Outlook of both kinds of discovery, against what discoveries really say and find."""
 
 import pytest
 

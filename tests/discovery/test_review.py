@@ -1,4 +1,4 @@
-"""What a person gets to decide on, and what comes of the decisions."""
+"""Review of discovered words by a person, and its consequences."""
 
 import csv
 

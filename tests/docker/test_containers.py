@@ -1,4 +1,4 @@
-"""What containers and pods may do and see: compose and the rendered manifests, read as files; no engine runs."""
+"""Rights and views of containers and pods: compose and the rendered manifests, read as files; no engine runs."""
 
 import functools
 import json

@@ -1,4 +1,4 @@
-"""What `make up` hands to people: a password each, for this user alone, the same at the next start."""
+"""Passwords of `make up`: one each, for this user alone, the same at the next start."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What `make stack` says where it cannot start; what it makes, and from where it takes its settings."""
+"""`make stack`: its refusals, its files, and the source of its settings."""
 
 import os
 import socket

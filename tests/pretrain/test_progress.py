@@ -1,4 +1,4 @@
-"""How far long work is: shares, never counts; a time left once there is something to say it by."""
+"""Progress of long work: shares, never counts; a time left once there is something to say it by."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a reader sees: every number as the disclosure has it, loud warnings, populations apart, arms named."""
+"""Pages: every number as the disclosure has it, loud warnings, populations apart, arms named."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""What a report says of discovered words: whom they are protected from, at which level, and by which trust."""
+"""The report on discovered words: their protection, at which level, and by which trust."""
 
 import pytest
 from pydantic import ValidationError

@@ -1,4 +1,4 @@
-"""What the audit of words found centrally reads: text and key of the launch that found them, and what it released."""
+"""Inputs of the audit of words found centrally: text and key of the launch that found them, and its release."""
 
 import json
 

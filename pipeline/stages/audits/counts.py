@@ -1,4 +1,4 @@
-"""What the audit of counts reads: text and key of the launch that counted, and what it released."""
+"""Inputs of the audit of counts: text and key of the launch that counted, and its release."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the audit of an evaluation under a budget reads: held-out devices, their vectors, and what was released."""
+"""Inputs of the audit of an evaluation under a budget: held-out devices, their vectors, and the release."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What the audit of words found locally reads: what devices typed, their key, and the layers that discovery left."""
+"""Inputs of the audit of words found locally: typed words, the key, and the layers that discovery left."""
 
 from pathlib import Path
 

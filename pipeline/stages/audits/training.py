@@ -1,4 +1,4 @@
-"""What the audit of training reads: chosen rounds, their devices' text, and the key's noise once more."""
+"""Inputs of the audit of training: chosen rounds, their devices' text, and the key's noise."""
 
 import copy
 import os

@@ -1,4 +1,4 @@
-"""What one device contributes: bounded, chosen by key, the same however devices are sharded."""
+"""One device's contribution: bounded, chosen by key, the same however devices are sharded."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""How much devices contributed: what each adds at most, and that the noisy sum is of what they typed."""
+"""Total contribution of devices: each one's bound, and a noisy sum of what they typed."""
 
 import itertools
 import math

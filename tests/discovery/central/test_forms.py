@@ -1,4 +1,4 @@
-"""How released words are written: one device moves the sums by 1 at most, and noise decides no form."""
+"""Written forms of released words: one device moves the sums by 1 at most, and noise decides no form."""
 
 import itertools
 from collections.abc import Iterable, Mapping

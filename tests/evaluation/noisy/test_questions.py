@@ -1,4 +1,4 @@
-"""What a device adds: its own words and differences, no more than so many words, in cells that text does not choose."""
+"""A device's vector: its own words and differences, a bounded number, in cells that text does not choose."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What ``tacit verify`` says of a launch that was tampered with."""
+"""Verdicts of ``tacit verify`` on a launch that was tampered with."""
 
 import warnings
 

@@ -1,4 +1,4 @@
-"""What a launch no longer needs is forgotten, and what was verified before stays said."""
+"""Erasure of a launch's private half; earlier verdicts stay."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""What a launch and its verification compute alike, computed once: figures, and controls without noise.
+"""Computations that a launch and its verification share, made once: figures, and controls without noise.
 
 That figures have the same bytes every time, and a control the same bits, is seen to by the tests beside them.
 """

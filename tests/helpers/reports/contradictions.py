@@ -1,4 +1,4 @@
-"""What a report says of one thing in two places, and whether both can be true."""
+"""Contradictions between two places of a report."""
 
 import html
 import re

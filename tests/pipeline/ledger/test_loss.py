@@ -1,4 +1,4 @@
-"""What one device loses: splits of one rule compose in parallel, everything else adds up."""
+"""Loss of one device: splits of one rule compose in parallel, everything else adds up."""
 
 import itertools
 import json

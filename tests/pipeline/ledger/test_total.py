@@ -1,4 +1,4 @@
-"""What one device loses over all releases of all launches: words and noised releases in one window."""
+"""Loss of one device over all releases of all launches: words and noised releases in one window."""
 
 import math
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Who withdrew stands beside the population's secret: for good, as hashes, and nobody can take a name off."""
+"""Withdrawals stand beside the population's secret: for good, as hashes, and nobody can take a name off."""
 
 import pytest
 from sqlalchemy import create_engine, text

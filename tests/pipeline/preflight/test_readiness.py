@@ -1,4 +1,4 @@
-"""What can be known is refused before data is touched, and before anything is spent."""
+"""Refusals before data is read, and before anything is spent."""
 
 from dataclasses import replace
 from datetime import timedelta

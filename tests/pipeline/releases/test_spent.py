@@ -1,4 +1,4 @@
-"""What the ledger is told before and after training: the whole run, and nothing that counts on a secret sample."""
+"""Spends before and after training: the whole run, and nothing that counts on a secret sample."""
 
 from types import SimpleNamespace
 

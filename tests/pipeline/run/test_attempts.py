@@ -1,4 +1,4 @@
-"""How a stage's last try ended, for whoever has no log."""
+"""Record of a stage's last failed attempt, for readers without a log."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What public stages made is taken over where everything that they read is the same, and nowhere else."""
+"""Public stages are reused where everything that they read is the same, and nowhere else."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What is known before a stage spends: that the files it will read are there, as earlier stages left them."""
+"""Inputs of a spending stage are there, as earlier stages left them, before it spends."""
 
 from collections.abc import Callable
 from pathlib import Path

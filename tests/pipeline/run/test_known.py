@@ -1,4 +1,4 @@
-"""What a tracking server gives back counts only if the ledger holds its digest; what is damaged comes back from it."""
+"""Records from a tracking server count only if the ledger holds their digest; damaged ones come back from it."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""What a stage made again may differ in from what it made before."""
+"""Permitted differences between a stage and its second run."""
 
 from collections.abc import Mapping
 from pathlib import Path

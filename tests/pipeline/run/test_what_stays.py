@@ -1,4 +1,4 @@
-"""What stays of a stage, and of a launch in which one failed: report, seals, digests in the ledger, no leavings."""
+"""Remains of a stage, and of a launch in which one failed: report, seals, digests in the ledger, no leavings."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""What holds a launch, and what MLflow is told, follows from the comparison."""
+"""Gates and MLflow's numbers follow from the comparison."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the audit stage holds a run against: the enforced limits, and the change that private training made."""
+"""The audit stage holds a run against the enforced limits and the change that private training made."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What a stage tells of participation: right by brute force, coarse enough to be shown."""
+"""Stated participation: right by brute force, coarse enough to be shown."""
 
 from collections import Counter
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What enters and watches a launch under a budget: nothing of it follows from what a device typed."""
+"""Ingestion under a budget: nothing that leaves follows from what a device typed."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What is published where nothing was trained: counts alone, or with the network of public text."""
+"""Publication where nothing was trained: counts alone, or with the network of public text."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the report works out itself: what a person with several devices loses."""
+"""The report's own arithmetic: the loss of a person with several devices."""
 
 import pytest
 from mpmath import erfc, exp, mp, mpf, sqrt

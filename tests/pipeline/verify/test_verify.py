@@ -1,4 +1,4 @@
-"""What a launch disclosed is derived again, and every kind of change shows."""
+"""A launch's disclosure is derived again, and every kind of change shows."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""How words are written stays beside them, and one occurrence tells of itself alone."""
+"""Written forms of words stay beside them, and one occurrence tells of itself alone."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What people type beyond letters: each class has its place, per locale, and a number is never a word."""
+"""Typed text beyond letters: each class has its place, per locale, and a number is never a word."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What an earlier launch disclosed is taken from its own disclosure, or not at all."""
+"""An earlier launch's numbers come from its own disclosure, or not at all."""
 
 import json
 
