@@ -44,7 +44,7 @@ test: setup ## Run every test: the stages' in their environment and, beside them
 	$(STAGES)/pytest -n $(or $(WORKERS),2) || status=1; \
 	wait $$dags || status=1; cat $$log; rm -f $$log; exit $$status
 
-fast: setup ## Run the tests that are not marked slow: a minute on two cores, for while you work
+fast: setup ## Run the tests that are not marked slow: two minutes on two cores, for while you work
 	@$(STAGES)/pytest -n $(or $(WORKERS),2) -m "not slow"
 
 mutants: setup ## Seed each bug of tests/mutants in a copy: the tests beside the code must find it

@@ -73,7 +73,7 @@ def test_the_graph_is_four_boxes_and_names_stay_those_of_stages(dagbag):
     dag = dagbag.dags["scheduled"]
     groups = {name: set(box.children) for name, box in dag.task_group.children.items() if name != "check"}
     assert list(groups) == ["public", "private", "evidence", "decision"]
-    assert groups["evidence"] == {"audit", "ab_test"}
+    assert groups["evidence"] == {"audit", "ab_test", "audit_releases"}
     assert {"check"}.union(*groups.values()) == set(dag.task_ids)
     assert dag.dag_display_name == "it-IT NWP: scheduled"
 
@@ -111,7 +111,7 @@ def test_only_training_on_a_gpu_is_sent_to_the_gpu_queue(dagbag):
     def on_gpu(name: str) -> set[str]:
         return {task.task_id for task in dagbag.dags[name].tasks if task.queue == task.pool == "gpu"}
 
-    assert on_gpu("scheduled") == {"pretrain", "adapt", "fine_tune", "audit", "ab_test"}
+    assert on_gpu("scheduled") == {"pretrain", "adapt", "fine_tune", "audit", "ab_test", "audit_releases"}
     assert on_gpu("demo") == set()
     assert dagbag.dags["scheduled"].get_task("audit").execution_timeout == timedelta(hours=12)
 

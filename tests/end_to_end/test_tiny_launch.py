@@ -233,7 +233,8 @@ def test_changed_privacy_parameter_is_a_new_launch_that_spends_on_training_alone
     assert f"They were discovered by launch `{launched.run_id}` on the same text" in report
     stated = json.loads((public / "report" / "disclosure.json").read_text(encoding="utf-8"))
     assert [row["launch_id"] for row in stated["reused"]] == [launched.run_id]
-    assert stated["discovery"]["epsilon0"] == content["discovery"]["epsilon0"] == stated["reused"][0]["epsilon"]
+    (words,) = (release for release in stated["releases"] if release["name"] == "local_words")
+    assert words["epsilon0"] == content["discovery"]["epsilon0"] == stated["reused"][0]["epsilon"]
 
     decision = records["decide"]["result"]
     assert decision["decision"] == "hold"
