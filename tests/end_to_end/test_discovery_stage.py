@@ -59,8 +59,9 @@ def test_processes_give_the_stage_the_same_words_and_one_reservation(tmp_path: P
         entries = [entry for entry in PrivacyLedger(here.ledger_url).entries() if entry.stage == "discover"]
         assert [entry.kind for entry in entries] == ["reserve", "commit"]
         left = sorted(path.name for path in (run / "private" / "discover" / "layers").rglob("*") if path.is_file())
-        # Summed and noisy, or who was asked; no message and no votes of a shard.
-        assert {name.partition(".")[2] for name in left} == {"", "json", "parquet"}
+        # Summed and noisy, or who was asked; no message, and votes of whole layers alone.
+        assert {name.partition(".")[2] for name in left} == {"", "json", "npy", "parquet"}
+        assert sum(name.endswith(".npy") for name in left) == sum(name.endswith(".json") for name in left)
         assert {name for name in left if "." not in name} == {"fingerprint"}
         layer = json.loads((run / "private/discover/layers/layer-01.json").read_text(encoding="utf-8"))
         assert set(layer) == {"row", "prefixes", "words", "forms"}
