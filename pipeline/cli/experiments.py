@@ -35,7 +35,7 @@ Logs = Annotated[
 @app.command()
 @command
 def status(launch: LaunchName, as_json: AsJson = False) -> None:
-    """Where an experiment stands: who has what, which days count, and whether all logs are here.
+    """Show the state of an experiment: shares of both arms, the days that count, and the logs that are missing.
 
     Example: tacit experiment status en-US-0123abcd
     """

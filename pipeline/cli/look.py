@@ -52,7 +52,7 @@ def status(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What runs and since when, how the last launch ended, and the budget that each population has left.
+    """Show running stages, the end of the last launch, and the budget that each population has left.
 
     Of one launch: where it stands, which stages have ended, what was spent, and what to do next.
 

@@ -74,7 +74,7 @@ class Decided(StageResult):
 
 @dataclass(frozen=True)
 class ExperimentStatus:
-    """Where an experiment stands.
+    """State of an experiment.
 
     Attributes:
       versions, controls: of each registered model, what devices with the model have, and the others.
@@ -99,7 +99,7 @@ class ExperimentStatus:
 
 
 def status(config: LaunchConfig, run: RunDir, here: Settings) -> ExperimentStatus:
-    """Where an experiment stands: who has what, which days count, and whether all logs are here.
+    """The state of an experiment: shares of both arms, the days that count, and the logs that are missing.
 
     Raises:
       ReleaseRefused: there is no experiment.

@@ -138,7 +138,7 @@ class MachineStatus:
 
 @dataclass(frozen=True)
 class _Launch:
-    """What the folder of a launch and the ledger say of it.
+    """A launch as its folder and the ledger describe it.
 
     Attributes:
       records: of the stages that ended, in the order of the graph.

@@ -1,8 +1,8 @@
 """The registered model of a locale and feature: versions and the aliases that point at them.
 
 The alias ``candidate`` marks what was registered last, ``champion`` what users get, ``previous`` what they had before
-and ``experiment`` what some of them get for now (``pipeline.experiment``). Moving an alias is the release, so each step
-can be repeated after a crash.
+and ``experiment`` what some of them get for now (``publication.experiment``). Moving an alias is the release, so each
+step can be repeated after a crash.
 
 MLflow is a display. Whoever reaches it can register a model, edit its tags and move an alias, so the ledger holds the
 digest of every bundle that a launch registered and which of them is the champion; a version that it does not know is

@@ -52,7 +52,7 @@ def above_total(
 
 
 def _cheaper(config: LaunchConfig, spends: Mapping[str, Spend], seen: Outlook) -> Iterator[str]:
-    """What the releases themselves could ask less of under which the total fits."""
+    """Changes of single releases, beside their noise, with which the total fits."""
     for release in releases(config):
 
         def fits(spend: Spend, stage: str = release.stage) -> bool:

@@ -103,6 +103,15 @@ USES: tuple[Use, ...] = (
             "stake; the model is deleted once it has been compared"
         ),
     ),
+    Use(
+        stage="audit_releases",
+        asked=lambda config: True,
+        says=lambda config: (
+            "every release made again from text and the noise of its key; verdicts alone leave, which are the same for "
+            "an honest release whatever its devices typed, and one that fails holds the launch"
+        ),
+        covered=True,
+    ),
     Use(stage="experiment", asked=lambda config: config.experiment is not None, says=_tried_out),
 )
 RELEASES = tuple(use for use in USES if isinstance(use, Release))

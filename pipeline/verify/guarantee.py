@@ -160,7 +160,7 @@ def _noised(config: LaunchConfig, spends: Mapping[str, Spend], split: str) -> di
 
 
 def _together(trained: accounting.Guarantee, spends: Collection[Spend]) -> CombinedGuarantee:
-    """What spends under noise on the same devices come to, at each delta of a guarantee that holds their failures."""
+    """Loss of noised releases on the same devices together, at each delta of a guarantee that holds their failures."""
     failure = math.fsum(spend.failure for spend in spends)
     deltas = [delta for delta in trained.epsilon if delta > failure]
     made = compose([spend.rho for spend in spends if spend.rho is not None], [delta - failure for delta in deltas])

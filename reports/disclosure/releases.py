@@ -6,6 +6,7 @@ A launch's disclosure holds a list of them, in the order in which they were made
 
 import itertools
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
@@ -40,13 +41,13 @@ class Release(Config):
         return self.name.replace("_", " ")
 
     @property
+    @abstractmethod
     def terms(self) -> Terms:
-        """What it was made with, by which a reader compares launches: a value by its name in words."""
-        raise NotImplementedError
+        """Terms by which a reader compares launches: a value by its name in words."""
 
+    @abstractmethod
     def adds(self, how: How) -> float:
         """Its part of one part of the total: rho under noise, epsilon otherwise."""
-        raise NotImplementedError
 
     @property
     def against_server(self) -> float | None:

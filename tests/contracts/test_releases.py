@@ -100,7 +100,7 @@ class Rounds:
         return np.array(rows) / (1.0 if encoding is None else encoding.inflated_norm)
 
     def moved(self, emptied: int) -> np.ndarray:
-        """How far one device moves the sums of every round."""
+        """Distance by which one device moves the sums of every round."""
         return np.linalg.norm(self.whole - self.sums(emptied), axis=1)
 
 

@@ -25,7 +25,7 @@ def sum_audit(
     key: bytes,
     stream: str,
 ) -> tuple[Verdict, Verdict]:
-    """Whether the released numbers are all devices' bounded vectors and all of the key's noise, and their digits.
+    """Verdicts on released sums: all devices' bounded vectors and all of the key's noise, and no digit more.
 
     Guarantee: ``sum`` fails if any cell is not the sum of the contributions, each cut to a joint L2 norm of
     ``clip_norm``, plus noise of ``noise_multiplier`` clip norms from the key, but for the slack; so it fails where

@@ -33,7 +33,7 @@ _ROUNDING, _SHOWN, _NOTHING = 1e-9, 6e-4, 1e-12
 
 @dataclass(frozen=True)
 class Typed:
-    """What devices typed, in order: of device d the words ``distinct[numbers[starts[d] : starts[d + 1]]]``. Private.
+    """Typed words, in order: of device d the words ``distinct[numbers[starts[d] : starts[d + 1]]]``. Private.
 
     Words have the signs of their forms.
     """

@@ -144,7 +144,7 @@ def _published(layers: Sequence[Layer]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Question:
-    """What a layer asks: its items, and the randomiser of a message."""
+    """The question of a layer: its items, and the randomiser of a message."""
 
     layer: int
     prefixes: tuple[str, ...]

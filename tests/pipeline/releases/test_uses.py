@@ -5,8 +5,8 @@ from pydantic import ValidationError
 
 from pipeline.preflight.shortfalls import too_few
 from pipeline.releases.release import Release
-from pipeline.releases.uses import RELEASES, accesses, uncovered
-from pipeline.run.stage import imported
+from pipeline.releases.uses import RELEASES, USES, accesses, uncovered
+from pipeline.run.stage import concludes, imported, is_public
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import launch_config
 
@@ -31,10 +31,16 @@ def test_with_a_budget_every_private_row_is_covered(counts: dict | None) -> None
     private = [row for row in rows if row.data == "private"]
     assert all(row.covered for row in private)
     assert {row.stage for row in private} == {
-        *("ingest_private", "discover", "fine_tune", "audit", "ab_test"),
+        *("ingest_private", "discover", "fine_tune", "audit", "ab_test", "audit_releases"),
         *(("count",) if counts else ()),
     }
     assert uncovered(launch_config(evaluation=BUDGET, counts=counts)) == ()
+
+
+def test_every_stage_that_follows_private_text_is_in_the_list() -> None:
+    """But for two that open rounded counts, or words that were released, alone."""
+    private = {name for name in STAGES if not is_public(name, STAGES) and not concludes(name, STAGES)}
+    assert {use.stage for use in USES} - {"experiment"} == private - {"plan", "adapt"}
 
 
 @pytest.mark.parametrize(
