@@ -180,6 +180,7 @@ def test_counts_alone_cost_what_counts_cost_and_may_take_all_of_the_ceiling(sett
         "discover",
         "count",
         "audit",
+        "audit_releases",
     ]
 
 
