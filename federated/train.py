@@ -51,7 +51,7 @@ from federated.rounds.privatize import Privatizer
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RunState
 from federated.rounds.validation import CurvePoint, measure
-from federated.rounds.witness import Done
+from federated.rounds.witness import RoundSums
 from federated.secagg.bounds import Encoding
 from federated.workers.worker import ALONE, Worker
 from pretrain.files import private_directory
@@ -197,7 +197,7 @@ def fine_tune(
             server.load_weights(worker, stepped.weights_P)
             # What is released is the sequence of models: the audit is told of the very one that devices train next.
             bits = privacy.released_bits
-            done = Done.of(unnoised, unnoised_sum_P, released_sum_P, bits, rule.sensitivity == 1)
+            done = RoundSums.of(unnoised, unnoised_sum_P, released_sum_P, bits, rule.sensitivity == 1)
             probed = direction_canaries.observe(probe, probed, done, clip, worker)
             del unnoised, unnoised_sum_P, done
             records = run.records.add(round_number, cohort, timer.lasted)

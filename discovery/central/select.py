@@ -10,7 +10,7 @@ import numpy as np
 from scipy import special
 
 from discovery import state
-from discovery.central import filled, forms, weighted_gaussian
+from discovery.central import forms, total, weighted_gaussian
 from discovery.central.contributions import Contributions, Shard, contribute, shards_of
 from discovery.config import CentralConfig
 from discovery.device.typed import TypedWords
@@ -25,7 +25,7 @@ FORMS_SHARE, FILLED_SHARE = 0.05, 0.02
 
 
 @dataclass(frozen=True)
-class Released:
+class NoisySums:
     """Noisy sums of a central discovery as they were released; all else that leaves it follows from them.
 
     Attributes:
@@ -99,14 +99,14 @@ def cut_of(config: CentralConfig) -> Cut:
 
 def release(
     shards: Callable[[], Iterable[Shard]], known_words: frozenset[str], config: CentralConfig, key: bytes
-) -> Released:
+) -> NoisySums:
     """Noisy sums from shards of a population, each of which is let go once it is added up.
 
     Guarantee: for one device whose words are all taken away (zero-out), but for an event of probability
     ``config.failure``, zCDP with ``config.rho``, whatever devices typed: each moves the sums by a vector of length at
     most 1 (``weighted_gaussian.weights``), words that it alone holds hardly ever pass (``threshold``), and all else is
     computed from noisy weights (``found``) and from the number of devices in whole tens. The release of the forms of
-    what was found (``forms.noisy_forms``) and of how much devices contributed (``filled.noisy_total``) add their rho.
+    what was found (``forms.noisy_forms``) and of how much devices contributed (``total.noisy_total``) add their rho.
     Hence (epsilon, delta) by the Gaussian curve at ``delta - failure``.
 
     Args:
@@ -120,14 +120,14 @@ def release(
             yield contribute(shard.typed.parted()[0], known_words, most, key, shard.first_device, stream=1)
 
     weight_of = weighted_gaussian.release(contributed(), cut.noise_multiplier, cut.threshold, key)
-    total = filled.noisy_total(contributed(), most, cut.filled_noise, key)
-    return Released(weight_of, total, forms.noisy_forms(list(weight_of), shards(), cut.forms_noise, key))
+    noisy_weight = total.noisy_total(contributed(), most, cut.filled_noise, key)
+    return NoisySums(weight_of, noisy_weight, forms.noisy_forms(list(weight_of), shards(), cut.forms_noise, key))
 
 
-def found(released: Released, devices: int, config: CentralConfig) -> CentralResult:
+def found(released: NoisySums, devices: int, config: CentralConfig) -> CentralResult:
     """The words of a release, with shares and forms: a function of noisy sums and of ``devices`` in whole tens."""
     cut, least = cut_of(config), math.fsum(released.weight_of.values())
-    everything = filled.filled(released.total, config.words_per_device, rounded_down(devices), cut.filled_noise, least)
+    everything = total.estimate(released.total, config.words_per_device, rounded_down(devices), cut.filled_noise, least)
     form_of = forms.decided(list(released.weight_of), released.forms_VF, cut.forms_noise)
     words = (
         _found(word, weight, cut, everything, form_of.get(word, "lower")) for word, weight in released.weight_of.items()
@@ -147,7 +147,7 @@ def select(
     return found(release(shards, known_words, config, key), devices, config)
 
 
-def _found(word: str, weight: float, cut: Cut, everything: filled.Filled, form: str) -> FoundWord:
+def _found(word: str, weight: float, cut: Cut, everything: total.TotalWeight, form: str) -> FoundWord:
     """A word with its share of what devices contributed, and a 95% interval.
 
     The interval is that of the noise of both sums, and its lower end allows for the word's having been chosen: at it,

@@ -154,7 +154,7 @@ def _mixed(network: tuple[np.ndarray, Any], counts: tuple[np.ndarray, Any]) -> t
 
 
 @dataclass(frozen=True)
-class Translated:
+class VocabularyAdapter:
     """An arm with a vocabulary of its own, such as the champion of an earlier launch; make it with ``translated``.
 
     Attributes:
@@ -191,7 +191,7 @@ class Translated:
         return np.where(self.theirs_V >= 0, log_probs_BV[:, self.theirs_V], -np.inf)
 
 
-def translated(arm: NextWord, spoken: Vocabulary, comparison: Vocabulary) -> Translated:
+def translated(arm: NextWord, spoken: Vocabulary, comparison: Vocabulary) -> VocabularyAdapter:
     """An arm that speaks ``spoken`` in the ids of ``comparison``.
 
     A word that only ``spoken`` holds is never suggested: to be fair to the arm, extend the comparison's
@@ -204,7 +204,7 @@ def translated(arm: NextWord, spoken: Vocabulary, comparison: Vocabulary) -> Tra
         raise ValueError(
             f"spoken: {len(spoken)} words, the arm speaks {arm.vocabulary_size}; give the arm's vocabulary"
         )
-    return Translated(arm, np.array([spoken.index.get(word, -1) for word in comparison.words], dtype=np.int64))
+    return VocabularyAdapter(arm, np.array([spoken.index.get(word, -1) for word in comparison.words], dtype=np.int64))
 
 
 def _padded(log_probs_BV: np.ndarray, size: int) -> np.ndarray:

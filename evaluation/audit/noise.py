@@ -11,7 +11,7 @@ from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim, Estimate, MatchedFilter, matched_filter
 from evaluation.audit.one_run import one_run
 from evaluation.audit.one_shot import cosines, one_shot
-from evaluation.audit.released.replay import Models, Optimiser, Seen, noise_added, sequence
+from evaluation.audit.released.replay import Models, Optimiser, RoundRecords, noise_added, sequence
 from evaluation.audit.released.rows import AuditRow, Kind
 from evaluation.audit.released.updates import canary_lengths, update_lengths
 from evaluation.config import ALPHA
@@ -32,7 +32,7 @@ class Trace:
 
     projections_TN: np.ndarray
     joined_TN: np.ndarray
-    seen: Seen
+    seen: RoundRecords
 
 
 @dataclass(frozen=True)

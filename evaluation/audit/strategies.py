@@ -43,7 +43,7 @@ def of_matrix(strategy_TT: np.ndarray, stream: str) -> Strategy:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RunNoise:
     """Noise of a run in clip norms. Secret.
 
     Attributes:
@@ -57,7 +57,7 @@ class Drawn:
 
 def drawn(
     strategy: Strategy, noise_multiplier: float, key: bytes, directions: Directions, rounds: Sequence[int]
-) -> Drawn:
+) -> RunNoise:
     """Draw each vector once; every round's noise is linear in them, and so is what is seen of it along directions.
 
     Args:
@@ -74,7 +74,7 @@ def drawn(
         for number, noise_P in whole.items():
             if share := strategy.mixing_TK[number, place]:
                 noise_P += share * vector_P
-    return Drawn(strategy.mixing_TK @ along_KN, whole)
+    return RunNoise(strategy.mixing_TK @ along_KN, whole)
 
 
 def drawn_numbers(strategy: Strategy, deviation: float, key: bytes) -> np.ndarray:

@@ -72,7 +72,7 @@ class Aggregate:
 
 
 @dataclass(frozen=True)
-class Planted:
+class CanaryUpdates:
     """Updates of an audit's canaries, which go through all that devices' updates go through, side by side with them.
 
     Attributes:
@@ -224,7 +224,7 @@ def chunked_sum(
     threads: int = 1,
     part: int = 0,
     parts: int = 1,
-    planted: Planted | None = None,
+    planted: CanaryUpdates | None = None,
 ) -> Sums:
     """Train devices in chunks and add up their clipped updates.
 
@@ -275,7 +275,7 @@ def chunked_sum(
 
 
 def _chunks(
-    ordered: Sequence[DeviceRows], planted: Planted | None, chunk_devices: int
+    ordered: Sequence[DeviceRows], planted: CanaryUpdates | None, chunk_devices: int
 ) -> list[tuple[Sequence[DeviceRows], list[int]]]:
     """Devices and canaries of each chunk; the devices' share does not depend on the canaries."""
     numbers = [] if planted is None else list(planted.numbers)
@@ -321,7 +321,7 @@ def clipped_updates(
     devices: Sequence[DeviceRows],
     local: LocalTrainingConfig,
     clip: Clip,
-    planted: Planted | None = None,
+    planted: CanaryUpdates | None = None,
     counts: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
     """Each device's clipped update in turn, float64 ``[P]`` in clip norms: what secure aggregation encodes.
@@ -342,7 +342,7 @@ def clipped_updates(
     if planted is None:
         return
     for number in planted.numbers:
-        sent = chunked_sum(model, [], local, clip, 1, planted=Planted([number], planted.update)).planted
+        sent = chunked_sum(model, [], local, clip, 1, planted=CanaryUpdates([number], planted.update)).planted
         assert sent is not None, number
         yield sent.flat(model).numpy() / FIXED_POINT
 

@@ -17,7 +17,7 @@ from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import (
     Aggregate,
-    Planted,
+    CanaryUpdates,
     Sums,
     chunked_sum,
     clipped_updates,
@@ -59,7 +59,7 @@ def round_sum(
     rule: RoundRule,
     encoding: Encoding | None,
     round_number: int,
-    planted: Planted | None = None,
+    planted: CanaryUpdates | None = None,
 ) -> Aggregate:
     """Sum over one cohort of clipped updates, in units of ``clip.norm / 2^44``. Private until noise is added.
 
@@ -117,7 +117,7 @@ def round_sum(
 
 
 def _planted_securely(
-    trainer: Trainer, planted: Planted, clip: Clip, rule: RoundRule, encoding: Encoding, round_number: int
+    trainer: Trainer, planted: CanaryUpdates, clip: Clip, rule: RoundRule, encoding: Encoding, round_number: int
 ) -> torch.Tensor:
     """The canaries' sum by secure aggregation: as many cohorts of them as it takes, beside the devices' own."""
     process, neighbours = trainer.process, secagg_neighbours(rule.config.report_goal)
@@ -126,7 +126,7 @@ def _planted_securely(
         numbers = list(planted.numbers)[first : first + encoding.devices]
         # A cohort must be large enough to hide in; who has nothing to send sends zeros.
         places = max(len(numbers), neighbours + 1)
-        share = Planted(numbers[process.rank :: process.size], planted.update)
+        share = CanaryUpdates(numbers[process.rank :: process.size], planted.update)
         zeros = len(range(process.rank, places, process.size)) - len(share.numbers)
         sent = clipped_updates(trainer.model, [], trainer.local, clip, share)
         summed = secure_sum(

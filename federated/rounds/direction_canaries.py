@@ -14,11 +14,11 @@ from typing import Protocol
 import numpy as np
 
 from federated.local_training.clipping import Clip
-from federated.local_training.sums import Planted
+from federated.local_training.sums import CanaryUpdates
 from federated.participation.cohorts import Cohorts, ParticipationState
 from federated.participation.secret_sample import SampledCohorts
 from federated.rounds import server, witness
-from federated.rounds.witness import Done, Sketch, Witness
+from federated.rounds.witness import RoundSums, Sketch, Witness
 from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import FIXED_POINT
 
@@ -73,7 +73,7 @@ def init(probe: Probe | None, cohorts: Cohorts | SampledCohorts, num_parameters:
 
 def join(
     probe: Probe | None, cohorts: Cohorts | SampledCohorts, state: ProbeState | None
-) -> tuple[Planted | None, ProbeState | None]:
+) -> tuple[CanaryUpdates | None, ProbeState | None]:
     """The canaries that send something in the coming round, and their timers after it; none without a probe.
 
     Canaries obey the launch's timer and cap, and join as soon and as often as these let them.
@@ -83,12 +83,12 @@ def join(
     cohort, timer = cohorts.of_canaries(probe.count).draw(state.timer, len(state.joined_TN))
     joined_TN = np.concatenate([state.joined_TN, np.isin(np.arange(probe.count), cohort)[None]])
     sending = cohort[probe.included_N[cohort]].tolist()
-    planted = Planted(sending, probe.update) if sending else None
+    planted = CanaryUpdates(sending, probe.update) if sending else None
     return planted, replace(state, timer=timer, joined_TN=joined_TN)
 
 
 def observe(
-    probe: Probe | None, state: ProbeState | None, done: Done, clip: Clip, model: KeyboardLM
+    probe: Probe | None, state: ProbeState | None, done: RoundSums, clip: Clip, model: KeyboardLM
 ) -> ProbeState | None:
     """The state with one more row: the released sum minus the other devices' share, along every direction.
 

@@ -69,7 +69,7 @@ class PrivacyState:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RoundNoise:
     """Noise of one round, and the states it leaves behind. Secret.
 
     Attributes:
@@ -128,7 +128,7 @@ class Privatizer:
             return state
         return replace(state, clip_norm=state.estimate)
 
-    def draw(self, state: PrivacyState, key: bytes) -> Drawn:
+    def draw(self, state: PrivacyState, key: bytes) -> RoundNoise:
         """The noise of the coming round, before any text is read: what goes wrong here tells of no device.
 
         Args:
@@ -136,12 +136,12 @@ class Privatizer:
         """
         noise_P, updates = self.updates.noise(state.updates, state.round, key)
         if self.bits is None:
-            return Drawn(noise_P, updates, 0.0, None)
+            return RoundNoise(noise_P, updates, 0.0, None)
         noise_1, bits = self.bits.noise(state.bits, state.round, noise.subkey(key, "clip bits"))
-        return Drawn(noise_P, updates, _BIT_SENSITIVITY * float(noise_1[0]), bits)
+        return RoundNoise(noise_P, updates, _BIT_SENSITIVITY * float(noise_1[0]), bits)
 
     def privatize(
-        self, unnoised_sum_P: np.ndarray, unnoised_below: float, drawn: Drawn, state: PrivacyState
+        self, unnoised_sum_P: np.ndarray, unnoised_below: float, drawn: RoundNoise, state: PrivacyState
     ) -> tuple[np.ndarray, PrivacyState]:
         """The released sum of one round, and the state after it.
 

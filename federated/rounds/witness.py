@@ -34,7 +34,7 @@ class Sketch(Protocol):
 
 
 @dataclass(frozen=True)
-class Done:
+class RoundSums:
     """Sums of one finished round. Private.
 
     Attributes:
@@ -56,10 +56,10 @@ class Done:
     @staticmethod
     def of(
         devices: Aggregate, unnoised_sum_P: np.ndarray, released_sum_P: np.ndarray, released_bits: float, whole: bool
-    ) -> "Done":
+    ) -> "RoundSums":
         """Take it from what the round loop holds."""
         planted_P = np.zeros_like(unnoised_sum_P) if devices.planted_P is None else devices.planted_P.numpy()
-        return Done(devices, unnoised_sum_P, planted_P, released_sum_P, released_bits, whole)
+        return RoundSums(devices, unnoised_sum_P, planted_P, released_sum_P, released_bits, whole)
 
     @property
     def unexplained(self) -> int:
@@ -90,7 +90,7 @@ class Witness:
       bits_T: noisy sums of the bits of adaptive clipping, as released, and
       thresholds_T: the norms that updates were held against for them; 0 without.
       updates_T, longer_T: updates of devices that were added, and of them longer than a clip norm.
-      missing_T: ``Done.unexplained``.
+      missing_T: ``RoundSums.unexplained``.
       rows_T: digest of the rows that devices trained on, modulo 2^64.
       followed_released_TK, followed_weights_TK: the same two at a few weights, in float64 and float32.
     """
@@ -130,7 +130,7 @@ def init(count: int, num_parameters: int) -> Witness:
     return Witness(**{name: np.zeros(shape) for name, shape in shapes.items()})
 
 
-def row(sketch: Sketch, done: Done, weights_P: np.ndarray, clip: Clip) -> dict[str, object]:
+def row(sketch: Sketch, done: RoundSums, weights_P: np.ndarray, clip: Clip) -> dict[str, object]:
     """Row recorded for one round.
 
     Args:

@@ -44,7 +44,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Opened:
+class RevealedShares:
     """Shares that a survivor reveals to the server: (number, share) by the device whose secret it is part of."""
 
     self_masks: Mapping[int, tuple[int, bytes]]
@@ -116,7 +116,7 @@ class Device:
         masked_N &= low_bits(self._bits)
         return masked_N
 
-    def open(self, alive: frozenset[int], dropped: frozenset[int]) -> Opened:
+    def open(self, alive: frozenset[int], dropped: frozenset[int]) -> RevealedShares:
         """Round 3: shares of the self masks of those alive, and of the private keys of those that dropped.
 
         Raises:
@@ -125,7 +125,7 @@ class Device:
         if self._opened or alive & dropped:
             raise ValueError("secagg: the server asked for both secrets of a device; no device answers that")
         self._opened = True
-        return Opened(
+        return RevealedShares(
             {other: (self._held[other].number, self._held[other].self_mask) for other in alive},
             {other: (self._held[other].number, self._held[other].private_key) for other in dropped},
         )

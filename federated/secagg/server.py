@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from federated.secagg.device import Opened, PublicKeys, pair_seed, pair_sign
+from federated.secagg.device import PublicKeys, RevealedShares, pair_seed, pair_sign
 from federated.secagg.encode import low_bits
 from federated.secagg.masks import combine_shares, word_of
 from federated.workers.streams import add_mask
@@ -83,7 +83,7 @@ class Server:
         neighbours = frozenset(self._graph[index])
         return neighbours & self._added, neighbours - self._added
 
-    def collect(self, index: int, opened: Opened) -> None:
+    def collect(self, index: int, opened: RevealedShares) -> None:
         """Take the shares that a surviving device opened."""
         for shares, answers in ((self.self_masks, opened.self_masks), (self.private_keys, opened.private_keys)):
             for owner, (number, share) in answers.items():

@@ -83,7 +83,7 @@ _GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
 _ORDER = [name for commands in _GROUPS.values() for name in commands]
 
 
-class Grouped(typer.core.TyperGroup):
+class CommandGroup(typer.core.TyperGroup):
     """Commands in the order of the help groups, and what has no group after them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -91,7 +91,7 @@ class Grouped(typer.core.TyperGroup):
 
 
 # Locals of a traceback could hold a client's text, so the plain traceback of Python is kept.
-app = typer.Typer(cls=Grouped, help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=CommandGroup, help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False)
 for group, commands in _GROUPS.items():
     for name, each in commands.items():
         if isinstance(each, typer.Typer):

@@ -12,7 +12,7 @@ from pipeline.ground import settings
 from pipeline.ground.errors import HELD
 
 if TYPE_CHECKING:
-    from pipeline.experiments.decide import Decided, Look
+    from pipeline.experiments.decide import DecisionResult, Look
     from reports.disclosure.utility import ArmMetric
 
 _HELP = """Let some devices try an approved model before all get it, and decide by what keyboards log.
@@ -121,7 +121,7 @@ def show(launch: str, patterns: list[str], as_json: bool) -> None:
     answer(content, as_json, text="\n".join(_lines(seen)))
 
 
-def _answer(launch_id: str, done: "Decided", as_json: bool) -> None:
+def _answer(launch_id: str, done: "DecisionResult", as_json: bool) -> None:
     from pipeline.publication.launches import failed_gates
 
     rolled_back = done.decision == "roll back"

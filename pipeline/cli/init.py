@@ -54,8 +54,8 @@ _FEWEST = 60
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Answers of the user."""
+class Answers:
+    """The user's answers to the questions of ``tacit init``."""
 
     name: str
     locale: str
@@ -110,7 +110,7 @@ def init(
     devices = asks("population", "Devices that have such text, about", None, int) if population is None else population
     loses = asks("rho", "Most that one device loses to this launch (rho)", 0.5, float) if rho is None else rho
     most, read = 3 * loses if budget is None else budget, public or ("sample" if tag.startswith("en") else "c4")
-    asked = Asked(file.stem, tag, text, read, devices, loses, most, days)
+    asked = Answers(file.stem, tag, text, read, devices, loses, most, days)
     _require(asked)
     content = _with_total(launch_file(asked), asked)
     config = _valid(content)
@@ -152,7 +152,7 @@ def _asker(as_json: bool) -> Any:
     return ask
 
 
-def _require(asked: Asked) -> None:
+def _require(asked: Answers) -> None:
     """Refuse what no launch file could hold, by the name of the option."""
     if not _FEWEST <= asked.population <= MOST_DEVICES:
         raise ValueError(
@@ -174,7 +174,7 @@ def _require(asked: Asked) -> None:
         raise ValueError(f"--public: sample is English, not {asked.locale}; give c4, or files of yours")
 
 
-def launch_file(asked: Asked) -> dict[str, Any]:
+def launch_file(asked: Answers) -> dict[str, Any]:
     """The launch file as values, its mechanism that of the planner for this population and rho."""
     size = next(size for least, size in reversed(_SIZES) if asked.population >= least)
     made_up, small = asked.data == SYNTHETIC, asked.population < _SIZES[1][0]
@@ -250,7 +250,7 @@ def launch_file(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _with_total(content: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def _with_total(content: dict[str, Any], asked: Answers) -> dict[str, Any]:
     """The launch file with ceilings on the one number: what its rho and its words come to, rounded up."""
     from federated.accounting.gaussian import epsilon_of_rho
     from pipeline.releases.release import Outlook
@@ -269,7 +269,7 @@ def _with_total(content: dict[str, Any], asked: Asked) -> dict[str, Any]:
     return content | {"policy": policy}
 
 
-def _public(asked: Asked, size: Size) -> dict[str, Any]:
+def _public(asked: Answers, size: Size) -> dict[str, Any]:
     most = {"max_tokens": size.tokens, "max_validation_tokens": max(30_000, size.tokens // 500)}
     if asked.public == "sample":
         return {"source": "sample", "max_tokens": min(size.tokens, 2_000_000), "max_validation_tokens": 30_000}
@@ -278,7 +278,7 @@ def _public(asked: Asked, size: Size) -> dict[str, Any]:
     return {"source": "files", "train": [asked.public], **most}
 
 
-def _mechanism(asked: Asked, splits: Splits, size: Size) -> MechanismConfig:
+def _mechanism(asked: Answers, splits: Splits, size: Size) -> MechanismConfig:
     """The one of the planner's mechanisms with least noise in the model at this rho."""
     from federated.planning.proposal import mechanism_block
     from federated.planning.search import Choice, as_launched, option, strategies, terms_of
@@ -310,7 +310,7 @@ def _valid(content: dict[str, Any]) -> LaunchConfig:
         raise ValueError("\n".join(problems(error))) from error
 
 
-def _planned(config: LaunchConfig, asked: Asked) -> "Plan":
+def _planned(config: LaunchConfig, asked: Answers) -> "Plan":
     """The worst case of the file, and whether the population carries it: what 'tacit plan' says of it."""
     from federated.planning.feasibility import plan
     from pipeline.preflight.readiness import planned as worst_case
@@ -324,7 +324,7 @@ def _planned(config: LaunchConfig, asked: Asked) -> "Plan":
     return replace(planned, feasible=not reasons, reasons=reasons)
 
 
-def _text(content: dict[str, Any], asked: Asked) -> str:
+def _text(content: dict[str, Any], asked: Answers) -> str:
     whose = "made-up typists" if asked.data == SYNTHETIC else asked.data
     head = [
         f"# Made by tacit init for about {asked.population:,} devices of {asked.locale}; private text: {whose}.",
@@ -337,7 +337,7 @@ def _text(content: dict[str, Any], asked: Asked) -> str:
     return "\n".join([*head, *(yaml.safe_dump(block, sort_keys=False, allow_unicode=True) for block in blocks)])
 
 
-def _next(file: Path, asked: Asked, config: LaunchConfig) -> list[str]:
+def _next(file: Path, asked: Answers, config: LaunchConfig) -> list[str]:
     """Commands from here to a launch."""
     window, policy = f" --window-days {asked.days}" if asked.days else "", config.policy
     epsilon = policy.budget.epsilon if policy.budget else policy.population_max_epsilon

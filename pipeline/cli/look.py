@@ -13,7 +13,7 @@ from reports.losses import up
 
 if TYPE_CHECKING:
     from pipeline.ledger.remainder import Remainder, StageSpend
-    from pipeline.publication.launches import FailedGate, Listed, Row, RunningStage
+    from pipeline.publication.launches import FailedGate, LaunchSummary, Row, RunningStage
 
 _HEADS = ("launch", "locale", "features", "began", "state", "rho", "epsilon", "gain in top-1 recall")
 
@@ -159,7 +159,7 @@ def budget_lines(spent: "Sequence[StageSpend]", left: "Sequence[Remainder]") -> 
     return [*lines, *(f"left:    {each}, for {each.population}" for each in left)]
 
 
-def _table(rows: "Sequence[Listed]", here: settings.Settings) -> str:
+def _table(rows: "Sequence[LaunchSummary]", here: settings.Settings) -> str:
     from rich.table import Table
 
     if not rows:

@@ -63,7 +63,7 @@ class Look(StageResult):
         return tuple(f"{gate.title}: {gate.evidence}" for gate in self.gates if not gate.passed)
 
 
-class Decided(StageResult):
+class DecisionResult(StageResult):
     """Decision of an experiment."""
 
     decision: Literal["promote", "roll back"]
@@ -200,7 +200,7 @@ def decide(
     patterns: Iterable[str],
     by: str,
     today: date | None = None,
-) -> Decided:
+) -> DecisionResult:
     """Ask the gates, once, when all days are over; then the model is everybody's or nobody's.
 
     What was decided before is carried out again, which changes nothing where nothing was interrupted.
@@ -228,12 +228,12 @@ def decide(
             seen, digests = look(config, run, settings, list(patterns) or _arrived(settings, run.launch_id), today)
             reasons = seen.failed or (f"all {len(seen.gates)} gates of the experiment passed",)
             decision: Literal["promote", "roll back"] = "roll back" if seen.failed else "promote"
-            decided = Decided(decision=decision, reasons=reasons, by=by, look=seen)
+            decided = DecisionResult(decision=decision, reasons=reasons, by=by, look=seen)
             _end(config, run, settings, decided, digests, time.monotonic() - clock)
         return _carried_out(config, run, settings, ledger)
 
 
-def stop(config: LaunchConfig, run: RunDir, settings: Settings, by: str, reason: str) -> Decided:
+def stop(config: LaunchConfig, run: RunDir, settings: Settings, by: str, reason: str) -> DecisionResult:
     """End an experiment early: users keep what they have, whatever the logs would say.
 
     Raises:
@@ -251,7 +251,10 @@ def stop(config: LaunchConfig, run: RunDir, settings: Settings, by: str, reason:
             )
         if tried.ended is None:
             _end(
-                config, run, settings, Decided(decision="roll back", reasons=(f"stopped: {reason}",), by=by, look=None)
+                config,
+                run,
+                settings,
+                DecisionResult(decision="roll back", reasons=(f"stopped: {reason}",), by=by, look=None),
             )
         return _carried_out(config, run, settings, ledger)
 
@@ -275,7 +278,7 @@ def _end(
     config: LaunchConfig,
     run: RunDir,
     settings: Settings,
-    how: Decided,
+    how: DecisionResult,
     digests: tuple[str, ...] = (),
     seconds: float = 0.0,
 ) -> None:
@@ -301,7 +304,7 @@ def _end(
     experiment.end(config, run.launch_id, ended, PrivacyLedger.of(settings))
 
 
-def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: PrivacyLedger) -> Decided:
+def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: PrivacyLedger) -> DecisionResult:
     """Move the aliases as the ledger says, and show it in MLflow."""
     tried = begun(config, run, ledger)
     assert tried.ended is not None, "it has ended"
@@ -316,7 +319,7 @@ def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: 
     tracker.log_stage(run, record)
     tracker.keep_receipts(ledger.heads())
     _log.info("experiment of %s: %s", run.launch_id, record.result["decision"])
-    return Decided.model_validate(record.result)
+    return DecisionResult.model_validate(record.result)
 
 
 def _replaced(tried: Experiment, registry: Registry) -> dict[str, str]:

@@ -62,7 +62,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Listed(Row):
+class LaunchSummary(Row):
     """One launch in the list of all, with the stage that runs now."""
 
     running: str | None
@@ -151,7 +151,7 @@ class _Launch:
     stop: Stop | None
 
 
-def listed(here: Settings, stages: Stages, locale: str | None = None) -> tuple[Listed, ...]:
+def listed(here: Settings, stages: Stages, locale: str | None = None) -> tuple[LaunchSummary, ...]:
     """The launches of this machine, the newest first.
 
     Args:
@@ -159,7 +159,9 @@ def listed(here: Settings, stages: Stages, locale: str | None = None) -> tuple[L
     """
     now = {each.launch_id: each.stage for each in running(here)}
     rows = (launch.row for launch in _launches(here, stages, entries_of(here), named.begun(here)))
-    return tuple(Listed(**vars(row), running=now.get(row.launch_id)) for row in rows if locale in (None, row.locale))
+    return tuple(
+        LaunchSummary(**vars(row), running=now.get(row.launch_id)) for row in rows if locale in (None, row.locale)
+    )
 
 
 def machine_status(here: Settings, stages: Stages) -> MachineStatus:

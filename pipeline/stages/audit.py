@@ -26,7 +26,7 @@ from pipeline.run.stage import StageContext, StageResult, stage_key
 from pipeline.stages.training import audit_trace, fine_tune_workers
 from pipeline.stages.training.control import control
 from pipeline.stages.training.pseudo_people import pseudo_people
-from pipeline.stages.training.twin import Trained, train_twin
+from pipeline.stages.training.twin import TwinModel, train_twin
 from pretrain.files import PRIVATE, write_text
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import KeyboardLM
@@ -127,7 +127,7 @@ def _unbounded(ctx: StageContext, model: KeyboardLM, holds: CanarySet) -> list[C
     return _attack(ctx, model, holds, nobody)
 
 
-def trained_twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tuple[Trained, TwinBlock]:
+def trained_twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tuple[TwinModel, TwinBlock]:
     """The twin, trained, and what the report says of it.
 
     Guarantee: of the launch's private half it reads nothing but a key of its own; how many devices train is told as

@@ -202,7 +202,7 @@ FIELDS: dict[str, Fields] = {
         _SETTINGS: "first_day last_day simulated share",
         _LIVE: "logged_until over treated_buckets buckets split_chance undefined",
     },
-    "Decided": {_LIVE: "decision reasons", _PERSON: "by"},
+    "DecisionResult": {_LIVE: "decision reasons", _PERSON: "by"},
     # Blocks that the disclosure alone has.
     "Disclosure": {_SETTINGS: "schema_version unit adjacency output assumptions limitations"},
     "Tool": {_SETTINGS: "name version git_commit lock_digests"},

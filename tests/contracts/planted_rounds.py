@@ -24,7 +24,7 @@ from evaluation.audit.released.local_words import local_words_audit
 from evaluation.audit.verdict import Verdict
 from federated.local_training import clipping, sums
 from federated.rounds import aggregation
-from federated.rounds.privatize import Drawn, Privatizer
+from federated.rounds.privatize import Privatizer, RoundNoise
 from pipeline.stages.audits.local_words import layers_of, rule_of
 from pretrain.randomness.noise import FIXED_POINT
 from pretrain.vocabulary import TokenStream
@@ -78,7 +78,7 @@ def planted_rounds(plant: Plant, share_of_bit_noise: float = 1.0) -> Iterator[No
     draw, chunked_sum, grid_scale, on_grid = Privatizer.draw, aggregation.chunked_sum, sums.grid_scale, clipping.on_grid
     now: dict[str, Any] = {}
 
-    def drawn(self: Privatizer, state: Any, key: bytes) -> Drawn:
+    def drawn(self: Privatizer, state: Any, key: bytes) -> RoundNoise:
         made, devices = draw(self, state, key), []
         whole_P = np.rint(made.noise_P * FIXED_POINT).astype(np.int64)
         base = (devices, lambda *_: whole_P, lambda _: (None, np.array([_WHOLE])), on_grid)

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discovery.central import filled, forms, select, weighted_gaussian
+from discovery.central import forms, select, total, weighted_gaussian
 from discovery.central.contributions import shards_of
 from discovery.config import CentralConfig
 from discovery.device.typed import TypedWords
 from evaluation.audit.released import central_words
-from evaluation.audit.released.counts import Asked, counts_audit
+from evaluation.audit.released.counts import CountCells, counts_audit
 from evaluation.audit.released.evaluation import evaluation_audit
 from evaluation.audit.released.key import key_audit
 from evaluation.audit.verdict import Verdict, failed
@@ -73,7 +73,7 @@ def counts(plant: Plant, key: bytes) -> tuple[Verdict, ...]:
     devices, cells = counting()
     with planted(bounded_sum, plant):
         released_U = released_counts(devices, cells, Z, key)
-    asked = Asked(cells.context_K, cells.weight_U, cells.vocabulary_size)
+    asked = CountCells(cells.context_K, cells.weight_U, cells.vocabulary_size)
     each = map(devices.owner, range(len(devices)))
     return counts_audit(released_U, each, asked, Z, CLIP_NORM, key, [released_U], [released_U])
 
@@ -110,7 +110,7 @@ def central(module: ModuleType) -> Callable[[Plant, bytes], tuple[Verdict, ...]]
         with planted(module, plant):
             released = select.release(lambda: shards_of(devices, 1), known, config, key)
         result = select.found(released, len(devices), config)
-        found = central_words.Found(
+        found = central_words.DiscoveryRelease(
             released.weight_of,
             released.total,
             released.forms_VF,
@@ -120,7 +120,7 @@ def central(module: ModuleType) -> Callable[[Plant, bytes], tuple[Verdict, ...]]
         rule = central_words.Rule(
             known, config.words_per_device, cut.noise_multiplier, cut.filled_noise, cut.forms_noise, config.failure
         )
-        text = central_words.Typed(devices.distinct, devices.starts, devices.numbers)
+        text = central_words.WordOccurrences(devices.distinct, devices.starts, devices.numbers)
         return central_words.central_words_audit(found, text, rule, key)
 
     return made
@@ -157,7 +157,7 @@ RELEASES: dict[str, Audited] = {
     "counts": Audited(counts, all_digits),
     "evaluation": Audited(evaluation, all_digits),
     "central words, weights": Audited(central(weighted_gaussian), lower),
-    "central words, total": Audited(central(filled), all_digits),
+    "central words, total": Audited(central(total), all_digits),
     "central words, forms": Audited(central(forms), one_form_louder),
     "training": Audited(planted_rounds.training, planted_rounds.unrounded),
     "local words": Audited(planted_rounds.local_words, planted_rounds.any_word),
@@ -277,7 +277,7 @@ def test_a_published_model_of_counts_that_knows_more_than_the_sums_is_held() -> 
     """Noise is in the sums that are kept for the audit, and not in those that the model was made of."""
     devices, cells = counting()
     key = key_of(0)
-    asked = Asked(cells.context_K, cells.weight_U, cells.vocabulary_size)
+    asked = CountCells(cells.context_K, cells.weight_U, cells.vocabulary_size)
     released_U = released_counts(devices, cells, Z, key)
     each = map(devices.owner, range(len(devices)))
     quiet_U = released_counts(devices, cells, 1e-6, key)

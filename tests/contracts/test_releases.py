@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from discovery import discover as trie
-from discovery.central import filled, forms, weighted_gaussian
+from discovery.central import forms, total, weighted_gaussian
 from discovery.central import select as central
 from discovery.central.contributions import Shard
 from discovery.central.weighted_gaussian import GRID
@@ -28,7 +28,7 @@ from evaluation.noisy.questions import CLIP_NORM as EVALUATION_NORM
 from federated.counts import cells as counted
 from federated.counts.bounded_sum import released_sum
 from federated.counts.release import CLIP_NORM, released_counts
-from federated.rounds.privatize import Drawn, PrivacyState, Privatizer
+from federated.rounds.privatize import PrivacyState, Privatizer, RoundNoise
 from federated.rounds.rule import RoundRule
 from pretrain.ngrams.ngram import NGram
 from pretrain.randomness import noise
@@ -81,7 +81,7 @@ class Rounds:
         rule, privatize = RoundRule(launch.mechanism, launch.seed, launch.key), Privatizer.privatize
 
         def recorded(
-            privatizer: Privatizer, unnoised_sum_P: np.ndarray, below: float, drawn: Drawn, state: PrivacyState
+            privatizer: Privatizer, unnoised_sum_P: np.ndarray, below: float, drawn: RoundNoise, state: PrivacyState
         ) -> tuple[np.ndarray, PrivacyState]:
             unit_P = unit_noise(rule, len(unnoised_sum_P), rule.key)[state.round]
             deviation = np.mean(drawn.noise_P / unit_P) * privatizer.sensitivity
@@ -200,7 +200,7 @@ def central_words(emptied: int) -> list[float]:
 
     for devices, recorded in ((TypedWords.gather(typists()), of_all), (emptied_words(emptied), of_all_but_one)):
         with pytest.MonkeyPatch.context() as patch:
-            for module in (weighted_gaussian, filled, forms):
+            for module in (weighted_gaussian, total, forms):
                 patch.setattr(module, "make", recorded)
             central.select(lambda devices=devices: [Shard(0, devices)], DEVICES, frozenset({"the"}), config, KEY)
     assert released[0], "no word passes, so that no form is asked for"

@@ -32,7 +32,7 @@ _ROUNDING, _SHOWN, _NOTHING = 1e-9, 6e-4, 1e-12
 
 
 @dataclass(frozen=True)
-class Typed:
+class WordOccurrences:
     """Typed words, in order: of device d the words ``distinct[numbers[starts[d] : starts[d + 1]]]``. Private.
 
     Words have the signs of their forms.
@@ -77,7 +77,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Found:
+class DiscoveryRelease:
     """A discovery's release: noisy sums as they were kept, and what was stated of them.
 
     Attributes:
@@ -95,7 +95,7 @@ class Found:
     words: Mapping[str, tuple[float, float, float, str]]
 
 
-def central_words_audit(found: Found, typed: Typed, rule: Rule, key: bytes) -> tuple[Verdict, ...]:
+def central_words_audit(found: DiscoveryRelease, typed: WordOccurrences, rule: Rule, key: bytes) -> tuple[Verdict, ...]:
     """Verdicts ``threshold``, ``weights``, ``total``, ``forms`` and ``words``.
 
     Guarantee: each fails unless what was released is, to the last digit, what this program makes of the same text and
@@ -174,7 +174,7 @@ class _Words:
         return _Words(tuple(number_of), word_V, np.array([form for _, form in pairs], dtype=np.int64))
 
 
-def _shards(typed: Typed) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
+def _shards(typed: WordOccurrences) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
     """First device, how many, the device of each occurrence counted from the first, and typed words."""
     devices = len(typed.starts_D) - 1
     for first in range(0, devices, _DEVICES):
@@ -184,7 +184,7 @@ def _shards(typed: Typed) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
 
 
 def _contributed(
-    typed: Typed, words: _Words, rule: Rule, key: bytes
+    typed: WordOccurrences, words: _Words, rule: Rule, key: bytes
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Pairs of a device and a word that it contributes, by shards, and the number of words of each device.
 
@@ -214,7 +214,7 @@ def _ranks(device_P: np.ndarray) -> np.ndarray:
     return np.arange(len(device_P)) - np.searchsorted(device_P, device_P)
 
 
-def _forms(typed: Typed, words: _Words, released: Sequence[str], devices: int) -> np.ndarray:
+def _forms(typed: WordOccurrences, words: _Words, released: Sequence[str], devices: int) -> np.ndarray:
     """Sums by form of each released word, int64 ``[R, F]``; private."""
     place_of = {word: place for place, word in enumerate(released)}
     place_V = np.array([place_of.get(word, -1) for word in words.plain], dtype=np.int64)
@@ -248,7 +248,7 @@ def _noised(unnoised: np.ndarray, stream: str, noise_multiplier: float, key: byt
     return unnoised + np.rint(noise).astype(np.int64).reshape(unnoised.shape)
 
 
-def _passed(unnoised_of: Mapping[str, int], rule: Rule, found: Found, key: bytes) -> dict[str, float]:
+def _passed(unnoised_of: Mapping[str, int], rule: Rule, found: DiscoveryRelease, key: bytes) -> dict[str, float]:
     """Words above the stated threshold, with their noisy weights."""
     words = sorted(unnoised_of)
     noisy_V = _noised(
@@ -267,7 +267,7 @@ def _threshold(rule: Rule) -> float:
     )
 
 
-def _follow(found: Found, rule: Rule, devices: int) -> bool:
+def _follow(found: DiscoveryRelease, rule: Rule, devices: int) -> bool:
     """Return whether every stated word is a released one, with the share, interval and form that its sums give."""
     if found.words.keys() != found.weight_of.keys():
         return False

@@ -17,7 +17,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Asked:
+class CountCells:
     """The cells that devices are asked to count; public.
 
     Attributes:
@@ -34,7 +34,7 @@ class Asked:
 def counts_audit(
     released_U: np.ndarray,
     devices: Iterable[np.ndarray],
-    asked: Asked,
+    asked: CountCells,
     noise_multiplier: float,
     clip_norm: float,
     key: bytes,
@@ -68,7 +68,7 @@ def counts_audit(
     )
 
 
-def _counted(devices: Iterable[np.ndarray], asked: Asked) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _counted(devices: Iterable[np.ndarray], asked: CountCells) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Each device's cells and weighted counts."""
     size = asked.vocabulary_size
     first_cell_V = np.zeros(size, dtype=np.int64)  # of the words after a context; 0 for what is none

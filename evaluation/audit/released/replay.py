@@ -57,7 +57,7 @@ class Optimiser:
 
 
 @dataclass(frozen=True)
-class Seen:
+class RoundRecords:
     """Training's record of its rounds; ``federated.rounds.witness`` says what the names mean. Secret."""
 
     sums_TN: np.ndarray
@@ -91,7 +91,7 @@ class Models:
     final_K: np.ndarray
 
 
-def sequence(seen: Seen, models: Models, optimiser: Optimiser) -> AuditRow:
+def sequence(seen: RoundRecords, models: Models, optimiser: Optimiser) -> AuditRow:
     """The row about the sequence of models: each follows from the released sums, and the last is the published one.
 
     Guarantee: fails if a round's step along any direction was not the optimiser's on the released sum that was
@@ -114,7 +114,7 @@ def sequence(seen: Seen, models: Models, optimiser: Optimiser) -> AuditRow:
     return exact("sequence", f"models against released sums, along {places}, in roundings", worst, count, reason)
 
 
-def _gap_followed(seen: Seen, models: Models, optimiser: Optimiser) -> np.ndarray:
+def _gap_followed(seen: RoundRecords, models: Models, optimiser: Optimiser) -> np.ndarray:
     """Largest gap of each round as a share of what float32 may round."""
     expected_TK = optimiser.models(models.start_K, seen.followed_released_TK)
     # Half a last place of float32, and of what float64 may have rounded on the way; the smallest normal number.
@@ -122,7 +122,7 @@ def _gap_followed(seen: Seen, models: Models, optimiser: Optimiser) -> np.ndarra
     return (np.abs(seen.followed_weights_TK - expected_TK) / allowed_TK).max(axis=1)
 
 
-def noise_added(seen: Seen, noise_TN: np.ndarray, noise_multiplier: float) -> AuditRow:
+def noise_added(seen: RoundRecords, noise_TN: np.ndarray, noise_multiplier: float) -> AuditRow:
     """The row about the noise: what was released minus noise drawn again is what was summed.
 
     Guarantee: fails if in any round the released sum lacks a part of the key's noise, or holds anything else, by more

@@ -16,7 +16,7 @@ import numpy as np
 
 from evaluation.audit.directions import Directions
 from evaluation.audit.keyed_noise import step_of
-from evaluation.audit.released.replay import Models, Seen
+from evaluation.audit.released.replay import Models, RoundRecords
 from evaluation.audit.verdict import Verdict
 
 CHOSEN = 3
@@ -92,10 +92,10 @@ class KeptRound:
 
 
 @dataclass(frozen=True)
-class Recorded:
+class TrainingRecord:
     """The run as training recorded it along the directions, and the models before and after it."""
 
-    seen: Seen
+    seen: RoundRecords
     models: Models
     directions: Directions
 
@@ -112,7 +112,7 @@ def chosen(weights_P: np.ndarray, kept: Sequence[int], count: int = CHOSEN) -> t
 
 
 def training_audit(
-    rounds: Iterable[KeptRound], recorded: Recorded, rule: Rule, bit_noise_T: np.ndarray
+    rounds: Iterable[KeptRound], recorded: TrainingRecord, rule: Rule, bit_noise_T: np.ndarray
 ) -> tuple[Verdict, ...]:
     """Verdicts on the released sums of the chosen rounds, on all released bits, and on the clip norms.
 
@@ -228,7 +228,7 @@ def _by_layer(update_P: np.ndarray, clip_norm: float, layers: tuple[int, ...]) -
     return np.concatenate([part * (share / max(float(np.linalg.norm(part)), share)) for part in parts])
 
 
-def _of_round(one: KeptRound, remade: _Remade, recorded: Recorded, rule: Rule) -> str:
+def _of_round(one: KeptRound, remade: _Remade, recorded: TrainingRecord, rule: Rule) -> str:
     if not _is_recorded(one, recorded):
         return "what was kept of a chosen round is not the round that was recorded"
     factor = 1.0 if rule.most_weight is None else rule.most_weight / max(rule.most_weight, remade.weight)
@@ -244,7 +244,7 @@ def _is_on_lattice(released: np.ndarray, deviation: float, unit: float = 1.0) ->
     return bool(np.array_equal(np.rint(released / unit / step) * step * unit, released))
 
 
-def _is_recorded(one: KeptRound, recorded: Recorded) -> bool:
+def _is_recorded(one: KeptRound, recorded: TrainingRecord) -> bool:
     """Return whether model and released sum are those of the sequence of models that was replayed."""
     seen, models, number = recorded.seen, recorded.models, one.number
     before_N = seen.weights_TN[number - 1] if number else models.start_N
@@ -259,7 +259,7 @@ def _is_recorded(one: KeptRound, recorded: Recorded) -> bool:
     return bool(along and same_model and same_release)
 
 
-def _of_bits(seen: Seen, sums: dict[int, _Remade], rule: AdaptiveRule, noise_T: np.ndarray) -> str:
+def _of_bits(seen: RoundRecords, sums: dict[int, _Remade], rule: AdaptiveRule, noise_T: np.ndarray) -> str:
     """Without its noise a sum of bits is a multiple of 1/2, at most half as large as the round has devices.
 
     Noise that hides a device leaves such a number in one case: all of it was added, and nothing else. So no sum without
@@ -275,7 +275,7 @@ def _of_bits(seen: Seen, sums: dict[int, _Remade], rule: AdaptiveRule, noise_T: 
     return ""
 
 
-def _of_clip_norms(seen: Seen, rule: AdaptiveRule) -> str:
+def _of_clip_norms(seen: RoundRecords, rule: AdaptiveRule) -> str:
     in_use = estimate = rule.start
     shares = 0.0
     for number, released in enumerate(seen.bits_T.tolist()):

@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from evaluation.audit.directions import Directions
-from evaluation.audit.released.replay import Seen
+from evaluation.audit.released.replay import RoundRecords
 from evaluation.audit.released.rows import AuditRow, exact
 
 # Float32 and the grid move a canary's length by less.
@@ -17,7 +17,7 @@ _ROUNDING = 1e-4
 LEAST_CLIP = 1.0 + 2.0**-19
 
 
-def update_lengths(seen: Seen) -> AuditRow:
+def update_lengths(seen: RoundRecords) -> AuditRow:
     """The row about the devices' updates: none longer than a clip norm, and nothing else in the sum.
 
     Guarantee: fails if the whole numbers that any device added have an L2 norm above the clip norm, or if they do not
@@ -32,7 +32,7 @@ def update_lengths(seen: Seen) -> AuditRow:
 
 
 def canary_lengths(
-    seen: Seen, joined_TN: np.ndarray, directions: Directions, rounding: float, per_layer: bool
+    seen: RoundRecords, joined_TN: np.ndarray, directions: Directions, rounding: float, per_layer: bool
 ) -> AuditRow:
     """The row about the canaries' updates, which are clipped, encoded and added with the devices': each one clip norm.
 

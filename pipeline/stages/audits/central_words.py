@@ -6,7 +6,7 @@ import numpy as np
 
 from discovery.central.select import RELEASED
 from discovery.device.typed import TypedWords
-from evaluation.audit.released.central_words import Found, Rule, Typed, central_words_audit
+from evaluation.audit.released.central_words import DiscoveryRelease, Rule, WordOccurrences, central_words_audit
 from evaluation.audit.verdict import Verdict
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
@@ -22,7 +22,7 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     kept = json.loads((ctx.private / KEPT).read_text(encoding="utf-8"))
     words = {word.word: (word.share, word.low, word.high, word.form) for word in artifacts.discovered_words(ctx)}
     forms_RF = np.array(kept["forms"], dtype=np.int64)
-    found = Found(kept["weights"], kept["total"], forms_RF, stated["threshold"], words)
+    found = DiscoveryRelease(kept["weights"], kept["total"], forms_RF, stated["threshold"], words)
     typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"), ctx.private)
     rule = Rule.of(
         frozenset(artifacts.vocabulary(ctx, "ingest_public").words),
@@ -32,4 +32,4 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
         stated["filled_share"],
         config.failure,
     )
-    return central_words_audit(found, Typed(typed.distinct, typed.starts, typed.numbers), rule, ctx.noise_key)
+    return central_words_audit(found, WordOccurrences(typed.distinct, typed.starts, typed.numbers), rule, ctx.noise_key)

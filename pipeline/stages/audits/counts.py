@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from evaluation.audit.released.counts import Asked, counts_audit
+from evaluation.audit.released.counts import CountCells, counts_audit
 from evaluation.audit.verdict import Verdict
 from evaluation.config import NGRAM_ORDER
 from federated.counts.posterior import counted_ngram
@@ -27,7 +27,7 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     return counts_audit(
         released_U,
         map(devices.owner, range(len(devices))),
-        Asked(cells.context_K, cells.weight_U, len(words)),
+        CountCells(cells.context_K, cells.weight_U, len(words)),
         config.noise_multiplier,
         CLIP_NORM,
         ctx.noise_key,

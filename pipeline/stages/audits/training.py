@@ -16,8 +16,8 @@ from evaluation.audit.released.splits import split_audit, splits_of, trains
 from evaluation.audit.released.training import (
     AdaptiveRule,
     KeptRound,
-    Recorded,
     Rule,
+    TrainingRecord,
     chosen,
     combined,
     training_audit,
@@ -43,7 +43,7 @@ from pretrain.vocabulary import TokenStream, join_streams
 
 
 @dataclass(frozen=True)
-class Finished:
+class TrainingRun:
     """A finished run, from its files. Private.
 
     Attributes:
@@ -89,7 +89,7 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
         return join_streams([store.words.encode(words, np.array(own, dtype=np.int64)), synthetic.select(made_up)])
 
     folder = ctx.private / "rounds"
-    finished = Finished(
+    finished = TrainingRun(
         folder=folder,
         local=config.local_training,
         rule=RoundRule(config.mechanism, config.seed, ctx.noise_key, artifacts.mechanism(ctx.run)),
@@ -105,7 +105,7 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     return who, *verdicts(finished, len(os.sched_getaffinity(0)))
 
 
-def verdicts(run: Finished, threads: int = 1) -> tuple[Verdict, ...]:
+def verdicts(run: TrainingRun, threads: int = 1) -> tuple[Verdict, ...]:
     """Verdicts on the released sums and bits of a run.
 
     Args:
@@ -128,7 +128,7 @@ def verdicts(run: Finished, threads: int = 1) -> tuple[Verdict, ...]:
     )
     numbers = chosen(run.final_P, kept_rounds.numbers(run.rounds))
     drawn = strategies.drawn(strategy, rule.noise_multiplier, run.rule.key, run.directions, numbers)
-    recorded = Recorded(run.trace.seen, audit_trace.models(run.directions, start_P, run.final_P), run.directions)
+    recorded = TrainingRecord(run.trace.seen, audit_trace.models(run.directions, start_P, run.final_P), run.directions)
     made = (_round(run, number, drawn.whole[number], rule, threads) for number in numbers)
     return training_audit(made, recorded, rule, bit_noise_T)
 
@@ -149,7 +149,7 @@ def _adaptive(config: MechanismConfig, rounds: int) -> AdaptiveRule | None:
     )
 
 
-def _round(run: Finished, number: int, noise_P: np.ndarray, rule: Rule, threads: int) -> KeptRound:
+def _round(run: TrainingRun, number: int, noise_P: np.ndarray, rule: Rule, threads: int) -> KeptRound:
     kept = kept_rounds.load(run.folder, number)
     return KeptRound(
         number=number,
@@ -161,7 +161,7 @@ def _round(run: Finished, number: int, noise_P: np.ndarray, rule: Rule, threads:
     )
 
 
-def _updates(run: Finished, number: int, model_P: np.ndarray, threads: int) -> Iterator[tuple[np.ndarray, float]]:
+def _updates(run: TrainingRun, number: int, model_P: np.ndarray, threads: int) -> Iterator[tuple[np.ndarray, float]]:
     """Update and weight of each device of a round, from the model that was kept and the device's own text."""
     config, cohort = run.rule.config, run.recorded.get(number, np.empty(0, dtype=np.int32))
     if config.secagg and len(cohort) <= secagg_neighbours(config.report_goal):

@@ -9,7 +9,7 @@ from evaluation.audit import strategies, whitening
 from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim
 from evaluation.audit.noise import Again, Trace
-from evaluation.audit.released.replay import Models, Optimiser, Seen
+from evaluation.audit.released.replay import Models, Optimiser, RoundRecords
 from evaluation.audit.released.rows import AuditRow, exact
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
@@ -71,7 +71,11 @@ def load(path: Path) -> tuple[np.ndarray, Trace, Directions]:
     count, *layers = (int(number) for number in arrays["directions"])
     planted = Directions(tuple(layers), count, int.from_bytes(arrays["seed"].tobytes(), "big"))
     seen = witness.load({name.removeprefix(_WITNESS): arrays[name] for name in arrays if name.startswith(_WITNESS)})
-    return arrays["synthetic_joined"], Trace(arrays["projections"], arrays["joined"], Seen(**vars(seen))), planted
+    return (
+        arrays["synthetic_joined"],
+        Trace(arrays["projections"], arrays["joined"], RoundRecords(**vars(seen))),
+        planted,
+    )
 
 
 def whitener(mechanism: mechanisms.Mechanism, rounds: int) -> np.ndarray:
@@ -90,7 +94,7 @@ def claim(config: MechanismConfig, mechanism: mechanisms.Mechanism, rounds: int,
     return Claim(whitener(mechanism, rounds), rule.privatizer.noise_multiplier, promised.mu, config.delta)
 
 
-def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Seen) -> Again:
+def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: RoundRecords) -> Again:
     """References for the trace: models and records from their files, and noise by the audit's own generator."""
     config, start, final = ctx.config, artifacts.model(ctx, "adapt"), artifacts.model(ctx, _TRAINING)
     step = config.server
@@ -154,7 +158,11 @@ def cohorts_row(rule: RoundRule, data: TrainingData, recorded: Mapping[int, np.n
 
 
 def trained_row(
-    rule: RoundRule, local: LocalTrainingConfig, data: TrainingData, recorded: Mapping[int, np.ndarray], seen: Seen
+    rule: RoundRule,
+    local: LocalTrainingConfig,
+    data: TrainingData,
+    recorded: Mapping[int, np.ndarray],
+    seen: RoundRecords,
 ) -> AuditRow:
     """The row about the text that was trained on: that of the recorded devices, each once, and no other."""
     rounds, wrong = len(seen.rows_T), []

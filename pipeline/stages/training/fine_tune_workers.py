@@ -50,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingOutput:
     """The trained model and what the stage saves with it.
 
     Attributes:
@@ -68,7 +68,7 @@ class Trained:
     done: FineTuneResult
 
 
-def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
+def train(ctx: StageContext, process: Worker = ALONE) -> TrainingOutput:
     """Train the rounds that are still to be done; with none left, the result as the last checkpoint has it.
 
     Args:
@@ -91,7 +91,7 @@ def train(ctx: StageContext, process: Worker = ALONE) -> Trained:
         on_round=artifacts.progress(ctx),
     )
     done = train_rounds(model, data, rule, config.local_training, config.server, place, probe)
-    return Trained(model, mechanism, planted, probe, done)
+    return TrainingOutput(model, mechanism, planted, probe, done)
 
 
 def planted_in(ctx: StageContext) -> canaries.CanarySet:
@@ -128,7 +128,7 @@ def watched_on(ctx: StageContext) -> TokenStream:
     return artifacts.store(ctx).encode(words, "validation")
 
 
-def train_together(ctx: StageContext) -> Trained:
+def train_together(ctx: StageContext) -> TrainingOutput:
     """``train`` by as many processes as ``runtime.workers`` and ``runtime.hosts`` say; the bits are the same for any.
 
     Workers find configuration, inputs and key in the run's folder and leave their checkpoints there; what they have

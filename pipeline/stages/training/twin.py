@@ -31,7 +31,7 @@ _CHUNK = 16
 
 
 @dataclass(frozen=True)
-class Trained:
+class TwinModel:
     """A model that never ships, and what its canary devices did."""
 
     model: KeyboardLM
@@ -51,7 +51,7 @@ def train_twin(
     config: LaunchConfig,
     directory: Path,
     on_round: Progress | None = None,
-) -> Trained:
+) -> TwinModel:
     """The launch's rounds on public text: its starting model, mechanism, noise, clip, cohorts and canary devices.
 
     Killed, it goes on from its checkpoint in ``directory``.
@@ -97,10 +97,10 @@ def _train(
     config: LaunchConfig,
     directory: Path,
     on_round: Callable[[dict[str, float]], None] | None = None,
-) -> Trained:
+) -> TwinModel:
     model = copy.deepcopy(start)
     place = Workplace(directory, _runtime(config, rule.config.rounds), on_round=on_round)
-    return Trained(model, fine_tune(model, data, rule, config.local_training, config.server, place))
+    return TwinModel(model, fine_tune(model, data, rule, config.local_training, config.server, place))
 
 
 def _runtime(config: LaunchConfig, rounds: int) -> RuntimeConfig:

@@ -18,7 +18,7 @@ from federated.local_training.sums import Aggregate
 from federated.participation.cohorts import ParticipationState
 from federated.rounds import direction_canaries, witness
 from federated.rounds.direction_canaries import ProbeState
-from federated.rounds.witness import Done
+from federated.rounds.witness import RoundSums
 from federated.train import FineTuneResult
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
@@ -57,7 +57,9 @@ def test_what_other_devices_sent_is_taken_off() -> None:
     timer = ParticipationState(np.empty(0), np.empty(0))
     before = ProbeState(timer, np.zeros((0, 8)), np.zeros((0, 8), dtype=bool), witness.init(8, size))
     released_P = 0.3 * (noise_P + others_P / FIXED_POINT)
-    done = Done(Aggregate(torch.from_numpy(others_P), 0.0, 8.0), others_P, 0 * others_P, released_P, 0.0, whole=True)
+    done = RoundSums(
+        Aggregate(torch.from_numpy(others_P), 0.0, 8.0), others_P, 0 * others_P, released_P, 0.0, whole=True
+    )
     after = direction_canaries.observe(directions, before, done, Clip(0.3), model)
     np.testing.assert_allclose(after.projections_TN, directions.project(noise_P)[None], rtol=1e-9, atol=1e-12)
 

@@ -11,7 +11,7 @@ from scipy import stats
 
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from federated.secagg.bounds import plan_encoding
-from federated.secagg.device import Device, Opened, pair_seed, pair_sign
+from federated.secagg.device import Device, RevealedShares, pair_seed, pair_sign
 from federated.secagg.encode import low_bits
 from federated.secagg.masks import combine_shares, split_secret, word_of
 from federated.secagg.protocol import check_graph, circulant, exchange_keys, run_protocol, secure_sum
@@ -47,11 +47,11 @@ class NoSelfMask(Device):
 class Credulous(Device):
     """A seeded bug: answers whatever it is asked."""
 
-    def open(self, alive: frozenset[int], dropped: frozenset[int]) -> Opened:
+    def open(self, alive: frozenset[int], dropped: frozenset[int]) -> RevealedShares:
         self._opened = False
         self_masks = super().open(alive, frozenset()).self_masks
         self._opened = False
-        return Opened(self_masks, super().open(frozenset(), dropped).private_keys)
+        return RevealedShares(self_masks, super().open(frozenset(), dropped).private_keys)
 
 
 def _graph(count: int, neighbours: int) -> list[tuple[int, ...]]:
@@ -291,7 +291,9 @@ def test_a_wrong_share_of_a_private_key_is_noticed() -> None:
     for device in devices[1:]:
         opened = device.open(*server.question(device.index))
         wrong = {own: (number, bytes(32)) for own, (number, _) in opened.private_keys.items()}
-        server.collect(device.index, Opened(opened.self_masks, wrong if device.index == 1 else opened.private_keys))
+        server.collect(
+            device.index, RevealedShares(opened.self_masks, wrong if device.index == 1 else opened.private_keys)
+        )
     with pytest.raises(ArithmeticError, match="a share is wrong"):
         server.unmasked_sum()
 

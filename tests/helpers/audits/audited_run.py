@@ -10,7 +10,7 @@ from evaluation.audit import whitening
 from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim
 from evaluation.audit.noise import Again, NoiseAudit, Trace, noise_audit
-from evaluation.audit.released.replay import Optimiser, Seen
+from evaluation.audit.released.replay import Optimiser, RoundRecords
 from evaluation.config import ALPHA
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
@@ -65,7 +65,7 @@ def audited(
         ADAPTIVITY,
         float(launch.mechanism.report_goal),
     )
-    seen = Seen(**vars(done.probe.witness))
+    seen = RoundRecords(**vars(done.probe.witness))
     recorded = dict(load_records(directory / RECORDS, done.rounds).cohorts)
     rows = (
         cohorts_row(rule, data, recorded, done.rounds),

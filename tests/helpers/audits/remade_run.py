@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.audit.noise import Trace
-from evaluation.audit.released.replay import Seen
+from evaluation.audit.released.replay import RoundRecords
 from evaluation.audit.verdict import Verdict
 from federated.participation.records import load_records
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RECORDS
 from federated.train import FineTuneResult
-from pipeline.stages.audits.training import Finished, verdicts
+from pipeline.stages.audits.training import TrainingRun, verdicts
 from tests.helpers.audits.audited_run import model_at_start, planted
 from tests.helpers.launches.small_run import Launch, run
 
@@ -24,8 +24,8 @@ def release_audited(launch: Launch, folder: Path, train: Train = run) -> tuple[V
     directions = planted(model_at_start(), 16, launch.seed)
     final_P, done = train(launch, folder, probe=directions, model=model_at_start())
     assert done.probe is not None
-    trace = Trace(done.probe.projections_TN, done.probe.joined_TN, Seen(**vars(done.probe.witness)))
-    finished = Finished(
+    trace = Trace(done.probe.projections_TN, done.probe.joined_TN, RoundRecords(**vars(done.probe.witness)))
+    finished = TrainingRun(
         folder=folder,
         local=launch.device,
         rule=RoundRule(launch.mechanism, launch.seed, launch.key),

@@ -97,7 +97,7 @@ class Trial:
         logs.write(pa.Table.from_pylist(rows, logs.SCHEMA), folder / "logs.parquet", simulated=True)
         return [str(folder / "logs.parquet")]
 
-    def decide(self, files: list[str], by: str = "ana", **more: date) -> live.Decided:
+    def decide(self, files: list[str], by: str = "ana", **more: date) -> live.DecisionResult:
         return live.decide(self.config, self.run, self.settings, files, by, **more)
 
 

@@ -10,7 +10,7 @@ from discovery.central import select
 from discovery.central.contributions import shards_of
 from discovery.config import CentralConfig
 from discovery.device.typed import TypedWords
-from evaluation.audit.released.central_words import Found, Rule, Typed, central_words_audit
+from evaluation.audit.released.central_words import DiscoveryRelease, Rule, WordOccurrences, central_words_audit
 from pretrain.randomness.noise import seeded_key
 from pretrain.writing.case import SIGNS
 
@@ -26,40 +26,40 @@ TYPED = TypedWords.gather(
 
 
 @pytest.fixture(scope="module")
-def found() -> Found:
+def found() -> DiscoveryRelease:
     released = select.release(lambda: shards_of(TYPED, 7), KNOWN, CONFIG, KEY)
     result = select.found(released, len(TYPED), CONFIG)
     words = {word.word: (word.share, word.low, word.high, word.form) for word in result.words}
     assert len(words) > 3
-    return Found(released.weight_of, released.total, released.forms_VF, result.threshold, words)
+    return DiscoveryRelease(released.weight_of, released.total, released.forms_VF, result.threshold, words)
 
 
-def failed(found: Found, rule: Rule = RULE, key: bytes = KEY) -> list[str]:
-    typed = Typed(TYPED.distinct, TYPED.starts, TYPED.numbers)
+def failed(found: DiscoveryRelease, rule: Rule = RULE, key: bytes = KEY) -> list[str]:
+    typed = WordOccurrences(TYPED.distinct, TYPED.starts, TYPED.numbers)
     return [verdict.name for verdict in central_words_audit(found, typed, rule, key) if not verdict.passed]
 
 
-def test_shards_and_known_words_are_the_discovery_s(found: Found) -> None:
+def test_shards_and_known_words_are_the_discovery_s(found: DiscoveryRelease) -> None:
     assert failed(found) == []
     assert "weights" in failed(found, replace(RULE, known_words=frozenset()))
     assert "weights" in failed(found, replace(RULE, most=11))
     assert set(failed(found, key=seeded_key(7))) >= {"weights", "total", "forms"}
 
 
-def test_a_threshold_that_was_lowered_and_stated_so_is_noticed(found: Found) -> None:
+def test_a_threshold_that_was_lowered_and_stated_so_is_noticed(found: DiscoveryRelease) -> None:
     assert failed(replace(found, threshold=found.threshold * (1 - 1e-6))) == ["threshold"]
     assert "threshold" in failed(found, replace(RULE, failure=RULE.failure * 10))
 
 
-def test_a_word_less_or_more_is_noticed(found: Found) -> None:
+def test_a_word_less_or_more_is_noticed(found: DiscoveryRelease) -> None:
     first = next(iter(found.weight_of))
     less = {word: weight for word, weight in found.weight_of.items() if word != first}
     assert "weights" in failed(replace(found, weight_of=less, forms_RF=found.forms_RF[1:]))
     assert failed(replace(found, words={**found.words, "own": found.words[first]})) == ["words"]
 
 
-def stated(change: Callable[[tuple], tuple]) -> Callable[[Found], Found]:
-    def changed(found: Found) -> Found:
+def stated(change: Callable[[tuple], tuple]) -> Callable[[DiscoveryRelease], DiscoveryRelease]:
+    def changed(found: DiscoveryRelease) -> DiscoveryRelease:
         first = min(found.words)
         return replace(found, words={**found.words, first: change(found.words[first])})
 
@@ -76,5 +76,9 @@ def stated(change: Callable[[tuple], tuple]) -> Callable[[Found], Found]:
     ],
     ids=["share", "low", "high", "form"],
 )
-def test_what_is_stated_of_a_word_follows_from_its_sums(found: Found, change: Callable[[Found], Found]) -> None:
+def test_what_is_stated_of_a_word_follows_from_its_sums(
+    found: DiscoveryRelease, change: Callable[[DiscoveryRelease], DiscoveryRelease]
+) -> None:
+    found: DiscoveryRelease, change: Callable[[DiscoveryRelease], DiscoveryRelease]
+) -> None:
     assert failed(change(found)) == ["words"]

@@ -53,7 +53,7 @@ def typists(devices: int, name: str) -> list[list[str]]:
 
 
 @dataclass(frozen=True)
-class Found:
+class Discovery:
     """What a discovery left, and what it was made of."""
 
     config: TrieConfig
@@ -71,14 +71,14 @@ class Found:
 
 
 @functools.cache
-def discovered(name: str = "rate", seed: int = 1, devices: int = 150) -> Found:
+def discovered(name: str = "rate", seed: int = 1, devices: int = 150) -> Discovery:
     config, key = TrieConfig.model_validate(BASE | CONFIGS[name]), seeded_key(seed)
     typed = TypedWords.gather(typists(devices, name))
     with tempfile.TemporaryDirectory() as directory:
         folder = Path(directory) / "layers"
         result = trie.discover(typed, known_words=KNOWN, alphabet=ALPHABET, config=config, key=key, directory=folder)
         layers = tuple(layers_of(folder))
-    return Found(config, key, typed, layers, {word.word: word.form for word in result.words})
+    return Discovery(config, key, typed, layers, {word.word: word.form for word in result.words})
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_a_form_that_most_type_is_published() -> None:
     assert found.failed() == []
 
 
-def votes(found: Found, change: Callable[[np.ndarray], np.ndarray], layer: int = 1) -> Found:
+def votes(found: Discovery, change: Callable[[np.ndarray], np.ndarray], layer: int = 1) -> Discovery:
     """The same with other votes in a layer, of the same number."""
     layers = list(found.layers)
     layers[layer] = replace(layers[layer], votes_d=change(layers[layer].votes_d.copy()))
@@ -116,20 +116,20 @@ def moved(votes_d: np.ndarray) -> np.ndarray:
     return votes_d
 
 
-def of_others(found: Found, devices: Callable[[np.ndarray], np.ndarray]) -> Found:
+def of_others(found: Discovery, devices: Callable[[np.ndarray], np.ndarray]) -> Discovery:
     """The same, on record with other devices."""
     first, *rest = found.layers
     return replace(found, layers=(replace(first, asked=devices(first.asked)), *rest))
 
 
-def lower_threshold(found: Found) -> Found:
+def lower_threshold(found: Discovery) -> Discovery:
     """One more word than the threshold lets pass, in the layers and among those that leave."""
     *rest, last = found.layers
     more = replace(last, words=last.words | {"wall"})
     return replace(found, layers=(*rest, more), published={**found.published, "wall": "lower"})
 
 
-TAMPERED: dict[str, tuple[Callable[[Found], Found], str]] = {
+TAMPERED: dict[str, tuple[Callable[[Discovery], Discovery], str]] = {
     "other noise": (lambda found: votes(found, moved), "votes"),
     "a message more": (
         lambda found: votes(found, lambda votes_d: votes_d + (np.arange(len(votes_d)) == 0)),

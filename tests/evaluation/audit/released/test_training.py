@@ -15,7 +15,7 @@ from evaluation.audit.directions import Directions
 from evaluation.audit.released.training import Rule, chosen, combined
 from federated.rounds import aggregation, kept_rounds
 from federated.rounds.kept_rounds import KeptRound
-from federated.rounds.privatize import Drawn, Privatizer
+from federated.rounds.privatize import Privatizer, RoundNoise
 from federated.rounds.rule import RoundRule
 from pipeline.stages.training.audit_trace import strategy_of
 from tests.evaluation.audit.released.training_bugs import (
@@ -69,7 +69,7 @@ def of_bits(share: float) -> Bug:
     def bug() -> Iterator[None]:
         true_draw = Privatizer.draw
 
-        def draw(self: Privatizer, state: Any, key: bytes) -> Drawn:
+        def draw(self: Privatizer, state: Any, key: bytes) -> RoundNoise:
             drawn = true_draw(self, state, key)
             return replace(drawn, bit_noise=drawn.bit_noise * share)
 

@@ -19,7 +19,7 @@ from federated.local_training import sums
 from federated.local_training.clipping import Clip
 from federated.participation.records import Records
 from federated.rounds import aggregation, server
-from federated.rounds.privatize import Drawn, Privatizer
+from federated.rounds.privatize import Privatizer, RoundNoise
 from federated.rounds.rule import RoundRule
 from pretrain.randomness import noise
 from pretrain.randomness.noise import FIXED_POINT
@@ -51,7 +51,7 @@ def changed_noise(change: Callable[[np.ndarray, int], np.ndarray]) -> Bug:
     def bug() -> Iterator[None]:
         true_draw = Privatizer.draw
 
-        def draw(self: Privatizer, state: Any, key: bytes) -> Drawn:
+        def draw(self: Privatizer, state: Any, key: bytes) -> RoundNoise:
             drawn = true_draw(self, state, key)
             return replace(drawn, noise_P=change(drawn.noise_P.copy(), state.round))
 

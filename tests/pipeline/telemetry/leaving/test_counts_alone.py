@@ -34,7 +34,7 @@ def people(last: int | None) -> TokenStream:
     return join_owners([*known, np.array([] if last is None else [*[last] * 4, EOS], dtype=np.int64)])
 
 
-class Typed:
+class SingleSplitStore:
     """A device store with one split."""
 
     def __init__(self, devices: TokenStream) -> None:
@@ -56,7 +56,7 @@ def world(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> World:
 
     def audited(last: int | None) -> dict:
         config = launch_config(name=f"world-{last}", counts=ALONE, policy=POLICY, private_text=MADE_UP)
-        monkeypatch.setattr(artifacts, "store", lambda ctx: Typed(people(last)))
+        monkeypatch.setattr(artifacts, "store", lambda ctx: SingleSplitStore(people(last)))
         run_all(config, settings, after_stand_ins(before, count.count))
         run = run_folder(settings, launch_id(config))
         said = audit_releases(StageContext(config, run, settings, "audit_releases", None)).model_dump_json()

@@ -5,7 +5,7 @@ from typing import get_type_hints
 import pytest
 from pydantic import BaseModel
 
-from pipeline.experiments.decide import Decided
+from pipeline.experiments.decide import DecisionResult
 from pipeline.ground.errors import PermanentError
 from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageResult
@@ -21,7 +21,10 @@ from tests.helpers.reports.reports_example import CENTRAL_WORDS, COUNTS, EVALUAT
 def public_models() -> set[type[BaseModel]]:
     """Every class of which a value leaves, blocks within blocks too."""
     returned = (get_type_hints(stage.function)["return"] for stage in STAGES.values())
-    new, found = {StageRecord, Disclosure, Decided, *(block for each in returned for block in blocks_of(each))}, set()
+    new, found = (
+        {StageRecord, Disclosure, DecisionResult, *(block for each in returned for block in blocks_of(each))},
+        set(),
+    )
     while new:
         found |= new
         new = {

@@ -13,7 +13,7 @@ import pytest
 from evaluation.audit.directions import Directions
 from evaluation.audit.noise import NoiseAudit
 from evaluation.audit.released.rows import TRAINED, verdicts
-from federated.rounds.privatize import Drawn, PrivacyState, Privatizer
+from federated.rounds.privatize import PrivacyState, Privatizer, RoundNoise
 from federated.train import FineTuneResult
 from pipeline.stages.fine_tune import participation
 from pipeline.stages.training import audit_trace
@@ -38,7 +38,7 @@ class Release:
         return Release(self.sums, self.states, replayed=True)
 
     def privatize(
-        self, privatizer: Privatizer, unnoised_sum_P: np.ndarray, below: float, drawn: Drawn, state: PrivacyState
+        self, privatizer: Privatizer, unnoised_sum_P: np.ndarray, below: float, drawn: RoundNoise, state: PrivacyState
     ) -> tuple[np.ndarray, PrivacyState]:
         number = state.round
         if not self.replayed:

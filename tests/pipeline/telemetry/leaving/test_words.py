@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from discovery.central import filled, forms, weighted_gaussian
+from discovery.central import forms, total, weighted_gaussian
 from discovery.config import CentralConfig
 from pipeline.ground.settings import Settings
 from pipeline.run import artifacts
@@ -48,7 +48,7 @@ def world(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Callable[[list
     config = launch_config().model_copy(update={"discovery": CENTRAL})
     replay = Replay()
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: BASE)
-    for module, name in ((weighted_gaussian, "release"), (filled, "noisy_total"), (forms, "noisy_forms")):
+    for module, name in ((weighted_gaussian, "release"), (total, "noisy_total"), (forms, "noisy_forms")):
         monkeypatch.setattr(module, name, replay.once(getattr(module, name)))
 
     def stated(last: list[str]) -> tuple[dict, bytes]:

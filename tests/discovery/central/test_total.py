@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 
 from discovery.central.contributions import contribute, shards_of
-from discovery.central.filled import Filled, filled, noisy_total, units
+from discovery.central.total import TotalWeight, estimate, noisy_total, units
 from discovery.central.weighted_gaussian import GRID
 from discovery.device.typed import TypedWords
 
 KEY = bytes(range(32))
 
 
-def told(shards: list, most: int, devices: int, noise_multiplier: float, least: float, key: bytes) -> Filled:
+def told(shards: list, most: int, devices: int, noise_multiplier: float, least: float, key: bytes) -> TotalWeight:
     noisy = noisy_total(shards, most, noise_multiplier, key)
-    return filled(noisy, most, devices, noise_multiplier, least)
+    return estimate(noisy, most, devices, noise_multiplier, least)
 
 
 def contributed(devices: list[list[str]], most: int, size: int = 100) -> list:

@@ -17,7 +17,7 @@ _REACH = 1.96
 
 
 @dataclass(frozen=True)
-class Filled:
+class TotalWeight:
     """The weight that devices gave all their words together, with a 95% interval; above 0 as the words are."""
 
     weight: float
@@ -51,7 +51,7 @@ def noisy_total(contributed: Iterable[Contributions], most: int, noise_multiplie
     )
 
 
-def filled(noisy: float, most: int, devices: int, noise_multiplier: float, least: float) -> Filled:
+def estimate(noisy: float, most: int, devices: int, noise_multiplier: float, least: float) -> TotalWeight:
     """The weight that devices gave all words, from its noisy sum.
 
     Args:
@@ -63,7 +63,7 @@ def filled(noisy: float, most: int, devices: int, noise_multiplier: float, least
         return max(min(places, devices) * most**0.5, least)
 
     reach = _REACH * noise_multiplier
-    return Filled(possible(noisy), possible(noisy - reach), possible(noisy + reach))
+    return TotalWeight(possible(noisy), possible(noisy - reach), possible(noisy + reach))
 
 
 def units(contributed: Contributions, most: int) -> int:
