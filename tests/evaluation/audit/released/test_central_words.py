@@ -79,6 +79,4 @@ def stated(change: Callable[[tuple], tuple]) -> Callable[[DiscoveryRelease], Dis
 def test_what_is_stated_of_a_word_follows_from_its_sums(
     found: DiscoveryRelease, change: Callable[[DiscoveryRelease], DiscoveryRelease]
 ) -> None:
-    found: DiscoveryRelease, change: Callable[[DiscoveryRelease], DiscoveryRelease]
-) -> None:
     assert failed(change(found)) == ["words"]
