@@ -1,6 +1,5 @@
 """Sums over held-out devices under a budget: one Gaussian release, for gates and headlines alike."""
 
-from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook, Release, Stated, asked_for, gaussian, overflows
@@ -36,6 +35,8 @@ def _needs(config: LaunchConfig, test: int) -> tuple[str, ...]:
 
 
 def _block(config: LaunchConfig) -> Evaluation:
+    from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS  # numpy is slow to import
+
     rho = asked_for(config.evaluation).rho
     return Evaluation(
         rho=rho,
@@ -47,6 +48,8 @@ def _block(config: LaunchConfig) -> Evaluation:
 
 
 def _says(config: LaunchConfig) -> str:
+    from evaluation.noisy.questions import MOST_WORDS
+
     noise_multiplier = asked_for(config.evaluation).noise_multiplier
     return (
         f"Gaussian noise, multiplier {noise_multiplier:g}, one release of sums over test devices, of "

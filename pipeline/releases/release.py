@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend, Split
-from reports.disclosure.releases import ReleaseBlock
-from reports.disclosure.total import ReleaseName, Total
+from reports.disclosure.releases import ReleaseBlock, ReleaseName
+from reports.disclosure.total import Total
 
 Stated = Mapping[str, Any]
 Results = Callable[[str], Stated]
@@ -123,6 +123,14 @@ class Release(Use):
     by_file: Callable[[LaunchConfig], ReleaseBlock] | None = None
     again: Callable[[LaunchConfig, Stated], Spend] | None = None
     asks: tuple[str, ...] = ()
+
+    def reserved(self, config: LaunchConfig, run: object = None) -> Spend | None:
+        """The reservation of its stage, where the launch file alone decides the cost; None where it is not asked for.
+
+        Args:
+          run: unread; other stages reserve by what a launch has found.
+        """
+        return self.paid(config, {}) if self.asked(config) else None
 
 
 def asked_for(block: _T | None) -> _T:

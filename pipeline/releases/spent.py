@@ -7,8 +7,6 @@ from federated.accounting import guarantees as accounting
 from federated.accounting.composition import compose
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
-from pipeline.releases.counts import COUNTS
-from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.release import Release, Stated
 from pipeline.releases.training import TRAINING
@@ -42,16 +40,6 @@ def training(guarantee: accounting.Guarantee, delta: float, note: str) -> Spend:
         delta=delta,
         note=note,
     )
-
-
-def planned_counts(config: LaunchConfig, run: RunDir) -> Spend | None:
-    """The one release of counts; known exactly beforehand. None where the launch asks for none."""
-    return COUNTS.paid(config, {}) if COUNTS.asked(config) else None
-
-
-def planned_evaluation(config: LaunchConfig, run: RunDir | None = None) -> Spend | None:
-    """The one release about test devices; known exactly beforehand. None where they are evaluated without noise."""
-    return EVALUATION.paid(config, {}) if EVALUATION.asked(config) else None
 
 
 def is_sum(config: LaunchConfig) -> bool:

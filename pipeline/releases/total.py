@@ -8,7 +8,8 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend, Split
 from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.uses import RELEASES
-from reports.disclosure.total import Part, ReleaseName, Total
+from reports.disclosure.releases import ReleaseName
+from reports.disclosure.total import Part, Total
 
 # Of each stage the release under noise; words that are found locally have no rho.
 _NOISED: Mapping[str, ReleaseName] = {release.stage: release.name for release in RELEASES if release is not LOCAL_WORDS}

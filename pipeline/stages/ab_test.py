@@ -19,7 +19,6 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.registry import Champions, PublishedModel, published_before, published_then
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.release import asked_for
-from pipeline.releases.spent import planned_evaluation
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import outcome_differences
@@ -129,7 +128,7 @@ def _released(config: LaunchConfig, estimate: Estimate | None) -> dict[str, obje
     """Spend of evaluation, and its figures on discovered words, beside the comparison itself."""
     ends = {} if estimate is None else {"": estimate.value, "_low": estimate.low, "_high": estimate.high}
     return {
-        "spend": planned_evaluation(config),
+        "spend": EVALUATION.reserved(config),
         **{f"coverage{end}": value for end, value in ends.items()},
     }
 

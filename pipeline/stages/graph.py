@@ -12,6 +12,9 @@ import sys
 from discovery.config import AFTERWARDS
 from federated.config.counts import START_WEIGHT
 from pipeline.launch.config import LaunchConfig
+from pipeline.releases.counts import COUNTS
+from pipeline.releases.evaluation import EVALUATION
+from pipeline.releases.uses import RELEASES
 from pipeline.run.stage import Replay, Stage, Stages, everything, later
 
 # Whatever a public stage runs of ours. Too much rather than too little: a change here only means to compute again.
@@ -44,9 +47,12 @@ def _always(config: LaunchConfig) -> bool:
 
 
 # Blocks by which the releases of a launch are known, and what they cost (``pipeline.releases``).
-_RELEASES = ("mechanism", "discovery", "counts", "evaluation", "private_text", "policy")
+_RELEASES = (*dict.fromkeys(release.block for release in RELEASES), "private_text", "policy")
 # Blocks by which all uses of private data are known, also those without a budget.
 _USES = (*_RELEASES, "ab_test", "audit", "experiment")
+# Stages of releases that only some launches make; those of words, training and the comparison are in every launch.
+_IN_EVERY_LAUNCH = ("discover", "fine_tune", "ab_test")
+_ASKED_FOR = tuple(release.stage for release in RELEASES if release.stage not in _IN_EVERY_LAUNCH)
 # Blocks of training on devices, here or on a twin.
 _TRAINING = ("seed", "model", "mechanism", "local_training", "server", "audit", "counts", "evaluation")
 
@@ -194,7 +200,7 @@ _LIST = (
         given=later("pipeline.stages.identity:counts"),
         code=("federated", "pretrain", "pipeline/stages/count.py"),
         private=("released.npy",),
-        planned=later("pipeline.releases.spent:planned_counts"),
+        planned=COUNTS.reserved,
         says={"start_weight": repr(START_WEIGHT)},
         audit=later("pipeline.stages.audit_releases:of_another"),
         replay=Replay(),
@@ -234,14 +240,17 @@ _LIST = (
         sees=("runtime",),
         private=("released.json", "vectors.npy"),
         device=True,
-        planned=later("pipeline.releases.spent:planned_evaluation"),
+        planned=EVALUATION.reserved,
         replay=Replay(again="pipeline.stages.ab_test:compared_again"),
     ),
     Stage(
         name="audit_releases",
         run="pipeline.stages.audit_releases:audit_releases",
         needs=("ingest_private",),
-        may_need=("ingest_public", "plan", "discover", "build_vocabulary", "adapt", "count", "fine_tune", "ab_test"),
+        may_need=(
+            *("ingest_public", "plan", "discover", "build_vocabulary", "adapt", "fine_tune", "ab_test"),
+            *_ASKED_FOR,
+        ),
         follows=("audit", "ab_test"),
         # No key of noise may follow from the launch file, so each is held against the digest of all of it.
         reads=everything,
@@ -252,7 +261,7 @@ _LIST = (
         name="decide",
         run="pipeline.stages.decide:decide",
         needs=("discover", "fine_tune"),
-        may_need=("count",),
+        may_need=_ASKED_FOR,
         evidence=("audit", "ab_test", "audit_releases"),
         reads=lambda config: ("features", *_USES),
         replay=Replay(again="pipeline.stages.decide:decided_again", anywhere=True),
@@ -264,7 +273,7 @@ _LIST = (
             *("ingest_public", "ingest_private", "pretrain", "discover", "build_vocabulary", "adapt", "fine_tune"),
             "decide",
         ),
-        may_need=("plan", "count"),
+        may_need=("plan", *_ASKED_FOR),
         evidence=("audit", "ab_test", "audit_releases"),
         reads=lambda config: (
             *("name", "locale", "features", "reviewers", "report", "local_training", "server", *_USES),
@@ -274,7 +283,7 @@ _LIST = (
         name="publish",
         run="pipeline.stages.publish:publish",
         needs=("decide",),
-        may_need=("ingest_public", "build_vocabulary", "count", "fine_tune", "ab_test", "report"),
+        may_need=("ingest_public", "build_vocabulary", *_ASKED_FOR, "fine_tune", "ab_test", "report"),
         # MLflow shows the launch file beside the model that it registers.
         reads=everything,
         replay=Replay(again="pipeline.stages.publish:exported_again"),

@@ -22,7 +22,7 @@ from pipeline.run.run_dir import GIVEN, RunDir
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.decide import optional
-from pipeline.stages.graph import SPENDING
+from pipeline.stages.graph import SPENDING, STAGES, is_evidence
 from pipeline.telemetry.allowed import this_hour
 from pipeline.telemetry.leaving import require_listed
 from pretrain.config import Config
@@ -233,7 +233,8 @@ def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ..
 
 
 def _artifacts(ctx: StageContext) -> tuple[Artifact, ...]:
-    names = ("ingest_public", "pretrain", "discover", "build_vocabulary", "adapt", "count", "fine_tune")
+    opened = {"ingest_public", "pretrain", "build_vocabulary", "adapt", *SPENDING}
+    names = (name for name in STAGES if name in opened and not is_evidence(name))
     records = [record for name in names if (record := ctx.run.record(name))]
     return tuple(
         Artifact(stage=record.stage, file=file, sha256=digest, made_by=record.reused_from)

@@ -13,8 +13,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
-from reports.disclosure.total import How, ReleaseName, Split
 
+ReleaseName = Literal["local_words", "central_words", "counts", "training", "evaluation"]
+Split = Literal["train", "test"]
+How = Literal["noise", "shuffled", "summed", "local"]
 MECHANISMS = {
     "tree": "DP-FTRL, tree aggregation (Kairouz et al. 2021)",
     "blt": "DP-FTRL, buffered linear Toeplitz (McMahan et al. 2024)",

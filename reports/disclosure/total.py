@@ -1,15 +1,12 @@
 """The block of the disclosure that adds up what one device loses to a launch: no release stands outside."""
 
 import math
-from typing import Literal
 
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
+from reports.disclosure.releases import How, ReleaseName, Split
 
-ReleaseName = Literal["local_words", "central_words", "counts", "training", "evaluation"]
-Split = Literal["train", "test"]
-How = Literal["noise", "shuffled", "summed", "local"]
 _SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
 
 

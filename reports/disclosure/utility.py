@@ -6,8 +6,7 @@ from typing import Any
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from pretrain.config import Config
-from reports.disclosure.releases import ReleaseBlock
-from reports.disclosure.total import ReleaseName
+from reports.disclosure.releases import ReleaseBlock, ReleaseName
 
 NON_PRIVATE = "non_private"
 

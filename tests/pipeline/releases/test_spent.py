@@ -12,6 +12,7 @@ from pipeline.ledger.spend import Spend
 from pipeline.releases import spent as spends
 from pipeline.releases.central_words import central_discovery
 from pipeline.releases.counts import counts
+from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.local_words import local_discovery
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
@@ -53,7 +54,7 @@ def test_discovery_is_stated_per_item_and_for_its_device() -> None:
 
 
 def test_evaluation_is_a_spend_of_test_devices() -> None:
-    spend = spends.planned_evaluation(launch_config(evaluation={"noise_multiplier": 2.0}))
+    spend = EVALUATION.reserved(launch_config(evaluation={"noise_multiplier": 2.0}))
     assert (spend.unit, spend.adjacency, spend.split, spend.rho) == ("device", "zero-out", "test", 0.125)
     assert spend.epsilon == epsilon_of_rho(0.125, DELTA)
     assert STAGES["ab_test"].planned(launch_config(evaluation={"noise_multiplier": 2.0}), None) == spend

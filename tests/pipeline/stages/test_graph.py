@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.launch.config import LaunchConfig, load_launch
+from pipeline.releases.uses import RELEASES
 from pipeline.run import cache
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import Stage, everything, imported, is_public, of_launch, view
@@ -76,6 +77,18 @@ def test_airflow_reads_what_the_list_says() -> None:
     command = [sys.executable, "-m", "pipeline.stages.graph"]
     written = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     assert written == (ROOT / "dags" / "stages.json").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["audit_releases", "decide", "report"])
+def test_what_is_said_of_every_release_waits_for_every_release(name: str) -> None:
+    """Under Airflow nothing else keeps a stage from a run beside the release that it audits, sums or tells of."""
+    assert {release.stage for release in RELEASES} <= {*STAGES[name].opens}
+    assert {release.stage for release in RELEASES} == set(graph.SPENDING)
+
+
+def test_a_launch_is_decided_anew_when_the_block_of_a_release_changes() -> None:
+    blocks = {release.block for release in RELEASES}
+    assert all(blocks <= set(STAGES[name].reads(launch_config())) for name in ("plan", "decide", "report"))
 
 
 def test_what_is_public_and_what_spends_is_derived() -> None:
