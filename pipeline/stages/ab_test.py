@@ -14,6 +14,7 @@ from evaluation.comparison.verdicts import Check, SignCheck
 from evaluation.features import FEATURES
 from evaluation.keyboard.layouts import has_keyboard
 from evaluation.noisy import compare as noisy
+from federated.train import Workplace
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.registry import Champions, PublishedModel, published_before, published_then
@@ -24,9 +25,9 @@ from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import outcome_differences
 from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages import ab_arms
-from pipeline.stages.ab_arms import NON_PRIVATE, PUBLIC_MIXTURE, UsersHave
-from pipeline.stages.kept_release import Kept
-from pretrain import corpus
+from pipeline.stages.ab_arms import NON_PRIVATE, PUBLIC_MIXTURE
+from pipeline.stages.ab_inputs import Baseline, open_inputs
+from pipeline.stages.kept_release import RELEASED, ReleaseFile
 from pretrain.files import write_text
 from pretrain.kernel.threads import one_torch_thread
 from reports.disclosure.utility import (
@@ -83,10 +84,13 @@ def ab_test(
       before: says which version users of each feature have without this launch.
       again: to see whether it says the same, which is no attempt.
     """
-    config, covered = ctx.config, Kept.of(ctx, again=again)
+    config, kept = ctx.config, ReleaseFile(None if again else ctx.private / RELEASED)
+    work = Workplace(ctx.private, config.runtime, on_round=artifacts.progress(ctx))
     with ctx.before_devices():
-        (entrants, had), store = ab_arms.gather(ctx, covered.before(before)), artifacts.store(ctx)
-    published = {each.feature: each.published for each in had}
+        then = kept.champions(config.feature)
+        inputs = open_inputs(ctx, before if then is None else lambda _: then)
+        entrants = ab_arms.gather(inputs, config, work)
+    published = inputs.published
     attempts = {feature: attempt_of(ctx, feature, published.get(feature), again=again) for feature in config.features}
     # Without a layout to mistype on words are predicted, but not typed again; under a budget typing is not told.
     typed = has_keyboard(config.locale) and not EVALUATION.asked(config)
@@ -100,24 +104,22 @@ def ab_test(
         # One table for all features: as sure as the one of them that needs most.
         confidence=confidence_of(max(attempts.values())),
     )
-    workers = len(os.sched_getaffinity(0))
+    workers, store = len(os.sched_getaffinity(0)), inputs.store
     released: dict[str, object] = {}
     with one_torch_thread():
         if not EVALUATION.asked(config):
             devices = Devices(store.words, store.devices("test"), store.devices("validation"))
             compared = compare.run(entrants, devices, rules, workers)
         else:
-            public = corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation[0]
-            asked, z = (
-                noisy.Asked(store.words, store.devices("test"), public),
-                asked_for(config.evaluation).noise_multiplier,
-            )
-            release = covered.release(ctx, published, len(asked.devices))
+            assert inputs.validation is not None, "opened where evaluation has a budget"
+            asked = noisy.Asked(store.words, store.devices("test"), inputs.validation)
+            z = asked_for(config.evaluation).noise_multiplier
+            release = kept.release(config, ctx.noise_key, published, len(asked.devices))
             compared, estimate = noisy.compare(entrants, asked, rules, release, z, workers)
             released = _released(config, estimate)
     write_text(ctx.public / "comparison.json", compared.to_json() + "\n")
     names = list(dict.fromkeys(row.arm for row in compared.table.arms))
-    champions = {each.feature: described(each) for each in had}
+    champions = {each.feature: described(each) for each in inputs.baselines}
     asked_of: dict[str, tuple[Champion | None, int]] = {
         feature: (champions.get(feature), attempt) for feature, attempt in attempts.items()
     }
@@ -148,7 +150,7 @@ def attempt_of(ctx: StageContext, feature: str, champion: PublishedModel | None,
     return ledger.attempt(population, ctx.run.launch_id, "ab_test", family, write=not again)
 
 
-def described(had: UsersHave) -> Champion:
+def described(had: Baseline) -> Champion:
     """Baseline of users, as the disclosure states it."""
     stated = {**vars(had.published), "registered_model": had.published.name, "left_out": had.left_out, "arm": had.arm}
     stated |= {"earlier": had.earlier}

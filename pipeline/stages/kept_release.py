@@ -16,8 +16,8 @@ import numpy as np
 from evaluation.noisy.compare import Release
 from evaluation.noisy.questions import CLIP_NORM
 from federated.counts.bounded_sum import released_sum, require_few_enough
+from pipeline.launch.config import LaunchConfig
 from pipeline.publication.registry import Champions, PublishedModel
-from pipeline.run.stage import StageContext
 from pretrain.files import PRIVATE, atomic, write_text
 
 STREAM = "evaluation"
@@ -26,8 +26,8 @@ RELEASED, VECTORS = "released.json", "vectors.npy"
 
 
 @dataclass(frozen=True)
-class Kept:
-    """The release of a launch, if it was made.
+class ReleaseFile:
+    """The file that keeps the release of a launch, once it is made.
 
     Attributes:
       path: where it is kept; None where a finished launch is derived again.
@@ -35,27 +35,22 @@ class Kept:
 
     path: Path | None
 
-    @staticmethod
-    def of(ctx: StageContext, *, again: bool) -> "Kept":
-        """Release that this launch keeps."""
-        return Kept(None if again else ctx.private / RELEASED)
-
     def _content(self) -> dict | None:
         return None if self.path is None or not self.path.is_file() else json.loads(self.path.read_text("utf-8"))
 
-    def before(self, now: Callable[[StageContext], Champions]) -> Callable[[StageContext], Champions]:
-        """Versions that users had when the release was made; if it is yet to be made, those that they have ``now``."""
+    def champions(self, feature: str) -> Champions | None:
+        """Versions that users had when the release was made; None if it is yet to be made.
+
+        Args:
+          feature: main one of the launch.
+        """
         content = self._content()
         if content is None:
-            return now
+            return None
+        stated = {feature: content["champion"], **content.get("others", {})}
+        return {name: PublishedModel(**each) for name, each in stated.items() if each is not None}
 
-        def then(ctx: StageContext) -> Champions:
-            stated = {ctx.config.feature: content["champion"], **content.get("others", {})}
-            return {feature: PublishedModel(**each) for feature, each in stated.items() if each is not None}
-
-        return then
-
-    def release(self, ctx: StageContext, had: Champions, devices: int) -> Release:
+    def release(self, config: LaunchConfig, key: bytes, had: Champions, devices: int) -> Release:
         """Function that releases the sums, once.
 
         Guarantee: that of ``released_sum`` at the launch file's noise multiplier and ``questions.CLIP_NORM``, under
@@ -65,18 +60,16 @@ class Kept:
           ValueError: more devices than a sum holds.
         """
         require_few_enough(devices)
-        asked = ctx.config.evaluation
+        asked = config.evaluation
         assert asked is not None, "the launch file has no budget for it"
 
         def release(size: int, vectors: Callable[[], Vectors]) -> np.ndarray:
             content = self._content()
             if content is None:
                 kept: list[np.ndarray] = []
-                sums = released_sum(
-                    _noted(vectors, kept), size, asked.noise_multiplier, ctx.noise_key, STREAM, CLIP_NORM
-                )
+                sums = released_sum(_noted(vectors, kept), size, asked.noise_multiplier, key, STREAM, CLIP_NORM)
                 users_had = {feature: asdict(published) for feature, published in had.items()}
-                champion = users_had.pop(ctx.config.feature, None)
+                champion = users_had.pop(config.feature, None)
                 content = {"champion": champion, "others": users_had, "sums": sums.tolist()}
                 if self.path is not None:
                     _save(np.array(kept), self.path.with_name(VECTORS))

@@ -14,7 +14,7 @@ from pipeline.releases.counts import counts
 from pipeline.run import artifacts, runner
 from pipeline.run.population import register_simulation
 from pipeline.run.stage import StageContext, Stages
-from pipeline.stages.ab_arms import UsersHave
+from pipeline.stages.ab_inputs import Baseline
 from pipeline.stages.ab_test import described
 from pipeline.stages.graph import STAGES
 from pipeline.stages.publish import publish
@@ -97,7 +97,7 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
 
     def ab_test(ctx: StageContext) -> StatedCompared:
         had = {
-            feature: described(UsersHave(feature, published, "champion", ""))
+            feature: described(Baseline(feature, published, "champion", ""))
             for feature, published in published_before(ctx).items()
         }
         others = {

@@ -1,5 +1,6 @@
 """Arms of a launch: what users have comes from the registry, whole; training without privacy is for simulations."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,18 +9,21 @@ import torch
 from pydantic import ValidationError
 
 from evaluation.arms.arm import neural
+from evaluation.comparison.compare import Entrants
 from federated import mechanisms
 from federated.devices import store as population
+from federated.train import Workplace
 from pipeline.ground.errors import PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
-from pipeline.publication.registry import Registry
+from pipeline.publication.registry import Champions, Registry, published_before
 from pipeline.run import artifacts as load
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
 from pipeline.stages import ab_arms as entrants
 from pipeline.stages import public_model
+from pipeline.stages.ab_inputs import Baseline, open_inputs
 from pretrain import vocabulary
 from pretrain.files import sha256
 from pretrain.ngrams.counted import CountedNGram
@@ -53,7 +57,24 @@ def context(settings: Settings, monkeypatch: pytest.MonkeyPatch, **changes: obje
     monkeypatch.setattr(load, "public_streams", lambda ctx, given: (stream, stream))
     monkeypatch.setattr(load, "mechanism", lambda run: mechanisms.build(config.mechanism))
     monkeypatch.setattr(RunDir, "result", lambda run, stage: {"population": "people", "split_rule": "ours"})
+    devices = settings.home / "devices"
+    if not devices.exists():
+        population.build_store(launch_config(private_text=MADE_UP).private_text, "en-US", 1, devices)
+    store = population.open_store(devices)
+    monkeypatch.setattr(load, "store", lambda ctx: store)
     return StageContext(config, run, settings, "ab_test", None)
+
+
+def gathered(
+    ctx: StageContext, before: Callable[[StageContext], Champions] = published_before
+) -> tuple[Entrants, tuple[Baseline, ...]]:
+    """Arms of a launch, and what its users have."""
+    inputs = open_inputs(ctx, before)
+    return entrants.gather(inputs, ctx.config, workplace(ctx)), inputs.baselines
+
+
+def workplace(ctx: StageContext) -> Workplace:
+    return Workplace(ctx.private, ctx.config.runtime)
 
 
 @pytest.mark.slow
@@ -81,12 +102,12 @@ def test_arms_speak_one_vocabulary_and_the_champion_keeps_its_own(
     tracked: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     ctx = context(tracked, monkeypatch)
-    alone, had = entrants.gather(ctx)
+    alone, had = gathered(ctx)
     assert had == ()
     assert "champion" not in alone.arms
     assert alone.vocabulary == GROWN
     publish(tracked, tmp_path, "earlier")
-    both, (had,) = entrants.gather(ctx)
+    both, (had,) = gathered(ctx)
     assert (had.feature, had.arm, had.left_out) == ("NWP", "champion", "")
     assert had.published.launch_id == "earlier"
     assert ("private", "champion") in both.pairs
@@ -112,7 +133,7 @@ def test_each_feature_meets_what_its_own_users_have(tracked: Settings, tmp_path:
     ctx = context(tracked, monkeypatch, features=["NWP", "SC", "OTF"])
     publish(tracked, tmp_path, "older", features=("SC",))
     publish(tracked, tmp_path, "newer", GROWN, features=("NWP", "OTF"))
-    compared, had = entrants.gather(ctx)
+    compared, had = gathered(ctx)
     assert [(each.feature, each.published.launch_id, each.arm) for each in had] == [
         ("NWP", "newer", "champion"),
         ("SC", "older", "champion_SC"),
@@ -141,7 +162,7 @@ def test_a_champion_that_may_have_trained_on_held_out_devices_is_no_arm(
 ):
     ctx = context(tracked, monkeypatch)
     publish(tracked, tmp_path, "earlier", trained_on=trained_on)
-    compared, (had,) = entrants.gather(ctx)
+    compared, (had,) = gathered(ctx)
     assert had.published.launch_id == "earlier"
     assert (why in had.left_out) if why else not had.left_out
     assert ("champion" in compared.arms) == (not why) == (("private", "champion") in compared.pairs)
@@ -159,7 +180,7 @@ def test_without_privacy_only_in_a_simulation(tracked: Settings, monkeypatch: py
     ctx = context(tracked, monkeypatch)
     people = LaunchConfig.model_validate({**RAW, "private_text": files})
     with pytest.raises(PermanentError, match="not for source 'files'"):
-        entrants.without_privacy(StageContext(people, ctx.run, tracked, "ab_test", None))
+        entrants.without_privacy(open_inputs(ctx, lambda ctx: {}), people, workplace(ctx))
 
 
 @pytest.mark.slow
@@ -167,14 +188,13 @@ def test_without_privacy_is_the_same_training_and_leaves_nothing(
     tracked: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     ctx = context(tracked, monkeypatch, private_text=MADE_UP, ab_test={"non_private_upper_bound": True})
-    population.build_store(ctx.config.private_text, "en-US", 1, tmp_path / "store")
-    store = population.open_store(tmp_path / "store")
-    monkeypatch.setattr(load, "store", lambda ctx: store)
-    compared, *_ = entrants.gather(ctx)
+    compared, *_ = gathered(ctx)
     assert ("private", "non_private") in compared.pairs
     assert not any(ctx.private.iterdir()), "no checkpoint of it stays"
-    trained, again = entrants.without_privacy(ctx), entrants.without_privacy(ctx)
+    inputs, work = open_inputs(ctx, lambda ctx: {}), workplace(ctx)
     start = load.model(ctx, "adapt")
+    trained, again = (entrants.without_privacy(inputs, ctx.config, work) for _ in range(2))
+    assert all(bool((inputs.start.state_dict()[name] == kept).all()) for name, kept in start.state_dict().items())
     moved = {name: (new - start.state_dict()[name]).norm() for name, new in trained.state_dict().items()}
     assert max(moved.values()) > 1e-4
     assert all(bool((new == again.state_dict()[name]).all()) for name, new in trained.state_dict().items())
@@ -210,7 +230,7 @@ def test_private_is_what_would_ship_and_the_rest_is_compared(
         NGram.fit(public, GROWN, 3), np.ones(len(GROWN)), row_V, np.array([GROWN.index["lol"]]), np.ones(1), np.ones(1)
     )
     monkeypatch.setattr(load, "counts", lambda ctx: counts)
-    compared, *_ = entrants.gather(ctx)
+    compared, *_ = gathered(ctx)
     assert {("private", other) for other in others} <= set(compared.pairs)
     nothing = [np.array([], dtype=np.int64)]
 
@@ -237,7 +257,7 @@ def test_a_gpu_that_is_not_there_is_infrastructure(settings: Settings, monkeypat
     ctx = context(settings, monkeypatch, runtime={"device": "cuda"})
     network = model_of(GROWN, 1)
     for act in (
-        lambda: entrants.gather(ctx, lambda ctx: {}),
+        lambda: gathered(ctx, lambda ctx: {}),
         lambda: public_model.pretrain(ctx),
         lambda: load.on_device(ctx, network),
     ):

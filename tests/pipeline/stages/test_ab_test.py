@@ -15,7 +15,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.registry import PublishedModel
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.stage import StageContext
-from pipeline.stages.ab_arms import UsersHave
+from pipeline.stages.ab_inputs import Baseline
 from pipeline.stages.ab_test import ab_result, attempt_of, described
 from pipeline.verify import replay
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -100,7 +100,7 @@ def compared(
 
 ARMS = ["start", "private", "champion"]
 THEIRS = PublishedModel("keyboard-en-US-NWP", 3, "earlier", "d" * 64)
-CHAMPION = described(UsersHave("NWP", THEIRS, "champion", ""))
+CHAMPION = described(Baseline("NWP", THEIRS, "champion", ""))
 ASKED = {"NWP": (CHAMPION, 1)}
 
 
@@ -252,7 +252,7 @@ def test_each_feature_has_its_own_margins_champion_and_verdicts() -> None:
     made = compared({("champion", "words_modified"): (0.1, 0.02)})
     hurt = [verdicts.verdict(made.table, *pair, "words_modified", feature="OTF") for pair in PAIRS]
     fine = [replace(row, checks=row.checks[:1], passes=True) for row in made.verdicts]
-    theirs = described(UsersHave("OTF", replace(THEIRS, name="keyboard-en-US-OTF"), "champion", ""))
+    theirs = described(Baseline("OTF", replace(THEIRS, name="keyboard-en-US-OTF"), "champion", ""))
     result = ab_result(replace(made, verdicts=(*fine, *hurt)), ARMS, {"NWP": (CHAMPION, 3), "OTF": (theirs, 1)})
     assert (result.broken_margins, result.attempt) == ((), 3)
     other = result.others["OTF"]
@@ -263,7 +263,7 @@ def test_each_feature_has_its_own_margins_champion_and_verdicts() -> None:
         *(("OTF", "words_modified", baseline) for _, baseline in PAIRS),
     ]
     # An arm of its own: what is worse than that is nothing to NWP.
-    apart = described(UsersHave("OTF", THEIRS, "champion_OTF", ""))
+    apart = described(Baseline("OTF", THEIRS, "champion_OTF", ""))
     renamed = [replace(row, baseline="champion_OTF") if row.baseline == "champion" else row for row in hurt]
     result = ab_result(replace(made, verdicts=(*fine, *renamed)), ARMS, {"NWP": (CHAMPION, 1), "OTF": (apart, 1)})
     assert result.others["OTF"].worse_than_champion == other.worse_than_champion
@@ -277,7 +277,7 @@ def test_recall_clearly_worse_than_users_have_counts_whether_or_not_typing_is_si
 
 
 def test_a_champion_that_was_not_compared_counts_against_the_launch() -> None:
-    unfair = described(UsersHave("NWP", THEIRS, "champion", "it trained on devices that may be held out here"))
+    unfair = described(Baseline("NWP", THEIRS, "champion", "it trained on devices that may be held out here"))
     (said,) = ab_result(compared({}), ["start", "private"], {"NWP": (unfair, 1)}).worse_than_champion
     assert said.startswith("version 3 of keyboard-en-US-NWP could not be compared: it trained on devices")
     lost = replace(compared({}), verdicts=compared({}).verdicts[:1])

@@ -14,7 +14,7 @@ from pipeline.ground import settings
 from pipeline.publication.registry import PublishedModel
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
-from pipeline.stages.kept_release import STREAM, Kept
+from pipeline.stages.kept_release import RELEASED, STREAM, ReleaseFile
 from pretrain.randomness.noise import FIXED_POINT, gaussian, seeded_key
 from tests.helpers.launches.pipeline_launch import launch_config
 
@@ -35,25 +35,29 @@ def ctx(tmp_path: Path) -> StageContext:
     return StageContext(config, RunDir(tmp_path, "launch-1"), here, "ab_test", seeded_key(4))
 
 
+def kept_by(ctx: StageContext) -> ReleaseFile:
+    return ReleaseFile(ctx.private / RELEASED)
+
+
 def vectors(value: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     yield np.arange(SIZE), np.full(SIZE, value)
 
 
 def test_the_sums_have_the_launch_file_s_noise(ctx: StageContext) -> None:
-    released = Kept.of(ctx, again=False).release(ctx, THEN, 1)(SIZE, lambda: vectors(0.1))
+    released = kept_by(ctx).release(ctx.config, ctx.noise_key, THEN, 1)(SIZE, lambda: vectors(0.1))
     noise = CLIP_NORM * np.rint(Z * gaussian(seeded_key(4), STREAM, 0, SIZE) * FIXED_POINT) / FIXED_POINT
     np.testing.assert_allclose(released - noise, 0.1, atol=1e-5)
 
 
 def test_other_sums_never_get_the_same_noise(ctx: StageContext) -> None:
-    first = Kept.of(ctx, again=False).release(ctx, THEN, 1)(SIZE, lambda: vectors(0.1))
+    first = kept_by(ctx).release(ctx.config, ctx.noise_key, THEN, 1)(SIZE, lambda: vectors(0.1))
     asked = []
-    retry = Kept.of(ctx, again=False)
-    again = retry.release(ctx, NOW, 1)(SIZE, lambda: asked.append(1) or vectors(0.4))
+    retry = kept_by(ctx)
+    again = retry.release(ctx.config, ctx.noise_key, NOW, 1)(SIZE, lambda: asked.append(1) or vectors(0.4))
     np.testing.assert_array_equal(first, again)
     assert asked == [], "nobody is asked twice"
     # What users had when it was made, whoever was published since.
-    assert retry.before(lambda ctx: NOW)(ctx) == THEN
+    assert retry.champions("NWP") == THEN
     path = ctx.private / "released.json"
     assert path.stat().st_mode & 0o777 == 0o600
     kept = json.loads(path.read_text("utf-8"))
@@ -61,17 +65,16 @@ def test_other_sums_never_get_the_same_noise(ctx: StageContext) -> None:
     # As it was kept before a launch had several features.
     del kept["others"]
     path.write_text(json.dumps(kept), "utf-8")
-    assert retry.before(lambda ctx: NOW)(ctx) == {"NWP": THEN["NWP"]}
+    assert retry.champions("NWP") == {"NWP": THEN["NWP"]}
 
 
 def test_a_finished_launch_is_derived_from_its_devices(ctx: StageContext) -> None:
-    first = Kept.of(ctx, again=False).release(ctx, {}, 1)(SIZE, lambda: vectors(0.1))
-    again = Kept.of(ctx, again=True)
-    np.testing.assert_array_equal(first, again.release(ctx, {}, 1)(SIZE, lambda: vectors(0.1)))
-    assert not np.array_equal(first, again.release(ctx, {}, 1)(SIZE, lambda: vectors(0.2)))
-    assert again.before(lambda ctx: NOW)(ctx) == NOW
-    before = Kept.of(ctx, again=False).before(lambda ctx: NOW)
-    assert before(ctx) == {}, "nothing was published then"
+    first = kept_by(ctx).release(ctx.config, ctx.noise_key, {}, 1)(SIZE, lambda: vectors(0.1))
+    again = ReleaseFile(None)
+    np.testing.assert_array_equal(first, again.release(ctx.config, ctx.noise_key, {}, 1)(SIZE, lambda: vectors(0.1)))
+    assert not np.array_equal(first, again.release(ctx.config, ctx.noise_key, {}, 1)(SIZE, lambda: vectors(0.2)))
+    assert again.champions("NWP") is None
+    assert kept_by(ctx).champions("NWP") == {}, "nothing was published then"
 
 
 def test_vectors_are_made_after_the_noise(ctx: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,12 +84,12 @@ def test_vectors_are_made_after_the_noise(ctx: StageContext, monkeypatch: pytest
     monkeypatch.setattr("pretrain.randomness.noise.gaussian", broken)
     asked = []
     with pytest.raises(ArithmeticError, match="no noise"):
-        Kept.of(ctx, again=False).release(ctx, {}, 1)(SIZE, lambda: asked.append(1) or vectors(0.1))
+        kept_by(ctx).release(ctx.config, ctx.noise_key, {}, 1)(SIZE, lambda: asked.append(1) or vectors(0.1))
     assert asked == []
 
 
 def test_more_devices_than_a_sum_holds_are_refused_before(ctx: StageContext) -> None:
     with pytest.raises(ValueError, match="count at most"):
-        Kept.of(ctx, again=False).release(ctx, {}, MOST_DEVICES + 1)
+        kept_by(ctx).release(ctx.config, ctx.noise_key, {}, MOST_DEVICES + 1)
     other = replace(ctx, key=seeded_key(5))
     assert not (other.private / "released.json").exists()

@@ -1,0 +1,149 @@
+"""Everything that stage ``ab_test`` opens: the launch's own artifacts, held-out devices, and the users' baselines.
+
+The stage opens it once, before a device is read. What follows takes this value, and opens nothing.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from federated.devices.store import DeviceStore
+from federated.mechanisms import Mechanism
+from pipeline.publication.champion import Champion, fetched, trained_on
+from pipeline.publication.registry import Champions, PublishedModel
+from pipeline.releases.evaluation import EVALUATION
+from pipeline.run import artifacts
+from pipeline.run.stage import StageContext
+from pretrain import corpus
+from pretrain.model import KeyboardLM
+from pretrain.ngrams.counted import CountedNGram
+from pretrain.vocabulary import TokenStream, Vocabulary
+from pretrain.words import WordStore
+from reports.disclosure.utility import EarlierLaunch
+
+CHAMPION = "champion"
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Baseline of a feature: the version that its users have without this launch.
+
+    Attributes:
+      arm: its name in the comparison; features whose users have the same bundle share one.
+      left_out: why it is no arm; empty if it is one.
+      earlier: what the launch that made it disclosed; None where that does not say it all.
+    """
+
+    feature: str
+    published: PublishedModel
+    arm: str
+    left_out: str
+    earlier: EarlierLaunch | None = None
+
+
+@dataclass(frozen=True)
+class ComparisonInputs:
+    """Models, text and devices of one comparison.
+
+    Attributes:
+      base: public words.
+      grown: public words, then those of the launch.
+      start: the public model with the new words, which private training began from.
+      network: what private training made of it.
+      counts: the model that counts made; None where the launch asked for none.
+      public: public train text in ids of ``grown``.
+      validation: public text that no arm was trained on; None where devices are compared without a budget.
+      mechanism: of the launch's training; None where nothing is trained again without privacy.
+      store: devices. Private.
+      baselines: what users of each feature have.
+      champions: those baselines that may be arms, by name.
+    """
+
+    base: Vocabulary
+    grown: Vocabulary
+    start: KeyboardLM
+    network: KeyboardLM
+    counts: CountedNGram | None
+    public: TokenStream
+    validation: WordStore | None
+    mechanism: Mechanism | None
+    store: DeviceStore
+    baselines: tuple[Baseline, ...]
+    champions: Mapping[str, Champion]
+
+    @property
+    def published(self) -> Champions:
+        """Version that users of each feature have."""
+        return {each.feature: each.published for each in self.baselines}
+
+
+def open_inputs(ctx: StageContext, before: Callable[[StageContext], Champions]) -> ComparisonInputs:
+    """Open everything that a launch is compared by, and with.
+
+    Args:
+      before: says which version users of each feature have without this launch.
+
+    Raises:
+      PermanentError: a champion's bundle is damaged.
+      ServiceUnavailable: MLflow does not answer.
+      StageInputMissing: an artifact or the store is unfinished, damaged or gone.
+    """
+    config = ctx.config
+    grown, base = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.vocabulary(ctx, "ingest_public")
+    network, counts = artifacts.model(ctx, "fine_tune"), artifacts.counts(ctx)
+    public, start = artifacts.public_streams(ctx, grown)[0], artifacts.model(ctx, "adapt")
+    mechanism = artifacts.mechanism(ctx.run) if config.ab_test.non_private_upper_bound else None
+    baselines, champions = _champions(ctx, before(ctx))
+    store = artifacts.store(ctx)
+    validation = None
+    if EVALUATION.asked(config):
+        validation = corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation[0]
+    return ComparisonInputs(
+        base, grown, start, network, counts, public, validation, mechanism, store, baselines, champions
+    )
+
+
+def _champions(ctx: StageContext, published: Champions) -> tuple[tuple[Baseline, ...], dict[str, Champion]]:
+    """Baseline of each feature, and those baselines that may be arms, by name."""
+    if not published:
+        _log.info("nothing was published before, so there is no champion")
+    baselines: list[Baseline] = []
+    champions: dict[str, Champion] = {}
+    for feature, each in published.items():
+        same = next((one for one in baselines if _bundle(one.published) == _bundle(each)), None)
+        if same is not None:
+            baselines.append(Baseline(feature, each, same.arm, same.left_out, same.earlier))
+            continue
+        champion = fetched(ctx, each)
+        unfair = left_out(champion.devices, ctx.run.result("ingest_private"))
+        arm = CHAMPION if feature == ctx.config.feature else f"{CHAMPION}_{feature}"
+        baselines.append(Baseline(feature, each, arm, unfair, champion.earlier))
+        if unfair:
+            _log.warning("the champion of %s is left out of the comparison: %s", feature, unfair)
+        else:
+            champions[arm] = champion
+    return tuple(baselines), champions
+
+
+def _bundle(published: PublishedModel) -> tuple[str, str]:
+    return published.launch_id, published.bundle_sha256
+
+
+def left_out(theirs: tuple[str, str] | None, ingested: dict) -> str:
+    """Why a champion must not be an arm on this launch's held-out devices; empty if it may.
+
+    Guarantee: no arm has trained on a device that it is measured on. Launches on one population and split hold
+    out the same devices, and another population's devices are others, as the ledger sees to.
+
+    Args:
+      theirs: population and split that the champion trained on; None if it does not say.
+      ingested: result of this launch's ``ingest_private``.
+    """
+    if theirs is None:
+        return "its disclosure does not say which devices it trained on, so they may be held out here"
+    same_population = theirs[0] == ingested["population"]
+    if same_population and theirs != trained_on(ingested):
+        return f"it trained on population {theirs[0]!r} under another split, so on devices that may be held out here"
+    return ""
