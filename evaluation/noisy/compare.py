@@ -50,7 +50,7 @@ Release = Callable[[int, Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]],
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvaluationData:
     """Held-out devices to evaluate on, or public text where they may not be read.
 
     Attributes:
@@ -87,7 +87,7 @@ def _of_new(metric: str) -> Question:
 
 
 def compare(
-    entrants: Entrants, asked: Asked, rules: Rules, release: Release, noise_multiplier: float, workers: int = 1
+    entrants: Entrants, data: EvaluationData, rules: Rules, release: Release, noise_multiplier: float, workers: int = 1
 ) -> tuple[Comparison, Estimate | None]:
     """Score every arm on the held-out devices, release the sums, and decide each pair by them; and words' coverage.
 
@@ -103,11 +103,11 @@ def compare(
     wanted = layout(entrants)
 
     def made() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return vectors(wanted, parts(entrants, held_out(asked.words, asked.devices), workers))
+        return vectors(wanted, parts(entrants, held_out(data.words, data.devices), workers))
 
     sums = wanted.read(release(len(wanted), made), noise_multiplier * CLIP_NORM)
-    table = _table(entrants, sums, rules.confidence, len(asked.devices))
-    text = held_out(asked.public, np.arange(len(asked.public)), _PUBLIC_WORDS)
+    table = _table(entrants, sums, rules.confidence, len(data.devices))
+    text = held_out(data.public, np.arange(len(data.public)), _PUBLIC_WORDS)
     compared = Comparison(
         table=table,
         verdicts=tuple(

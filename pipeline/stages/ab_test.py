@@ -112,10 +112,10 @@ def ab_test(
             compared = compare.run(entrants, devices, rules, workers)
         else:
             assert inputs.validation is not None, "opened where evaluation has a budget"
-            asked = noisy.Asked(store.words, store.devices("test"), inputs.validation)
+            data = noisy.EvaluationData(store.words, store.devices("test"), inputs.validation)
             z = asked_for(config.evaluation).noise_multiplier
-            release = kept.release(config, ctx.noise_key, published, len(asked.devices))
-            compared, estimate = noisy.compare(entrants, asked, rules, release, z, workers)
+            release = kept.release(config, ctx.noise_key, published, len(data.devices))
+            compared, estimate = noisy.compare(entrants, data, rules, release, z, workers)
             released = _released(config, estimate)
     write_text(ctx.public / "comparison.json", compared.to_json() + "\n")
     names = list(dict.fromkeys(row.arm for row in compared.table.arms))

@@ -152,8 +152,8 @@ def evaluation(emptied: int) -> list[float]:
                 sums.append(released_sum(vectors(), size, QUIET, KEY, "evaluation", EVALUATION_NORM))
                 return sums[0]
 
-            asked = noisy.Asked(store, np.arange(DEVICES), store)
-            noisy.compare(entrants, asked, Rules(("NWP",), "en-US", "salt", 1, 10, 0), release, QUIET)
+            data = noisy.EvaluationData(store, np.arange(DEVICES), store)
+            noisy.compare(entrants, data, Rules(("NWP",), "en-US", "salt", 1, 10, 0), release, QUIET)
     return [float(np.linalg.norm(sums[0] - sums[1])) / EVALUATION_NORM]
 
 

@@ -50,12 +50,12 @@ def plainly(size: int, vectors: Vectors) -> np.ndarray:
     return (rows * np.minimum(1, CLIP_NORM / np.linalg.norm(rows, axis=1))[:, None]).sum(axis=0)
 
 
-def asked(words: WordStore) -> noisy.Asked:
-    return noisy.Asked(words, np.arange(60), words)
+def data(words: WordStore) -> noisy.EvaluationData:
+    return noisy.EvaluationData(words, np.arange(60), words)
 
 
 def test_without_noise_it_says_what_the_devices_say(words: WordStore, entrants: Entrants) -> None:
-    compared, covered = noisy.compare(entrants, asked(words), RULES, plainly, 1e-6)
+    compared, covered = noisy.compare(entrants, data(words), RULES, plainly, 1e-6)
     parts = noisy.parts(entrants, held_out(words, np.arange(60)))
     weight = 1 / np.maximum(parts[WORDS], MOST_WORDS)
     total = np.sum(weight * parts[WORDS])
@@ -98,7 +98,7 @@ def test_nothing_else_of_the_devices_leaves(words: WordStore, entrants: Entrants
     """Whatever the devices typed: with the same noisy sums the comparison is the same, to the last digit."""
     released = np.abs(np.random.default_rng(5).normal(60, 2, len(noisy.layout(entrants))))
     told = [
-        noisy.compare(entrants, noisy.Asked(words, devices, words), RULES, lambda size, vectors: released, 0.1)
+        noisy.compare(entrants, noisy.EvaluationData(words, devices, words), RULES, lambda size, vectors: released, 0.1)
         for devices in (np.arange(60), np.arange(30, 90))
     ]
     assert told[0][0].to_json() == told[1][0].to_json()
@@ -116,7 +116,7 @@ def test_cells_follow_from_the_arms_alone(words: WordStore, entrants: Entrants) 
         return plainly(size, vectors)
 
     for devices in (np.arange(60), np.arange(30, 90)):
-        noisy.compare(entrants, noisy.Asked(words, devices, words), RULES, note, 0.1)
+        noisy.compare(entrants, noisy.EvaluationData(words, devices, words), RULES, note, 0.1)
     assert sizes == [len(noisy.layout(entrants))] * 2
 
 
@@ -131,7 +131,7 @@ def test_what_drowns_although_there_are_devices_enough_is_inconclusive_and_refus
         assert size == len(noisy.layout(entrants))
         return plainly(size, vectors) / 20
 
-    compared, coverage = noisy.compare(entrants, asked(words), RULES, of_few_words, noise_multiplier)
+    compared, coverage = noisy.compare(entrants, data(words), RULES, of_few_words, noise_multiplier)
     assert compared.table.drowned
     assert coverage is None
     for row in compared.table.arms:
@@ -143,7 +143,7 @@ def test_what_drowns_although_there_are_devices_enough_is_inconclusive_and_refus
     assert not any(verdict.passes for verdict in compared.verdicts)
     assert not any(check.clearly_worse for verdict in compared.verdicts for check in verdict.checks)
     assert not compared.slices
-    assert not noisy.compare(entrants, asked(words), RULES, plainly, 0.1)[0].table.drowned
+    assert not noisy.compare(entrants, data(words), RULES, plainly, 0.1)[0].table.drowned
 
 
 def test_words_are_needed_as_the_fewest_devices_say() -> None:
