@@ -11,9 +11,9 @@ import typer
 
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.cli.app import app
-from pipeline.cli.explain import field_words
 from pipeline.ground.errors import ENDINGS
 from pipeline.launch.config import load_launch
+from pipeline.publication.explanation import field_words
 from pipeline.publication.gates.words import GATES
 from reports.losses import guesser, strength, up
 from tests.helpers.launches.checkout import tracked

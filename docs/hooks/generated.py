@@ -11,8 +11,8 @@ import typer.main
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from pipeline.cli import explain
 from pipeline.cli.app import app
+from pipeline.publication import explanation
 from pipeline.publication.gates.words import GATES
 
 
@@ -27,7 +27,7 @@ def _fields() -> Iterator[str]:
     yield "# Fields of the launch file\n"
     yield "`tacit explain FIELD` prints the same. A field without a default must be written.\n"
     block = ""
-    for row in explain.field_words():
+    for row in explanation.field_words():
         first, *inside = row.path.split(".")
         if first != block:
             block = first

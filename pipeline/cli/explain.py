@@ -1,65 +1,12 @@
 """``tacit explain``: what an exit code, a gate or a field of the launch file means, from where it is defined."""
 
-import difflib
-import re
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from functools import cache
-from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated
 
 import typer
-import yaml
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from pipeline.cli.support import AsJson, answer, command
-from pipeline.ground import settings
-from pipeline.ground.errors import ENDINGS
-from pipeline.launch.config import LaunchConfig
-from pretrain.reading.paths import shown
-
-_BOUNDS = {
-    "gt": "above {}",
-    "ge": "at least {}",
-    "lt": "below {}",
-    "le": "at most {}",
-    "pattern": "matching {}",
-    "min_length": "at least {} long",
-    "max_length": "at most {} long",
-}
-_TYPES: dict[object, str] = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-_MOST_CLOSE = 5
-
-
-@dataclass(frozen=True)
-class FieldWords:
-    """A field of the launch file.
-
-    Attributes:
-      path: as in ``mechanism.noise_multiplier``.
-      where: in which kind of block it stands; empty where there is one kind.
-      takes: what may be written.
-      default: what holds where it is left out; None where it must be written.
-      example: a line of a launch file that ships, and which.
-      gates: that it sets the threshold of.
-    """
-
-    path: str
-    where: str
-    means: str
-    takes: str
-    default: str | None
-    example: str
-    gates: tuple[str, ...]
-
-    def __str__(self) -> str:
-        lines = [f"{self.path}{f' ({self.where})' if self.where else ''}: {self.means}", f"  takes:   {self.takes}"]
-        lines.append(f"  default: {'none, it must be written' if self.default is None else self.default}")
-        lines += [f"  example: {self.example}"] if self.example else []
-        lines += [f"  gate:    {name}; tacit explain {name}" for name in self.gates]
-        return "\n".join(lines)
+from pipeline.publication import explanation
+from pipeline.publication.explanation import CodeMeaning, FieldMeanings, FieldWords, GateMeaning, Names
 
 
 @command
@@ -69,7 +16,7 @@ def explain(
         typer.Argument(
             metavar="CODE|GATE|FIELD",
             help="an exit code, a gate, or a field of the launch file; without one, all their names",
-            autocompletion=lambda incomplete: [each for each in _names() if each.startswith(incomplete)],
+            autocompletion=explanation.completions,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -81,188 +28,32 @@ def explain(
     Example: tacit explain utility
     """
     if name is None:
-        _all_names(as_json)
+        every = explanation.names()
+        answer(every, as_json, text=_names_text(every))
         return
-    content, text = _explained(name)
-    answer(content, as_json, text=text)
+    found = explanation.meaning(name)
+    answer(found, as_json, text=_text(found))
 
 
-def _all_names(as_json: bool) -> None:
-    from pipeline.publication.gates.words import GATES
-
-    fields = list(dict.fromkeys(path for path, _, _ in fields_of(LaunchConfig)))
-    lines = ["exit codes:", f"  {', '.join(map(str, ENDINGS))}", "gates:", *(f"  {each}" for each in GATES)]
-    text = "\n".join([*lines, "fields:", *(f"  {path}" for path in fields)])
-    answer({"codes": list(ENDINGS), "gates": list(GATES), "fields": fields}, as_json, text=text)
+def _names_text(every: Names) -> str:
+    lines = ["exit codes:", f"  {', '.join(map(str, every.codes))}", "gates:", *(f"  {each}" for each in every.gates)]
+    return "\n".join([*lines, "fields:", *(f"  {path}" for path in every.fields)])
 
 
-def _explained(name: str) -> tuple[dict[str, Any], str]:
-    if re.fullmatch("[0-9]{1,3}", name) and (code := int(name)) in ENDINGS:
-        ending, page = ENDINGS[code], f"docs/exit_codes/{code}.md"
-        text = f"exit code {code}: {ending.means}\n  then: {ending.then}\n  more: {page}"
-        return {"code": code, **asdict(ending), "page": page}, text
-    from pipeline.publication.gates.words import GATES
-
-    base = name if name in GATES else name.rpartition("_")[0]
-    rows = field_words(name)
-    content, texts = dict[str, Any](), list[str]()
-    if base in GATES:
-        words = GATES[base]
-        where = f"{words.field}; tacit explain {words.field}" if words.field else "tacit sets it"
-        texts = [f"gate {name}: {words.asks}\n  threshold: {where}\n  if it fails: {words.fix}"]
-        texts += [f"  absent: {words.absent}"] if words.absent else []
-        content = {"gate": name, **asdict(words)}
-    if not rows and not content:
-        by_folded = {each.casefold(): each for each in _names()}
-        close = [by_folded[each] for each in difflib.get_close_matches(name.casefold(), by_folded, _MOST_CLOSE, 0.5)]
-        near = f"did you mean {', '.join(close)}?" if close else "'tacit explain' lists all names"
-        raise ValueError(f"name: {shown(repr(name))} is no exit code, gate or field; {near}")
-    return content | {"fields": [asdict(row) for row in rows]}, "\n\n".join([*texts, *map(str, rows)])
+def _text(meaning: CodeMeaning | GateMeaning | FieldMeanings) -> str:
+    if isinstance(meaning, CodeMeaning):
+        return f"exit code {meaning.code}: {meaning.means}\n  then: {meaning.then}\n  more: {meaning.page}"
+    texts = [_field_text(row) for row in meaning.fields]
+    if isinstance(meaning, GateMeaning):
+        where = f"{meaning.field}; tacit explain {meaning.field}" if meaning.field else "tacit sets it"
+        gate = f"gate {meaning.gate}: {meaning.asks}\n  threshold: {where}\n  if it fails: {meaning.fix}"
+        texts = [gate, *([f"  absent: {meaning.absent}"] if meaning.absent else []), *texts]
+    return "\n\n".join(texts)
 
 
-def field_words(name: str | None = None) -> list[FieldWords]:
-    """Descriptions of the fields with a name, or of all; kinds of a block with the same description share one."""
-    fields = [each for each in fields_of(LaunchConfig) if name is None or _is_named(each[0], name)]
-    home = settings.load().home if fields else Path()
-    rows = [_field_words(path, where, field, home) for path, where, field in fields]
-    once = {(row.path, row.means, row.takes, row.default): row for row in reversed(rows)}
-    return [_all_kinds(row, rows) for row in reversed(once.values())]
-
-
-def fields_of(block: Any, path: str = "", where: str = "") -> Iterator[tuple[str, str, FieldInfo]]:
-    """Path, kind of block and definition of every field, those of blocks inside blocks too."""
-    for name, field in block.model_fields.items():
-        inside = f"{path}.{name}" if path else name
-        yield inside, where, field
-        blocks = _blocks(field.annotation)
-        for each in blocks:
-            yield from fields_of(each, inside, _kind(each) if len(blocks) > 1 else where)
-
-
-def _blocks(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [] if isinstance(annotation, type) else [each for part in get_args(annotation) for each in _blocks(part)]
-
-
-def _kind(block: type[BaseModel]) -> str:
-    """Kind of a block of several kinds, as the file states it: ``kind: tree``."""
-    for name, field in block.model_fields.items():
-        if name in ("kind", "source"):
-            return f"{name}: {get_args(field.annotation)[0]}"
-    return ""
-
-
-def _is_named(path: str, name: str) -> bool:
-    return path == name or path.endswith(f".{name}")
-
-
-def _all_kinds(row: FieldWords, rows: list[FieldWords]) -> FieldWords:
-    same = [each for each in rows if (each.path, each.means, each.takes) == (row.path, row.means, row.takes)]
-    example = next((each.example for each in same if each.example), "")
-    where = ", ".join(dict.fromkeys(each.where for each in same if each.where))
-    return FieldWords(**{**vars(row), "where": where, "example": example})
-
-
-def _field_words(path: str, where: str, field: FieldInfo, home: Path) -> FieldWords:
-    from pipeline.publication.gates.words import GATES
-
-    blocks = _blocks(field.annotation)
-    means = field.description or " ".join((each.__doc__ or "").split("\n\n")[0].strip() for each in blocks[:1])
-    default = None if field.is_required() else _written(field.get_default(call_default_factory=True))
-    gates = tuple(name for name, words in GATES.items() if words.field == path)
-    return FieldWords(path, where, means, _takes(field, blocks), default, _example(path, where, home), gates)
-
-
-def _takes(field: FieldInfo, blocks: list[type[BaseModel]]) -> str:
-    if blocks:
-        kinds = [kind for each in blocks if len(blocks) > 1 and (kind := _kind(each))]
-        return f"a block, one of {'; '.join(kinds)}" if kinds else f"a block of {', '.join(blocks[0].model_fields)}"
-    return ", ".join([_type(field.annotation), *_limits(field.metadata), *_inner_limits(field.annotation)])
-
-
-def _type(annotation: Any) -> str:
-    origin, parts = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _type(parts[0])
-    if origin is Literal:
-        return "one of " + ", ".join(map(str, parts))
-    if origin in (Union, UnionType):
-        return " or ".join(_type(part) for part in parts if part is not NoneType)
-    if origin is tuple:
-        return f"a list, each {_type(parts[0])}"
-    return _TYPES.get(annotation, getattr(annotation, "__name__", str(annotation)))
-
-
-def _inner_limits(annotation: Any) -> list[str]:
-    """Limits that stand inside an annotation, such as those of a list's values."""
-    limits = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
-    nested = [limit for part in get_args(annotation) if not isinstance(part, str) for limit in _inner_limits(part)]
-    return [*_limits(limits), *nested]
-
-
-def _limits(metadata: Any) -> list[str]:
-    limits = []
-    for item in metadata:
-        if isinstance(item, FieldInfo):
-            limits += _limits(item.metadata)
-            continue
-        stated = {name: value for name in _BOUNDS if (value := getattr(item, name, None)) is not None}
-        limits += [_BOUNDS[name].format(_limit(value)) for name, value in stated.items()]
-    return limits
-
-
-def _limit(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{value:,.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:g}"
-
-
-def _written(value: Any) -> str:
-    if value is None:
-        return "left out"
-    if isinstance(value, BaseModel):
-        return "a block of defaults"
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(str, value))}]"
-    return str(value).lower() if isinstance(value, bool) else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-@cache
-def _shipped(home: Path) -> tuple[tuple[str, str], ...]:
-    """Texts of the launch files that ship, by name, the demo first."""
-    files = sorted((home / "dags" / "launches").glob("*.yaml"), key=lambda path: (path.stem != "demo-en-US", path.stem))
-    return tuple((path.name, path.read_text(encoding="utf-8")) for path in files)
-
-
-@cache
-def _values(text: str) -> Any:
-    return yaml.load(text, Loader=yaml.CSafeLoader)  # our own files, by the compiled reader
-
-
-def _example(path: str, where: str, home: Path) -> str:
-    *parents, last = path.split(".")
-    name, _, kind = where.partition(": ")
-    for file, text in _shipped(home):
-        block = _values(text) if f"{last}:" in text else None
-        for parent in parents:
-            block = block.get(parent) if isinstance(block, dict) else None
-        if not isinstance(block, dict) or block.get(name, kind) != kind:
-            continue
-        if last in block and not isinstance(block[last], dict):
-            return f"{last}: {_line(block[last])}, in dags/launches/{file}"
-    return ""
-
-
-def _line(value: Any) -> str:
-    if value is None:
-        return "null"
-    return _written(tuple(value) if isinstance(value, list) else value)
-
-
-def _names() -> list[str]:
-    from pipeline.publication.gates.words import GATES
-
-    paths = [path for path, _, _ in fields_of(LaunchConfig)]
-    last = [path.rpartition(".")[2] for path in paths]
-    return list(dict.fromkeys([*map(str, ENDINGS), *GATES, *paths, *last]))
+def _field_text(row: FieldWords) -> str:
+    lines = [f"{row.path}{f' ({row.where})' if row.where else ''}: {row.means}", f"  takes:   {row.takes}"]
+    lines.append(f"  default: {'none, it must be written' if row.default is None else row.default}")
+    lines += [f"  example: {row.example}"] if row.example else []
+    lines += [f"  gate:    {name}; tacit explain {name}" for name in row.gates]
+    return "\n".join(lines)
