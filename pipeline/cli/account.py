@@ -6,35 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import ValidationError
 
-from federated.config.mechanism import MechanismConfig
 from pipeline.cli.paper import paper
 from pipeline.cli.support import AsJson, answer, check_delta, command, completions, open_existing
-from pipeline.launch import config_errors
-from pipeline.launch.config import load_launch
-from pipeline.releases.training import TRAINING
 from pipeline.run.named import is_file
-from pretrain.config import Config
-from pretrain.reading import paths, yaml_text
-from pretrain.reading.paths import shown
 from reports.losses import up
 
 if TYPE_CHECKING:
     from federated.accounting.amplification import AmplifiedGuarantee
     from federated.accounting.guarantees import Guarantee
 
-# Fields that a launch file must state and that no guarantee depends on, but for the sampling rate of independent
-# noise; and the delta of the published launches.
-_SUPPLIED = {"clip_norm": 1.0, "report_goal": 1, "delta": 1e-10, "randomness": "secure"}
-_EXAMPLE = "as in 'kind: tree, noise_multiplier: 7, rounds: 1280, min_sep: 181, max_participations: 5'"
 _WIDTH = 110
-
-
-class _Block(Config):
-    """The one block of a launch file that a guarantee follows from; errors name its fields as a launch file's."""
-
-    mechanism: MechanismConfig
 
 
 @command
@@ -129,11 +111,17 @@ def account(
         check_delta(each)
     if launch is not None and not is_file(launch):
         _alone(f"launch {launch}", given, "; name its launch file to ask what another mechanism would give")
-        guarantee = _of_launch(launch, deltas)
+        from pipeline.verify.guarantee import guarantee_again, of_launch
+
+        config, folder, _ = open_existing(launch)
+        guarantee = of_launch(config, guarantee_again(config, folder, deltas))
     else:
         if launch is not None:
             _alone(f"launch file {launch}", base, "; change its mechanism by --set")
-        guarantee = _of_block(_block(launch, mechanism, preset, changes or []), deltas, strategy, twice)
+        from pipeline.preflight import block
+
+        asked = block.block(launch, mechanism, preset, changes or ())
+        guarantee = block.guarantee(asked, deltas, strategy, twice=twice)
     answer(_as_content(guarantee), as_json, _as_text(guarantee))
 
 
@@ -142,101 +130,6 @@ def _alone(source: str, others: Mapping[str, object], fix: str = "") -> None:
     doubled = [name for name, value in others.items() if value]
     if doubled:
         raise ValueError(f"{doubled[0]}: {source} says this already; leave out {', '.join(doubled)}{fix}")
-
-
-def _of_launch(launch: str, deltas: tuple[float, ...]) -> "Guarantee":
-    """The guarantee of a launch that has trained, from what happened in it."""
-    config, folder, _ = open_existing(launch)
-    from pipeline.verify.guarantee import guarantee_again, of_launch
-
-    return of_launch(config, guarantee_again(config, folder, deltas))
-
-
-def _of_block(config: MechanismConfig, deltas: tuple[float, ...], strategy: Path | None, twice: bool) -> "Guarantee":
-    from federated import mechanisms
-    from federated.accounting.guarantees import account as guarantee_of
-    from federated.mechanisms import mechanism_file
-
-    found = None
-    if strategy is not None:
-        hint = "give the mechanism.json that stage plan of a launch wrote"
-        found = mechanism_file.load(paths.require_file(strategy, "strategy", hint))
-        if not mechanisms.fits(config, found):
-            raise ValueError(
-                f"strategy: {shown(strategy)} is not of this mechanism; give the block of the launch that planned it"
-            )
-    return guarantee_of(config, deltas, found, twice=twice)
-
-
-def _block(launch: str | None, mechanism: str | None, preset: str | None, changes: list[str]) -> MechanismConfig:
-    """The block that is asked about: a launch file's, or a preset under a block, with single fields changed."""
-    fields: dict[str, object] = {}
-    if launch is not None:
-        config = load_launch(Path(launch))
-        if not TRAINING.asked(config):
-            raise ValueError(
-                f"launch: {shown(launch)} trains nothing on devices, so its mechanism costs nothing; see what its "
-                f"counts cost by 'tacit plan {shown(launch)}'"
-            )
-        fields = config.mechanism.model_dump(mode="json", exclude_unset=True)
-    elif mechanism is None and preset is None:
-        raise ValueError("account: no mechanism; name a launch file, or give --mechanism, --preset or --paper")
-    if preset is not None:
-        fields |= _published(preset)
-    if mechanism is not None:
-        fields |= _read(mechanism)
-    for change in changes:
-        name, separator, value = change.partition("=")
-        if not (name and separator):
-            raise ValueError(f"set: got {shown(repr(change))}; write it as FIELD=VALUE, as in noise_multiplier=7")
-        fields[name] = yaml_text.load(value, f"set {shown(name)}")
-    supplied = {name: value for name, value in _SUPPLIED.items() if name not in fields}
-    if fields.get("kind") == "independent":
-        supplied.pop("report_goal", None)
-    try:
-        return _Block.model_validate({"mechanism": supplied | fields}).mechanism
-    except ValidationError as error:
-        raise ValueError("\n".join(config_errors.lines(error, _Block))) from error
-
-
-def _published(name: str) -> Mapping[str, object]:
-    from federated.accounting.published_rows import SETTINGS
-
-    if name not in SETTINGS:
-        raise ValueError(f"preset: {shown(repr(name))} does not exist; choose one of {', '.join(SETTINGS)}")
-    return SETTINGS[name]
-
-
-def _inline(block: str) -> object:
-    """YAML of a block, whose outer braces may be left out."""
-    try:
-        return yaml_text.load(block if block.lstrip().startswith("{") else f"{{{block}}}", "mechanism")
-    except ValueError:
-        if "\n" not in block:
-            raise
-        return yaml_text.load(block, "mechanism")
-
-
-def _read(block: str) -> dict[str, object]:
-    """The fields of a block: YAML if a colon is in it, else the path of a file."""
-    if ":" in block:
-        fields = _inline(block)
-    else:
-        text = paths.read_text(
-            Path(block),
-            "mechanism",
-            f"give a file with a mechanism block, or the block itself, {_EXAMPLE}",
-            yaml_text.MOST_BYTES,
-        )
-        fields = yaml_text.load(text, shown(block))
-    if not isinstance(fields, dict):
-        raise ValueError(f"mechanism: got {shown(repr(fields))}; a block is a mapping of fields, {_EXAMPLE}")
-    if isinstance(fields.get("mechanism"), dict):
-        raise ValueError(
-            f"mechanism: {shown(block)} holds more than the fields of a mechanism block; name a launch file without "
-            "--mechanism, or give the lines below 'mechanism:' alone"
-        )
-    return fields
 
 
 def _as_content(guarantee: "Guarantee") -> dict:

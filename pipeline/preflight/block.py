@@ -1,0 +1,133 @@
+"""A mechanism block: a launch file's, a published setting's or one written by hand; and its guarantee."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from federated import mechanisms
+from federated.accounting import guarantees
+from federated.accounting.guarantees import Guarantee
+from federated.accounting.published_rows import SETTINGS
+from federated.config.mechanism import MechanismConfig
+from federated.mechanisms import mechanism_file
+from pipeline.launch import config_errors
+from pipeline.launch.config import load_launch
+from pipeline.releases.training import TRAINING
+from pretrain.config import Config
+from pretrain.reading import paths, yaml_text
+from pretrain.reading.paths import shown
+
+# Fields that a launch file must state and that no guarantee depends on, but for the sampling rate of independent
+# noise; and the delta of the published launches.
+_SUPPLIED = {"clip_norm": 1.0, "report_goal": 1, "delta": 1e-10, "randomness": "secure"}
+_EXAMPLE = "as in 'kind: tree, noise_multiplier: 7, rounds: 1280, min_sep: 181, max_participations: 5'"
+
+
+class _Block(Config):
+    """The one block of a launch file that a guarantee follows from; errors name its fields as a launch file's."""
+
+    mechanism: MechanismConfig
+
+
+def guarantee(
+    config: MechanismConfig, deltas: tuple[float, ...] = (), strategy: Path | None = None, *, twice: bool = False
+) -> Guarantee:
+    """The guarantee of a block at the limits that it enforces.
+
+    Args:
+      deltas: at which epsilon is stated; none for the block's own.
+      strategy: the mechanism file of a plan, instead of a strategy found anew.
+      twice: whether to ask the second accountant too.
+
+    Raises:
+      ValueError: the strategy is not of this block, or as ``guarantees.account``.
+    """
+    found = None
+    if strategy is not None:
+        hint = "give the mechanism.json that stage plan of a launch wrote"
+        found = mechanism_file.load(paths.require_file(strategy, "strategy", hint))
+        if not mechanisms.fits(config, found):
+            raise ValueError(
+                f"strategy: {shown(strategy)} is not of this mechanism; give the block of the launch that planned it"
+            )
+    return guarantees.account(config, deltas, found, twice=twice)
+
+
+def block(
+    launch: str | None = None, mechanism: str | None = None, preset: str | None = None, changes: Sequence[str] = ()
+) -> MechanismConfig:
+    """The block of a launch file, or a preset under a block, with single fields changed.
+
+    Args:
+      mechanism: YAML, or the path of a file with it.
+      changes: as ``FIELD=VALUE``.
+
+    Raises:
+      ValueError: nothing is named, or no such block is valid.
+    """
+    fields: dict[str, object] = {}
+    if launch is not None:
+        config = load_launch(Path(launch))
+        if not TRAINING.asked(config):
+            raise ValueError(
+                f"launch: {shown(launch)} trains nothing on devices, so its mechanism costs nothing; see what its "
+                f"counts cost by 'tacit plan {shown(launch)}'"
+            )
+        fields = config.mechanism.model_dump(mode="json", exclude_unset=True)
+    elif mechanism is None and preset is None:
+        raise ValueError("account: no mechanism; name a launch file, or give --mechanism, --preset or --paper")
+    if preset is not None:
+        fields |= _published(preset)
+    if mechanism is not None:
+        fields |= _read(mechanism)
+    for change in changes:
+        name, separator, value = change.partition("=")
+        if not (name and separator):
+            raise ValueError(f"set: got {shown(repr(change))}; write it as FIELD=VALUE, as in noise_multiplier=7")
+        fields[name] = yaml_text.load(value, f"set {shown(name)}")
+    supplied = {name: value for name, value in _SUPPLIED.items() if name not in fields}
+    if fields.get("kind") == "independent":
+        supplied.pop("report_goal", None)
+    try:
+        return _Block.model_validate({"mechanism": supplied | fields}).mechanism
+    except ValidationError as error:
+        raise ValueError("\n".join(config_errors.lines(error, _Block))) from error
+
+
+def _published(name: str) -> Mapping[str, object]:
+    if name not in SETTINGS:
+        raise ValueError(f"preset: {shown(repr(name))} does not exist; choose one of {', '.join(SETTINGS)}")
+    return SETTINGS[name]
+
+
+def _inline(block: str) -> object:
+    """YAML of a block, whose outer braces may be left out."""
+    try:
+        return yaml_text.load(block if block.lstrip().startswith("{") else f"{{{block}}}", "mechanism")
+    except ValueError:
+        if "\n" not in block:
+            raise
+        return yaml_text.load(block, "mechanism")
+
+
+def _read(block: str) -> dict[str, object]:
+    """The fields of a block: YAML if a colon is in it, else the path of a file."""
+    if ":" in block:
+        fields = _inline(block)
+    else:
+        text = paths.read_text(
+            Path(block),
+            "mechanism",
+            f"give a file with a mechanism block, or the block itself, {_EXAMPLE}",
+            yaml_text.MOST_BYTES,
+        )
+        fields = yaml_text.load(text, shown(block))
+    if not isinstance(fields, dict):
+        raise ValueError(f"mechanism: got {shown(repr(fields))}; a block is a mapping of fields, {_EXAMPLE}")
+    if isinstance(fields.get("mechanism"), dict):
+        raise ValueError(
+            f"mechanism: {shown(block)} holds more than the fields of a mechanism block; name a launch file without "
+            "--mechanism, or give the lines below 'mechanism:' alone"
+        )
+    return fields
