@@ -16,29 +16,15 @@ FLAGS = ("--locale", "en-US", "--data", "synthetic", "--population", "1300", "--
     [
         ({"--locale": "english"}, "--locale: 'english' is no BCP 47 tag"),
         ({"--population": "3"}, "--population: got 3; give 60 to"),
-        ({"--rho": "0"}, "--rho: got 0; give a number from 0.0001"),
-        ({"--rho": "nan"}, "--rho: got nan"),
-        ({"--budget": "0.1"}, "--budget: 0.1 is less than one launch may lose"),
-        ({"--days": "0"}, "--days: got 0"),
         ({"--locale": "fr-FR", "--public": "sample"}, "--public: sample is English, not fr-FR"),
         ({"--population": None}, "--population: missing, and there is no terminal to ask on"),
-        ({"--data": "no/such-*.parquet"}, "--data: no file matches"),
     ],
 )
-def test_what_no_launch_could_be_is_refused_before_anything_is_written(
-    changed: dict[str, str | None], says: str, tmp_path: Path
-):
+def test_a_bad_answer_is_refused_before_anything_is_written(changed: dict[str, str | None], says: str, tmp_path: Path):
     options = dict(zip(FLAGS[::2], FLAGS[1::2], strict=True)) | changed
     flags = [word for name, value in options.items() if value is not None for word in (name, value)]
     assert says in answered(tmp_path, "init", str(tmp_path / "mine.yaml"), *flags, code=65)["error"]
     assert not (tmp_path / "mine.yaml").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "says"), [("mine.txt", "no name of a launch file"), ("no/mine.yaml", "make that folder first")]
-)
-def test_a_bad_name_is_refused(name: str, says: str, tmp_path: Path):
-    assert says in answered(tmp_path, "init", str(tmp_path / name), *FLAGS, code=65)["error"]
 
 
 def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path):
@@ -57,16 +43,13 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path):
         ("fr-FR", ("--locale", "fr-FR", "--data", "DATA", "--population", "3000000", "--rho", "0.5", "--budget", "2")),
     ],
 )
-def test_what_it_makes_is_valid_and_its_population_carries_it(name: str, flags: tuple[str, ...], tmp_path: Path):
+def test_what_it_makes_checks_and_plans(name: str, flags: tuple[str, ...], tmp_path: Path):
     write_launch(tmp_path)
     flags = tuple(str(tmp_path / "clients.parquet") if word == "DATA" else word for word in flags)
     path = tmp_path / f"{name}.yaml"
     made = answered(tmp_path, "init", str(path), *flags)
     assert (made["feasible"], made["reasons"]) == (True, [])
-    config = load_launch(path)
-    assert config.name == name
-    assert made["rho"] <= config.policy.max_rho
-    assert made["rho"] > 0.99 * config.policy.max_rho, "all that may be lost buys accuracy"
+    assert load_launch(path).name == name
     assert answered(tmp_path, "check", str(path), "--alone")["ok"]
     devices = flags[flags.index("--population") + 1]
     assert answered(tmp_path, "plan", str(path), "--devices", devices)["feasible"]

@@ -1,0 +1,313 @@
+"""A launch file from a few answers: valid, and with the mechanism that the planner finds for the population."""
+
+import math
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from federated.accounting.gaussian import epsilon_of_rho
+from federated.config.mechanism import MOST_DEVICES, MechanismConfig
+from federated.config.planning import SPARE_FRACTION, PlanningConfig
+from federated.config.population import Splits
+from federated.planning.feasibility import Plan, plan
+from federated.planning.proposal import mechanism_block
+from federated.planning.search import Choice, as_launched, option, strategies, terms_of
+from federated.planning.search import round_up as rounded_up
+from pipeline.launch.config import LaunchConfig, load_launch, problems
+from pipeline.preflight.readiness import planned as worst_case
+from pipeline.preflight.shortfalls import too_few
+from pipeline.releases.policy import above_policy
+from pipeline.releases.release import Outlook
+from pipeline.releases.total import total
+from pipeline.releases.uses import planned
+from pretrain.files import write_text
+from pretrain.reading import rows
+from pretrain.reading.paths import require_folder, shown
+
+SYNTHETIC = "synthetic"
+_DELTA = 1e-6
+
+
+@dataclass(frozen=True)
+class Size:
+    """Size of a launch that a population can carry.
+
+    Attributes:
+      rounds, joins: of training, and how many of them one device may join.
+    """
+
+    rounds: int
+    joins: int
+    words: int
+    model: dict[str, object]
+    steps: int
+    tokens: int
+
+
+_SIZES = (
+    (0, Size(16, 4, 4_000, {"embedding_dim": 64, "hidden_dim": 256, "tied": True}, 5_000, 2_000_000)),
+    (20_000, Size(200, 4, 8_000, {"embedding_dim": 64, "hidden_dim": 256, "tied": True}, 20_000, 20_000_000)),
+    (500_000, Size(2_000, 6, 20_000, {"embedding_dim": 96, "hidden_dim": 670, "tied": False}, 200_000, 500_000_000)),
+)
+_MOST_GOAL = 6_500
+_FEWEST = 60
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Answers that a launch file follows from.
+
+    Attributes:
+      data, public: paths or globs of private and of public text, or the name of a source.
+      rho, budget: most that one device loses to this launch, and to all.
+      days: in any so many of which the budget holds; None: for ever.
+    """
+
+    name: str
+    locale: str
+    data: str
+    public: str
+    population: int
+    rho: float
+    budget: float
+    days: int | None
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A launch file that was made, with its worst case.
+
+    Attributes:
+      reasons: why its population does not carry it; empty where it does.
+      next: commands from here to a launch.
+    """
+
+    file: Path
+    feasible: bool
+    reasons: tuple[str, ...]
+    rho: float
+    epsilon: float
+    delta: float
+    total_epsilon: float
+    next: tuple[str, ...]
+    mechanism: MechanismConfig = field(metadata={"json": False})
+
+
+def require_new(file: Path) -> None:
+    """ValueError unless a launch file of that name can be made; one that exists is never overwritten."""
+    require_folder(file.parent, "FILE", "make that folder first")
+    if file.exists():
+        raise ValueError(f"FILE: {shown(file)} exists, and is not overwritten; give another name, or move it away")
+    if file.suffix not in (".yaml", ".yml") or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", file.stem):
+        raise ValueError(f"FILE: {shown(file)} is no name of a launch file; write one as in en-US.yaml")
+
+
+def draft(file: Path, asked: Asked) -> Draft:
+    """Make the launch file.
+
+    Raises:
+      ValueError: no launch file could hold an answer, by the name of its option; then nothing is written.
+    """
+    require_new(file)
+    _require(asked)
+    content = _with_total(launch_file(asked), asked)
+    config = _valid(content)
+    found, delta = _planned(config, asked), config.mechanism.delta
+    write_text(file, _text(content, asked))
+    load_launch(file)
+    return Draft(
+        file=file,
+        feasible=found.feasible,
+        reasons=found.reasons,
+        rho=found.guarantee.rho,
+        epsilon=found.guarantee.epsilon[delta],
+        delta=delta,
+        total_epsilon=config.policy.max_total_epsilon,
+        next=_next(file, asked, config),
+        mechanism=config.mechanism,
+    )
+
+
+def _require(asked: Asked) -> None:
+    """Refuse what no launch file could hold, by the name of the option."""
+    if not _FEWEST <= asked.population <= MOST_DEVICES:
+        raise ValueError(
+            f"--population: got {asked.population:,}; give {_FEWEST} to {MOST_DEVICES:,}: with fewer devices no round "
+            "can be filled and nothing compared"
+        )
+    if asked.data != SYNTHETIC:
+        rows.matching([asked.data], "--data")
+    for name, value in (("rho", asked.rho), ("budget", asked.budget)):
+        if not (math.isfinite(value) and 1e-4 <= value <= 1e4):
+            raise ValueError(f"--{name}: got {value:g}; give a number from 0.0001 to 10,000, as in 0.5")
+    if asked.budget < asked.rho:
+        raise ValueError(f"--budget: {asked.budget:g} is less than one launch may lose, --rho {asked.rho:g}; raise it")
+    if asked.days is not None and asked.days < 1:
+        raise ValueError(f"--days: got {asked.days}; give a number of days from 1 on, or leave it out")
+    if asked.public == "sample" and not asked.locale.startswith("en"):
+        raise ValueError(f"--public: sample is English, not {asked.locale}; give c4, or files of yours")
+
+
+def launch_file(asked: Asked) -> dict[str, Any]:
+    """The launch file as values, its mechanism that of the planner for this population and rho."""
+    size = next(size for least, size in reversed(_SIZES) if asked.population >= least)
+    made_up, small = asked.data == SYNTHETIC, asked.population < _SIZES[1][0]
+    share = 0.2 if small else 0.1
+    words = {"max_words_per_device": 400 if small else 20_000, "test_fraction": share}
+    private = {"source": SYNTHETIC, "name": f"synthetic-{asked.name}", "devices": min(asked.population, 10_000_000)}
+    if not made_up:
+        private = {"source": "files", "name": asked.name, "paths": [asked.data]}
+    # Ceilings on the one number follow from what is asked for (``_with_total``).
+    bound: dict[str, Any] = {"max_total_epsilon": 1.0}
+    if asked.days is not None:
+        bound |= {"budget": {"rho": asked.budget, "epsilon": 1.0, "days": asked.days}}
+    else:
+        bound |= {"population_max_rho": asked.budget, "population_max_epsilon": 1.0}
+    mechanism, launches = _mechanism(asked, Splits(share), size), math.floor(asked.budget / asked.rho)
+    # Shuffling hides a device among as many as the file names; few devices hide nobody.
+    planning: dict[str, float] = {"population_estimate": asked.population, "max_report_goal": mechanism.report_goal}
+    planning |= {"round_minutes": 10.0, "target_rho": asked.rho}
+    return {
+        "name": asked.name,
+        "locale": asked.locale,
+        "features": ["NWP"],
+        "seed": 20261123,
+        "public_text": _public(asked, size),
+        "private_text": private | words,
+        "vocabulary": {"base_size": size.words, "max_new_words": 200 if small else 2_000},
+        "model": size.model,
+        "pretrain": {
+            "steps": size.steps,
+            "batch_sentences": 128,
+            "sequence_words": 20,
+            "learning_rate": 0.003,
+            "evaluate_every_steps": size.steps // 5,
+        },
+        "discovery": {
+            "kind": "ldp-triehh",
+            "epsilon0": 8.0 if small else 6.0,
+            "delta": _DELTA / 2,
+            # Few devices hide no message, so each costs epsilon0.
+            "messages_per_device": 1 if small else 5,
+            "honest_share": 0.5,
+            "layers": 8 if small else 15,
+            "max_prefixes": 100 if small else 10_000,
+            "false_discovery_rate": 0.05,
+        },
+        "adapt": {"steps": size.steps // 50, "batch_sentences": 64, "learning_rate": 0.001},
+        "mechanism": {"kind": mechanism.kind} | mechanism.model_dump(mode="json", exclude_defaults=True),
+        **({} if small else {"planning": planning}),
+        "local_training": {"learning_rate": 0.5, "batch_sentences": 8, "sequence_words": 20, "max_words": 200},
+        "server": {"learning_rate": 1.0},
+        "audit": {
+            "users": [1, 4],
+            "examples": [1, 14, 200],
+            "repeats": 1,
+            "populations": ["compliant", "stress"],
+            "in_launch": ["compliant"],
+            "directions": 500,
+        },
+        "ab_test": {"buckets": max(2, min(20, int(asked.population * share) // 2))},
+        "policy": {
+            "max_rho": asked.rho,
+            "population_delta": 10 * _DELTA,
+            **bound,
+            "max_discovery_epsilon0": 8.0,
+            "population_max_discovery_epsilon": 8.0 * launches,
+            "min_canary_rank": 1_000,
+            "min_top1_gain": 0.0,
+            "max_top3_loss": 0.0,
+            "min_distinct_first_words": min(500, size.words // 20),
+            "min_ngram_gain": 0.0,
+        },
+        "report": {"contact": "who answers for this launch", "intended_use": "Suggests the next word as people type."},
+    }
+
+
+def _with_total(content: dict[str, Any], asked: Asked) -> dict[str, Any]:
+    """The launch file with ceilings on the one number: what its rho and its words come to, rounded up."""
+    config = _valid(content)
+    spends = planned(config, Outlook(asked.rho, config.private_text.splits.training(asked.population)))
+    words, launches, policy = spends["discover"], math.floor(asked.budget / asked.rho), content["policy"].copy()
+    policy["population_delta"] = max(policy["population_delta"], 2 * launches * _DELTA)
+    left, one = policy["population_delta"] - launches * words.device_delta, math.ceil(total(config, spends).epsilon)
+    every = float(max(one, math.ceil(launches * words.device_epsilon + epsilon_of_rho(asked.budget, left))))
+    policy["max_total_epsilon"] = float(one)
+    within = "budget" in policy
+    policy |= {"budget": policy["budget"] | {"epsilon": every}} if within else {"population_max_epsilon": every}
+    return content | {"policy": policy}
+
+
+def _public(asked: Asked, size: Size) -> dict[str, Any]:
+    most = {"max_tokens": size.tokens, "max_validation_tokens": max(30_000, size.tokens // 500)}
+    if asked.public == "sample":
+        return {"source": "sample", "max_tokens": min(size.tokens, 2_000_000), "max_validation_tokens": 30_000}
+    if asked.public == "c4":
+        return {"source": "c4", "subset": asked.locale.partition("-")[0], **most}
+    return {"source": "files", "train": [asked.public], **most}
+
+
+def _mechanism(asked: Asked, splits: Splits, size: Size) -> MechanismConfig:
+    """The one of the planner's mechanisms with least noise in the model at this rho."""
+    rho, population = asked.rho, asked.population
+    usable = int(round(splits.training(population) * (1 - SPARE_FRACTION), 6))
+    goal = max(2, min(_MOST_GOAL, size.joins * usable // size.rounds))
+    planning = PlanningConfig(population_estimate=population, max_report_goal=goal, round_minutes=10.0, target_rho=rho)
+    begins = {"kind": "tree", "noise_multiplier": 1.0, "clip_norm": 0.3, "rounds": size.rounds, "report_goal": goal}
+    begins |= {"min_sep": 1, "max_participations": size.joins, "delta": _DELTA, "randomness": "secure"}
+    start: MechanismConfig = TypeAdapter(MechanismConfig).validate_python(begins)
+    terms = terms_of(start, planning, splits)
+    every = strategies(terms, size.rounds, goal, thorough=False)  # in tenths of a second
+    fitting = [each for each in every if each.copies <= terms.most_copies]
+
+    def noise(sensitivity_squared: float) -> float:
+        return math.sqrt(sensitivity_squared / (2 * rho))
+
+    best = as_launched(min(fitting, key=lambda each: noise(each.sensitivity_squared) * each.rms_error))
+    multiplier = rounded_up(noise(best.sensitivity_squared) * (1 + 1e-6), 5)
+    return mechanism_block(start, Choice(replace(option(terms, best, goal), noise_multiplier=multiplier), best))
+
+
+def _valid(content: dict[str, Any]) -> LaunchConfig:
+    try:
+        return LaunchConfig.model_validate(content)
+    except ValidationError as error:
+        raise ValueError("\n".join(problems(error))) from error
+
+
+def _planned(config: LaunchConfig, asked: Asked) -> Plan:
+    """The worst case of the file, and whether the population carries it: what 'tacit plan' says of it."""
+    splits = config.private_text.splits.expected(asked.population)
+    found = plan(config.mechanism, train := splits["train"])
+    above = above_policy(config, worst_case(config, train), train)
+    reasons = (*found.reasons, *above, *too_few(config, splits))
+    return replace(found, feasible=not reasons, reasons=reasons)
+
+
+def _text(content: dict[str, Any], asked: Asked) -> str:
+    whose = "made-up typists" if asked.data == SYNTHETIC else asked.data
+    head = [
+        f"# Made by tacit init for about {asked.population:,} devices of {asked.locale}; private text: {whose}.",
+        "# 'tacit explain FIELD' says what a line means, 'tacit plan' what the launch costs. Rates and sizes are where",
+        "# launches of this size began: 'tacit rehearse' (with a planning block) finds better ones on public text.",
+        "",
+    ]
+    lines = {name: value for name, value in content.items() if not isinstance(value, dict)}
+    blocks = [lines, *({name: value} for name, value in content.items() if name not in lines)]
+    return "\n".join([*head, *(yaml.safe_dump(block, sort_keys=False, allow_unicode=True) for block in blocks)])
+
+
+def _next(file: Path, asked: Asked, config: LaunchConfig) -> tuple[str, ...]:
+    """Commands from here to a launch."""
+    window, policy = f" --window-days {asked.days}" if asked.days else "", config.policy
+    epsilon = policy.budget.epsilon if policy.budget else policy.population_max_epsilon
+    register = (
+        f"tacit ledger register {asked.name} --max-rho {asked.budget:g} --max-epsilon {epsilon:g} "
+        f"--delta {policy.population_delta:g}{window}"
+    )
+    first = [] if asked.data == SYNTHETIC else [f"{register}  (once: its budget)"]
+    return ("tacit ledger init  (once)", *first, f"tacit check {file}", f"tacit launch {file}")
