@@ -8,6 +8,7 @@ them a distance that is half of what replacing a device may cause.
 
 import functools
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,7 @@ from federated.mechanisms.optimise_blt import decays, objective, optimise_blt, s
 from federated.mechanisms.sensitivity import tree_matrix, tree_sensitivity_squared
 from federated.mechanisms.tree import Tree
 
-__all__ = ["BLT", "NOTEBOOK", "ROWS", "Comparison", "Row", "check", "recompute"]
+__all__ = ["BLT", "NOTEBOOK", "ROWS", "Comparison", "Published", "Row", "check", "compare", "recompute"]
 
 # The grid that the notebook's accountant used.
 _NOTEBOOK_ORDERS = (*(1 + tenths / 10 for tenths in range(1, 100)), *range(12, 64))
@@ -47,6 +48,28 @@ class Comparison:
     def fine(self) -> bool:
         """False only for a number that is known to follow from its inputs and did not."""
         return bool(self.match) or not self.row.follows
+
+
+@dataclass(frozen=True)
+class Published:
+    """Rows in print order, those that were not computed among them."""
+
+    done: tuple[Comparison, ...]
+    skipped: tuple[Row, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(checked.fine for checked in self.done)
+
+
+def compare(slow: bool, follow: Callable[[Sequence[Row]], Iterable[Row]] = iter) -> Published:
+    """Compute every row again, those that take minutes only if asked to.
+
+    Args:
+      follow: passes the rows on, one at a time, and may show how far they are.
+    """
+    wanted = [row for row in ROWS if slow or not row.slow]
+    return Published(tuple(check(row) for row in follow(wanted)), tuple(row for row in ROWS if row not in wanted))
 
 
 def check(row: Row) -> Comparison:

@@ -1,7 +1,7 @@
 """``tacit account --paper``: every published number beside ours."""
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -13,49 +13,34 @@ from pipeline.cli.support import answer, table_text
 from pipeline.ground.errors import PERMANENT
 
 if TYPE_CHECKING:
-    from federated.accounting.published import Comparison, Row
+    from federated.accounting.published import Comparison, Published, Row
 
 _log = logging.getLogger(__name__)
 
 _MARKS = {True: "yes", False: "NO", None: "-"}
 
 
-@dataclass(frozen=True)
-class _Outcome:
-    """Rows in print order, those that were not computed among them."""
-
-    done: "tuple[Comparison, ...]"
-    skipped: "tuple[Row, ...]"
-
-    @property
-    def ok(self) -> bool:
-        return all(checked.fine for checked in self.done)
-
-
 def paper(slow: bool, as_json: bool) -> None:
     """Compute, print, and exit with 65 if a number that follows from its inputs came out otherwise."""
-    outcome = _computed(slow)
+    from federated.accounting.published import compare
+
+    outcome = compare(slow, _followed)
     answer(_content(outcome), as_json, _text(outcome))
     if not outcome.ok:
         raise typer.Exit(PERMANENT)
 
 
-def _computed(slow: bool) -> _Outcome:
-    from federated.accounting.published import ROWS, check
-
-    wanted = [row for row in ROWS if slow or not row.slow]
-    console = Console(stderr=True)
-    done: list[Comparison] = []
-    for row in track(wanted, "published numbers", console=console, transient=True, disable=not console.is_terminal):
-        if not console.is_terminal and (
-            not done or (row.source, row.table) != (done[-1].row.source, done[-1].row.table)
-        ):
+def _followed(rows: Sequence["Row"]) -> Iterator["Row"]:
+    """Pass rows on under a bar of progress or, where no terminal is, a log line for each table."""
+    console, table = Console(stderr=True), None
+    for row in track(rows, "published numbers", console=console, transient=True, disable=not console.is_terminal):
+        if not console.is_terminal and (row.source, row.table) != table:
             _log.info("account: %s, table %s", row.source, row.table)
-        done.append(check(row))
-    return _Outcome(tuple(done), tuple(row for row in ROWS if row not in wanted))
+        table = row.source, row.table
+        yield row
 
 
-def _content(outcome: _Outcome) -> dict:
+def _content(outcome: "Published") -> dict:
     rows = [
         {
             "source": checked.row.source,
@@ -75,7 +60,7 @@ def _content(outcome: _Outcome) -> dict:
     return {"ok": outcome.ok, "rows": rows, "skipped": [row.name for row in outcome.skipped]}
 
 
-def _text(outcome: _Outcome) -> str:
+def _text(outcome: "Published") -> str:
     table = Table(title="Published numbers, computed again from their inputs", title_justify="left")
     for name in ("source", "table", "row", "quantity"):
         table.add_column(name, overflow="fold")
@@ -91,7 +76,7 @@ def _text(outcome: _Outcome) -> str:
     return "\n".join([table_text(table), *_endings(outcome)])
 
 
-def _endings(outcome: _Outcome) -> list[str]:
+def _endings(outcome: "Published") -> list[str]:
     following = [checked for checked in outcome.done if checked.row.follows]
     lines = [
         f"{sum(bool(row.match) for row in following)} of {len(following)} numbers that follow from their inputs match"
@@ -105,5 +90,5 @@ def _endings(outcome: _Outcome) -> list[str]:
     return lines
 
 
-def _wrong(outcome: _Outcome) -> "list[Comparison]":
+def _wrong(outcome: "Published") -> "list[Comparison]":
     return [checked for checked in outcome.done if not checked.fine]
