@@ -58,7 +58,7 @@ _FEWEST = 60
 
 
 @dataclass(frozen=True)
-class Asked:
+class Answers:
     """Answers that a launch file follows from.
 
     Attributes:
@@ -106,18 +106,18 @@ def require_new(file: Path) -> None:
         raise ValueError(f"FILE: {shown(file)} is no name of a launch file; write one as in en-US.yaml")
 
 
-def draft(file: Path, asked: Asked) -> Draft:
+def draft(file: Path, answers: Answers) -> Draft:
     """Make the launch file.
 
     Raises:
       ValueError: no launch file could hold an answer, by the name of its option; then nothing is written.
     """
     require_new(file)
-    _require(asked)
-    content = _with_total(launch_file(asked), asked)
+    _require(answers)
+    content = _with_total(launch_file(answers), answers)
     config = _valid(content)
-    found, delta = _planned(config, asked), config.mechanism.delta
-    write_text(file, _text(content, asked))
+    found, delta = _planned(config, answers), config.mechanism.delta
+    write_text(file, _text(content, answers))
     load_launch(file)
     return Draft(
         file=file,
@@ -127,56 +127,58 @@ def draft(file: Path, asked: Asked) -> Draft:
         epsilon=found.guarantee.epsilon[delta],
         delta=delta,
         total_epsilon=config.policy.max_total_epsilon,
-        next=_next(file, asked, config),
+        next=_next(file, answers, config),
         mechanism=config.mechanism,
     )
 
 
-def _require(asked: Asked) -> None:
+def _require(answers: Answers) -> None:
     """Refuse what no launch file could hold, by the name of the option."""
-    if not _FEWEST <= asked.population <= MOST_DEVICES:
+    if not _FEWEST <= answers.population <= MOST_DEVICES:
         raise ValueError(
-            f"--population: got {asked.population:,}; give {_FEWEST} to {MOST_DEVICES:,}: with fewer devices no round "
+            f"--population: got {answers.population:,}; give {_FEWEST} to {MOST_DEVICES:,}: with fewer no round "
             "can be filled and nothing compared"
         )
-    if asked.data != SYNTHETIC:
-        rows.matching([asked.data], "--data")
-    for name, value in (("rho", asked.rho), ("budget", asked.budget)):
+    if answers.data != SYNTHETIC:
+        rows.matching([answers.data], "--data")
+    for name, value in (("rho", answers.rho), ("budget", answers.budget)):
         if not (math.isfinite(value) and 1e-4 <= value <= 1e4):
             raise ValueError(f"--{name}: got {value:g}; give a number from 0.0001 to 10,000, as in 0.5")
-    if asked.budget < asked.rho:
-        raise ValueError(f"--budget: {asked.budget:g} is less than one launch may lose, --rho {asked.rho:g}; raise it")
-    if asked.days is not None and asked.days < 1:
-        raise ValueError(f"--days: got {asked.days}; give a number of days from 1 on, or leave it out")
-    if asked.public == "sample" and not asked.locale.startswith("en"):
-        raise ValueError(f"--public: sample is English, not {asked.locale}; give c4, or files of yours")
+    if answers.budget < answers.rho:
+        raise ValueError(
+            f"--budget: {answers.budget:g} is less than one launch may lose, --rho {answers.rho:g}; raise it"
+        )
+    if answers.days is not None and answers.days < 1:
+        raise ValueError(f"--days: got {answers.days}; give a number of days from 1 on, or leave it out")
+    if answers.public == "sample" and not answers.locale.startswith("en"):
+        raise ValueError(f"--public: sample is English, not {answers.locale}; give c4, or files of yours")
 
 
-def launch_file(asked: Asked) -> dict[str, Any]:
+def launch_file(answers: Answers) -> dict[str, Any]:
     """The launch file as values, its mechanism that of the planner for this population and rho."""
-    size = next(size for least, size in reversed(_SIZES) if asked.population >= least)
-    made_up, small = asked.data == SYNTHETIC, asked.population < _SIZES[1][0]
+    size = next(size for least, size in reversed(_SIZES) if answers.population >= least)
+    made_up, small = answers.data == SYNTHETIC, answers.population < _SIZES[1][0]
     share = 0.2 if small else 0.1
     words = {"max_words_per_device": 400 if small else 20_000, "test_fraction": share}
-    private = {"source": SYNTHETIC, "name": f"synthetic-{asked.name}", "devices": min(asked.population, 10_000_000)}
+    private = {"source": SYNTHETIC, "name": f"synthetic-{answers.name}", "devices": min(answers.population, 10_000_000)}
     if not made_up:
-        private = {"source": "files", "name": asked.name, "paths": [asked.data]}
+        private = {"source": "files", "name": answers.name, "paths": [answers.data]}
     # Ceilings on the one number follow from what is asked for (``_with_total``).
     bound: dict[str, Any] = {"max_total_epsilon": 1.0}
-    if asked.days is not None:
-        bound |= {"budget": {"rho": asked.budget, "epsilon": 1.0, "days": asked.days}}
+    if answers.days is not None:
+        bound |= {"budget": {"rho": answers.budget, "epsilon": 1.0, "days": answers.days}}
     else:
-        bound |= {"population_max_rho": asked.budget, "population_max_epsilon": 1.0}
-    mechanism, launches = _mechanism(asked, Splits(share), size), math.floor(asked.budget / asked.rho)
+        bound |= {"population_max_rho": answers.budget, "population_max_epsilon": 1.0}
+    mechanism, launches = _mechanism(answers, Splits(share), size), math.floor(answers.budget / answers.rho)
     # Shuffling hides a device among as many as the file names; few devices hide nobody.
-    planning: dict[str, float] = {"population_estimate": asked.population, "max_report_goal": mechanism.report_goal}
-    planning |= {"round_minutes": 10.0, "target_rho": asked.rho}
+    planning: dict[str, float] = {"population_estimate": answers.population, "max_report_goal": mechanism.report_goal}
+    planning |= {"round_minutes": 10.0, "target_rho": answers.rho}
     return {
-        "name": asked.name,
-        "locale": asked.locale,
+        "name": answers.name,
+        "locale": answers.locale,
         "features": ["NWP"],
         "seed": 20261123,
-        "public_text": _public(asked, size),
+        "public_text": _public(answers, size),
         "private_text": private | words,
         "vocabulary": {"base_size": size.words, "max_new_words": 200 if small else 2_000},
         "model": size.model,
@@ -211,9 +213,9 @@ def launch_file(asked: Asked) -> dict[str, Any]:
             "in_launch": ["compliant"],
             "directions": 500,
         },
-        "ab_test": {"buckets": max(2, min(20, int(asked.population * share) // 2))},
+        "ab_test": {"buckets": max(2, min(20, int(answers.population * share) // 2))},
         "policy": {
-            "max_rho": asked.rho,
+            "max_rho": answers.rho,
             "population_delta": 10 * _DELTA,
             **bound,
             "max_discovery_epsilon0": 8.0,
@@ -228,32 +230,32 @@ def launch_file(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _with_total(content: dict[str, Any], asked: Asked) -> dict[str, Any]:
+def _with_total(content: dict[str, Any], answers: Answers) -> dict[str, Any]:
     """The launch file with ceilings on the one number: what its rho and its words come to, rounded up."""
     config = _valid(content)
-    spends = planned(config, Outlook(asked.rho, config.private_text.splits.training(asked.population)))
-    words, launches, policy = spends["discover"], math.floor(asked.budget / asked.rho), content["policy"].copy()
+    spends = planned(config, Outlook(answers.rho, config.private_text.splits.training(answers.population)))
+    words, launches, policy = spends["discover"], math.floor(answers.budget / answers.rho), content["policy"].copy()
     policy["population_delta"] = max(policy["population_delta"], 2 * launches * _DELTA)
     left, one = policy["population_delta"] - launches * words.device_delta, math.ceil(total(config, spends).epsilon)
-    every = float(max(one, math.ceil(launches * words.device_epsilon + epsilon_of_rho(asked.budget, left))))
+    every = float(max(one, math.ceil(launches * words.device_epsilon + epsilon_of_rho(answers.budget, left))))
     policy["max_total_epsilon"] = float(one)
     within = "budget" in policy
     policy |= {"budget": policy["budget"] | {"epsilon": every}} if within else {"population_max_epsilon": every}
     return content | {"policy": policy}
 
 
-def _public(asked: Asked, size: Size) -> dict[str, Any]:
+def _public(answers: Answers, size: Size) -> dict[str, Any]:
     most = {"max_tokens": size.tokens, "max_validation_tokens": max(30_000, size.tokens // 500)}
-    if asked.public == "sample":
+    if answers.public == "sample":
         return {"source": "sample", "max_tokens": min(size.tokens, 2_000_000), "max_validation_tokens": 30_000}
-    if asked.public == "c4":
-        return {"source": "c4", "subset": asked.locale.partition("-")[0], **most}
-    return {"source": "files", "train": [asked.public], **most}
+    if answers.public == "c4":
+        return {"source": "c4", "subset": answers.locale.partition("-")[0], **most}
+    return {"source": "files", "train": [answers.public], **most}
 
 
-def _mechanism(asked: Asked, splits: Splits, size: Size) -> MechanismConfig:
+def _mechanism(answers: Answers, splits: Splits, size: Size) -> MechanismConfig:
     """The one of the planner's mechanisms with least noise in the model at this rho."""
-    rho, population = asked.rho, asked.population
+    rho, population = answers.rho, answers.population
     usable = int(round(splits.training(population) * (1 - SPARE_FRACTION), 6))
     goal = max(2, min(_MOST_GOAL, size.joins * usable // size.rounds))
     planning = PlanningConfig(population_estimate=population, max_report_goal=goal, round_minutes=10.0, target_rho=rho)
@@ -279,19 +281,19 @@ def _valid(content: dict[str, Any]) -> LaunchConfig:
         raise ValueError("\n".join(problems(error))) from error
 
 
-def _planned(config: LaunchConfig, asked: Asked) -> Plan:
+def _planned(config: LaunchConfig, answers: Answers) -> Plan:
     """The worst case of the file, and whether the population carries it: what 'tacit plan' says of it."""
-    splits = config.private_text.splits.expected(asked.population)
+    splits = config.private_text.splits.expected(answers.population)
     found = plan(config.mechanism, train := splits["train"])
     above = above_policy(config, worst_case(config, train), train)
     reasons = (*found.reasons, *above, *too_few(config, splits))
     return replace(found, feasible=not reasons, reasons=reasons)
 
 
-def _text(content: dict[str, Any], asked: Asked) -> str:
-    whose = "made-up typists" if asked.data == SYNTHETIC else asked.data
+def _text(content: dict[str, Any], answers: Answers) -> str:
+    whose = "made-up typists" if answers.data == SYNTHETIC else answers.data
     head = [
-        f"# Made by tacit init for about {asked.population:,} devices of {asked.locale}; private text: {whose}.",
+        f"# Made by tacit init for about {answers.population:,} devices of {answers.locale}; private text: {whose}.",
         "# 'tacit explain FIELD' says what a line means, 'tacit plan' what the launch costs. Rates and sizes are where",
         "# launches of this size began: 'tacit rehearse' (with a planning block) finds better ones on public text.",
         "",
@@ -301,13 +303,13 @@ def _text(content: dict[str, Any], asked: Asked) -> str:
     return "\n".join([*head, *(yaml.safe_dump(block, sort_keys=False, allow_unicode=True) for block in blocks)])
 
 
-def _next(file: Path, asked: Asked, config: LaunchConfig) -> tuple[str, ...]:
+def _next(file: Path, answers: Answers, config: LaunchConfig) -> tuple[str, ...]:
     """Commands from here to a launch."""
-    window, policy = f" --window-days {asked.days}" if asked.days else "", config.policy
+    window, policy = f" --window-days {answers.days}" if answers.days else "", config.policy
     epsilon = policy.budget.epsilon if policy.budget else policy.population_max_epsilon
     register = (
-        f"tacit ledger register {asked.name} --max-rho {asked.budget:g} --max-epsilon {epsilon:g} "
+        f"tacit ledger register {answers.name} --max-rho {answers.budget:g} --max-epsilon {epsilon:g} "
         f"--delta {policy.population_delta:g}{window}"
     )
-    first = [] if asked.data == SYNTHETIC else [f"{register}  (once: its budget)"]
+    first = [] if answers.data == SYNTHETIC else [f"{register}  (once: its budget)"]
     return ("tacit ledger init  (once)", *first, f"tacit check {file}", f"tacit launch {file}")

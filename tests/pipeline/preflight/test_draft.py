@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from pipeline.launch.config import load_launch
-from pipeline.preflight.draft import SYNTHETIC, Asked, draft
+from pipeline.preflight.draft import SYNTHETIC, Answers, draft
 from tests.helpers.launches.tiny_launch import write_launch
 
-ASKED = Asked("mine", "en-US", SYNTHETIC, "sample", 1300, 0.5, 1.5, None)
+ANSWERS = Answers("mine", "en-US", SYNTHETIC, "sample", 1300, 0.5, 1.5, None)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_what_no_launch_could_be_is_refused_before_anything_is_written(
     changed: dict[str, Any], says: str, tmp_path: Path
 ):
     with pytest.raises(ValueError, match=re.escape(says)):
-        draft(tmp_path / "mine.yaml", replace(ASKED, **changed))
+        draft(tmp_path / "mine.yaml", replace(ANSWERS, **changed))
     assert not (tmp_path / "mine.yaml").exists()
 
 
@@ -39,14 +39,14 @@ def test_what_no_launch_could_be_is_refused_before_anything_is_written(
 )
 def test_a_bad_name_is_refused(name: str, says: str, tmp_path: Path):
     with pytest.raises(ValueError, match=says):
-        draft(tmp_path / name, ASKED)
+        draft(tmp_path / name, ANSWERS)
 
 
 def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text("mine", encoding="utf-8")
     with pytest.raises(ValueError, match="is not overwritten"):
-        draft(path, ASKED)
+        draft(path, ANSWERS)
     assert path.read_text(encoding="utf-8") == "mine"
 
 
@@ -54,20 +54,20 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path):
 @pytest.mark.parametrize(
     "asked",
     [
-        replace(ASKED, name="en-US"),
-        Asked("es-ES", "es-ES", SYNTHETIC, "c4", 60_000, 1.0, 3.0, 60),
-        Asked("fr-FR", "fr-FR", "DATA", "c4", 3_000_000, 0.5, 2.0, None),
+        replace(ANSWERS, name="en-US"),
+        Answers("es-ES", "es-ES", SYNTHETIC, "c4", 60_000, 1.0, 3.0, 60),
+        Answers("fr-FR", "fr-FR", "DATA", "c4", 3_000_000, 0.5, 2.0, None),
     ],
-    ids=lambda asked: asked.name,
+    ids=lambda answers: answers.name,
 )
-def test_what_it_makes_is_valid_and_its_population_carries_it(asked: Asked, tmp_path: Path):
+def test_what_it_makes_is_valid_and_its_population_carries_it(answers: Answers, tmp_path: Path):
     write_launch(tmp_path)
-    data = str(tmp_path / "clients.parquet") if asked.data == "DATA" else asked.data
-    path = tmp_path / f"{asked.name}.yaml"
-    made = draft(path, replace(asked, data=data))
+    data = str(tmp_path / "clients.parquet") if answers.data == "DATA" else answers.data
+    path = tmp_path / f"{answers.name}.yaml"
+    made = draft(path, replace(answers, data=data))
     assert (made.feasible, made.reasons) == (True, ())
     config = load_launch(path)
-    assert (config.name, config.mechanism) == (asked.name, made.mechanism)
+    assert (config.name, config.mechanism) == (answers.name, made.mechanism)
     assert made.rho <= config.policy.max_rho
     assert made.rho > 0.99 * config.policy.max_rho, "all that may be lost buys accuracy"
     assert made.total_epsilon == config.policy.max_total_epsilon
