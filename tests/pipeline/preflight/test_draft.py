@@ -52,7 +52,7 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "asked",
+    "answers",
     [
         replace(ANSWERS, name="en-US"),
         Answers("es-ES", "es-ES", SYNTHETIC, "c4", 60_000, 1.0, 3.0, 60),
