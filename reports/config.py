@@ -6,10 +6,10 @@ from pretrain.config import Config, Line
 
 
 class ReportConfig(Config):
-    """Contact for the report, its intended use, and the words that it may show."""
+    """Contact and intended use, for the report, and permission to list discovered words."""
 
-    contact: Line = Field(description="who answers questions about this launch")
+    contact: Line = Field(description="contact for questions about this launch")
     intended_use: Line = Field(description="one sentence for the front sheet")
     show_new_words: bool = Field(
-        default=False, description="list the discovered words that were added; what was dropped is never shown"
+        default=False, description="list the discovered words that were added; dropped words are never shown"
     )

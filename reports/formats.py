@@ -1,4 +1,4 @@
-"""Text forms of numbers and names in reports; privacy losses are in ``losses``."""
+"""Text forms of numbers and names in reports; ``losses`` formats privacy losses."""
 
 import math
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ METRICS = {
     "top3_recall": "top-3 recall",
     "invocab_accuracy": "top-1 accuracy, known words",
     "cross_entropy": "cross-entropy, known words (nats)",
-    "prate": "predictions taken (PRate)",
+    "prate": "predictions accepted (PRate)",
     "strip_accuracy": "predictions with the right word (Acc)",
-    "click_through_rate": "candidates taken, of those shown (CTR)",
+    "click_through_rate": "shown candidates accepted (CTR)",
     "compose_trigger_rate": "words offered a phrase (Trigger Rate)",
-    "compose_prate": "phrases taken, of those offered (PRate)",
+    "compose_prate": "offered phrases accepted (PRate)",
     "words_modified": "words modified (WMR)",
     "errors_left": "words left wrong",
     "words_per_minute": "words per minute (WPM)",
@@ -34,7 +34,7 @@ PARTS = {
     "heavy_users": "heavy users",
     "light_users": "light users",
 }
-MOST_BARS = 24  # of a histogram: a line holds no more, and more would drown MLflow
+MOST_BARS = 24  # of a histogram: more fit neither on a line nor into MLflow
 _IN_POINTS = frozenset(("top1_recall", "top3_recall", "invocab_accuracy", "cross_entropy"))
 LOWER_IS_BETTER = frozenset(("cross_entropy", "words_modified", "errors_left"))
 ARMS = {
@@ -49,7 +49,7 @@ ARMS = {
     "start_and_counts": "its counts mixed with the public model",
     "ngram_history": "n-gram with the user's own words",
     "private_history": "this launch with the user's own words",
-    "champion": "what users have",
+    "champion": "current model",
     "non_private": "trained without privacy, simulation only",
 }
 FEATURES = {"NWP": "Next-word prediction", "SC": "Smart Compose", "OTF": "On-the-fly rescoring"}
@@ -61,30 +61,30 @@ def percent(value: float) -> str:
 
 
 def how_hidden(part: Part, disclosure: Disclosure) -> str:
-    """On what a part of the one number counts."""
+    """Protection on which a part of the total relies: noise, shuffling, secure sums, or local randomisation."""
     local = disclosure.release(LocalWords)
     if part.how == "noise" or local is None:
-        return "under noise"
+        return "noise"
     if part.how == "local":
-        return f"{local.messages_per_device} of {up(local.epsilon0)} each, against whoever collects them"
-    hidden = "only sums are seen" if part.how == "summed" else "shuffled"
+        return f"{local.messages_per_device} of {up(local.epsilon0)} each, against any collector"
+    hidden = "secure sums" if part.how == "summed" else "shuffled"
     return f"{hidden}, with {percent(local.honest_share)} of the other devices of a layer honest, worst layer"
 
 
 def share(value: float | None) -> str:
-    """A share in percent, if there is one."""
+    """A share in percent; a dash for None."""
     return "–" if value is None else percent(value)
 
 
 def confidence(value: float) -> str:
-    """The confidence of an interval in percent, exact to three digits of what is left to luck."""
+    """Confidence of an interval in percent, with three significant digits of the error probability."""
     digits = max(0, 2 - math.floor(math.log10(max(100 * (1 - value), 1e-9)) + 1e-9))
     shown = f"{100 * value:.{digits}f}"
     return (shown.rstrip("0").rstrip(".") if "." in shown else shown) + "%"
 
 
 def number(value: float | str | None) -> str:
-    """A count or a plain figure; words stay what they are."""
+    """A count or a plain figure; text is returned unchanged."""
     if value is None:
         return "–"
     if isinstance(value, str):
@@ -95,12 +95,12 @@ def number(value: float | str | None) -> str:
 
 
 def at_least(value: int | None) -> str:
-    """A count of devices that was rounded down to tens; nothing counted is fewer than ten."""
+    """A count of devices, rounded down to tens; zero means fewer than ten."""
     return f"{value:,} or more" if value else "fewer than 10"
 
 
 def bars(counts: Mapping[str, int]) -> dict[tuple[int, int], int]:
-    """A histogram by growing key, each bar by its first and last one; more than 24 keys are put together in ranges."""
+    """Bars of a histogram by (first, last) key, ascending; more than 24 keys are grouped into ranges."""
     keys = sorted(map(int, counts))
     width = 1 if len(keys) <= MOST_BARS else -(-(keys[-1] - keys[0] + 1) // MOST_BARS)
     grouped: dict[tuple[int, int], int] = {}
@@ -112,7 +112,7 @@ def bars(counts: Mapping[str, int]) -> dict[tuple[int, int], int]:
 
 
 def histogram(counts: dict[str, int]) -> str:
-    """A histogram of device counts in one line, as ``bars``; 0 stands for fewer than ten."""
+    """A histogram of device counts in one line, as ``bars`` groups it; 0 means fewer than ten."""
     ranges = len(counts) > MOST_BARS
     shown = (
         f"{first:,} to {last:,}: {at_least(count)}" if ranges else f"{first:,}: {at_least(count)}"
@@ -140,7 +140,7 @@ def metric_name(name: str) -> str:
 
 
 def arm_name(name: str) -> str:
-    """An arm in words; what users have may differ from feature to feature."""
+    """An arm in words; features may have different current models."""
     arm, _, feature = name.partition("champion_")
     return f"{ARMS['champion']} for {FEATURES[feature]}" if feature in FEATURES and not arm else ARMS.get(name, name)
 
@@ -175,7 +175,7 @@ def heads_of(utility: Utility, arm: str | None = None) -> list[HeadWords]:
 
 
 def total(value: float) -> str:
-    """A sum over devices: counts whole, minutes and nats to one place."""
+    """A sum over devices: counts without a fraction, minutes and nats to one decimal place."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
 
 
@@ -192,7 +192,7 @@ def metric_change(value: float, metric: str) -> str:
 
 
 class Change(NamedTuple):
-    """A difference as it is told everywhere: one interval in one unit, or tables and pictures would disagree.
+    """A difference with one interval in one unit, which every table and figure shows.
 
     Attributes:
       relative: a share of the baseline; otherwise points, nats or words.
@@ -214,7 +214,7 @@ class Change(NamedTuple):
 
 
 class ChangedTerm(NamedTuple):
-    """One term of a release in this launch and in the one that users have; None where that made no such release."""
+    """One term of a release, in this launch and in the current model's; None where a launch lacks the release."""
 
     release: str
     name: str
@@ -223,7 +223,7 @@ class ChangedTerm(NamedTuple):
 
 
 def changes(disclosure: Disclosure) -> list[ChangedTerm]:
-    """Terms of every release of this launch or of the launch that users have; empty where users have none."""
+    """Terms of every release of this launch or of the current model's launch; empty if users have no model yet."""
     had = disclosure.utility.champion if disclosure.utility else None
     if had is None or had.earlier is None:
         return []
@@ -236,14 +236,14 @@ def changes(disclosure: Disclosure) -> list[ChangedTerm]:
 
 
 def change(row: Difference) -> Change:
-    """Shown form of a difference: of simulated typing the relative change, of scored words the points."""
+    """Shown form of a difference: relative for simulated typing, in points for scored words."""
     if row.metric in _IN_POINTS or row.relative is None:
         return Change(row.metric, row.value, row.low, row.high, relative=False)
     return Change(row.metric, row.relative["value"], row.relative["low"], row.relative["high"], relative=True)
 
 
 def verdict(row: Difference) -> str:
-    """Verdict of the interval shown on the candidate; metrics of known words depend on the arm's vocabulary."""
+    """Verdict that the shown interval gives; none for metrics of known words, which depend on the vocabulary."""
     if row.metric in ("invocab_accuracy", "cross_entropy"):
         return "–"
     interval = change(row)
@@ -253,14 +253,14 @@ def verdict(row: Difference) -> str:
 
 
 def canaries_held(audit: AuditBlock) -> str:
-    """Canaries in the model that ships, in words."""
+    """Canaries in the launched model, in words."""
     words = {"compliant": "the canaries of devices that obey the timer", "stress": "those of devices under stress"}
     held = [words[population] for population in audit.in_launch or ()]
     return " and ".join(held) + (" and no others" if audit.twin else "") if held else "none of these canaries"
 
 
 def on_fewest(audit: AuditBlock) -> str:
-    """Whose canaries the positive control has."""
+    """Devices of the positive control's canaries, in words."""
     fewest = min(row.n_u for row in audit.canaries)
     return "on one device" if fewest == 1 else f"on {fewest} devices each"
 
@@ -271,7 +271,7 @@ def ceiling(row: CanaryResult, audit: AuditBlock) -> str:
 
 
 def bits_allowed(ceiling_bits: float | None, random_continuations: int) -> str:
-    """A ceiling on exposure; above what ranks can show it says nothing."""
+    """A ceiling on exposure, in bits; ``says nothing`` if it exceeds the largest exposure that ranks can show."""
     if ceiling_bits is None:
         return "none"
     return "says nothing" if ceiling_bits >= math.log2(random_continuations) else f"{ceiling_bits:.1f}"
@@ -281,7 +281,7 @@ class PageWarning(NamedTuple):
     """Warning that a reader must not miss; ``severe`` if the numbers below do not hold or nothing was published.
 
     Attributes:
-      key: by which other languages say it.
+      key: selects its translation on the front page.
     """
 
     key: str
@@ -299,8 +299,8 @@ def warnings(disclosure: Disclosure) -> list[PageWarning]:
         said.append(
             PageWarning(
                 "seeded",
-                "Noise was seeded. Anyone with the launch file can subtract it: this run protects nobody, and the "
-                "losses below are what secret noise would have given.",
+                "The noise is seeded. Anyone with the launch file can subtract it: this launch protects nobody. The "
+                "losses below would hold only with secret noise.",
                 True,
             )
         )
@@ -309,15 +309,15 @@ def warnings(disclosure: Disclosure) -> list[PageWarning]:
     if trained is not None and (violations := trained.participation.violations):
         said.append(
             PageWarning(
-                "violations", f"The enforced participation bounds were broken; violations: {violations:,}.", True
+                "violations", f"The enforced participation limits were violated; violations: {violations:,}.", True
             )
         )
     if launch.synthetic_population:
         said.append(
             PageWarning(
                 "synthetic",
-                "The population is synthetic: no real person's text was used, and no figure here says how real "
-                "people would fare.",
+                "The population is synthetic: no real person's text was used, and no figure here predicts results "
+                "for real people.",
                 False,
             )
         )

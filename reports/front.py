@@ -1,4 +1,4 @@
-"""The report's first page, worked out once for all its languages, and the same in a few lines for a reviewer."""
+"""Values of the report's first page, for every language, and its summary in a few lines for a reviewer."""
 
 import re
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from reports.markdown import standing
 from reports.worst import worst_facts
 
 ENGLISH = "en"
-# One false alarm in so many tries is what an attacker may raise.
+# Rate of false alarms that the attacker of the first page may raise.
 FALSE_ALARMS = 0.001
 _SPACE = "\N{NO-BREAK SPACE}"
 _SOURCES = {"chitchat": "data_set", "synthetic": "made_up"}
@@ -38,13 +38,13 @@ LANGUAGES = (ENGLISH, *_DIGITS)
 
 
 def languages(disclosure: Disclosure) -> tuple[str, ...]:
-    """Languages of the first page: English, and the launch's own where it is written in that one."""
+    """Languages of the first page: English, and the language of the launch's locale if there is a template for it."""
     spoken = disclosure.launch.locale.split("-")[0]
     return (ENGLISH, spoken) if spoken in _DIGITS else (ENGLISH,)
 
 
 def in_digits_of(language: str, shown: str) -> str:
-    """A number as English writes it, as another language does; it was rounded before, so it is the same number."""
+    """An English number in the notation of another language; only separators change, never digits."""
     if language == ENGLISH:
         return shown
     how = _DIGITS[language]
@@ -60,14 +60,14 @@ def in_digits_of(language: str, shown: str) -> str:
 
 
 def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
-    """Values for the template of a language: facts, and functions that write numbers as the language does.
+    """Values for the template of a language: facts, and functions that format numbers for that language.
 
-    ``facts`` beyond thresholds are sentences in English, so other languages say how many there are.
+    ``facts`` beyond thresholds are English sentences, so pages in other languages state their number.
     """
     d = disclosure
 
     def local(write: Callable[[float], str]) -> Callable[[float], Markup]:
-        # A number is no markup, and its spaces are not those that Markdown may change.
+        # Markdown must not escape a number or change its spaces.
         return lambda value: Markup(in_digits_of(language, write(float(value))))
 
     utility, guarantee = d.utility, d.accounting
@@ -105,7 +105,7 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
 
 
 def gained(disclosure: Disclosure) -> Difference | None:
-    """Gain in right first suggestions over the arm that users have; None where that is no arm."""
+    """Gain in top-1 recall over the current model; None where it is no arm of the comparison."""
     utility = disclosure.utility
     arm = utility.champion.arm if utility and utility.champion and not utility.champion.left_out else None
     rows = utility.differences if utility else ()
@@ -124,7 +124,7 @@ def concerns(disclosure: Disclosure) -> tuple[str, ...]:
 
 
 def summary(disclosure: Disclosure) -> tuple[str, ...]:
-    """Guarantee, gain over the starting point, and gain over what users have, a line each."""
+    """One line each: guarantee, top-1 recall, and gain over the current model."""
     guarantee, utility = disclosure.accounting, disclosure.utility
     parts = ", ".join(f"{part.named} {up(part.epsilon)}" for part in guarantee.total.parts)
     lines = [f"guarantee of one device: epsilon {up(guarantee.bound)} at delta {guarantee.delta:g} ({parts})"]
@@ -132,13 +132,13 @@ def summary(disclosure: Disclosure) -> tuple[str, ...]:
     if utility is None or first is None:
         return (*lines, "no comparison on held-out devices")
     lines.append(
-        f"first suggestion right {percent(first.value)} of the times ({percent(first.low)} to {percent(first.high)})"
+        f"first suggestion correct in {percent(first.value)} of cases ({percent(first.low)} to {percent(first.high)})"
     )
     had, difference = utility.champion, gained(disclosure)
     if had is None:
         lines.append("users have no model of this keyboard yet")
     elif difference is None:
-        lines.append(f"not compared with version {had.version}, which users have: {had.left_out or 'no figure'}")
+        lines.append(f"not compared with the current version {had.version}: {had.left_out or 'no figure'}")
     else:
-        lines.append(f"against version {had.version}, which users have: {change(difference).told()}")
+        lines.append(f"against the current version {had.version}: {change(difference).told()}")
     return tuple(lines)

@@ -1,10 +1,10 @@
-"""A page for a published launch on which a reviewer types on its model: one file, no server and no network.
+"""A page on which a reviewer types with the model of a published launch: one file, no server, no network.
 
-It holds everything: model, vocabulary, the runtime (onnxruntime-web, which ``make web`` installs) and the scripts of
+The page holds the model, the vocabulary, the runtime (onnxruntime-web, which ``make web`` installs) and the scripts of
 ``web/``. Its Content-Security-Policy names the digests of its scripts and forbids every connection.
 
-Guarantee: a page shows what a bundle holds, which is released and accounted for already; and only a launch that
-decided to launch, was published, and whose files have the digests of then gets one.
+Guarantee: a page shows only the content of a bundle, which is released and accounted for already. A launch gets one
+only if its decision is to launch, it was published, and its files have the digests of their publication.
 """
 
 import base64
@@ -28,11 +28,11 @@ _WEB = Path(__file__).parent / "web"
 _SCRIPTS = ("writing.js", "counts.js", "model.js", "keyboard.js")
 _PACKAGE = Path("node_modules") / "onnxruntime-web"
 _MODEL, _WORDS, _USUAL, _COUNTS = "model.onnx", "vocabulary.json", "truecase.json", "counts.npz"
-# A browser opens a page of four thirds of that.
+# Bytes; base64 makes the page a third larger, which browsers still open.
 MOST_COUNTS = 64 << 20
 _LOG = logging.getLogger(__name__)
 
-# What the page shows the model's answers to; other languages get frequent words.
+# Openings for which the page shows suggestions, by language; other languages get frequent words.
 _OPENINGS = {
     "de": ("wie geht", "vielen", "guten", "ich liebe", "bis"),
     "en": ("how are", "thank", "see you", "i love", "happy"),
@@ -50,8 +50,8 @@ class Writing:
     """Typing of a locale: its keys and its rules.
 
     Attributes:
-      rows: letters of its keys; none where no layout is known.
-      rules: how text is cut into words (``pretrain.text.for_browsers``).
+      rows: letters of its keys; empty where no layout is known.
+      rules: rules of tokenisation (``pretrain.text.for_browsers``).
     """
 
     rows: tuple[str, ...]
@@ -60,11 +60,11 @@ class Writing:
 
 @dataclass(frozen=True)
 class Runtime:
-    """onnxruntime-web as a page holds it.
+    """onnxruntime-web in the form in which a page holds it.
 
     Attributes:
-      script: a module that leaves itself behind as ``ort``.
-      wasm: what it runs, gzipped, base64.
+      script: a module that sets the global name ``ort``.
+      wasm: its WebAssembly, gzipped, base64.
     """
 
     version: str
@@ -76,13 +76,13 @@ def load_runtime(folder: Path) -> Runtime | None:
     """Runtime that ``make web`` installed into a folder; None if nothing is there.
 
     Raises:
-      ValueError: an onnxruntime-web whose files are made in another way.
+      ValueError: the installed onnxruntime-web has another layout of files.
     """
     package = folder / _PACKAGE
     if not (package / "package.json").is_file():
         return None
     script = (package / "dist" / "ort.wasm.bundle.min.mjs").read_text(encoding="utf-8")
-    # A module in a page has nothing to import it by, so its exports go to a global name.
+    # Other scripts of a page cannot import an inline module, so its exports become a global name.
     exports = re.findall(r"\bexport\s*\{([^{}]*)\}", script)
     names = dict(reversed(pair.split(" as ")) for pair in exports[0].split(",")) if len(exports) == 1 else {}
     if not {"InferenceSession", "Tensor", "env"} <= names.keys() or "</script" in script:
@@ -97,14 +97,15 @@ def load_runtime(folder: Path) -> Runtime | None:
 
 
 def bundle_of(run: Path, disclosure: Disclosure, published: Mapping[str, str]) -> Path | None:
-    """The bundle of a run that was published and is as it was then; otherwise None.
+    """The bundle of a published run; None if it was not published or has changed since.
 
     Args:
-      published: digests of what the stage ``publish`` left, from a record that counts; empty if it published nothing.
+      published: digests of the files of stage ``publish``, from a record whose digest the ledger holds; empty if it
+        published nothing.
     """
     bundle = run / "public" / "publish" / "bundle"
     if disclosure.decision.decision != "launch" or f"bundle/{_MODEL}" not in published:
-        return None  # Or counts ship alone, and the page types on a network.
+        return None  # No network: the launch ships counts alone, and the page needs a network.
     for name in (_MODEL, _WORDS, _USUAL, _COUNTS, "bundle.json", "disclosure.json"):
         digest = published.get(f"bundle/{name}")
         # Not every launch ships counts.
@@ -154,19 +155,19 @@ def write(page: Path, bundle: Path, disclosure: Disclosure, report: str, writing
 
 
 def _recall(disclosure: Disclosure) -> tuple[float, float] | None:
-    """Top-1 recall of a mixture's network alone and of the mixture, where both were compared."""
+    """Top-1 recall of a mixture's network alone and of the mixture, if both were compared."""
     arms = disclosure.utility.arms if disclosure.utility else ()
     top1 = {arm.arm: arm.value for arm in arms if arm.metric == "top1_recall"}
     network = "network" if "network" in top1 else "start"
     return (top1[network], top1["private"]) if {network, "private"} <= top1.keys() else None
 
 
-# Where the page's policy goes: digests are of what was rendered.
+# Placeholder for the page's policy, which holds digests of the rendered scripts and styles.
 _POLICY = "default-src 'none'"
 
 
 def _policy(text: str) -> str:
-    """``_POLICY`` with what the page may do: run the scripts and use the styles that it holds."""
+    """A page with its policy in place of ``_POLICY``: it may run and use only its own scripts and styles."""
     scripts = re.findall(r'<script type="module">(.*?)</script>', text, flags=re.DOTALL)
     styles = re.findall(r"<style>(.*?)</style>", text, flags=re.DOTALL)
     allowed = {
@@ -180,7 +181,7 @@ def _policy(text: str) -> str:
 
 
 def digest(inside: str) -> str:
-    """Name by which a page's policy allows the inside of a script or style of it."""
+    """Source expression by which a page's policy allows an inline script or style: its SHA-256."""
     return f"'sha256-{_base64(hashlib.sha256(inside.encode()).digest())}'"
 
 

@@ -1,4 +1,4 @@
-"""Text of one launch in a table of launches: for a terminal and for the site, from the row of ``tacit runs``."""
+"""Cells of a table of launches, for a terminal and for the site, from a row of ``tacit runs``."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ Row = Mapping[str, Any]
 
 
 def gain(row: Row) -> str:
-    """Gain of the launch in top-1 recall, with its interval; a dash where that is not known."""
+    """Gain of the launch in top-1 recall, with its interval; a dash if unknown."""
     value, low, high = (row[name] for name in ("top1_gain", "top1_gain_low", "top1_gain_high"))
     if value is None:
         return "-"

@@ -1,4 +1,4 @@
-"""Text forms of privacy losses: rounded up once, here, so that every place states the same number."""
+"""Text forms of privacy losses; this module alone rounds them (up), so every page states the same number."""
 
 import math
 from decimal import ROUND_CEILING, Decimal
@@ -26,8 +26,9 @@ def strength(epsilon: float) -> str:
 def guesser(mu: float, false_alarms: float, epsilon: float = 0.0, delta: float = 0.0) -> str:
     """Rate at which the best possible attacker is right about one device, rounded up.
 
-    The trade-off of mu-GDP: at most ``Phi(Phi^-1(false_alarms) + mu)``; with something (epsilon, delta)-private
-    beside it that of both together, where randomised response is the worst there is (Dong et al. 2022, theorem 4).
+    The trade-off of mu-GDP: at most ``Phi(Phi^-1(false_alarms) + mu)``. Composed with an (epsilon, delta)-private
+    release, the bound is that of both together, with randomised response as the worst case (Dong et al. 2022,
+    theorem 4).
     """
     normal = NormalDist()
     right = normal.cdf(normal.inv_cdf(false_alarms) + mu)
@@ -38,9 +39,9 @@ def guesser(mu: float, false_alarms: float, epsilon: float = 0.0, delta: float =
 
 
 def _beside_an_answer(mu: float, false_alarms: float, epsilon: float, delta: float) -> float:
-    """Chance of being right with a Gaussian of ``mu`` and an answer that is true but for chance 1 / (1 + e^epsilon).
+    """Detection rate from a Gaussian of ``mu`` and an answer that is false with probability 1 / (1 + e^epsilon).
 
-    With chance ``delta`` the answer says for sure. The likelihood ratio test at that many false alarms.
+    With probability ``delta`` the answer is certain. The test is the likelihood ratio test at that false alarm rate.
     """
     normal, true = NormalDist(), 1 / (1 + math.exp(-epsilon))
 

@@ -1,9 +1,8 @@
-"""Markdown: how text gets into it and cannot leave its place, and how it becomes a page.
+"""Markdown of the report: escaping of untrusted values, and rendering to HTML.
 
-Values of a disclosure are untrusted: names, words and reasons are other people's text. They are
-escaped on their way into ``report.md``; and the page is made from that Markdown by a parser that
-knows no HTML and no links but those within the page, so that a value which slipped through would
-still be shown as text.
+Values of a disclosure are untrusted: names, words and reasons are other people's text. Templates
+escape them on their way into ``report.md``. The parser that renders the page knows no HTML and only
+links within the page, so a value that escaping missed would still be shown as text.
 """
 
 import json
@@ -17,15 +16,15 @@ from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from markupsafe import Markup
 
-# Beside the stage's folder, where it changes and what people read does not.
+# Outside the report's folder: the picture changes later, the files of the report do not.
 STANDING = "../launch/state.svg"
 _UNSEEN = "The picture of the launch's state is not beside this page"
-# Where a link or a picture of the page may lead: to its own headings and pictures.
+# Links and pictures may refer only to headings and pictures of the page itself.
 _WITHIN = re.compile(rf"#[\w-]+|figures/\w+\.svg|{re.escape(STANDING)}")
 
 
 def escape(value: object) -> object:
-    """Text that can form no Markdown or HTML and cannot leave its table cell; markup from templates passes."""
+    """Escaped text, which forms no Markdown or HTML and stays in its table cell; markup from templates passes."""
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     text = re.sub(r"\s+", " ", value)
@@ -51,41 +50,41 @@ def yaml(value: str | float) -> Markup:
 
 
 def figure(name: str, caption: str) -> Markup:
-    """A picture that stands beside the report as ``figures/NAME.svg``, with its caption beneath."""
+    """A reference to the picture ``figures/NAME.svg`` beside the report, with a caption below it."""
     return Markup(f"![{name.replace('_', ' ')}](figures/{name}.svg)\\\n{escape(caption)}")
 
 
 def standing() -> Markup:
-    """The picture of where the launch stands by now, which is drawn anew as that changes while the report stays."""
+    """A reference to the picture of the launch's state, which is redrawn when the state changes."""
     return Markup(f"![{_UNSEEN}]({STANDING})")
 
 
 def slug(heading: str) -> str:
-    """The name by which a heading is linked to, here and where Markdown is shown with links of its own."""
+    """Anchor of a heading, the same one that other Markdown renderers make."""
     return re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-")
 
 
 def contents(text: str) -> str:
-    """A section that links to every heading of the second level in some Markdown."""
+    """A table of contents: links to every second-level heading of a Markdown text."""
     heads = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
     return "## Contents\n\n" + "\n".join(f"- [{head}](#{slug(head)})" for head in heads) + "\n"
 
 
 def sections(text: str) -> list[str]:
-    """The text before the first heading of the second level, then each such heading with what follows it."""
+    """The text before the first second-level heading, then each such heading with its text."""
     return re.split(r"^(?=## )", text, flags=re.MULTILINE)
 
 
 def to_html(text: str, figures: Mapping[str, str]) -> Markup:
-    """The page's part for some Markdown.
+    """HTML of a Markdown text.
 
-    Beyond plain Markdown: a picture becomes the SVG of its name with a caption, a heading of the
-    fourth level folds what follows it, a quotation is a warning, a paragraph in bold alone is bad
-    news, headings and gates can be linked to, and each cell says its column, as a narrow screen
-    shows rows one below the other.
+    Beyond plain Markdown: a picture becomes the SVG of its name with a caption, a fourth-level heading
+    folds the text below it, a quotation is a warning, a paragraph in bold has the style of a failure,
+    headings and gates have anchors, and each cell holds the label of its column, since a narrow screen
+    shows the cells of a row one below the other.
 
     Args:
-      figures: trusted SVG by name; a picture that is not among them is shown as its words.
+      figures: trusted SVG by name; a picture without one is replaced by its alternative text.
     """
     env: EnvType = {"figures": figures, "folded": False, "heads": [], "column": 0}
     page = _PARSER.render(text, env)
@@ -187,7 +186,7 @@ def _is_figure(inline: Token, env: EnvType) -> bool:
 
 
 def _is_bold(inline: Token) -> bool:
-    """Return whether all of a paragraph is one strong phrase."""
+    """Return whether a paragraph is one strong phrase as a whole."""
     drawn = [token for token in inline.children or () if token.content or token.nesting]
     ends = [at for at, token in enumerate(drawn) if token.type.startswith("strong_")]
     return ends == [0, len(drawn) - 1]

@@ -1,4 +1,4 @@
-"""The report on paper: its page as a PDF, by WeasyPrint, which needs Pango and a font of the machine."""
+"""The report as PDF, by WeasyPrint, which needs Pango and a font of the machine."""
 
 import hashlib
 import logging
@@ -11,25 +11,24 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 _log = logging.getLogger(__name__)
-# The picture of where the launch stands, which changes while paper does not.
+# The picture of the launch's state, which changes later; a PDF leaves it out.
 _STANDING = re.compile(r'<p><img class="standing"[^>]*></p>')
 _NEEDED = "as root: apt-get install libpango-1.0-0 libpangoft2-1.0-0 libharfbuzz-subset0 fonts-dejavu-core"
 
 
 def printed(page: str, created_at: str) -> bytes | None:
-    """A page as PDF, with bookmarks and tags for those who have it read aloud; the same bytes every time, on a machine.
+    """A page as PDF, with bookmarks and with tags for screen readers; the same bytes every time on one machine.
 
-    A function of the page and the date alone: no clock, no order of a set, nothing printed before. Another machine's
-    fonts and libraries give other bytes. Nothing is fetched.
+    The bytes depend only on the page, the date, and the fonts and libraries of the machine. Nothing is fetched.
 
     Args:
-      created_at: what the file says of its date.
+      created_at: date of the file's metadata.
 
     Returns:
-      None where the machine lacks what WeasyPrint needs; the log says what.
+      None if the machine lacks a library of WeasyPrint; the log names it.
     """
     try:
-        # Slow to import, and the first to notice that a library is missing; it reads its own rules meanwhile.
+        # The import is slow, fails if a library is missing, and logs warnings about its own style sheets.
         with _quiet():
             import weasyprint
 
@@ -45,10 +44,10 @@ def printed(page: str, created_at: str) -> bytes | None:
 
 
 def _keep_dates(fonts: ModuleType) -> None:
-    """Let fonts in the file keep their own date.
+    """Keep the original date of each font in the file.
 
-    fontTools writes the time into every font that it saves: those that vary in weight, those with coloured glyphs, and
-    all of them where the machine has no HarfBuzz-Subset.
+    fontTools writes the current time into every font that it saves: variable fonts, fonts with coloured glyphs, and
+    all fonts if the machine has no HarfBuzz-Subset.
     """
     from fontTools.ttLib import TTFont
 
@@ -56,12 +55,12 @@ def _keep_dates(fonts: ModuleType) -> None:
 
 
 def _refuse(url: str, *_: Any, **__: Any) -> NoReturn:
-    raise ValueError(f"{url}: a report asks for nothing")
+    raise ValueError(f"{url}: a report fetches nothing")
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what the libraries say of rules for screens, and of libraries that they will need some day."""
+    """Suppress the libraries' messages about style rules for screens and about deprecations."""
     loggers = [logging.getLogger(name) for name in ("weasyprint", "weasyprint.progress", "fontTools")]
     before = [logger.level for logger in loggers]
     for logger in loggers:

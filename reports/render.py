@@ -1,8 +1,8 @@
 """The disclosure as files: JSON for machines, Markdown and HTML for people.
 
-Every number comes from the ``Disclosure``; templates only lay it out. A sentence stands once, in a
-template of ``report.md``: the page is made from that Markdown. Privacy losses are rounded up: what
-is printed may be weaker than the truth, never stronger.
+Every number comes from the ``Disclosure``; templates only lay it out. Each sentence is written once, in a
+template of ``report.md``, and the page is rendered from that Markdown. Privacy losses are rounded up: a
+printed guarantee may be weaker than the computed one, never stronger.
 """
 
 import functools
@@ -25,9 +25,9 @@ from reports.worst import worst_facts
 
 PAGE, PDF, CARD = "report.html", "report.pdf", "README.md"
 # OpenDP's registry (github.com/opendp/deployments-registry-data) checks records by a schema that changes without a
-# version, so the day and commit that the record's template was written for stand here, in each record, and in the name
-# of ``opendp-DAY.schema.json`` beside the template: the fields and closed lists of that schema in words of our own.
-# Whoever takes the template to another day writes that file anew.
+# version. This day and commit identify the schema for which the template was written; each record and the name of
+# ``opendp-DAY.schema.json`` repeat the day. That file restates the schema's fields and closed lists in our own words;
+# rewrite it when the template moves to another day.
 OPENDP_DAY, OPENDP_COMMIT = "2026-07-15", "3e9c812a924cf01d228f26f6c462c59c391c3f2a"
 OPENDP_FILE = "opendp_registry.yaml"  # the registry wants small letters, digits and underscores
 TEMPLATES = Path(__file__).parent / "templates"
@@ -71,7 +71,7 @@ def render(disclosure: Disclosure, directory: Path, *, prints: bool = False) -> 
     """Write ``disclosure.json`` and its JSON Schema, the report as page and Markdown, the model card and figures.
 
     Args:
-      prints: whether the page is printed to ``report.pdf``, too, where the machine can.
+      prints: also print the page to ``report.pdf``, if this machine can.
 
     Raises:
       OSError: the directory cannot be written.
@@ -107,9 +107,9 @@ def draw(disclosure: Disclosure) -> dict[str, str]:
 
 
 def pages(disclosure: Disclosure, figures: Mapping[str, str]) -> dict[str, str]:
-    """Files for readers, by name: the report as a page and as Markdown, the model card, and a registry's record.
+    """Files for readers, by name: the report as a page and as Markdown, the model card, and a record for a registry.
 
-    The record is of deployments alone.
+    Only a deployment gets the record.
     """
 
     def figure(name: str, caption: str) -> Markup:
@@ -142,15 +142,15 @@ def model_card(disclosure: Disclosure) -> str:
 
 
 def _written(template: str, values: Mapping[str, Any]) -> str:
-    # A part that is left out leaves its blank lines and spaces.
+    # Omitted parts leave blank lines and spaces behind.
     text = environment(html=False).get_template(f"{template}.j2").render(values, told=_told(values))
     return re.sub(r"\s*\n\n+", "\n\n", text).strip() + "\n"
 
 
 def _told(values: Mapping[str, Any]) -> Callable[..., Markup]:
-    """Text of a launch's releases for one place of a page.
+    """Function that returns the text of a launch's releases for one place of a page.
 
-    Each release's text is the macro with the name of the place in ``releases/NAME.md.j2``, if there is one.
+    The text of a release is the macro named after the place in ``releases/NAME.md.j2``, if there is one.
     """
     made, delta = environment(html=False), f"{values['d'].accounting.delta:g}"
     parts = [
@@ -182,11 +182,11 @@ def environment(*, html: bool) -> Environment:
 
 
 def _deployed(disclosure: Disclosure) -> bool:
-    """Return whether a launch is a deployment: it was let go, and its guarantee is one."""
+    """Return whether a launch is a deployment: the decision is to launch, and its guarantee is not void."""
     return disclosure.decision.decision == "launch" and not disclosure.launch.void
 
 
 def _opendp_values(disclosure: Disclosure) -> dict[str, object]:
-    """Values for the template beside filters."""
+    """Values for the template of OpenDP's registry."""
     slug = re.sub(r"[^a-z0-9]+", "-", disclosure.launch.id.lower()).strip("-")
     return {"d": disclosure, "version": OPENDP_DAY, "commit": OPENDP_COMMIT, "slug": slug}

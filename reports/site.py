@@ -1,4 +1,4 @@
-"""The site of all launches: an index with what each spent and was worth, and a keyboard for each published one.
+"""The site of all launches: an index with the loss and gain of each, and a keyboard page for each published launch.
 
 runs/index.html           the index
 runs/keyboards/ID.html    a launch's model to type on (``keyboard.py``)
@@ -26,12 +26,12 @@ from reports.render import environment
 if TYPE_CHECKING:
     from reports.figures.trends import Course
 
-# Launch id -> digests of the files that its stage ``publish`` left; empty where it published nothing, or where its
-# record does not count.
+# Launch id -> digests of the files that its stage ``publish`` wrote; empty if it published nothing, or if the ledger
+# does not hold its record.
 PublishedFiles = Callable[[str], Mapping[str, str]]
 _LOG = logging.getLogger(__name__)
 _WEB = Path(__file__).parent / "web"
-# What a launch may have to look at, below its public folder.
+# Pages of a launch, relative to its public folder, with their labels.
 _FILES = (("report", "report/report.html"), ("PDF", "report/report.pdf"))
 _MORE = (("proof", "report/disclosure.json"), ("bundle", "publish/bundle/bundle.json"))
 _DONE = frozenset({"published", "approved"})
@@ -40,7 +40,7 @@ _STOPPED = frozenset({"held", "rejected", "rolled back", "failed"})
 
 @dataclass(frozen=True)
 class LedgerLaunch:
-    """A launch that only the ledger knows: its folder is not on this machine.
+    """A launch in the ledger without a folder on this machine.
 
     Attributes:
       spent: each amount in words.
@@ -61,7 +61,7 @@ class Launches:
 
     Attributes:
       rows: launches of this machine as ``tacit runs`` lists them, the newest first.
-      courses: what each population lost over time.
+      courses: loss of each population over time.
     """
 
     rows: Sequence[Row] = ()
@@ -71,7 +71,7 @@ class Launches:
 
 @dataclass(frozen=True)
 class Site:
-    """Pages that were written, and how many launches could have a keyboard but have none for want of the runtime."""
+    """Written pages, and the number of launches without a keyboard page because the runtime is missing."""
 
     index: Path
     keyboards: tuple[Path, ...]
@@ -87,14 +87,14 @@ def build(
 ) -> Site:
     """Write ``runs_dir/index.html`` and the keyboards.
 
-    A folder that is no launch of this version is named, without numbers. Keyboards of launches that are no longer
-    there, or no longer published, are removed. Without the runtime those of before stay.
+    The index names a folder that is no launch of this version, without numbers. Keyboards of launches that are no
+    longer present, or no longer published, are removed. Without the runtime, existing keyboards stay.
 
     Args:
       web: folder of ``make web``.
-      writing: how a locale is typed.
-      published: what a launch published, by its id.
-      launches: what is known of them; by default nothing, and then all folders are only named.
+      writing: typing rules of a locale.
+      published: files that a launch published, by its id.
+      launches: their rows; by default none, so the index only names the folders.
     """
     launches = launches or Launches()
     pages, without = _keyboards(runs_dir, web, writing, published)
@@ -125,7 +125,7 @@ def build(
 def _keyboards(
     runs_dir: Path, web: Path, writing: Callable[[str], Writing], published: PublishedFiles
 ) -> tuple[dict[str, Path], int]:
-    """Pages to type on by launch, and how many more there would be with the runtime."""
+    """Keyboard pages by launch, and the number of launches that lack one because the runtime is missing."""
     runtime, pages, without = keyboard.load_runtime(web), dict[str, Path](), 0
     for path in sorted(runs_dir.glob("*/public/report/disclosure.json")):
         run, report = path.parents[2], path.with_name("report.html").relative_to(runs_dir).as_posix()
@@ -149,7 +149,7 @@ def _keyboards(
 
 
 def _shown(row: Row) -> dict[str, Any]:
-    """A row with what the page says of it beside its numbers."""
+    """A row with its display state, its colour and its decision."""
     state = listed.shown_state(row)
     mood = "pass" if state in _DONE else "fail" if state in _STOPPED else "wait"
     return {**row, "shown": state, "mood": mood, "decided": row["decision"] or "undecided"}
@@ -165,7 +165,7 @@ def _links(runs_dir: Path, name: str, keyboards: Mapping[str, Path]) -> list[tup
 
 
 def _standing(rows: Iterable[Row]) -> dict[str, dict[str, tuple[Row, Row | None]]]:
-    """The newest published launch of each locale and feature, with what came after it; else the newest one."""
+    """Newest published launch per locale and feature, with the newest later launch; else the newest launch."""
     newest: dict[str, dict[str, list[Row]]] = {}
     for row in map(_shown, rows):
         for feature in row["features"]:
@@ -179,7 +179,7 @@ def _standing(rows: Iterable[Row]) -> dict[str, dict[str, tuple[Row, Row | None]
 
 
 def _figures(launches: Launches) -> dict[str, list[Markup]]:
-    """Trusted SVG by locale: budget, then gain; of locales that have something to draw."""
+    """Trusted SVG by locale: budget, then gain; locales without data are left out."""
     populations: dict[str, dict[str, None]] = {}
     for row in launches.rows:
         populations.setdefault(row["locale"], {})[row["population"]] = None

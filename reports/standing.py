@@ -4,7 +4,7 @@ import textwrap
 
 from markupsafe import escape
 
-# Those of the figures, whose module takes a second to import.
+# The colours of the figures, repeated because ``figures.style`` takes a second to import.
 _BLUE, _ORANGE, _GREEN, _RED = "#3b82c4", "#d9822b", "#2e9e6b", "#d1495b"
 _COLOURS = {
     "held": _RED,
@@ -20,9 +20,9 @@ _LINE, _WIDTH, _MOST_LINES = 18, 720, 4
 
 
 def badge(state: str, detail: str) -> str:
-    """SVG that says a state and, in at most four lines, its detail; the same bytes every time.
+    """SVG with a state and, in at most four lines, its detail; the same bytes every time.
 
-    It stands alone, as a picture beside a page, so it brings its colours for light and dark itself.
+    The SVG is a file beside a page, so it holds its own colours for light and dark.
     """
     lines = textwrap.wrap(detail, 80)
     if len(lines) > _MOST_LINES:

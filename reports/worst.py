@@ -1,4 +1,4 @@
-"""The worst facts of a launch, for its first page: found by thresholds, so that nobody chooses what to leave out."""
+"""Main concerns about a launch, for its first page; fixed thresholds select them, so nobody can omit one."""
 
 from reports.disclosure.document import Disclosure
 from reports.disclosure.releases import Evaluation
@@ -7,16 +7,16 @@ from reports.disclosure.utility import Utility
 from reports.formats import arm_name, change, metric_name, percent, verdict
 from reports.losses import strength, up
 
-# A discovered word among the three suggestions, where one is typed: below this share they are of little use.
+# Top-3 recall of discovered words; below it they are of little use.
 LEAST_SUGGESTED = 0.05
-# Share of the unknown words on held-out devices that discovery found.
+# Share of the OOV words on held-out devices that discovery found.
 LEAST_COVERED = 0.05
-# Different words that ever stand first, as a share of what the n-gram of the same public text has.
+# Number of different first suggestions, as a share of that of the n-gram of the same public text.
 LEAST_VARIETY = 0.5
-# Share of the first candidates that the ten most frequent words may be, over the share that they are of what is typed.
+# Share of the ten most frequent words among first suggestions, as a multiple of their share among typed words.
 MOST_FREQUENT = 2.0
 _OURS = "private"
-# What users would notice at once, and arms that have more than this launch: they are not what it competes with.
+# Metrics that users notice at once, and arms that use more data than this launch and are no baselines for it.
 _NOTICED = (
     "keystroke_savings",
     "words_per_minute",
@@ -33,7 +33,7 @@ def worst_facts(disclosure: Disclosure) -> list[str]:
     """Each fact beyond its threshold, in a sentence; empty if there is none."""
     words, utility = disclosure.words, disclosure.utility
     facts = [
-        f"Against whoever collects what it sends for {release.called} a device has ε = {up(epsilon)}, which is weak."
+        f"Against the collector of its messages for {release.called}, a device has ε = {up(epsilon)}, which is weak."
         + _hidden(disclosure.accounting.total)
         for release in disclosure.releases
         if (epsilon := release.against_server) is not None and strength(epsilon) == "weak"
@@ -42,8 +42,8 @@ def worst_facts(disclosure: Disclosure) -> list[str]:
         facts.append("Discovery added no word.")
     elif words.coverage is not None and words.coverage < LEAST_COVERED:
         facts.append(
-            f"The discovered words are only {percent(words.coverage)} of the words on held-out devices that were "
-            "unknown before."
+            f"The discovered words cover only {percent(words.coverage)} of the typed words on held-out devices that "
+            "were out of vocabulary before."
         )
     if utility is not None:
         noisy = disclosure.release(Evaluation) is not None
@@ -52,22 +52,20 @@ def worst_facts(disclosure: Disclosure) -> list[str]:
 
 
 def _hidden(total: Total) -> str:
-    """The trust by which the front page's number has the messages of word discovery."""
+    """Sentence on the trust under which the front page's number includes the messages of word discovery."""
     if total.words is None or total.words.how == "local":
-        return " The front page's number has it in full, as shuffling among so few hides nobody."
-    return " The front page's number counts on their being shuffled."
+        return " The front page's number includes it in full, as shuffling among so few devices hides nobody."
+    return " The front page's number assumes that the messages are shuffled."
 
 
 def _suggested(utility: Utility, words_added: int, noisy: bool) -> list[str]:
     row = utility.part("new_words", _OURS, "top3_recall")
-    # Under noise a share is what its interval leaves possible.
+    # Under noise, a share may be anything in its interval.
     if not words_added or row is None or (row.high if noisy else row.value) >= LEAST_SUGGESTED:
         return []
-    seldom = f"only {percent(row.value)} of the times ({percent(row.low)} to {percent(row.high)})"
-    return [
-        "Where somebody types a discovered word it is among the three suggestions "
-        + ("never." if row.value == 0 and not noisy else f"{seldom}.")
-    ]
+    often = f"in only {percent(row.value)} of cases ({percent(row.low)} to {percent(row.high)})"
+    shown = "never" if row.value == 0 and not noisy else often
+    return [f"When a discovered word is typed, it is {shown} among the three suggestions."]
 
 
 def _variety(utility: Utility) -> list[str]:
@@ -75,8 +73,8 @@ def _variety(utility: Utility) -> list[str]:
     rival = next((arm for arm in ("ngram", "start") if arm in utility.distinct_first_words), None)
     if ours is not None and rival is not None and ours < LEAST_VARIETY * utility.distinct_first_words[rival]:
         facts.append(
-            f"Only {ours:,} different {'word ever stands' if ours == 1 else 'words ever stand'} first; with "
-            f"{arm_name(rival)} it is {utility.distinct_first_words[rival]:,}."
+            f"Only {ours:,} different {'word appears' if ours == 1 else 'words appear'} as a first suggestion; "
+            f"{arm_name(rival)}: {utility.distinct_first_words[rival]:,}."
         )
     heads = [row for row in utility.head_words if (row.arm, row.words) == (_OURS, 10)]
     if heads and heads[0].typed > 0 and heads[0].predicted > MOST_FREQUENT * heads[0].typed:
@@ -88,7 +86,7 @@ def _variety(utility: Utility) -> list[str]:
 
 
 def _losses(utility: Utility) -> list[str]:
-    """Metrics that are clearly worse than with something else that users could have."""
+    """Metrics that are clearly worse than those of another model that users could have."""
     facts = []
     for metric in _NOTICED:
         worse = [
@@ -101,5 +99,5 @@ def _losses(utility: Utility) -> list[str]:
             facts.append(f"Clearly worse than {arm_name(row.baseline)}: {metric_name(metric)}, {change(row).told()}.")
     savings = utility.value(_OURS, "keystroke_savings")
     if savings is not None and savings.value < 0:
-        facts.append(f"Suggestions cost users keystrokes: {percent(-savings.value)} more than without them.")
+        facts.append(f"Suggestions cost users keystrokes: {percent(-savings.value)} more than without suggestions.")
     return facts

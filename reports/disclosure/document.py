@@ -1,4 +1,4 @@
-"""The machine-readable disclosure: everything a launch says about its privacy, in one value.
+"""The machine-readable disclosure: all statements of a launch about its privacy, in one value.
 
 The report's renderings take every number from here. The blocks follow the checklist of
 Ponomareva et al. 2023, section 5.3.3: setting, data accesses, output, unit, adjacency, and
@@ -17,9 +17,9 @@ from reports.disclosure.guarantee import Accounting, Composition, Curves, Popula
 from reports.disclosure.releases import Release, ReleaseBlock
 from reports.disclosure.utility import Utility
 
-# Of the shape: a field that may be missing is a minor version, anything else a major one. ``schemas/`` has them.
+# Version of the shape: a new optional field raises the minor number, any other change the major one. See ``schemas/``.
 VERSION: Literal["2.0"] = "2.0"
-_SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
+_SAME = 1e-6  # relative tolerance; a larger difference is a mistake, not rounding
 _R = TypeVar("_R", bound=Release)
 
 
@@ -33,7 +33,7 @@ class Tool(Config):
 
 
 class Launch(Config):
-    """Identity of the launch, who answers for it, and whether its numbers are real."""
+    """Identity of the launch, its contact and reviewers, and the validity of its numbers."""
 
     id: str
     name: str
@@ -43,20 +43,20 @@ class Launch(Config):
     created_at: str
     contact: str
     intended_use: str
-    reviewers: tuple[str, ...] = Field(default=(), description="one of whom has to approve; empty: gates alone decide")
-    approvals: int = Field(default=1, description="how many different persons of them")
+    reviewers: tuple[str, ...] = Field(default=(), description="persons who may approve; empty: gates alone decide")
+    approvals: int = Field(default=1, description="number of different reviewers who must approve")
     synthetic_population: bool
     seeded_randomness: bool
     ships: Literal["network", "mixture", "counts"] = Field(description="the model: a network, private counts, or both")
 
     @property
     def named(self) -> str:
-        """Its features, in a row."""
+        """Its features, joined by commas."""
         return ", ".join(self.features)
 
     @property
     def void(self) -> str:
-        """Why no bound holds for this launch; empty if they do."""
+        """Reason why no bound holds for this launch; empty if the bounds hold."""
         return "noise was seeded" if self.seeded_randomness else ""
 
 
@@ -72,7 +72,7 @@ class GateResult(Config):
 
 
 class DecisionBlock(Config):
-    """Launch or hold, and why."""
+    """Decision to launch or hold, with its reasons."""
 
     decision: Literal["launch", "hold"]
     reasons: tuple[str, ...]
@@ -111,11 +111,11 @@ class Artifact(Config):
     stage: str
     file: str
     sha256: str
-    made_by: str | None = Field(default=None, description="the launch that it was taken over from; none: this one")
+    made_by: str | None = Field(default=None, description="launch from which it is reused; none: this launch made it")
 
 
 class Verification(Config):
-    """Evidence and command with which a reader checks this document."""
+    """Ledger head and command for checking this document."""
 
     ledger_head: str | None
     ledger_entries: int

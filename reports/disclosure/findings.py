@@ -1,4 +1,4 @@
-"""Blocks of the disclosure about what was found: words, what the model remembers, what it is worth.
+"""Blocks of the disclosure about findings: discovered words, memorisation, and audits.
 
 Counts of devices are rounded down to tens before they get here.
 """
@@ -11,7 +11,7 @@ from pretrain.config import Config
 
 
 class ProjectedCoverage(Config):
-    """One point of the projection on public text: how many of the words held out ``epsilon0`` would find."""
+    """One point of the projection on public text: coverage of the held-out words at ``epsilon0``."""
 
     epsilon0: float
     coverage: float
@@ -33,7 +33,7 @@ class WordCoverage(Config):
     """Coverage by the new words on held-out devices, and its projection from public text."""
 
     reviewed: bool
-    coverage: float | None = Field(description="share of unknown words on held-out devices that are now known")
+    coverage: float | None = Field(description="share of OOV tokens on held-out devices that the new words cover")
     coverage_low: float | None
     coverage_high: float | None
     projection: tuple[ProjectedCoverage, ...] = Field(description="from public text alone; empty: no projection")
@@ -44,10 +44,10 @@ class AddedWords(WordCoverage):
 
     words_found: int
     words_added: int
-    words: tuple[str, ...] | None = Field(description="those that were added; None where the launch lists none")
-    projected_words: int = Field(description="words that a pretended typist of the projection types")
+    words: tuple[str, ...] | None = Field(description="the added words; None where the launch does not list them")
+    projected_words: int = Field(description="words that each simulated typist of the projection types")
     given_files: dict[str, str] = Field(
-        description="digests of the blocklist and, under a secret key, of the sheet a person decided on"
+        description="digests of the blocklist and, under a secret key, of the reviewed word list"
     )
     adaptation: NewWordAdaptation
 
@@ -71,36 +71,40 @@ class CanaryResult(Config):
 
 
 class AuditVerdict(Config):
-    """The verdict of one audit of the noise: no estimate, interval or p-value, which would tell of the noise."""
+    """The verdict of one audit of the noise: no estimate, interval or p-value, which would reveal the noise."""
 
     type: str
     tested: str
     verdict: Literal["passed", "failed", "not run"]
-    least_noise: float | None = Field(default=None, description="share of the noise that it would notice, at 90% power")
-    least_clip: float | None = Field(default=None, description="multiple of the clip norm that it would notice, so too")
+    least_noise: float | None = Field(
+        default=None, description="largest share of the noise that it rejects with 90% power"
+    )
+    least_clip: float | None = Field(
+        default=None, description="smallest multiple of the clip norm that it rejects with 90% power"
+    )
 
 
 class ReleaseVerdict(Config):
-    """One thing that the audit of a release tested; every field but ``passed`` and ``sentence`` is a constant."""
+    """One test of a release's audit; every field except ``passed`` and ``sentence`` is a constant."""
 
     name: str
     tested: str
-    slack: str = Field(description="the least fault that it notices, in words")
+    slack: str = Field(description="least fault that the test detects, in words")
     passed: bool
-    sentence: str = Field(description="what speaks against it, or what to know beside it; empty: nothing")
+    sentence: str = Field(description="reason for a failure, or a note; empty: none")
 
 
 class ReleaseAudit(Config):
-    """The audit of a release: made again from the private store, the noise's key and what was kept of it."""
+    """Audit of a release: recomputed from the private store, the noise key and the kept values."""
 
-    stage: str = Field(description="that made the release")
-    made_by: str = Field(description="launch that released it, and was audited")
+    stage: str = Field(description="stage that made the release")
+    made_by: str = Field(description="launch that made the audited release")
     cited: str | None = Field(description="launch whose audit is cited; None: this launch's own")
     verdicts: tuple[ReleaseVerdict, ...]
 
 
 class StressBlock(Config):
-    """Canaries on devices that are always available, outside timer and cap: no guarantee is about them."""
+    """Canaries on devices that are always available, outside timer and cap; no guarantee covers them."""
 
     canaries: int
     worst_rank_single_user: int | None
@@ -111,19 +115,20 @@ class StressBlock(Config):
 
 
 class TwinBlock(Config):
-    """The model that holds the canaries which the launched one does not.
+    """The twin: a model that holds the canaries which the launched model lacks, and never ships.
 
-    Of the launch's starting model, vocabulary, mechanism, rounds, noise, clip norm, cohort rule and number of devices.
+    It has the launch's starting model, vocabulary, mechanism, rounds, noise multiplier, clip norm, cohort rule and
+    number of devices.
     """
 
     populations: tuple[Literal["compliant", "stress"], ...]
-    pseudo_users: int = Field(description="pieces of public text that played the devices")
+    pseudo_users: int = Field(description="pieces of public text used as devices")
     words_per_user: float
     weights_sha256: str
 
 
 class ControlRow(Config):
-    """Canaries of the control with the same number of copies on a device."""
+    """Canaries of the control that have the same number of copies on a device."""
 
     n_e: int
     canaries: int = Field(gt=0)
@@ -138,9 +143,9 @@ class ControlRow(Config):
 
 
 class ControlBlock(Config):
-    """The same canaries learnt without noise: what the attacks find where there is something to find."""
+    """Positive control: the same canaries trained without noise, which the attacks must find."""
 
-    rounds: int = Field(description="until those of most copies were found, or it was given up")
+    rounds: int = Field(description="rounds until the canaries with the most copies were found, or until the limit")
     devices: int
     rows: tuple[ControlRow, ...] = Field(min_length=1, description="by copies on a device, rising")
 

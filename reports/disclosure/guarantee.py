@@ -1,4 +1,4 @@
-"""Blocks of the disclosure about a whole launch: its texts, its population, its guarantee, its place in the ledger.
+"""Blocks of the disclosure about a whole launch: texts, population, guarantee and ledger entries.
 
 Counts of devices are rounded down to tens before they get here. Privacy losses are per launch.
 """
@@ -11,11 +11,11 @@ from pretrain.config import Config, TextPart
 from reports.disclosure.releases import PrivacyLoss
 from reports.disclosure.total import Total
 
-_SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
+_SAME = 1e-6  # relative tolerance; a larger difference is a mistake, not rounding
 
 
 class Selection(Config):
-    """The released model that chose among public sentences."""
+    """The released model by which public sentences were selected."""
 
     registered_model: str
     version: int
@@ -43,17 +43,18 @@ class Population(Config):
     devices_at_least: int
     devices_by_split: dict[str, int]
     split: str | None = Field(
-        default=None, description="which devices train; launches of one population and split hold out the same ones"
+        default=None,
+        description="identifier of the split; launches with the same one hold out the same devices",
     )
-    split_rule: str | None = Field(default=None, description="the same, with the fractions that are held out")
+    split_rule: str | None = Field(default=None, description="identifier of the split and its held-out fractions")
     other_locales: int = Field(default=0, description="rows of other locales, left out; rounded down to hundreds")
-    days_kept: int | None = Field(default=None, description="text is kept so long; None where nothing is deleted")
-    as_of: str | None = Field(default=None, description="the day from which they are counted back")
-    older: int = Field(default=0, description="rows typed at no time of these days, deleted; rounded down to hundreds")
+    days_kept: int | None = Field(default=None, description="retention of text in days; None where nothing is deleted")
+    as_of: str | None = Field(default=None, description="last day of the retention window")
+    older: int = Field(default=0, description="deleted rows from outside the window; rounded down to hundreds")
 
 
 class GroupLoss(Config):
-    """Privacy loss of a person with several devices: sums of each release may change by as many contributions."""
+    """Privacy loss of a person with ``devices`` devices, by group privacy."""
 
     devices: int = Field(ge=2)
     rho: float
@@ -61,18 +62,18 @@ class GroupLoss(Config):
 
 
 class Accounting(PrivacyLoss):
-    """The device-level guarantee of a whole launch, and how it was computed.
+    """The device-level guarantee of a whole launch, and the methods that computed it.
 
-    ``rho`` and what follows from it are of all that is released under noise; ``total`` is over all releases.
+    ``rho``, ``mu``, ``epsilon`` and the curve cover the noised releases; ``total`` covers all releases.
     """
 
-    randomness: str = Field(description="of all noise: ``secure``, or ``seeded``, which protects nobody")
+    randomness: str = Field(description="source of all noise: ``secure``, or ``seeded``, which protects nobody")
     agree: bool = Field(description="whether the two accountants agree")
     methods: tuple[str, ...]
     failure: float = Field(default=0.0, description="part of delta for which rho does not hold")
     total: Total
     curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
-    group: tuple[GroupLoss, ...] = Field(default=(), description="of several devices; empty: not stated")
+    group: tuple[GroupLoss, ...] = Field(default=(), description="losses with several devices; empty: not stated")
 
     @property
     def bound(self) -> float:
@@ -83,7 +84,7 @@ class Accounting(PrivacyLoss):
     def _rho_is_that_of_the_split_that_loses_more(self) -> "Accounting":
         largest = max((part.rho for part in self.total.parts if part.rho is not None), default=0.0)
         if not math.isclose(self.rho, largest, rel_tol=_SAME):
-            raise ValueError(f"rho: {self.rho}, but the split that loses most loses {largest}")
+            raise ValueError(f"rho: {self.rho}, but the largest loss of a split is {largest}")
         return self
 
     @model_validator(mode="after")
@@ -101,7 +102,7 @@ class Accounting(PrivacyLoss):
                     f"{group.devices**2 * self.rho}"
                 )
         if self.group and self.failure:
-            raise ValueError("group: a chance of failing does not grow by the square; leave it out")
+            raise ValueError("group: no group bound is known with a failure probability; leave group out")
         return self
 
     @model_validator(mode="after")
@@ -119,13 +120,13 @@ class PopulationSpend(Config):
     stage: str
     kind: str
     rho: float
-    split: str = Field(default="train", description="whose devices lose")
+    split: str = Field(default="train", description="split whose devices bear the loss")
     failure: float = Field(default=0.0, description="probability with which rho does not hold")
-    reserved: str | None = Field(default=None, description="day from which on it counts")
+    reserved: str | None = Field(default=None, description="day from which it counts")
 
 
 class ReusedRelease(Config):
-    """A release that another launch on this population made and paid for, used again as it was; it costs no more."""
+    """A release reused unchanged from another launch on this population, which paid for it; reuse costs nothing."""
 
     stage: str
     launch_id: str
@@ -139,15 +140,15 @@ class WindowLoss(Config):
 
     days: int
     ceiling_rho: float
-    most_rho: float = Field(description="in the window in which it lost most")
+    most_rho: float = Field(description="loss in the worst window")
 
 
 class Composition(Config):
     """All launches on this population so far.
 
     Attributes:
-      total_rho: of one device: under one rule of the split the largest split counts, over rules they add up.
-      total_failure: probability with which that does not hold.
+      total_rho: loss of one device: the largest split under each split rule, summed over split rules.
+      total_failure: probability with which ``total_rho`` does not hold.
     """
 
     spends: tuple[PopulationSpend, ...]

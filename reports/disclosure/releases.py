@@ -1,7 +1,7 @@
 """Blocks of the disclosure about its releases: one block each, with the release's loss and its own facts.
 
-A launch's disclosure holds a list of them, in the order in which they were made. The sentences about a release stand in
-``templates/releases/NAME.md.j2``. Counts of devices are rounded down to tens before they get here.
+A disclosure lists them in the order in which they were made. ``templates/releases/NAME.md.j2`` holds the sentences
+about a release. Counts of devices are rounded down to tens before they get here.
 """
 
 import itertools
@@ -23,15 +23,15 @@ MECHANISMS = {
     "banded": "DP-FTRL, banded matrix factorisation (Choquette-Choo et al. 2023)",
     "independent": "DP-FedAvg, independent noise (McMahan et al. 2018)",
 }
-_SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
+_SAME = 1e-6  # relative tolerance; a larger difference is a mistake, not rounding
 Terms = Mapping[str, float | str]
 
 
 class Release(Config):
-    """One release. A subclass fixes ``name``, by which the list tells its blocks apart.
+    """One release. A subclass fixes ``name``, the discriminator of the list.
 
     Attributes:
-      split: whose devices lose.
+      split: split whose devices bear the loss.
     """
 
     split: ClassVar[Split] = "train"
@@ -45,11 +45,11 @@ class Release(Config):
     @property
     @abstractmethod
     def terms(self) -> Terms:
-        """Terms by which a reader compares launches: a value by its name in words."""
+        """Terms by which a reader compares launches: values by their names in words."""
 
     @abstractmethod
     def adds(self, how: How) -> float:
-        """Its part of one part of the total: rho under noise, epsilon otherwise."""
+        """Its addend in a part of the total: rho for ``noise``, epsilon otherwise."""
 
     @property
     def against_server(self) -> float | None:
@@ -58,13 +58,13 @@ class Release(Config):
 
 
 class Gaussian(Release):
-    """A release under Gaussian noise; ``epsilon`` is of it alone, at the launch's delta or its own."""
+    """A release under Gaussian noise; ``epsilon`` covers this release alone, at the launch's delta or its own."""
 
     rho: float
     epsilon: float
 
     def adds(self, how: How) -> float:
-        """Rho; whatever else is released under noise adds to it."""
+        """Rho, to which the other noised releases add theirs."""
         return self.rho
 
 
@@ -74,11 +74,13 @@ class DiscoveryLayer(Config):
     layer: int
     messages: int
     domain: int
-    noise: float = Field(description="standard deviation of an estimate, in messages, for an item nobody holds")
+    noise: float = Field(description="standard deviation of an estimate, in messages, for an item that nobody holds")
     word_votes: int = Field(description="least votes that publish a word")
-    one_holder_chance: float = Field(description="of publishing a word in one message, at most")
-    anonymity: int = Field(description="a word in fewer messages is published with at most one chance in a million")
-    lemma_1: float = Field(description="the same for that number by the paper's lemma 1")
+    one_holder_chance: float = Field(description="bound on the probability of publishing a word in one message")
+    anonymity: int = Field(
+        description="messages below which a word is published with probability at most one in a million"
+    )
+    lemma_1: float = Field(description="probability for that number of messages by lemma 1 of Sun & Sun 2024")
     kept: int
     finished: int
     clones: float
@@ -89,14 +91,14 @@ class DiscoveryLayer(Config):
 class DiscoveryGuarantee(Config):
     """The item-level guarantee of local word discovery; never added to the device-level rho.
 
-    ``epsilon_central`` is by the certificate named; ``epsilon_clones`` by the older one; ``epsilon_attack`` is
-    what an attack reaches, so the truth lies between it and the certificates. ``device_epsilon_central`` is about
-    all messages of a device at once, by group privacy. All count on ``honest_share`` of the other devices of a layer.
+    ``epsilon_central`` follows from ``certificate``, ``epsilon_clones`` from hiding among the clones. An attack reaches
+    ``epsilon_attack``, so the true value lies between it and the certificates. ``device_epsilon_central`` covers all
+    messages of a device, by group privacy. All assume that ``honest_share`` of the other devices of a layer are honest.
     """
 
     epsilon0: float
     messages_per_device: int
-    secure_aggregation: bool = Field(default=False, description="votes were added without the server seeing an addend")
+    secure_aggregation: bool = Field(default=False, description="the server saw only sums of votes")
     device_level_epsilon0: float
     device_epsilon_central: float
     honest_share: float = Field(
@@ -111,9 +113,9 @@ class DiscoveryGuarantee(Config):
 
 
 class CentralGuarantee(Config):
-    """The device-level guarantee of words that a trusted aggregator found; part of the whole launch's.
+    """The device-level guarantee of words that a trusted aggregator found; part of the launch's guarantee.
 
-    But for an event of probability ``failure``, ``rho``-zCDP for one device under zero-out adjacency, whose words add
+    Except with probability ``failure``, ``rho``-zCDP for one device under zero-out adjacency, whose words add
     a vector of length 1 at most to the sums; (``epsilon``, ``delta``) by the Gaussian curve at ``delta - failure``.
     """
 
@@ -123,9 +125,9 @@ class CentralGuarantee(Config):
     rho: float
     epsilon: float
     delta: float
-    failure: float = Field(description="chance that a word of one device alone is released, at most")
-    forms_share: float = Field(description="of rho, what was spent on how the found words are written")
-    filled_share: float = Field(description="of rho, what was spent on how much devices contributed")
+    failure: float = Field(description="bound on the probability that a word of one device alone is released")
+    forms_share: float = Field(description="share of rho spent on the written forms (capitals) of found words")
+    filled_share: float = Field(description="share of rho spent on the total contribution of all devices")
 
 
 class LocalWords(DiscoveryGuarantee, Release):
@@ -139,17 +141,17 @@ class LocalWords(DiscoveryGuarantee, Release):
         return {"ε₀ of a message": self.epsilon0, "messages of a device": self.messages_per_device}
 
     def adds(self, how: How) -> float:
-        """Epsilon of all messages of a device: against whoever collects them, or by the certificate."""
+        """Epsilon of all messages of a device: against their collector (``local``), or by the certificate."""
         return self.device_level_epsilon0 if how == "local" else self.device_epsilon_central
 
     @property
     def against_server(self) -> float | None:
-        """Epsilon of all messages of a device against whoever collects them."""
+        """Epsilon of all messages of a device against their collector."""
         return self.device_level_epsilon0
 
     @property
     def least_anonymous(self) -> DiscoveryLayer | None:
-        """The layer whose words may be those of the fewest people; None where no layer can publish a word."""
+        """The layer whose words may come from the fewest people; None where no layer can publish a word."""
         publishing = [row for row in self.layers if row.word_votes <= row.messages]
         return min(publishing, key=lambda row: (row.anonymity, -row.one_holder_chance), default=None)
 
@@ -187,7 +189,7 @@ class CentralWords(CentralGuarantee, Gaussian):
 
     @property
     def terms(self) -> Terms:
-        """Noise, and how many words a device gives."""
+        """Noise multiplier, and the number of words that a device contributes."""
         return {"noise multiplier": self.noise_multiplier, "words of a device": self.words_per_device}
 
     @model_validator(mode="after")
@@ -205,13 +207,12 @@ class Counts(Gaussian):
 
     name: Literal["counts"] = "counts"
     noise_multiplier: float
-    clip_norm: float = Field(description="bound on a device's counts of all cells together, in weighted occurrences")
+    clip_norm: float = Field(description="bound on the length of a device's vector of counts, in weighted occurrences")
     start_weight: float = Field(
-        description="how many times as much a pair at the start of a sentence weighs under the clip norm as one after "
-        "a word",
+        description="weight of a pair at the start of a sentence under the clip norm, relative to a pair after a word",
     )
     cells: int
-    contexts: int = Field(description="words whose next word is counted, the start of a sentence among them")
+    contexts: int = Field(description="words whose next word is counted, including the start of a sentence")
 
     @property
     def terms(self) -> Terms:
@@ -220,13 +221,13 @@ class Counts(Gaussian):
 
 
 class Evaluation(Gaussian):
-    """Sums over test devices, from which every figure about them follows; a test device loses nothing to training."""
+    """Sums over test devices, the source of every figure about them; a test device loses nothing to training."""
 
     split: ClassVar[Split] = "test"
     name: Literal["evaluation"] = "evaluation"
     noise_multiplier: float
     clip_norm: float = Field(description="bound on one device's weighted vector")
-    most_words: int = Field(description="as which a device counts at most, by its own rates")
+    most_words: int = Field(description="largest number of words as which a device counts, at its own rates")
 
     @property
     def terms(self) -> Terms:
@@ -245,7 +246,7 @@ class PrivacyLoss(Config):
 
 
 class Amplification(Config):
-    """Second guarantee of independent noise, under secret sampling; no gate and no ledger entry counts on it."""
+    """Second guarantee of independent noise, under secret sampling; no gate and no ledger entry uses it."""
 
     sampling: str
     sampling_rate: float
@@ -271,13 +272,13 @@ class Mechanism(Config):
     noise_multiplier: float
     rounds: int
     report_goal: int
-    parameters: dict[str, str] = Field(default={}, description="what is particular to this mechanism")
+    parameters: dict[str, str] = Field(default={}, description="parameters of this kind of mechanism only")
     local_training: dict[str, float | str]
     server: dict[str, float | str]
 
 
 class Timetable(Config):
-    """Duration of rounds by the clock; minutes in two digits, as exact ones would tell how many devices wait."""
+    """Duration of rounds by the clock; minutes have two digits, as exact ones would reveal how many devices wait."""
 
     run_days: float
     shortest_minutes: float

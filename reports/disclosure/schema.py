@@ -1,6 +1,6 @@
 """JSON Schema of ``disclosure.json``, for programs that read it without this code.
 
-``schemas/`` holds it by version. A change of the shape raises the version and writes that version's file:
+``schemas/`` holds one file per version. After a change of the shape, raise the version and write its file:
 ``python -m reports.disclosure.schema >reports/disclosure/schemas/VERSION.json``.
 """
 

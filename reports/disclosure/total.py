@@ -1,4 +1,4 @@
-"""The block of the disclosure that adds up what one device loses to a launch: no release stands outside."""
+"""The block of the disclosure with the total loss of one device over all releases of a launch."""
 
 import math
 
@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from pretrain.config import Config
 from reports.disclosure.releases import How, ReleaseName, Split
 
-_SAME = 1e-6  # relative; what is further apart is a mistake, not rounding
+_SAME = 1e-6  # relative tolerance; a larger difference is a mistake, not rounding
 
 
 class Part(Config):
@@ -17,8 +17,8 @@ class Part(Config):
       epsilon, delta: of all messages of a device to a local discovery, or of all noised releases of the split.
       rho: zCDP of the noised releases together; None for local discovery, which has none.
       how: ``noise``: Gaussian releases, whose rho adds up before epsilon is stated. ``shuffled`` or ``summed``:
-        messages that nobody links to a sender, since they are shuffled or only their sum is seen. ``local``: against
-        whoever collects the messages, at delta 0.
+        messages that nobody can link to a sender, since they are shuffled or only their sum is visible. ``local``:
+        against the collector of the messages, at delta 0.
     """
 
     releases: tuple[ReleaseName, ...] = Field(min_length=1)
@@ -30,7 +30,7 @@ class Part(Config):
 
     @property
     def named(self) -> str:
-        """Its releases in a row, as a reader calls them."""
+        """Its releases in words, joined by commas and ``and``."""
         names = [name.replace("_", " ") for name in self.releases]
         return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
@@ -38,8 +38,8 @@ class Part(Config):
 class Total(Config):
     """(``epsilon``, ``delta``) of one device over all releases of a launch.
 
-    Guarantee: the parts of a split hold whatever the others gave, so their epsilons and deltas add up (basic
-    composition, Dwork and Roth 2014, theorem 3.16). A device is in one split, so the split that loses more counts.
+    Guarantee: each part of a split holds for every output of the others, so their epsilons and deltas add up (basic
+    composition, Dwork and Roth 2014, theorem 3.16). A device is in one split, so the split with the larger loss counts.
     """
 
     epsilon: float
@@ -48,7 +48,7 @@ class Total(Config):
 
     @property
     def words(self) -> Part | None:
-        """Words that were found locally; None where they are among the noised releases."""
+        """The part of words found locally; None if words are found centrally or not at all."""
         return next((part for part in self.parts if part.how != "noise"), None)
 
     @property
@@ -67,7 +67,7 @@ class Total(Config):
             )
         named = [name for part in self.parts for name in part.releases]
         if len(set(named)) != len(named):
-            raise ValueError(f"parts: {named} names a release twice; each is one part's")
+            raise ValueError(f"parts: {named} names a release twice; each belongs to one part")
         return self
 
     @model_validator(mode="after")

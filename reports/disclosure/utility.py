@@ -12,7 +12,7 @@ NON_PRIVATE = "non_private"
 
 
 class EarlierLaunch(Config):
-    """Loss and size of the launch that users have, from its own disclosure.
+    """Loss and size of the launch of the current model, from its own disclosure.
 
     Attributes:
       releases: the terms of each of its releases, by their names in words.
@@ -31,7 +31,7 @@ _RELEASES: TypeAdapter[tuple[ReleaseBlock, ...]] = TypeAdapter(tuple[ReleaseBloc
 
 
 def earlier(stated: Mapping[str, Any]) -> EarlierLaunch | None:
-    """The block for the content of a ``disclosure.json``; None where that does not say all of it."""
+    """The block for the content of a ``disclosure.json``; None where a field is missing."""
     flat = dict[str, Any]()
     for name in ("words", "population", "accounting", "launch"):
         flat |= stated.get(name) or {}
@@ -46,24 +46,24 @@ def earlier(stated: Mapping[str, Any]) -> EarlierLaunch | None:
 
 
 class Champion(Config):
-    """Baseline of users, as it was when the launch was compared with it."""
+    """The current model of users, at the time of the comparison."""
 
     registered_model: str
     version: int
     launch_id: str
     bundle_sha256: str
-    left_out: str = Field(default="", description="why it is no arm; empty where it is one")
-    arm: str = Field(default="champion", description="the arm that it is, where it is one")
-    earlier: EarlierLaunch | None = Field(default=None, description="what its launch disclosed; none: not stated")
+    left_out: str = Field(default="", description="reason why it is no arm; empty if it is one")
+    arm: str = Field(default="champion", description="name of its arm, if it is one")
+    earlier: EarlierLaunch | None = Field(default=None, description="figures from its disclosure; none: not stated")
 
 
 class OtherFeature(Config):
     """Champion of a feature beside the main one, and the findings against the launch; the model is the same.
 
     Attributes:
-      attempt: number, from 1, of the comparison with what users of this feature have on these held-out devices.
+      attempt: number, from 1, of the comparison with this feature's current model on these held-out devices.
       broken_margins, missing_metrics: None where nothing was judged.
-      worse_than_champion: metrics that are clearly worse than with the model that users have, or why it could not be
+      worse_than_champion: metrics that are clearly worse than the current model's, or the reason why it could not be
         compared.
     """
 
@@ -119,13 +119,13 @@ class Verdict(Config):
 
     candidate: str
     baseline: str
-    feature: str = Field(default="", description="that the primary metric is of; empty: the launch's only one")
+    feature: str = Field(default="", description="feature of the primary metric; empty: the launch's only feature")
     primary: str
     passes: bool
     failed: tuple[str, ...]
     missing: tuple[str, ...]
     margin: float | None = Field(default=None, description="relative loss of the primary metric that counts as neutral")
-    standard_error: float | None = Field(default=None, description="of that relative change")
+    standard_error: float | None = Field(default=None, description="standard error of that relative change")
     power: float | None = Field(default=None, description="chance that an arm as good as the baseline passes")
 
 
@@ -139,7 +139,7 @@ class SecondOpinion(Pair):
 
 
 class HeadWords(Config):
-    """Shares of the ``words`` most frequent: of what was typed, of first candidates, of right first candidates."""
+    """Shares of the ``words`` most frequent words: of typed words, of first candidates, of right first candidates."""
 
     arm: str
     words: int
@@ -155,10 +155,10 @@ class Utility(Config):
       champion: of the main feature; None where no earlier launch of this locale and feature was published.
       others: the launch's further features.
       simulation_without_privacy: an arm was trained without noise, which only a simulation may do.
-      features: the metrics that each feature is told by (Xu et al. 2023, tables 1 and 2).
-      judged_words: words typed again under this launch and what it is decided against.
+      features: metrics of each feature (Xu et al. 2023, tables 1 and 2).
+      judged_words: words typed again under the arms that decide this launch.
       confidence: of each interval, after the correction for ``attempt``.
-      attempt: number, from 1, of the comparison with what users have on these held-out devices; 0: not counted.
+      attempt: number, from 1, of the comparison with the current model on these held-out devices; 0: not counted.
       unstable_signs: differences on which simulated typists contradict each other.
     """
 
@@ -169,13 +169,13 @@ class Utility(Config):
     confidence: float
     attempt: int = 0
     champion: Champion | None
-    others: dict[str, OtherFeature] = Field(default={}, description="by name; empty: there are none")
+    others: dict[str, OtherFeature] = Field(default={}, description="by name")
     simulation_without_privacy: bool = Field(description="never true where the text is people's own")
     features: dict[str, tuple[str, ...]]
     compose_at_rate: tuple[str, ...] | None = Field(
         default=None,
-        description="arms that offer phrases as often as the first and not as precisely; none: all that spoke were "
-        "as precise, or nothing was offered",
+        description="arms whose thresholds match the trigger rate of the first arm instead of its precision; none: all "
+        "arms match its precision, or no phrase was offered",
     )
     arms: tuple[ArmMetric, ...]
     differences: tuple[Difference, ...]
@@ -184,7 +184,7 @@ class Utility(Config):
     unstable_signs: tuple[Pair, ...]
     drowned: bool = Field(
         default=False,
-        description="noise left nothing of what test devices typed, so intervals hold all that is possible",
+        description="noise exceeds the contributions of test devices, so intervals hold every possible value",
     )
     second_opinions: tuple[SecondOpinion, ...]
     head_words: tuple[HeadWords, ...]
@@ -194,7 +194,7 @@ class Utility(Config):
     def _an_arm_without_privacy_is_declared(self) -> "Utility":
         if self.simulation_without_privacy != any(row.arm == NON_PRIVATE for row in self.arms):
             raise ValueError(
-                f"simulation_without_privacy: {self.simulation_without_privacy}, which is not what the arms say"
+                f"simulation_without_privacy: {self.simulation_without_privacy}, which contradicts the arms"
             )
         return self
 

@@ -1,4 +1,4 @@
-"""Figures of the memorisation audit: canaries against their ceilings; audits of the noise have verdicts alone."""
+"""Figures of the memorisation audit: canaries against their ceilings. Noise audits publish verdicts only."""
 
 import math
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def exposure(canaries: Sequence[CanaryResult], random_continuations: int) -> str
         places = style.rows(axes, list(cells), "exposure (bits)")
         for cell, middle in zip(cells.values(), places, strict=True):
             for number, row in enumerate(sorted(cell, key=lambda row: row.exposure_bits)):
-                # Canaries of a cell beside each other, or three at one place would look like one.
+                # Canaries of a cell are drawn side by side: three at one place would look like one.
                 place = middle + 0.3 - 0.6 * (number + 0.5) / len(cell)
                 ends = (row.exposure_low_bits, row.exposure_bits, row.exposure_high_bits)
                 style.interval(axes, place, ends, RED if row in above else colour, thin=True)
@@ -63,5 +63,5 @@ def exposure(canaries: Sequence[CanaryResult], random_continuations: int) -> str
         style.legend_above(axes, 4)
 
     spoken = f"{len(canaries)} canaries, the most exposed has {max(row.exposure_bits for row in canaries):.2f} bits of "
-    spoken += f"{most:.1f}; {len(above)} above the ceiling that its rounds allow."
+    spoken += f"{most:.1f}; {len(above)} above the ceiling of their rounds."
     return svg(_TITLES[population], spoken, draw, height=1.3 + 0.3 * len(cells))

@@ -11,7 +11,7 @@ from reports.formats import LOWER_IS_BETTER, PARTS, arm_name, change, metric_nam
 
 _RECALLS = ("top1_recall", "top3_recall")
 _TYPING = ("prate", "words_modified", "errors_left", "words_per_minute", "keystroke_savings")
-# A second round of the colours has another mark: counts, and what users have, make ten arms.
+# Ten arms (with counts and the current model) exceed the colours, so the second use of a colour has another mark.
 _MARKS = ("o", "s")
 _VERDICTS = {GREEN: "better", RED: "worse", BLUE: "no clear difference"}
 
@@ -57,7 +57,7 @@ def forest(differences: Sequence[Difference]) -> str:
     if not changes or not all(interval.relative for _, interval in changes):
         raise ValueError("differences: give at least one, each with its relative change")
     headings = {row.baseline: f"this launch minus {arm_name(row.baseline)}" for row in differences}
-    # A heading takes a row of its own.
+    # Each heading is a row of its own.
     lines: list[tuple[str, list[float], str] | str] = []
     spoken = []
     for baseline, heading in headings.items():
@@ -72,7 +72,7 @@ def forest(differences: Sequence[Difference]) -> str:
             spoken.append(f"{heading}, {name}: {ends[1]:+.2f}%, {ends[0]:+.2f} to {ends[2]:+.2f}, {_VERDICTS[colour]}")
 
     def draw(axes: Axes) -> None:
-        # A heading stands inside the axes: a long name as a label would leave the plot no room.
+        # Headings are inside the axes: as labels, long names would leave no room for the plot.
         labels = ["" if isinstance(line, str) else line[0] for line in lines]
         places = style.rows(axes, labels, "relative change (%)")
         for line, place, tick in zip(lines, places, axes.yaxis.get_major_ticks(), strict=True):

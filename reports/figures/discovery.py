@@ -71,7 +71,7 @@ def words_by_layer(words: Sequence[int], false: Sequence[int] | None = None) -> 
 
     Args:
       words: those found, layer by layer from 1.
-      false: of those, the ones that nobody types; known only where the truth is, as in a benchmark.
+      false: those among them that nobody types, layer by layer; known only in simulations such as a benchmark.
 
     Raises:
       ValueError: no layer, or false words of other layers.
@@ -115,7 +115,7 @@ def domain_and_noise(domains: Sequence[int], noises: Sequence[float]) -> str:
 
     def draw(axes: Axes) -> None:
         right = axes.twinx()
-        # The left axes have the legend, so what the right ones show gets a name there too.
+        # The left axes hold the legend, so they also get the label of the right axes.
         axes.plot(layers, domains, "o-", color=BLUE, markersize=4, label="domain")
         axes.plot([], [], "o-", color=ORANGE, markersize=4, label="noise")
         right.plot(layers, [100 * share for share in noises], "o-", color=ORANGE, markersize=4)

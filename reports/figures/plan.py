@@ -1,7 +1,7 @@
 """Pictures of plans and rehearsals as files: PNG to look at, SVG to put into documents.
 
-Same library and colours as the report's figures; here on white, since a file has no page whose
-colours it could take.
+They use the library and colours of the report's figures, on white, since a file cannot inherit the
+colours of a page.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class Panel:
 
     Attributes:
       at: the plan's own value on the horizontal axis.
-      limit: the most that is available, as in the report goal's ceiling; None without one.
+      limit: largest available value, such as the ceiling of the report goal; None without a limit.
       curves: label -> points (value, rho).
     """
 
@@ -60,8 +60,8 @@ def rehearsal_figure(
       trials: noise-to-signal ratio and accuracy, a share of words.
       noiseless: accuracy without noise.
       start: accuracy before the first round.
-      max_loss: accuracy that noise may cost.
-      chosen: the largest ratio within it; None if there is none.
+      max_loss: largest acceptable loss of accuracy through noise.
+      chosen: largest ratio within ``max_loss``; None if there is none.
     """
     with mpl.rc_context(style(_INK)):
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
@@ -89,7 +89,7 @@ def trade_figure(
 
     Args:
       curves: label -> points (rho, gain, standard error), gains as shares of words.
-      rho: what there is to spend on this population.
+      rho: available budget of this population.
       min_gain: the launch's gate.
     """
     with mpl.rc_context(style(_INK)):

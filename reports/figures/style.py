@@ -17,7 +17,7 @@ from matplotlib.typing import RcKeyType
 
 BLUE, ORANGE, GREEN, RED = "#3b82c4", "#d9822b", "#2e9e6b", "#d1495b"
 COLOURS = (BLUE, ORANGE, GREEN, RED, "#8a63c9", "#7a7a7a", "#4aa3b8", "#b38600")
-# Drawn in this colour and then replaced, since SVG from matplotlib cannot say "the text's colour".
+# Placeholder, replaced by ``currentColor``, which matplotlib cannot write.
 INK = "#010203"
 
 
@@ -86,12 +86,12 @@ def interval(
 
 
 def beside(axes: Axes, place: float, words: str) -> None:
-    """Write to the right of a row: beside a large number a small one is a dot on the line."""
+    """Write text to the right of a row, where it stays legible beside any mark."""
     axes.annotate(
         words, (1.02, place), xycoords=("axes fraction", "data"), va="center", fontsize=8, annotation_clip=False
     )
 
 
 def legend_above(axes: Axes, columns: int) -> None:
-    """Put the legend above the picture, where it hides no data."""
+    """Place the legend above the plot, where it hides no data."""
     axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=columns, fontsize=9)

@@ -1,4 +1,4 @@
-"""Figures of training: its curves, the guarantee that it has and who took part."""
+"""Figures of training: its curves, its guarantee and its participation."""
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator

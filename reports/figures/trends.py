@@ -1,4 +1,4 @@
-"""Figures of a locale's launches over time: what its people lost against their budget, and what each launch gained."""
+"""Figures of a locale's launches over time: privacy loss against the budget, and gain in top-1 recall."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from matplotlib.dates import AutoDateLocator, DateFormatter, date2num
 from reports.figures.style import BLUE, COLOURS, ORANGE, svg
 from reports.losses import up
 
-_WIDTH, _HEIGHT = 4.9, 2.7  # inches: two stand side by side, and a phone shows one with letters that can be read
+_WIDTH, _HEIGHT = 4.9, 2.7  # inches: two fit side by side, and one is legible on a phone
 _MOST_NAMED = 3
 
 
@@ -21,8 +21,8 @@ class Course:
     """Rho that one device of a population has lost, over time.
 
     Attributes:
-      days: in any so many days; None for ever.
-      points: when, how much, and the ceiling then (None without one), in order.
+      days: length of the sliding window over which rho is summed; None: all time.
+      points: (time, rho, ceiling at that time or None), in order of time.
     """
 
     population: str
@@ -42,7 +42,7 @@ class Course:
 
 
 def of_budget(locale: str, courses: Sequence[Course]) -> str:
-    """SVG of what was spent, a step a release, with each ceiling as a dashed line of the same colour."""
+    """SVG of the spent rho, one step per release, with each ceiling as a dashed line of the same colour."""
 
     def draw(axes: Axes) -> None:
         for number, course in enumerate(courses):
@@ -64,7 +64,7 @@ def of_budget(locale: str, courses: Sequence[Course]) -> str:
 
 
 def of_gain(locale: str, launches: Sequence[Mapping[str, Any]]) -> str:
-    """SVG of what each launch gained in top-1 recall, with its interval; filled where it was published.
+    """SVG of the gain of each launch in top-1 recall, with its interval; published launches have filled marks.
 
     Args:
       launches: rows of the table of launches that have a gain, the oldest first.

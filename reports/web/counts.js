@@ -1,11 +1,11 @@
-// Counts as published (pretrain/ngrams/counted.py): a zip of plain arrays, and what they predict.
+// Reads published counts (pretrain/ngrams/counted.py), a zip of plain arrays, and predicts from them.
 
 async function inflated(bytes) {
   const stream = new Response(bytes).body.pipeThrough(new DecompressionStream("deflate-raw"));
   return new Response(stream).arrayBuffer();
 }
 
-// Numbers of one array; those of 64 bits are small enough for a float. Text has none.
+// Numbers of one array, null for text; the 64-bit integers here fit into a float.
 function numbersOf(buffer) {
   const begin = 10 + new DataView(buffer).getUint16(8, true);
   const head = new TextDecoder().decode(new Uint8Array(buffer, 10, begin - 10));
@@ -29,7 +29,7 @@ async function arraysOf(bytes) {
   return arrays;
 }
 
-// Place of the first key that is not below a number.
+// Index of the first key that is not below a number.
 function lower(keys, wanted) {
   let low = 0, high = keys.length;
   while (low < high) {
@@ -49,7 +49,7 @@ async function openCounts(bytes) {
     const place = lower(keys, wanted);
     return keys[place] === wanted ? place : -1;
   };
-  // Words that have a key after one context, and where they stand.
+  // Words that have a key after one context, with their indices.
   const run = (keys, context) => {
     const first = lower(keys, context * size), last = lower(keys, (context + 1) * size);
     return Array.from(keys.subarray(first, last), (key, place) => [key - context * size, first + place]);
@@ -71,7 +71,7 @@ async function openCounts(bytes) {
     return prob;
   }
 
-  // Probabilities after a sentence's tokens, its start among them.
+  // Probabilities after a sentence's tokens, including its start token.
   return (tokens) => {
     const prob = publicly(tokens).map((value, id) => value * arrays.factor_V[id]);
     const total = prob.reduce((sum, value) => sum + value, 0);

@@ -1,4 +1,4 @@
-// The keyboard: a field, three suggestions, keys. Nothing that is typed is stored or sent.
+// The keyboard: a field, three suggestions, keys. It stores and sends nothing.
 
 const COUNT = 3;
 const launch = JSON.parse(document.getElementById("launch").textContent);
@@ -13,7 +13,7 @@ const began = performance.now();
 const ready = openModel(launch.words);
 const bares = launch.words.map(bare);
 
-// Suggestions for the word at the end of a text: the next one, or what the one being typed may become.
+// Suggestions at the end of a text: next words, or completions of the word being typed.
 async function suggest(text, count = COUNT) {
   const partial = text.match(PARTIAL)[0];
   const { words, begins } = writing.unfinished(text.slice(0, text.length - partial.length));
@@ -28,7 +28,7 @@ async function suggest(text, count = COUNT) {
 const before = () => field.value.slice(0, field.selectionStart);
 const partial = () => before().match(PARTIAL)[0];
 
-// In place of the selection, and of so many signs before it.
+// Replaces the selection and a number of characters before it.
 function put(text, over = 0) {
   field.setRangeText(text, field.selectionStart - over, field.selectionEnd, "end");
   field.dispatchEvent(new InputEvent("input"));
@@ -55,7 +55,7 @@ function erase() {
   put("", selected ? 0 : (Array.from(before()).at(-1)?.length ?? 0));
 }
 
-// Without a model there is nothing to offer, and why was said.
+// Without a model there are no suggestions; the page already shows the reason.
 const update = () => refresh().catch(() => {});
 let asked = 0, speaking = 0;
 async function refresh() {
@@ -74,7 +74,7 @@ async function refresh() {
   speed.textContent = `${median().toFixed(1)} ms a word (median of the last ${times.length})`;
 }
 
-// Letters are capitals where a sentence begins, or after the shift key.
+// Letters are capitals at the start of a sentence and after the shift key.
 let shifted = false;
 function setShift(on) {
   shifted = on;
@@ -98,7 +98,7 @@ keys.addEventListener("click", ({ target }) => {
   field.focus();
 });
 strip.forEach((button, number) => button.addEventListener("click", () => (take(number), field.focus())));
-// A tap leaves the field its focus.
+// A tap does not take the focus from the field.
 for (const place of [keys, strip[0].parentElement]) place.addEventListener("pointerdown", (event) => event.preventDefault());
 
 let caret = 0;
@@ -116,7 +116,7 @@ field.addEventListener("beforeinput", (event) => {
 field.addEventListener("keydown", (event) => {
   const plain = !event.ctrlKey && !event.altKey && !event.metaKey && !event.isComposing;
   const number = ["1", "2", "3"].indexOf(event.key);
-  // A digit after a digit goes on with a number.
+  // A digit after a digit continues a number.
   if (plain && number >= 0 && !/\d$/.test(before()) && take(number)) event.preventDefault();
 });
 document.addEventListener("selectionchange", () => {
@@ -124,7 +124,7 @@ document.addEventListener("selectionchange", () => {
   caret = field.selectionStart;
 });
 
-// What it says after some openings.
+// Suggestions after the example openings.
 for (const row of document.querySelectorAll("#after tbody tr")) {
   const opening = row.querySelector("button").textContent;
   const fill = (best) => best.forEach((word, number) => (row.cells[number + 1].textContent = word));
@@ -143,5 +143,5 @@ ready.then(
 setShift(true);
 field.focus({ preventScroll: true });
 update();
-// For a console, and for the tests.
+// Globals for the console and for tests.
 globalThis.tacit = { suggest, sentences: writing.sentences, unfinished: writing.unfinished };

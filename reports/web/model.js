@@ -1,5 +1,5 @@
-// What is published: the graph, one word a step, mixed with counts where the page holds them; onnxruntime-web in
-// one thread, no worker, nothing fetched.
+// The published model: the ONNX graph, one word per step, mixed with counts if the page holds them. onnxruntime-web
+// runs in one thread, without a worker, and fetches nothing.
 
 const BOS = 1, UNK = 3, SPECIALS = 4;
 
@@ -15,7 +15,7 @@ async function unzipped(bytes) {
   return new Response(stream).arrayBuffer();
 }
 
-// Half of what a network says and half of what counts say, as ``mixed`` in pretrain/ngrams/counted.py.
+// The mean of the network's and the counts' probabilities, as ``mixed`` in pretrain/ngrams/counted.py.
 function mixed(logits, counts) {
   const top = logits.reduce((most, value) => Math.max(most, value), -Infinity);
   const weights = Float64Array.from(logits, (value) => Math.exp(value - top));
@@ -44,7 +44,7 @@ async function openModel(words) {
     return { token, ...made };
   }
 
-  // One step behind each token of the last text; what two texts begin with is run once.
+  // States after each token of the last text; the common prefix of two texts is run once.
   let path = [];
   async function run(sentence) {
     const tokens = [BOS, ...sentence.map((word) => index.get(word) ?? UNK)];
@@ -60,7 +60,7 @@ async function openModel(words) {
   }
 
   let queue = Promise.resolve();
-  // A score for every word that may follow; a session runs one text at a time.
+  // A score for every possible next word; a session runs one text at a time.
   const scores = (sentence) => (queue = queue.then(() => run(sentence)));
 
   // The likeliest words, ties in the order of the vocabulary.

@@ -1,4 +1,4 @@
-// Filters of the launches. A choice is kept in the address, so that what is seen can be sent to somebody.
+// Filters of the launches. The address holds the choice, so that a filtered view can be shared as a link.
 
 const form = document.getElementById("filters");
 const NAMES = ["locale", "feature", "decision"];

@@ -1,5 +1,5 @@
-// How typed text becomes words, and how words are shown. The rules come from pretrain/text.py, translated, and from
-// truecase.json; what is here follows `unfinished` and `truecasing.shown` step by step.
+// Tokenises typed text and restores the capitals of words. The rules come from pretrain/text.py, translated, and from
+// truecase.json; the functions follow `unfinished` and `truecasing.shown` step by step.
 // All files of this folder run as one module, in the order that reports/keyboard.py names.
 
 function openWriting(rules, usual) {
@@ -36,7 +36,7 @@ function openWriting(rules, usual) {
     return cut.filter((sentence) => sentence.length);
   }
 
-  // Words of the sentence that the next word goes on with, and whether that word begins a sentence.
+  // Words of the current sentence, and whether the next word begins a sentence.
   function unfinished(text) {
     const words = sentences(`${text} a`).at(-1).slice(0, -1);
     const typed = text.replace(/[ \t"'”’»)]+$/u, "");
@@ -56,7 +56,7 @@ function openWriting(rules, usual) {
   return { normalise, sentences, unfinished, shown };
 }
 
-// A word as hurried fingers type it: without accents and apostrophes.
+// A word without accents and apostrophes, as people type it in a hurry.
 function bare(word) {
   return word.normalize("NFD").replace(/[\p{M}'’]/gu, "");
 }

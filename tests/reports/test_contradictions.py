@@ -63,10 +63,10 @@ def fact(**utility: object) -> list[str]:
 def test_words_that_are_never_suggested_stand_in_front() -> None:
     row = {"part": "new_words", "arm": "private", "metric": "top3_recall", "low": 0.0, "high": 0.0}
     (never,) = [line for line in fact(slices=[row | {"value": 0.0}]) if "discovered word " in line]
-    assert "among the three suggestions never." in never
+    assert "never among the three suggestions." in never
     seldom = row | {"value": 0.0499, "low": 0.01, "high": 0.07}
-    assert any("suggestions only 4.99% of the times (1.00% to 7.00%)." in line for line in fact(slices=[seldom]))
-    assert not any("types a discovered" in line for line in fact(slices=[row | {"value": 0.05}]))
+    assert any("in only 4.99% of cases (1.00% to 7.00%)" in line for line in fact(slices=[seldom]))
+    assert not any("discovered word " in line for line in fact(slices=[row | {"value": 0.05}]))
     text = pages(example(utility=block("utility", slices=[row | {"value": 0.0}])), {})["report.md"]
     front = text[text.index("## On one page") : text.index("Rounded up.")]
     assert never in front
@@ -75,10 +75,10 @@ def test_words_that_are_never_suggested_stand_in_front() -> None:
 def test_few_first_words_stand_in_front() -> None:
     few = {"ngram": 1000, "private": int(1000 * LEAST_VARIETY) - 1, "start": 10}
     assert any(
-        "Only 499 different words ever stand first; with n-gram, public text it is 1,000." in x
+        "Only 499 different words appear as a first suggestion; n-gram, public text: 1,000." in x
         for x in fact(distinct_first_words=few)
     )
-    assert not any("stand first" in line for line in fact(distinct_first_words=few | {"private": 500}))
+    assert not any("as a first suggestion" in line for line in fact(distinct_first_words=few | {"private": 500}))
 
 
 def test_keystrokes_lost_stand_in_front() -> None:

@@ -154,26 +154,26 @@ def test_several_devices_of_a_person_are_told_of() -> None:
     assert "| 2 | 2.0005 | 11.24 | weak |" in text
     assert "| 3 | 4.5011 | 19.10 | weak |" in text
     failing = block("accounting", failure=1e-9)
-    assert "part of δ is a chance of failing" in pages(example(accounting=failing), {})["report.md"]
+    assert "part of δ is a failure probability" in pages(example(accounting=failing), {})["report.md"]
 
 
 def test_what_changed_since_what_users_have_is_told() -> None:
     page = of("en", utility=after(EARLIER))
-    assert "launch `test-fixture-00` of 2025-11-05 until now: ε went from 5.52 to 7.03" in page
-    assert "changed by +1.23 points (+0.10 to +2.00)" in page
+    assert "launch `test-fixture-00` of 2025-11-05: ε changes from 5.52 to 7.03" in page
+    assert "changes by +1.23 points (+0.10 to +2.00)" in page
     assert "ε ging von 5,52 auf 7,03" in of("de", utility=after(EARLIER))
-    text = pages(example(utility=after(EARLIER)), {})["report.md"].split("\n## Change since what users have")[1]
+    text = pages(example(utility=after(EARLIER)), {})["report.md"].split("\n## Changes since the current model")[1]
     assert "| ρ | 0.5002 | 0.6100 |" in text
     assert "| training: rounds | 16 | 1,234 |" in text
     assert "| counts: clip norm | – | 5 |" in text
-    assert "do not compare" not in text.split("## Checklist")[0]
+    assert "cannot be compared" not in text.split("## Checklist")[0]
     other = pages(example(utility=after(EARLIER | {"delta": 1e-8})), {})["report.md"]
-    assert other.count("so they do not compare") == 2
+    assert other.count("cannot be compared") == 2
     apart = of("en", utility=after(EARLIER, left_out="it trained on other devices"))
-    assert "changed by" not in apart
+    assert "changes by" not in apart
     first = pages(example(utility=block("utility", champion=None)), {})["report.md"]
     assert "No earlier launch of NWP for en-US is published: this one would be the first." in first
-    assert "until now" not in first
+    assert "Users currently have" not in first
 
 
 def test_two_persons_are_asked_for_as_two() -> None:
@@ -199,7 +199,7 @@ def worse() -> Disclosure:
 def test_what_is_clearly_worse_is_a_concern_and_stands_in_the_summary() -> None:
     said = "-5.22 pp (-5.86 pp to -4.57 pp)"
     assert sum(said in concern for concern in concerns(worse())) == 1
-    assert f"against version 3, which users have: {said}" in summary(worse())
+    assert f"against the current version 3: {said}" in summary(worse())
 
 
 def test_every_worst_fact_and_warning_is_accepted_by_itself() -> None:
@@ -218,5 +218,5 @@ def test_the_summary_states_the_one_number_and_says_where_nothing_was_compared()
     assert summary(first)[-1] == "users have no model of this keyboard yet"
     apart = block("utility")["champion"] | {"left_out": "it trained on other devices"}
     left_out = example(utility=block("utility") | {"champion": apart})
-    assert summary(left_out)[-1] == "not compared with version 3, which users have: it trained on other devices"
+    assert summary(left_out)[-1] == "not compared with the current version 3: it trained on other devices"
     assert summary(example().model_copy(update={"utility": None}))[-1] == "no comparison on held-out devices"

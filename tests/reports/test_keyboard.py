@@ -115,8 +115,8 @@ def test_a_mixture_and_a_seeded_launch_say_what_they_are(
     assert "mixed with the counts, as published" in text
     monkeypatch.setattr(keyboard, "MOST_COUNTS", 10)
     page = build(runs, web).keyboards[0].read_text(encoding="utf-8")
-    assert "types with the network alone: the counts that the release mixes in are too large" in visible(page)
-    assert "(first word right on held-out devices: network 7.00%, release 9.00%)" in visible(page)
+    assert "uses the network alone: the counts that the release mixes in are too large" in visible(page)
+    assert "(top-1 recall on held-out devices: network 7.00%, release 9.00%)" in visible(page)
     assert 'id="counts"' not in page
     assert "protects nobody" in text
     assert "ε" not in text

@@ -133,8 +133,8 @@ def test_weak_synthetic_seeded_and_held_are_said_loudly() -> None:
     )
     phrases = (
         "is synthetic",
-        "from made-up text",
-        "was seeded",
+        "on made-up text",
+        "is seeded",
         "void",
         "on hold. Nothing was published",
         "above 10 is weak",
@@ -146,14 +146,14 @@ def test_weak_synthetic_seeded_and_held_are_said_loudly() -> None:
         for phrase in phrases:
             assert phrase in visible(loud[name]), f"{name} lacks {phrase}"
             assert phrase not in visible(calm[name]).replace("Strong is ε", "")
-    for shown in ("is synthetic", "was seeded", "void", "on hold. Nothing was published"):
+    for shown in ("is synthetic", "is seeded", "void", "on hold. Nothing was published"):
         assert shown in loud["README.md"]
     assert 'class="red on"' in loud["report.html"]
     assert 'class="green on"' in calm["report.html"]
     assert loud["report.html"].count('<blockquote role="note" class="bad">') == 4
     # Two warnings, and the box of the worst facts.
     assert loud["report.html"].count('<blockquote role="note">') == 3
-    assert "can tell that one device took part" not in loud["report.html"]
+    assert "detects that a given device took part" not in loud["report.html"]
 
 
 def test_a_launch_with_a_warning_is_amber() -> None:
@@ -205,11 +205,11 @@ def test_bad_findings_stand_out() -> None:
     assert "<strong>1 of them speaks against the claim</strong>" in page
     rows = [block("audit")["control"]["rows"][1] | {"found": 1}]
     lost = rendered(audit=block("audit", control=block("audit")["control"] | {"rows": rows}))
-    assert "<strong>Those with the most copies are not all found" in lost["report.html"]
+    assert "<strong>The attack does not find all canaries with the most copies" in lost["report.html"]
 
 
 def test_words_are_shown_only_where_the_launch_lists_them() -> None:
-    assert "not listed here: nobody has looked at them." in rendered()["report.html"]
+    assert "not listed here: nobody has reviewed them." in rendered()["report.html"]
     assert "are not listed here." in rendered(words=block("words", reviewed=True))["report.html"]
     assert "<code>haha</code>" in rendered(words=block("words", words=["haha"]))["report.html"]
 
@@ -238,7 +238,7 @@ def test_the_report_says_where_each_canary_lives() -> None:
     assert held in rendered()["report.md"]
     twin = block("audit")["twin"] | {"populations": ["compliant", "stress"]}
     nowhere = rendered(audit=block("audit", in_launch=[], twin=twin))["report.md"]
-    assert "The launched model holds none of these canaries. They live on a twin" in nowhere
+    assert "The launched model holds none of these canaries. They are in a twin model" in nowhere
     everything = rendered(audit=block("audit", in_launch=["compliant", "stress"], twin=None))["report.md"]
     assert "obey the timer and those of devices under stress." in everything
     assert "twin" not in everything.split("## Memorisation audit")[1].split("Audits of the noise")[0]
@@ -273,7 +273,7 @@ def test_each_feature_of_a_launch_has_its_rows_verdicts_and_champion() -> None:
     ("at_rate", "said"),
     [
         ([], "**equally precise** on other devices"),
-        (["non_private"], "offering as often as public model with the new words instead: trained without privacy"),
+        (["non_private"], "offer phrases as often as public model with the new words instead: trained without privacy"),
         (["start", "private", "non_private"], "all arms offer phrases **equally often**"),
     ],
 )

@@ -49,7 +49,7 @@ def test_the_site_lists_what_runs_lists_and_what_only_the_ledger_knows(tracked: 
     assert "exit code 75 (OSError); its log says why" in rows[failed]
     text = " ".join(visible(page).split())
     assert f"{gone} chitchat:others rho {RHO} by fine_tune" in text
-    assert " nothing " not in text[text.index("Known to the ledger alone") :]
+    assert " nothing " not in text[text.index("Launches in the ledger only") :]
     # Two launches of one population: its budget is drawn once a locale.
     assert "rho 0.5000 of 1" in page
     assert page.count("Gain of each launch, en-US</title>") == 1

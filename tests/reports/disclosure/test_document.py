@@ -29,10 +29,10 @@ def at(raw: dict, *path: str | int) -> dict:
         (lambda raw: raw.update(audit=None), "without audit"),
         (lambda raw: raw.update(utility=None), "without utility"),
         (lambda raw: at(raw, "audit").update(stress=None), "exactly where canaries"),
-        (lambda raw: at(raw, "utility").update(simulation_without_privacy=False), "not what the arms say"),
+        (lambda raw: at(raw, "utility").update(simulation_without_privacy=False), "contradicts the arms"),
         (lambda raw: at(raw, "accounting").update(mu=0.1), "sqrt"),
         (lambda raw: at(raw, "accounting").update(group=[{"devices": 2, "rho": 1.1, "epsilon": 8.0}]), "of one makes"),
-        (lambda raw: at(raw, "accounting").update(group=[GROUP], failure=1e-9), "does not grow by the square"),
+        (lambda raw: at(raw, "accounting").update(group=[GROUP], failure=1e-9), "group: no group bound"),
         (lambda raw: at(raw, "releases", 0).update(device_level_epsilon0=8.0), "messages at epsilon0"),
         (lambda raw: at(raw, "releases", 1, "participation").update(observed_mins=4), "strictly between"),
         (lambda raw: at(raw, "releases", 1).update(amplified=AMPLIFIED), "not sampled in secret"),
@@ -83,7 +83,7 @@ def test_the_split_that_loses_more_counts() -> None:
         assert example(**made).accounting.rho == max(rho, TRAINING["rho"])
         for other in (min(rho, TRAINING["rho"]), rho + TRAINING["rho"]):
             accounting = made["accounting"] | {"rho": other, "mu": (2 * other) ** 0.5}  # type: ignore[operator]
-            with pytest.raises(ValidationError, match="the split that loses most"):
+            with pytest.raises(ValidationError, match="the largest loss of a split"):
                 example(**made | {"accounting": accounting})
 
 

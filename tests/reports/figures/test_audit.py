@@ -30,9 +30,7 @@ def colours(svg: str) -> set[str]:
 
 def test_exposure_names_its_cells_and_marks_only_broken_ceilings() -> None:
     svg = exposure(CANARIES, 2_000_000)
-    assert (
-        spoken(svg) == "3 canaries, the most exposed has 18.00 bits of 20.9; 0 above the ceiling that its rounds allow."
-    )
+    assert spoken(svg) == "3 canaries, the most exposed has 18.00 bits of 20.9; 0 above the ceiling of their rounds."
     for label in ("1 device, 1 copy", "16 devices, 14 copies", "compliant", "ceiling"):
         assert f">{label}<" in svg
     assert "#d1495b" not in colours(svg)

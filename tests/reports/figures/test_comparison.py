@@ -36,7 +36,7 @@ def test_the_forest_says_what_it_shows_and_better_is_the_metrics_own() -> None:
     assert spoken is not None
     rows = spoken[1].split("; ")
     assert [row.rstrip(".").split(", ")[-1] for row in rows] == ["better", "better", "worse", "no clear difference"]
-    assert "this launch minus what users have, predictions taken (PRate): +2.10%, +1.00 to +3.20" in rows[0]
+    assert "this launch minus current model, predictions accepted (PRate): +2.10%, +1.00 to +3.20" in rows[0]
     assert "words modified (WMR) ↓" in svg
     assert {"#2e9e6b", "#d1495b", "#3b82c4"} <= set(re.findall(r"#[0-9a-f]{6}", svg))
     assert forest(CHANGES) == svg
@@ -48,9 +48,9 @@ def test_the_forest_says_what_it_shows_and_better_is_the_metrics_own() -> None:
 def test_slices_name_every_arm_and_part() -> None:
     svg = by_slice(SLICES, "top-3 recall (%)")
     ET.fromstring(svg)
-    for name in ("all words", "rare words", "light users", "n-gram, public text", "what users have", "this launch"):
+    for name in ("all words", "rare words", "light users", "n-gram, public text", "current model", "this launch"):
         assert f">{name}<" in svg
-    assert "rare words, what users have: 25.00" in svg
+    assert "rare words, current model: 25.00" in svg
     assert svg == by_slice(SLICES, "top-3 recall (%)")
     assert "currentColor" in svg
 
