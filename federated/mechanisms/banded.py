@@ -139,12 +139,24 @@ class Banded:
 
     def rms_error(self, rounds: int) -> float:
         """Root mean square, over prefixes, of the noise's standard deviation at multiplier 1."""
-        lags_TL = self.lags_NL[:rounds]
+        lags_TL = self.lags_NL[:rounds, :rounds]
         first_K = np.diagonal(lags_TL)
         if np.array_equal(np.tril(np.ones(lags_TL.shape)) * first_K, lags_TL):
             return toeplitz_rms_error(first_K, rounds)
         prefix_TT = np.cumsum(np.linalg.inv(self.matrix()[:rounds, :rounds]), axis=0)
         return float(np.sqrt(np.mean(np.sum(prefix_TT**2, axis=1))))
+
+    def noise_std(self, weights_T: np.ndarray) -> float:
+        """Standard deviation of the weighted sum of the rounds' noise, ``weights_T @ noise_TP``, at multiplier 1."""
+        self._check_rounds(len(weights_T))
+        counts_T = np.array(weights_T, dtype=np.float64)
+        # C^T x = w, from the last round back.
+        for place in reversed(range(len(counts_T))):
+            counts_T[place] /= self.lags_NL[place, 0]
+            earlier = min(self.bands - 1, place)
+            lags = np.arange(1, earlier + 1)
+            counts_T[place - lags] -= self.lags_NL[place, lags] * counts_T[place]
+        return float(np.linalg.norm(counts_T))
 
     def save(self, state: BandedState) -> dict[str, np.ndarray]:
         """The state as arrays, for a private checkpoint."""

@@ -5,6 +5,7 @@ Aggregation, Use BLTs*. Symbols: theta buffer decays, omega output scales, C the
 Toeplitz coefficients ``c_0 = 1, c_i = sum_j omega_j theta_j^(i - 1)`` (their equation 2).
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -126,6 +127,13 @@ class Blt:
         """Root mean square, over prefixes, of the noise's standard deviation at multiplier 1."""
         return float(np.sqrt(prefix_variances(self, rounds).mean()))
 
+    def noise_std(self, weights_T: np.ndarray) -> float:
+        """Standard deviation of the weighted sum of the rounds' noise, ``weights_T @ noise_TP``, at multiplier 1."""
+        spans = segments(len(weights_T), [restart for restart in self.restarts if restart < len(weights_T)])
+        inverse_T = inverse_coefficients(self, max(end - start for start, end in spans))
+        # C^-T w of each block: draw s counts in all rounds t >= s of its block, inverse[t - s] times.
+        return math.sqrt(sum(float(np.sum(_counts(weights_T[first:last], inverse_T) ** 2)) for first, last in spans))
+
     def save(self, state: BltState) -> dict[str, np.ndarray]:
         """The state as arrays, for a private checkpoint."""
         return {"round": np.asarray(state.round, dtype=np.int64), "buffers": state.buffers_BP}
@@ -144,6 +152,11 @@ def inverse_coefficients(blt: Blt, rounds: int) -> np.ndarray:
         buffers_B = theta_B * buffers_B + value
         column.append(value)
     return np.array(column)
+
+
+def _counts(weights_T: np.ndarray, inverse_T: np.ndarray) -> np.ndarray:
+    rounds = len(weights_T)
+    return np.convolve(weights_T[::-1], inverse_T[:rounds])[:rounds]
 
 
 def errors(inverse_coefs: Sequence[float] | np.ndarray) -> tuple[float, float]:

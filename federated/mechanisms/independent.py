@@ -92,6 +92,10 @@ class Independent:
         # Fresh noise every round: the t-th prefix has variance t.
         return math.sqrt((rounds + 1) / 2)
 
+    def noise_std(self, weights_T: np.ndarray) -> float:
+        """Standard deviation of the weighted sum of the rounds' noise, ``weights_T @ noise_TP``, at multiplier 1."""
+        return float(np.linalg.norm(weights_T))
+
     def save(self, state: IndependentState) -> dict[str, np.ndarray]:
         """The state as arrays, for a private checkpoint."""
         return {"next": np.asarray([state.round, state.num_parameters], dtype=np.int64)}

@@ -8,6 +8,7 @@ Kairouz et al. 2021, *Practical and Private (Deep) Learning without Sampling or 
 section 4 and appendix B; Honaker 2015 for the combination of a node with its children.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -127,6 +128,11 @@ class Tree:
         restarts = [restart for restart in self.restarts if restart < rounds]
         return float(np.sqrt(prefix_variances(rounds, restarts).mean()))
 
+    def noise_std(self, weights_T: np.ndarray) -> float:
+        """Standard deviation of the weighted sum of the rounds' noise, ``weights_T @ noise_TP``, at multiplier 1."""
+        restarts = [restart for restart in self.restarts if restart < len(weights_T)]
+        return math.sqrt(weighted_variance(np.asarray(weights_T, dtype=np.float64), restarts))
+
     def save(self, state: TreeState) -> dict[str, np.ndarray]:
         """The state as arrays, for a private checkpoint: two integers and no noise.
 
@@ -180,3 +186,32 @@ def prefix_variances(rounds: int, restarts: Sequence[int] = ()) -> np.ndarray:
             variances.append(closed + open_trees)
         closed = variances[-1]
     return np.array(variances)
+
+
+def weighted_variance(weights_T: np.ndarray, restarts: Sequence[int] = ()) -> float:
+    """Variance of the weighted sum of the rounds' noise, for ``z = 1``.
+
+    A round's noise is the difference of two prefixes' noise, so round weights become prefix weights. A prefix is the
+    sum of its open subtrees' estimates, and an estimate is made of its node and of its children's estimates: what a
+    node counts for is passed down from the tallest.
+    """
+    total = 0.0
+    for start, end in segments(len(weights_T), restarts):
+        inside_T = weights_T[start:end]
+        open_T = inside_T - np.append(inside_T[1:], 0.0)
+        counts: dict[tuple[int, int], float] = {}
+        for done, weight in enumerate(open_T, start=1):
+            first = 0
+            for level in reversed(range(done.bit_length())):
+                if done >> level & 1:
+                    place = (level, first >> level)
+                    counts[place] = counts.get(place, 0.0) + weight
+                    first += 1 << level
+        for level in reversed(range(len(inside_T).bit_length())):
+            for place in range(len(inside_T) >> level):
+                count = counts.get((level, place), 0.0)
+                own = own_weight(level) if level else 1.0
+                total += (own * count) ** 2
+                for child in (2 * place, 2 * place + 1) if level else ():
+                    counts[level - 1, child] = counts.get((level - 1, child), 0.0) + (1 - own) * count
+    return total

@@ -122,3 +122,19 @@ def test_a_multiplier_without_noise_is_refused(mechanism: object, multiplier: fl
 def test_restarts_that_cannot_be_are_refused(name: str, restarts: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"restarts: got .* rising, the first at least 1"):
         replace(MECHANISMS[name], restarts=restarts)
+
+
+@every_mechanism
+def test_noise_of_a_weighted_sum_is_that_of_the_noise_that_is_made(mechanism: object) -> None:
+    """A million draws tell the standard deviation to a fourth of a percent."""
+    weights_T = np.array([2.0, -1.0, 0.5, 3.0, 0.0, 1.0, -2.0, 1.0, 1.5, 0.1, -0.7, 4.0])
+    summed_P = weights_T @ streamed(mechanism, ROUNDS, 1 << 18, KEY)
+    made = summed_P.std() / mechanism.noise_multiplier
+    assert mechanism.noise_std(weights_T) == pytest.approx(made, rel=0.01)
+
+
+@every_mechanism
+@pytest.mark.parametrize("rounds", [1, 2, 7, 11, 12])
+def test_noise_of_prefixes_is_their_root_mean_square_error(mechanism: object, rounds: int) -> None:
+    prefixes = [mechanism.noise_std((np.arange(rounds) <= last).astype(float)) for last in range(rounds)]
+    assert math.sqrt(np.mean(np.square(prefixes))) == pytest.approx(mechanism.rms_error(rounds), rel=1e-9)
