@@ -106,3 +106,17 @@ def _epoch(rows: Rows, batch_sentences: int, generator: np.random.Generator) -> 
         order_R[first : first + window] = part[np.argsort(rows.length_R[part], kind="stable")]
     shuffled = [order_R[first : first + batch_sentences] for first in range(0, len(order_R), batch_sentences)]
     return [shuffled[number] for number in generator.permutation(len(shuffled))]
+
+
+def preceding(tokens_N: np.ndarray, place_M: np.ndarray, longest: int) -> np.ndarray:
+    """The tokens before each place in its sentence, ``[M, K]``; ``<bos>`` begins it, -1 lies before that."""
+    last_MK = np.full((len(place_M), longest), -1, dtype=np.int64)
+    inside_M = np.ones(len(place_M), dtype=bool)
+    for back in range(1, longest + 1):
+        at_M = place_M - back
+        token_M = np.where(at_M >= 0, tokens_N[at_M], EOS)
+        begins_M = inside_M & (token_M == EOS)
+        last_MK[inside_M, -back] = token_M[inside_M]
+        last_MK[begins_M, -back] = BOS
+        inside_M &= ~begins_M
+    return last_MK

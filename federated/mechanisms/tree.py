@@ -208,10 +208,11 @@ def weighted_variance(weights_T: np.ndarray, restarts: Sequence[int] = ()) -> fl
                     counts[place] = counts.get(place, 0.0) + weight
                     first += 1 << level
         for level in reversed(range(len(inside_T).bit_length())):
-            for place in range(len(inside_T) >> level):
-                count = counts.get((level, place), 0.0)
+            for number in range(len(inside_T) >> level):
+                count = counts.get((level, number), 0.0)
                 own = own_weight(level) if level else 1.0
                 total += (own * count) ** 2
-                for child in (2 * place, 2 * place + 1) if level else ():
-                    counts[level - 1, child] = counts.get((level - 1, child), 0.0) + (1 - own) * count
+                for right in range(2 if level else 0):
+                    child = (level - 1, 2 * number + right)
+                    counts[child] = counts.get(child, 0.0) + (1 - own) * count
     return total

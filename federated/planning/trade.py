@@ -57,13 +57,13 @@ from federated.planning.verdict import (
     run_of,
 )
 from federated.rounds import server
-from pretrain.batches import find_rows
+from pretrain.batches import find_rows, preceding
 from pretrain.files import atomic
 from pretrain.model import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram, mixed
 from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import BOS, EOS, SPECIALS, UNK, TokenStream, Vocabulary
+from pretrain.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary
 
 
 @dataclass(frozen=True)
@@ -429,13 +429,24 @@ class Arm:
 
 
 def hits(people: TokenStream, arms: Sequence[Arm], sequence_words: int) -> np.ndarray:
-    """Words that each arm ranks first, by person: int64 ``[A, D]``. Specials are never suggested.
+    """Words that each arm ranks first, by person: int64 ``[A, D]``. Specials are never suggested."""
+    hits_AD = np.zeros((len(arms), len(people)), dtype=np.int64)
+    for owner_M, meant_M, chances in predictions(people, arms, sequence_words):
+        for hits_D, chance_MV in zip(hits_AD, chances, strict=True):
+            best_M = chance_MV[:, len(SPECIALS) :].argmax(axis=1) + len(SPECIALS)
+            hits_D += np.bincount(owner_M[best_M == meant_M], minlength=len(people))
+    return hits_AD
+
+
+def predictions(
+    people: TokenStream, arms: Sequence[Arm], sequence_words: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
+    """Every word of the vocabulary that people typed: its owner ``[M]``, the word ``[M]``, chances ``[M, V]`` by arm.
 
     Every network and every table of counts is asked once, however many arms share it.
     """
     networks = {id(arm.network): arm.network for arm in arms if arm.network is not None}
     tables = {id(arm.counts): arm.counts for arm in arms if arm.counts is not None}
-    hits_AD = np.zeros((len(arms), len(people)), dtype=np.int64)
     rows = find_rows(people.tokens_N, sequence_words)
     sizes = [model.vocabulary_size for model in networks.values()] + [
         table.vocabulary_size for table in tables.values()
@@ -451,15 +462,11 @@ def hits(people: TokenStream, arms: Sequence[Arm], sequence_words: int) -> np.nd
         if not len(place_M):
             continue
         owner_M = np.searchsorted(people.offsets_D1, place_M, side="right") - 1
-        last_MK = _before(people.tokens_N, place_M, longest)
+        last_MK = preceding(people.tokens_N, place_M, longest)
         chances = {name: _chances(model, inputs_BT, known_BT) for name, model in networks.items()}
         chances |= {name: table.dense(last_MK) for name, table in tables.items()}
-        for hits_D, arm in zip(hits_AD, arms, strict=True):
-            parts = [chances[id(part)] for part in (arm.network, arm.counts) if part is not None]
-            chance_MV = parts[0] if len(parts) == 1 else mixed(*parts)
-            best_M = chance_MV[:, len(SPECIALS) :].argmax(axis=1) + len(SPECIALS)
-            hits_D += np.bincount(owner_M[best_M == people.tokens_N[place_M]], minlength=len(people))
-    return hits_AD
+        each = [[chances[id(part)] for part in (arm.network, arm.counts) if part is not None] for arm in arms]
+        yield owner_M, people.tokens_N[place_M], [parts[0] if len(parts) == 1 else mixed(*parts) for parts in each]
 
 
 def words_typed(people: TokenStream) -> np.ndarray:
@@ -491,17 +498,3 @@ def _chances(model: KeyboardLM, inputs_BT: torch.Tensor, known_BT: np.ndarray) -
     features_ME = features_BTE[torch.from_numpy(known_BT)]
     logits_MV = torch.addmm(model.output_bias, features_ME, model.output_VE.T)
     return torch.softmax(logits_MV, dim=1).numpy()
-
-
-def _before(tokens_N: np.ndarray, place_M: np.ndarray, longest: int) -> np.ndarray:
-    """The tokens before each place in its sentence, ``[M, K]``; ``<bos>`` begins it, -1 lies before that."""
-    last_MK = np.full((len(place_M), longest), -1, dtype=np.int64)
-    inside_M = np.ones(len(place_M), dtype=bool)
-    for back in range(1, longest + 1):
-        at_M = place_M - back
-        token_M = np.where(at_M >= 0, tokens_N[at_M], EOS)
-        begins_M = inside_M & (token_M == EOS)
-        last_MK[inside_M, -back] = token_M[inside_M]
-        last_MK[begins_M, -back] = BOS
-        inside_M &= ~begins_M
-    return last_MK

@@ -1,0 +1,186 @@
+"""Arms of the tables: what each way makes of its people, and how often held-out people would have tapped it."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.utility.cell import Cell
+from benchmarks.utility.populations import SEED, People
+from federated import mechanisms
+from federated.accounting.gaussian import epsilon_of_rho
+from federated.config.mechanism import BandedMechanism, BltMechanism, MechanismConfig, TreeMechanism
+from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
+from federated.counts.cells import choose
+from federated.counts.distil import distil
+from federated.counts.posterior import counted_ngram
+from federated.counts.release import released_counts
+from federated.mechanisms.optimise_blt import optimise_blt
+from federated.planning import law
+from federated.planning.trade import Arm, predictions
+from federated.rounds.rule import RoundRule
+from federated.train import TrainingData, Workplace, fine_tune
+from pretrain.config import PretrainConfig
+from pretrain.export import save_model
+from pretrain.model import KeyboardLM
+from pretrain.ngrams import counted
+from pretrain.ngrams.counted import CountedNGram
+from pretrain.randomness.noise import seeded_key
+from pretrain.train import pretrain
+from pretrain.vocabulary import SPECIALS, TokenStream
+
+DELTA, SEQUENCE_WORDS, CURVE_PEOPLE = 1e-6, 20, 20
+_NEXT_TO_NONE = 1e-9
+_CENTRAL = PretrainConfig(
+    steps=3_000, batch_sentences=128, sequence_words=SEQUENCE_WORDS, learning_rate=3e-3, evaluate_every_steps=3_000
+)
+
+
+@dataclass(frozen=True)
+class Hits:
+    """Words that an arm ranks first, and among the first three, by held-out person; different words put first."""
+
+    top1_D: np.ndarray
+    top3_D: np.ndarray
+    distinct: int
+
+
+def made(cell: Cell, people: People, work: Path) -> tuple[Arm, dict[str, object]]:
+    """Make the arm of a cell, and the facts of its row."""
+    start = people.start
+    match cell.way:
+        case "start":
+            return Arm(start.model(), None), {}
+        case "ngram":
+            return Arm(None, start.ngram), {}
+        case "counts":
+            return Arm(None, counts(cell, people, cell.rho, work)), {"epsilon": _epsilon(cell.rho)}
+        case "start+counts":
+            return Arm(start.model(), counts(cell, people, cell.rho, work)), {"epsilon": _epsilon(cell.rho)}
+        case "central":
+            return Arm(central(people, work), None), {"devices": len(people.train)}
+        case "train":
+            return _trained(cell, people, start.model(), work, cell.rho)
+        case "counts-train":
+            moved = kept(work / "moved.safetensors", people, lambda: moved_start(cell, people, work))
+            return _trained(cell, people, moved, work, cell.rho + cell.counts_rho)
+
+
+def _epsilon(rho: float) -> float:
+    return round(epsilon_of_rho(rho, DELTA), 3)
+
+
+def counts(cell: Cell, people: People, rho: float, work: Path) -> CountedNGram:
+    """The n-gram that a release of counts of this rho moves."""
+    path = work / "counts.npz"
+    if not path.exists():
+        start, z = people.start, 1 / math.sqrt(2 * rho)
+        chosen = choose(start.public, start.vocabulary, cell.contexts)
+        released_U = released_counts(people.train, chosen, z, seeded_key(SEED + cell.draw), cell.count_clip)
+        model = counted_ngram(released_U, chosen, start.ngram, len(start.vocabulary), z, cell.count_clip)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        counted.save(model, path)
+    return counted.load(path)
+
+
+def moved_start(cell: Cell, people: People, work: Path) -> KeyboardLM:
+    """The start that counts moved."""
+    start = people.start
+    return distil(start.model(), counts(cell, people, cell.counts_rho, work), start.public, SEQUENCE_WORDS, SEED)
+
+
+def central(people: People, work: Path) -> KeyboardLM:
+    """Ordinary training without privacy on all text of the same people, with the product's loop for public text."""
+
+    def trained() -> KeyboardLM:
+        model = people.start.model()
+        pretrain(_CENTRAL, model, people.train, people.held_out.select(np.arange(CURVE_PEOPLE)), work / "central", SEED)
+        return model
+
+    return kept(work / "model.safetensors", people, trained)
+
+
+def kept(path: Path, people: People, make: object) -> KeyboardLM:
+    """A network from its file, or made and written there."""
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_model(make(), path)
+    return people.start.load(path)
+
+
+def mechanism_of(cell: Cell, people: int) -> MechanismConfig:
+    """The mechanism block that spends the cell's rho at its rounds and participations."""
+    rest = cell.rounds // cell.participations
+    goal = cell.cohort or people * cell.participations // cell.rounds
+    limits = (cell.rounds, rest, cell.participations)
+    shared = {
+        "clip_norm": cell.clip,
+        "clipping": cell.clipping,
+        "rounds": cell.rounds,
+        "report_goal": goal,
+        "min_sep": rest,
+        "max_participations": cell.participations,
+        "delta": DELTA,
+        "randomness": "seeded",
+        "noise_multiplier": 1.0,
+    }
+    block: MechanismConfig
+    match cell.mechanism:
+        case "banded":
+            block = BandedMechanism(kind="banded", bands=rest, **shared)
+        case "blt":
+            fit = optimise_blt(*limits, 4, "rms")
+            block = BltMechanism(kind="blt", theta=fit.theta, omega=fit.omega, **shared)
+        case "tree":
+            block = TreeMechanism(kind="tree", **shared)
+    z = math.sqrt(mechanisms.sensitivity_squared(block) / (2 * cell.rho))
+    return block.model_copy(update={"noise_multiplier": z})
+
+
+def _trained(cell: Cell, people: People, model: KeyboardLM, work: Path, rho: float) -> tuple[Arm, dict[str, object]]:
+    block = mechanism_of(cell, len(people.train))
+    server = ServerConfig(optimizer=cell.optimizer, learning_rate=1.0)
+    rate = cell.server_rate or law.server_rate(block, server, cell.step_noise)
+    server = ServerConfig(optimizer=cell.optimizer, learning_rate=rate)
+    facts = {"devices": block.report_goal * block.rounds, "z": round(block.noise_multiplier, 4)}
+    if cell.optimizer != "adam":
+        facts |= {"sigma": round(law.step_noise(block, server), 5), "way": round(law.way(block, server), 2)}
+    facts |= {"server_rate": round(rate, 4), "epsilon": _epsilon(rho)}
+    if not cell.noise:
+        block = block.model_copy(update={"noise_multiplier": _NEXT_TO_NONE})
+
+    def run() -> KeyboardLM:
+        local = LocalTrainingConfig(
+            learning_rate=cell.device_rate,
+            batch_sentences=cell.batch,
+            sequence_words=SEQUENCE_WORDS,
+            epochs=cell.epochs,
+            max_words=cell.max_words,
+        )
+        runtime = RuntimeConfig(chunk_devices=16, checkpoint_every_rounds=8, evaluate_every_rounds=cell.rounds)
+        data = TrainingData(
+            people.train, np.zeros(len(people.train), dtype=bool), people.held_out.select(np.arange(CURVE_PEOPLE))
+        )
+        rule = RoundRule(block, SEED + cell.draw, seeded_key(SEED + cell.draw))
+        fine_tune(model, data, rule, local, server, Workplace(work / "rounds", runtime, threads=1))
+        return model
+
+    return Arm(kept(work / "model.safetensors", people, run), None), facts
+
+
+def hits(arm: Arm, held_out: TokenStream) -> Hits:
+    """Score an arm on held-out people; a word outside the vocabulary is a miss, specials are never suggested."""
+    first = len(SPECIALS)
+    top1_D, top3_D = (np.zeros(len(held_out), dtype=np.int64) for _ in range(2))
+    said: set[int] = set()
+    with torch.no_grad():
+        for owner_M, meant_M, (chance_MV,) in predictions(held_out, [arm], SEQUENCE_WORDS):
+            words_MV = chance_MV[:, first:]
+            best_M = words_MV.argmax(axis=1)
+            said.update(np.unique(best_M).tolist())
+            rank_M = (words_MV > words_MV[np.arange(len(meant_M)), meant_M - first][:, None]).sum(axis=1)
+            top1_D += np.bincount(owner_M[best_M == meant_M - first], minlength=len(held_out))
+            top3_D += np.bincount(owner_M[rank_M < 3], minlength=len(held_out))
+    return Hits(top1_D, top3_D, len(said))

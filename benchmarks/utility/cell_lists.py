@@ -1,0 +1,46 @@
+"""Lists of cells, by name: what was screened with one draw, and what was confirmed with three."""
+
+from dataclasses import replace
+from itertools import product
+
+from benchmarks.utility.cell import Cell
+
+SMALL = ("sms-fr", "chat", "essays-es", "rooms", "blogs")
+# Step noise around the top that the law names.
+NOISES = (0.02, 0.045, 0.09)
+_LEARN = Cell("talk", 3_000, "train", noise=False)
+
+LISTS: dict[str, list[Cell]] = {
+    "simple": [Cell("talk", 300, way) for way in ("start", "ngram")]
+    + [Cell("talk", people, "start+counts") for people in (300, 1_000, 3_000, 10_000)]
+    + [Cell(name, 0, way) for name, way in product(SMALL, ("start", "ngram", "start+counts"))],
+    # Whether one step noise fits other people, mechanisms and server steps.
+    "law": [Cell(name, 0, "train", step_noise=noise) for name, noise in product(SMALL, NOISES)]
+    + [Cell("talk", people, "train", step_noise=noise) for people, noise in product((300, 1_000), NOISES)]
+    + [Cell("talk", 1_000, "train", mechanism=kind) for kind in ("blt", "tree")],
+    # Learning per round, without noise: one change a cell.
+    "learn": [
+        _LEARN,
+        Cell("talk", 3_000, "central"),
+        *(
+            replace(_LEARN, **{name: value})
+            for name, value in (
+                ("epochs", 2),
+                ("epochs", 4),
+                ("device_rate", 1.0),
+                ("device_rate", 0.25),
+                ("batch", 4),
+                ("batch", 16),
+                ("max_words", 400),
+                ("clipping", "per-layer"),
+                ("clip", 0.1),
+                ("clip", 1.0),
+                ("optimizer", "nesterov"),
+            )
+        ),
+        replace(_LEARN, rounds=256),
+        replace(_LEARN, rounds=512),
+        replace(_LEARN, participations=8),
+        replace(_LEARN, rounds=128, participations=8),
+    ],
+}

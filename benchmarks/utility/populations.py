@@ -1,0 +1,148 @@
+"""Populations of the tables: people who train, nested; people held out; and a start of packaged text.
+
+Everything here is made once in a private folder.
+"""
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.utility.cell import Cell
+from federated.config.population import FilePopulation
+from federated.devices import store as devices
+from federated.planning.trade import words_typed
+from pipeline.launch.config import LaunchConfig, load_launch
+from pretrain.config import ModelConfig
+from pretrain.corpus import build_corpus, open_corpus
+from pretrain.export import load_model, save_model
+from pretrain.model import KeyboardLM, build_model
+from pretrain.ngrams.ngram import NGram
+from pretrain.train import pretrain, start_from_frequencies
+from pretrain.vocabulary import TokenStream, Vocabulary, from_counts, join_streams
+
+LAUNCH = Path("dags/launches/demo-en-US.yaml")
+SEED, FOLDS, WORDS_A_DEVICE = 20261124, 5, 400
+
+
+@dataclass(frozen=True)
+class Population:
+    """Users of one file.
+
+    Attributes:
+      held_out: people who never train; 0 holds out a fifth of them, another one each fold.
+    """
+
+    about: str
+    users: str
+    locale: str
+    held_out: int = 0
+
+
+POPULATIONS = {
+    "talk": Population("public talk", "en_public_talk", "en-US", 600),
+    "chat": Population("typed chat", "en-US_chitchat", "en-US"),
+    "blogs": Population("bloggers", "en_blogs", "en-US"),
+    "sms-fr": Population("text messages", "fr-FR_88milsms", "fr-FR"),
+    "essays-es": Population("essays of learners", "es-US_cowsl2h", "es-US"),
+    "rooms": Population("questions about programming", "en_gitter_fcc", "en-US"),
+}
+
+
+@dataclass(frozen=True)
+class PublicStart:
+    """Outputs of a launch file's public stages for one language.
+
+    Attributes:
+      public: text of the start in the vocabulary's ids.
+      weights: of the network.
+    """
+
+    vocabulary: Vocabulary
+    public: TokenStream
+    weights: Path
+    config: ModelConfig
+
+    def model(self) -> KeyboardLM:
+        """A fresh copy of the network."""
+        return self.load(self.weights)
+
+    def load(self, weights: Path) -> KeyboardLM:
+        """A network of the same shape."""
+        return load_model(weights, self.config)
+
+    @cached_property
+    def ngram(self) -> NGram:
+        """Model of order 3 of the start's own text."""
+        return NGram.fit(self.public, self.vocabulary, 3)
+
+
+@dataclass(frozen=True)
+class People:
+    """Those who may train, and those held out, in the start's ids. ``name`` says which."""
+
+    name: str
+    start: PublicStart
+    train: TokenStream
+    held_out: TokenStream
+
+    @property
+    def words_D(self) -> np.ndarray:
+        """Words that each held-out person typed."""
+        return words_typed(self.held_out)
+
+
+def opened(cell: Cell, folder: Path, work: Path) -> People:
+    """People of a cell.
+
+    Raises:
+      ValueError: more people than there are.
+    """
+    population = POPULATIONS[cell.population]
+    start = public_start(population.locale, work)
+    everybody = _encoded(folder / "users" / f"{population.users}.parquet", population.locale, work, start.vocabulary)
+    order_D = np.random.default_rng(SEED).permutation(len(everybody))
+    if population.held_out:
+        held, rest = order_D[: population.held_out], order_D[population.held_out :]
+    else:
+        parts = np.array_split(order_D, FOLDS)
+        held, rest = parts[cell.fold], np.concatenate([part for fold, part in enumerate(parts) if fold != cell.fold])
+    if cell.people > len(rest):
+        raise ValueError(f"people: {cell.people:,} of {cell.population}, which has {len(rest):,} beside those held out")
+    train = rest[: cell.people or len(rest)]
+    name = f"{cell.population}-{cell.fold}" if not population.held_out else cell.population
+    return People(name, start, everybody.select(train), everybody.select(held))
+
+
+@cache
+def public_start(locale: str, work: Path) -> PublicStart:
+    """The start that the demo's launch file makes of packaged text in this language."""
+    config: LaunchConfig = load_launch(LAUNCH)
+    folder = work / f"start-{locale}"
+    build_corpus(config.public_text, locale, folder / "corpus")
+    corpus = open_corpus(folder / "corpus")
+    vocabulary = from_counts(corpus.counts(), config.vocabulary.base_size)
+    train, validation = (
+        join_streams([store.encode(vocabulary) for store in stores]) for stores in (corpus.train, corpus.validation)
+    )
+    weights = folder / "model.safetensors"
+    if not weights.exists():
+        model = build_model(config.model, len(vocabulary), config.seed)
+        start_from_frequencies(model, train.tokens_N)
+        pretrain(config.pretrain, model, train, validation, folder / "work", config.seed)
+        save_model(model, weights)
+    return PublicStart(vocabulary, train, weights, config.model)
+
+
+@cache
+def _encoded(path: Path, locale: str, work: Path, vocabulary: Vocabulary) -> TokenStream:
+    """Everybody in one file, in a vocabulary's ids."""
+    folder = work / f"store-{path.stem}"
+    if not (folder / "store.json").exists():
+        config = FilePopulation(
+            source="files", paths=(str(path),), name=path.stem.lower(), max_words_per_device=WORDS_A_DEVICE,
+            test_fraction=0.2,
+        )  # fmt: skip
+        devices.build_store(config, locale, SEED, folder)
+    return devices.open_store(folder).words.encode(vocabulary)

@@ -1,0 +1,70 @@
+"""The start of private training taught what released counts say.
+
+Shape legend: B rows, T steps, M places to predict, K tokens before, V vocabulary.
+"""
+
+import copy
+
+import numpy as np
+import torch
+
+from pretrain import progress
+from pretrain.batches import Rows, find_rows, preceding
+from pretrain.model import KeyboardLM
+from pretrain.ngrams.counted import CountedNGram, mixed
+from pretrain.vocabulary import PAD, TokenStream
+
+# Chosen on public text and counts of pseudo-users (``benchmarks/results``).
+STEPS, ROWS, RATE = 250, 128, 2e-3
+
+
+def distil(start: KeyboardLM, counts: CountedNGram, public: TokenStream, sequence_words: int, seed: int) -> KeyboardLM:
+    """A network that predicts as ``start`` mixed half and half with ``counts`` does (Hinton et al. 2015).
+
+    Guarantee: post-processing of the counts' release; start and text are public, and no device is read.
+
+    Args:
+      public: text of the start, in ids of its vocabulary.
+
+    Raises:
+      ValueError: text without a sentence.
+    """
+    rows = find_rows(public.tokens_N, sequence_words)
+    if not len(rows):
+        raise ValueError("public_text: no sentence to distil counts on; give more text")
+    model, rng = copy.deepcopy(start), np.random.default_rng(seed)
+    optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
+    advance = progress.along("moving the start by counts", STEPS)
+    for step in range(STEPS):
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * min(1.0, 10 * (step + 1) / STEPS, (STEPS - step) / STEPS * 2)
+        batch_B = rng.integers(len(rows), size=ROWS)
+        inputs_BT, targets_BT = rows.batch(batch_B)
+        inside_BT = targets_BT != PAD
+        teacher_MV = torch.from_numpy(_teacher(start, counts, rows, batch_B, inputs_BT, inside_BT).astype(np.float32))
+        student_MV = torch.log_softmax(_logits(model, inputs_BT, inside_BT), dim=1)
+        loss = -(teacher_MV * student_MV).sum(dim=1).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        advance(1.0)
+    return model
+
+
+@torch.no_grad()
+def _teacher(
+    start: KeyboardLM,
+    counts: CountedNGram,
+    rows: Rows,
+    batch_B: np.ndarray,
+    inputs_BT: torch.Tensor,
+    inside_BT: torch.Tensor,
+) -> np.ndarray:
+    place_M = (rows.start_R[batch_B][:, None] + np.arange(inside_BT.shape[1]))[inside_BT.numpy()]
+    last_MK = preceding(rows.tokens_N, place_M, counts.order - 1)
+    return mixed(torch.softmax(_logits(start, inputs_BT, inside_BT), dim=1).numpy(), counts.dense(last_MK))
+
+
+def _logits(model: KeyboardLM, inputs_BT: torch.Tensor, inside_BT: torch.Tensor) -> torch.Tensor:
+    features_BTE, _ = model.features(inputs_BT)
+    return torch.addmm(model.output_bias, features_BTE[inside_BT], model.output_VE.T)

@@ -1,0 +1,64 @@
+"""Step law: the server rate that a launch's noise allows, known before any text is read.
+
+Symbols: T rounds, C clip norm, m ``report_goal``, z noise multiplier, w_t how much the mean update of round t counts in
+the last model at server rate 1.
+
+Two numbers describe a run. *Step noise* is the standard deviation of the noise in one weight of the last model,
+``rate C z / m |S^-T w|`` with strategy S; a network bears as much as the scale of its weights allows, not its
+devices. *Way* is the longest path that updates of the clip norm can take the model, ``rate C sum_t w_t``. The rate
+scales both, so a launch takes the longest way whose noise the network bears.
+"""
+
+import numpy as np
+
+from federated import mechanisms
+from federated.config.mechanism import MechanismConfig
+from federated.config.training import MOMENTUM, ServerConfig
+
+# Step noise on the flat top of recall, measured (``benchmarks/results``).
+STEP_NOISE = 0.045
+
+
+def round_weights(rounds: int, server: ServerConfig) -> np.ndarray:
+    """How much each round's mean update counts in the last model at server rate 1: float64 ``[T]``.
+
+    Raises:
+      ValueError: Adam, whose steps follow the size of the updates.
+    """
+    left_T = np.arange(rounds, 0, -1)
+    match server.optimizer:
+        case "sgd":
+            return np.ones(rounds)
+        case "momentum":
+            return (1 - MOMENTUM**left_T) / (1 - MOMENTUM)
+        case "nesterov":
+            # A step takes the mean beside the momentum that it has just joined.
+            return 1 + MOMENTUM * (1 - MOMENTUM**left_T) / (1 - MOMENTUM)
+        case "adam":
+            raise ValueError("server.optimizer: 'adam' divides by its updates' size; the step law takes 'momentum'")
+
+
+def step_noise(mechanism: MechanismConfig, server: ServerConfig, built: mechanisms.Mechanism | None = None) -> float:
+    """Standard deviation of the noise in one weight of the last model.
+
+    Args:
+      built: the mechanism of this block where it was built before; a banded one takes seconds.
+    """
+    weights_T = round_weights(mechanism.rounds, server)
+    noise = (built or mechanisms.build(mechanism)).noise_std(weights_T) * mechanism.noise_multiplier
+    return server.learning_rate * mechanism.clip_norm * noise / mechanism.report_goal
+
+
+def way(mechanism: MechanismConfig, server: ServerConfig) -> float:
+    """Length of the longest path of the model: every round's mean update as long as the clip norm, all one way."""
+    return server.learning_rate * mechanism.clip_norm * float(round_weights(mechanism.rounds, server).sum())
+
+
+def server_rate(
+    mechanism: MechanismConfig,
+    server: ServerConfig,
+    noise: float = STEP_NOISE,
+    built: mechanisms.Mechanism | None = None,
+) -> float:
+    """Server learning rate at which the last model carries this step noise."""
+    return noise / step_noise(mechanism, server.model_copy(update={"learning_rate": 1.0}), built)
