@@ -10,6 +10,7 @@ import torch
 
 from pretrain import progress
 from pretrain.batches import Rows, find_rows, preceding
+from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram, mixed
 from pretrain.vocabulary import PAD, TokenStream
@@ -33,6 +34,12 @@ def distil(start: KeyboardLM, counts: CountedNGram, public: TokenStream, sequenc
     if not len(rows):
         raise ValueError("public_text: no sentence to distil counts on; give more text")
     model, rng = copy.deepcopy(start), np.random.default_rng(seed)
+    with one_torch_thread():
+        _teach(model, start, counts, rows, rng)
+    return model
+
+
+def _teach(model: KeyboardLM, start: KeyboardLM, counts: CountedNGram, rows: Rows, rng: np.random.Generator) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     advance = progress.along("moving the start by counts", STEPS)
     for step in range(STEPS):
@@ -48,7 +55,6 @@ def distil(start: KeyboardLM, counts: CountedNGram, public: TokenStream, sequenc
         loss.backward()
         optimizer.step()
         advance(1.0)
-    return model
 
 
 @torch.no_grad()
