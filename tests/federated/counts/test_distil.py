@@ -1,4 +1,4 @@
-"""A start that counts moved predicts as the start mixed with them does, and is a function of public values and release."""
+"""A start that counts moved predicts as the start mixed with them, and is a function of public values and release."""
 
 import numpy as np
 import pytest
