@@ -1,25 +1,25 @@
-"""Errors that stop a launch, and whether trying again can help.
+"""Errors that stop a launch, and whether a retry can help.
 
     LaunchError
-    ├── PermanentError          exit 65: trying again changes nothing, a person must act
+    ├── PermanentError          exit 65: a retry changes nothing, a person must act
     │   ├── BudgetExceeded        the population's privacy budget has no room for this launch
-    │   ├── LedgerConflict        a retry that is not the same release
-    │   ├── LedgerTampered        the ledger is not what was written to it
-    │   ├── LedgerMissing         there is no ledger where it should be
-    │   ├── PopulationUnknown     nobody registered the population, so it has no budget
+    │   ├── LedgerConflict        a retry differs from the first attempt, so it would be a second release
+    │   ├── LedgerTampered        the ledger was altered after it was written
+    │   ├── LedgerMissing         no ledger exists at the configured address
+    │   ├── PopulationUnknown     the population is not registered, so it has no budget
     │   ├── StageInputMissing     an earlier stage's output is neither on disk nor in MLflow
     │   ├── RefusedUntouched      a stage that spends refused before any device took part
-    │   └── ReleaseRefused        nothing to publish: the decision is hold, or there is no such version
+    │   └── ReleaseRefused        nothing to publish: the decision is hold, or the version does not exist
     └── TemporaryError          exit 75: infrastructure, try again later
-        ├── TooEarly              an experiment's days are not over, so nothing is decided yet
+        ├── TooEarly              an experiment is decided only after its last day
         ├── StageBusy             another process is running this stage of this launch
-        ├── StaleAttempt          a newer attempt at the stage has begun; this one may write no more
+        ├── StaleAttempt          a newer attempt at the stage has begun; this one may no longer write
         └── ServiceUnavailable    the ledger's database or MLflow did not answer
 
 Besides these, ``ValueError`` (the caller's mistake) and ``ArithmeticError`` (numbers gone
-wrong) are permanent. ``OSError`` is temporary, unless it says something of a path that only a
-person can change: nothing is there, it may not be opened, its name is too long. Everything else
-is a bug of ours.
+wrong) are permanent. ``OSError`` is temporary, unless it concerns a path that only a person can
+fix: the path is missing, it may not be opened, or its name is too long. Everything else is a bug
+in tacit.
 """
 
 from collections.abc import Mapping
@@ -43,32 +43,32 @@ class Ending:
 
 ENDINGS: Mapping[int, Ending] = MappingProxyType(
     {
-        DONE: Ending("Done; a launch was published, or waits for its reviewers.", "Nothing, or what the answer says."),
+        DONE: Ending("Done; a launch was published, or waits for its reviewers.", "None, or as the output says."),
         BUG: Ending(
-            "A bug of tacit's own, with its traceback.",
-            "Report it with the traceback, which holds no text of anybody's. What was reserved stays spent; the same "
-            "command again goes on from the last checkpoint.",
+            "A bug in tacit, shown with its traceback.",
+            "Report it with the traceback, which contains no private text. Reservations stay spent; run the command "
+            "again to resume from the last checkpoint.",
         ),
         COMMAND_LINE: Ending(
             "A wrong command line: no such command, option or number of arguments.",
-            "Read the command's --help, which shows an example. Nothing was begun.",
+            "Read the command's --help, which shows an example. Nothing was started.",
         ),
         HELD: Ending(
-            "'tacit launch' ran to its end, and gates hold the launch: it is not published. What it spent stays spent. "
-            "Or its live experiment was rolled back: users keep what they had.",
-            "Read which gates failed and what to do about each ('tacit status LAUNCH' says it again), change the "
-            "launch file, which makes another launch, and look at what is left of the budget before it spends. To "
-            "Airflow a held launch is no failure: its stages end with 0, and publication is skipped.",
+            "'tacit launch' completed, but gates hold the launch: it is not published. Its spends stay spent. "
+            "Or its live experiment was rolled back: users keep the previous model.",
+            "Read which gates failed and how to fix each ('tacit status LAUNCH' repeats it), change the launch file, "
+            "which makes another launch, and check the remaining budget before it spends. Airflow does not treat a "
+            "held launch as a failure: its stages exit with 0, and publication is skipped.",
         ),
         PERMANENT: Ending(
-            "Permanent: trying again changes nothing. A bad launch file or bad data, no budget, numbers gone wrong, a "
-            "ledger that cannot be relied on, or something that did not verify.",
-            "Do what the error says, then run the same command again. Airflow fails the task and tries no more.",
+            "Permanent: a retry changes nothing. A bad launch file or bad data, no budget, numbers gone wrong, a "
+            "ledger that cannot be relied on, or a failed verification.",
+            "Do what the error says, then run the same command again. Airflow fails the task and does not retry it.",
         ),
         TEMPORARY: Ending(
             "Temporary: infrastructure, such as a database that does not answer, a full disk, or another process that "
-            "runs the same stage; or a live experiment whose days are not over, or whose logs are not there.",
-            "Run the same command again later; it goes on where it was. Airflow tries again by itself.",
+            "runs the same stage; or a live experiment that is not over yet, or whose logs are missing.",
+            "Run the same command again later; it resumes from where it stopped. Airflow retries by itself.",
         ),
     }
 )
@@ -79,7 +79,7 @@ class LaunchError(Exception):
 
 
 class PermanentError(LaunchError):
-    """Trying again changes nothing."""
+    """A retry changes nothing; a person must act."""
 
 
 class BudgetExceeded(PermanentError):
@@ -95,15 +95,15 @@ class LedgerTampered(PermanentError):
 
 
 class LedgerMissing(PermanentError):
-    """No ledger where it should be; one is made on purpose or restored, never in passing."""
+    """No ledger exists at its address; one is only ever created on purpose or restored."""
 
 
 class PopulationUnknown(PermanentError):
-    """A population that nobody registered."""
+    """The ledger has no registration of the population."""
 
 
 class StageInputMissing(PermanentError):
-    """A stage needs the output of an earlier one that is nowhere to be found."""
+    """An earlier stage's output is neither on disk nor in MLflow."""
 
 
 class RefusedUntouched(PermanentError):
@@ -111,7 +111,7 @@ class RefusedUntouched(PermanentError):
 
 
 class ReleaseRefused(PermanentError):
-    """A publication or rollback that must not happen."""
+    """A publication or rollback is not allowed."""
 
 
 class TemporaryError(LaunchError):
@@ -119,7 +119,7 @@ class TemporaryError(LaunchError):
 
 
 class TooEarly(TemporaryError):
-    """An experiment is decided once, when all its days are over."""
+    """An experiment cannot be decided before its last day is over."""
 
 
 class StageBusy(TemporaryError):
@@ -127,7 +127,7 @@ class StageBusy(TemporaryError):
 
 
 class StaleAttempt(TemporaryError):
-    """An attempt at a stage that a newer one has shut out."""
+    """A newer attempt at the stage has begun, so this one may no longer write."""
 
 
 class ServiceUnavailable(TemporaryError):

@@ -1,23 +1,23 @@
 """Settings of this installation: addresses and folders. The only reader of the environment.
 
-TACIT_HOME             project root                      default: the checkout that this code is in
+TACIT_HOME             project root                      default: the checkout that contains this code
 TACIT_RUNS_DIR         runs, ledger and tracking store   default: $TACIT_HOME/runs
 TACIT_LEDGER_URL       SQLAlchemy URL of the ledger      default: SQLite in the runs directory
-AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS, _AUTH_MANAGER  who can approve   default: what dags/airflow.env says
-TACIT_AIRFLOW_URL, _USER, _PASSWORD  Airflow's API, and an account that can read who answered there  default: none
+AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS, _AUTH_MANAGER  who can approve   default: as in dags/airflow.env
+TACIT_AIRFLOW_URL, _USER, _PASSWORD  Airflow's API, and an account that may read approvals there  default: none
 MLFLOW_TRACKING_URI    tracking and registry             default: SQLite in the runs directory
-TACIT_ARTIFACT_ROOT    where MLflow keeps artifacts      default: the runs directory; a server decides for itself
-TACIT_WEB              what `make web` installed         default: $TACIT_HOME/.venv/web
+TACIT_ARTIFACT_ROOT    where MLflow keeps artifacts      default: the runs directory, or the server's own store
+TACIT_WEB              folder of `make web`              default: $TACIT_HOME/.venv/web
 TACIT_GANG             command that starts workers on    default: none, this machine alone
                        several hosts (run/gang.py)
 TACIT_EXPERIMENT_LOGS  logs of live experiments,       default: experiment_logs in the runs directory
                        a folder for each launch id
-TACIT_RETENTION_DAYS   keep keys and client text of      default: until `tacit erase`
-                       launches that are over
-TACIT_GIT_COMMIT       commit an image was built from    default: what git says
-TACIT_PDF              whether reports are printed, too  default: yes; no: 3 to 5 s of CPU less a launch
-TACIT_LOG              text, or json: an object a line   default: text
-OTEL_*                 spans and metrics, by the standard's own variables  default: none
+TACIT_RETENTION_DAYS   days to keep keys and client      default: until `tacit erase`
+                       text of finished launches
+TACIT_GIT_COMMIT       commit an image was built from    default: from git
+TACIT_PDF              also make reports as PDF          default: yes; no saves 3 to 5 s of CPU a launch
+TACIT_LOG              text, or json (one object a line)  default: text
+OTEL_*                 spans and metrics, by OpenTelemetry's own variables  default: none
 
 None of them depends on the working directory: the same command elsewhere must find the same ledger.
 """
@@ -36,7 +36,7 @@ from urllib.parse import urlsplit
 from pretrain.kernel.processor import processor_name
 from pretrain.reading.paths import require_folder, shown
 
-# Libraries that multiply, and variables by which they take a processor for another.
+# Libraries for linear algebra, and variables that override the processor type that they detect.
 _NUMERIC = ("torch", "numpy", "llvmlite")
 _OVERRIDES = (
     "ATEN_CPU_CAPABILITY",
@@ -52,7 +52,7 @@ _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
 @dataclass(frozen=True)
 class AirflowReader:
-    """Airflow's API, and an account that can only read."""
+    """Airflow's API, and an account with read access only."""
 
     url: str
     user: str
@@ -64,8 +64,8 @@ class Settings:
     """Addresses and provenance; every path is absolute.
 
     Attributes:
-      airflow_users: who can answer in Airflow; None where only its own auth manager knows.
-      prints: whether a report is made as a PDF, too.
+      airflow_users: accounts that can approve in Airflow; None where only its own auth manager knows them.
+      prints: reports are also made as PDF.
     """
 
     home: Path
@@ -86,7 +86,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Telemetry:
-    """Destinations of spans and metrics; nowhere unless somebody says so.
+    """Destinations of spans and metrics; none by default.
 
     Attributes:
       traces: ``otlp``, ``console`` or ``none``.
@@ -101,8 +101,8 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     """Read the settings from ``environment`` (default: the process environment).
 
     Raises:
-      ValueError: TACIT_HOME is no directory, is relative, or is needed and not set; or a tracking address is one
-        that MLflow cannot use here.
+      ValueError: TACIT_HOME is no directory, is relative, or is needed and not set; or MLflow cannot use the
+        tracking address.
     """
     environment = os.environ if environment is None else environment
     home = _home(environment.get("TACIT_HOME"))
@@ -117,7 +117,9 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         raise ValueError(f"TACIT_RETENTION_DAYS: {retention!r} is no number of days; write one as in 30, or unset it")
     logs = environment.get("TACIT_EXPERIMENT_LOGS")
     if logs and not Path(logs).expanduser().is_absolute():
-        raise ValueError(f"TACIT_EXPERIMENT_LOGS: {shown(logs)!r} follows the working directory; write it whole")
+        raise ValueError(
+            f"TACIT_EXPERIMENT_LOGS: {shown(logs)!r} depends on the working directory; write an absolute path"
+        )
     return Settings(
         home=home,
         experiment_logs=Path(logs).expanduser() if logs else runs_dir / "experiment_logs",
@@ -152,7 +154,7 @@ def telemetry(environment: Mapping[str, str] | None = None) -> Telemetry:
     The exporters read the rest of them themselves.
 
     Raises:
-      ValueError: an exporter or protocol that is not here.
+      ValueError: an exporter or protocol that tacit does not have.
     """
     environment = os.environ if environment is None else environment
     if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -171,7 +173,7 @@ def _exporter(environment: Mapping[str, str], signal: str) -> str:
         raise ValueError(f"{name}: {shown(chosen)!r} is no exporter that tacit has; use otlp, console or none")
     if chosen == "otlp" and stated("PROTOCOL") not in ("", "http/protobuf"):
         raise ValueError(
-            f"OTEL_EXPORTER_OTLP_PROTOCOL: {shown(stated('PROTOCOL'))!r} is not spoken here; use http/protobuf"
+            f"OTEL_EXPORTER_OTLP_PROTOCOL: {shown(stated('PROTOCOL'))!r} is not supported; use http/protobuf"
         )
     return chosen
 
@@ -189,7 +191,7 @@ def log_form(environment: Mapping[str, str] | None = None) -> str:
 
 
 def _check_tracking(uri: str) -> None:
-    """ValueError unless MLflow can be asked at the address: it would ask an unknown one for minutes, or make a file."""
+    """ValueError unless MLflow supports the address: it retries an unknown one for minutes, or makes a file."""
     fix = "use sqlite:////absolute/path/mlflow.db or the address of a server, as in http://mlflow:5000"
     scheme, separator, rest = uri.partition("://")
     if not separator or scheme == "file":
@@ -201,19 +203,21 @@ def _check_tracking(uri: str) -> None:
         raise ValueError(f"MLFLOW_TRACKING_URI: not an address ({error}); {fix}") from error
     # An address may hold a password, so it is not repeated.
     if scheme not in ("http", "https") and scheme.partition("+")[0] not in _DATABASES:
-        raise ValueError(f"MLFLOW_TRACKING_URI: begins with {scheme[:40]!r}, which nothing answers; {fix}")
+        raise ValueError(f"MLFLOW_TRACKING_URI: begins with {scheme[:40]!r}, which MLflow does not support; {fix}")
     if any(character.isspace() or not character.isprintable() for character in uri):
-        raise ValueError(f"MLFLOW_TRACKING_URI: holds a space or a character that nobody sees; {fix}")
+        raise ValueError(f"MLFLOW_TRACKING_URI: holds a space or an invisible character; {fix}")
     if scheme == "sqlite" and not rest.startswith("//"):
-        raise ValueError(f"MLFLOW_TRACKING_URI: {uri!r} names no absolute path, so it would follow the folder; {fix}")
+        raise ValueError(
+            f"MLFLOW_TRACKING_URI: {uri!r} names no absolute path, so it depends on the working directory; {fix}"
+        )
     if scheme in ("http", "https") and not host:
         raise ValueError(f"MLFLOW_TRACKING_URI: names no host; {fix}")
 
 
 def processor(environment: Mapping[str, str] | None = None) -> str:
-    """Influences on the last digits of a model here, in words: processor, libraries, and the overrides of either.
+    """Describe the processor, the numeric libraries and their overrides, which decide a model's last digits.
 
-    Equal words, equal digits; other words may give the same ones too.
+    Equal descriptions give equal digits; different ones may give equal digits too.
     """
     environment = os.environ if environment is None else environment
     overrides = [f"{name}={environment[name]}" for name in _OVERRIDES if environment.get(name)]
@@ -223,14 +227,13 @@ def processor(environment: Mapping[str, str] | None = None) -> str:
 def let_threads_sleep() -> None:
     """Make idle OpenMP threads wait without spinning; must run before torch is imported.
 
-    On a machine that does anything else, threads that spin while they wait for each other fell to
-    a tenth of one thread's speed.
+    Spinning threads fell to a tenth of one thread's speed on a machine with any other load.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def quiet_mlflow() -> None:
-    """Switch MLflow's telemetry and its chatter off; must run before MLflow is imported."""
+    """Switch off MLflow's telemetry and progress output; must run before MLflow is imported."""
     for name, value in {
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
@@ -238,7 +241,7 @@ def quiet_mlflow() -> None:
         "GIT_PYTHON_REFRESH": "quiet",
         "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
         "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # then exit 75 and let the scheduler wait
+        "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # then exit 75, so that the scheduler retries later
     }.items():
         os.environ.setdefault(name, value)
 
@@ -270,12 +273,14 @@ def _airflow_reader(environment: Mapping[str, str]) -> AirflowReader | None:
     url, user, password = (str(value) for value in stated)
     if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#@]*)?", url):
         # It may hold a password, so it is not repeated.
-        raise ValueError("TACIT_AIRFLOW_URL: no address of a server, or with a login; write one as in http://host:8080")
+        raise ValueError(
+            "TACIT_AIRFLOW_URL: not a server's address, or it holds a login; write one as in http://host:8080"
+        )
     return AirflowReader(url.rstrip("/"), user, password)
 
 
 def _airflow_users(environment: Mapping[str, str], home: Path) -> tuple[str, ...] | None:
-    """Users of Airflow's simple auth manager who can answer, from the environment or the file that tasks share."""
+    """Users of Airflow's simple auth manager, from the environment or the file that tasks share."""
     manager = environment.get("AIRFLOW__CORE__AUTH_MANAGER", "SimpleAuthManager")
     name = "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"
     stated, shared = environment.get(name), home / "dags" / "airflow.env"
@@ -297,8 +302,8 @@ def _home(stated: str | None) -> Path:
     home = Path(stated).expanduser()
     if not home.is_absolute():
         raise ValueError(
-            f"TACIT_HOME: {shown(stated)!r} is another folder in every working directory, and the privacy ledger is in "
-            f"it; write it whole, as in {shown(Path.cwd() / home)}"
+            f"TACIT_HOME: {shown(stated)!r} depends on the working directory, and the privacy ledger is in that "
+            f"folder; write an absolute path, as in {shown(Path.cwd() / home)}"
         )
     return home
 

@@ -42,13 +42,13 @@ from pretrain.files import undamaged
 from pretrain.reading import paths, yaml_text
 from reports.config import ReportConfig
 
-Feature = Literal["NWP", "SC", "OTF"]  # ``evaluation.features`` says what decides each
+Feature = Literal["NWP", "SC", "OTF"]  # ``evaluation.features`` names the metric that decides each
 FEATURES = get_args(Feature)
-# A keyboard's model has a few million; so many take 1 GB, and training them several times that.
+# A keyboard's model has a few million weights; this many take 1 GB, and training them several times that.
 MOST_WEIGHTS = 250_000_000
 
-# Changing these changes neither the guarantee nor the result of a stage. Reviewers are part of the launch id all the
-# same, see ``launch_id``.
+# Fields that change neither the guarantee nor the result of a stage. Reviewers are still part of the launch id, see
+# ``launch_id``.
 _NOT_PART_OF_THE_LAUNCH = {"runtime", "schedule", "reviewers"}
 
 
@@ -60,7 +60,7 @@ class LaunchConfig(Config):
     )
     locale: str = Field(pattern=LOCALE, description="BCP 47 tag, as in en-US or sr-Latn-RS")
     features: tuple[Feature, ...] = Field(
-        min_length=1, description="what one model is published for, the main one first, as in [NWP, OTF]"
+        min_length=1, description="features that the model is published for, the main one first, as in [NWP, OTF]"
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         description="public seed of splits, initial weights and cohorts"
@@ -74,13 +74,16 @@ class LaunchConfig(Config):
     adapt: AdaptConfig
     mechanism: MechanismConfig
     counts: CountsConfig | None = Field(
-        default=None, description="noisy counts of words and pairs beside training; left out, nothing is counted"
+        default=None,
+        description="noisy counts of words and pairs beside training; without the block, nothing is counted",
     )
     evaluation: EvaluationConfig | None = Field(
-        default=None, description="budget of what held-out devices tell; left out, they are evaluated without noise"
+        default=None,
+        description="noise and budget of evaluation on held-out devices; without the block, evaluation has no noise",
     )
     planning: PlanningConfig | None = Field(
-        default=None, description="what 'tacit plan' and 'tacit rehearse' may choose from; changes nothing by itself"
+        default=None,
+        description="settings that 'tacit plan' and 'tacit rehearse' may choose from; has no effect on its own",
     )
     local_training: LocalTrainingConfig
     server: ServerConfig
@@ -88,7 +91,8 @@ class LaunchConfig(Config):
     ab_test: AbTestConfig
     policy: PolicyConfig
     experiment: ExperimentConfig | None = Field(
-        default=None, description="on some devices before all; left out, what is approved goes to everybody"
+        default=None,
+        description="trial on a share of devices; without the block, an approved model goes to all devices",
     )
     report: ReportConfig
     runtime: RuntimeConfig = RuntimeConfig()
@@ -99,17 +103,17 @@ class LaunchConfig(Config):
 
     @property
     def feature(self) -> Feature:
-        """The main feature: what its users have chooses public text, where that is asked for."""
+        """The main feature: the first one, whose baseline chooses public text where the launch asks for that."""
         return self.features[0]
 
     @property
     def population(self) -> PopulationKey:
-        """Key of the population whose text it reads: kind and name, by which everything else knows it."""
+        """Key (kind and name) of the population whose text the launch reads."""
         return key_of(self.private_text)
 
     @property
     def central_discovery(self) -> CentralConfig | None:
-        """The discovery, where an aggregator is trusted with it."""
+        """Central word discovery; None if the launch discovers words locally or not at all."""
         return self.discovery if isinstance(self.discovery, CentralConfig) else None
 
     @property
@@ -119,16 +123,16 @@ class LaunchConfig(Config):
 
     @property
     def trains(self) -> bool:
-        """Return whether a network is trained on devices; not if counts ship alone or with the public network."""
+        """True if a network is trained on devices, and not only counts released."""
         return self.counts is None or self.counts.trains
 
     @property
     def beside_training(self) -> dict[str, float]:
-        """Other costs of a train device, by the name of the block: rho, known beforehand."""
+        """Rho of a train device for releases other than training, by block, as known before the plan."""
         return {name: block.rho for name, block in self._spending() if block.split == "train"}
 
     def _spending(self) -> Iterator[tuple[str, SpendingBlock]]:
-        """Blocks that ask for a release, each by its name."""
+        """Blocks of the launch file that ask for a release, with their names."""
         blocks = ((name, getattr(self, name)) for name in _SPENDING)
         return ((name, block) for name, block in blocks if isinstance(block, SpendingBlock))
 
@@ -152,7 +156,7 @@ class LaunchConfig(Config):
         most = -(-mechanism.rounds // mechanism.min_sep)
         if mechanism.max_participations > most:
             raise ValueError(
-                f"mechanism.max_participations: {mechanism.max_participations} cannot happen; "
+                f"mechanism.max_participations: {mechanism.max_participations} is not reachable; "
                 f"{mechanism.rounds} rounds at min_sep {mechanism.min_sep} allow at most {most}: lower it to {most}"
             )
         policy = self.policy
@@ -171,7 +175,7 @@ class LaunchConfig(Config):
         return self
 
     def _require_room(self, costs: Mapping[str, float], split: str) -> None:
-        """ValueError if blocks of the launch file alone cost a device of this split more than its policy allows."""
+        """ValueError if the launch file's blocks alone cost a device of this split more than its policy allows."""
         spent, room, trains = math.fsum(costs.values()), self.policy.max_rho, self.trains and split == "train"
         if spent < room or (spent == room and not trains):
             return
@@ -195,7 +199,7 @@ class LaunchConfig(Config):
         require_coverable(self.policy, self.evaluation, self.experiment)
         if self.evaluation is not None and self.ab_test.non_private_upper_bound:
             raise ValueError(
-                "ab_test.non_private_upper_bound: true, but with the block evaluation nothing is told without noise; "
+                "ab_test.non_private_upper_bound: true, but with the block evaluation every result has noise; "
                 "set it to false, or remove evaluation"
             )
         return self
@@ -214,8 +218,8 @@ class LaunchConfig(Config):
     def _stress_needs_a_timer_to_be_outside_of(self) -> "LaunchConfig":
         if "stress" in self.audit.populations and not self.mechanism.timed:
             raise ValueError(
-                "audit.populations: stress devices are outside a timer, and with independent noise there is none; "
-                "leave stress out"
+                "audit.populations: stress devices ignore the participation timer, and independent noise has none; "
+                "remove stress"
             )
         return self
 
@@ -235,7 +239,7 @@ def _may_spend(annotation: object) -> bool:
     return any(isinstance(kind, type) and issubclass(kind, SpendingBlock) for kind in get_args(annotation))
 
 
-# Blocks that ask for a release, or may.
+# Blocks of the launch file that may ask for a release.
 _SPENDING = tuple(name for name, field in LaunchConfig.model_fields.items() if _may_spend(field.annotation))
 
 
@@ -243,7 +247,7 @@ def load_launch(path: Path) -> LaunchConfig:
     """Read and validate one launch file.
 
     Raises:
-      ValueError: with one line per problem, each naming the field, the value and the fix.
+      ValueError: one line per problem, each naming the field, the value and the fix.
       OSError: the disk does not answer.
     """
     text = paths.read_text(path, "FILE", "launch files are kept in dags/launches/", yaml_text.MOST_BYTES)
@@ -258,13 +262,13 @@ def load_launch(path: Path) -> LaunchConfig:
 
 
 def load_kept_launch(path: Path) -> LaunchConfig:
-    """Configuration that a launch keeps beside its results (``run.runner.open_run``).
+    """Read the configuration that a launch keeps beside its results (``run.runner.open_run``).
 
     Raises:
-      ValueError: damaged, gone, or with fields that this version does not know.
+      ValueError: it is damaged, missing, or has fields that this version does not know.
     """
-    again = "restore it (MLflow has it too), or go on with the launch file, which writes it again"
-    with undamaged(path, f"{again}; where a newer tacit wrote it, use that one"):
+    again = "restore it (MLflow has it too), or resume with the launch file, which writes it again"
+    with undamaged(path, f"{again}; if a newer tacit wrote it, use that version"):
         return LaunchConfig.model_validate_json(path.read_bytes())
 
 
@@ -276,7 +280,7 @@ def problems(error: ValidationError) -> list[str]:
 def config_digest(config: LaunchConfig) -> str:
     """SHA-256 over everything that can change a result, as canonical JSON."""
     missing = type(config).model_fields.keys() - vars(config)
-    assert not missing, f"a digest of a launch file without {missing}, which a stage is not given"
+    assert not missing, f"the digest of a launch file needs {missing}, which this stage does not declare"
     content = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_LAUNCH)
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
@@ -284,8 +288,8 @@ def config_digest(config: LaunchConfig) -> str:
 def launch_id(config: LaunchConfig, date: str | None = None) -> str:
     """``<name>-<digest>[-<date>]``: the same file is the same launch; a scheduled run adds its date.
 
-    Who must approve is part of it, though of nothing that a stage computes: a launch is not published without them by
-    taking them out of the file.
+    The id covers the reviewers, although no stage's result depends on them: removing a reviewer from the file makes
+    another launch.
     """
     digest = config_digest(config)
     if config.reviewers:

@@ -27,7 +27,7 @@ def _line(item: Any, model: type[BaseModel]) -> str:
     value, kind, context = item["input"], item["type"], item.get("ctx", {})
     about = f" ({field.description})" if field and field.description else ""
     if kind == "value_error":
-        # Ours: the message names the fix, and for the whole launch also the field.
+        # From tacit's own validators: the message names the fix and, for a check of the whole launch, the field too.
         message = item["msg"].removeprefix("Value error, ")
         return f"{path}: {message}" if path else message
     if kind == "extra_forbidden":
@@ -61,7 +61,7 @@ def _line(item: Any, model: type[BaseModel]) -> str:
     if kind == "too_short":
         return f"{path}: got {context['actual_length']} items; give at least {context['min_length']}{about}"
     if kind == "too_long":
-        return f"{path}: got more items than {context['max_length']}; give at most so many{about}"
+        return f"{path}: got more items than {context['max_length']}; give at most that many{about}"
     if kind == "string_too_long":
         return f"{path}: got {len(value):,} characters; give at most {context['max_length']:,}{about}"
     if kind == "string_too_short":

@@ -1,7 +1,7 @@
 """Settings that a bundle holds for each feature of its launch: thresholds, weights, word scores.
 
-All of it is post-processing of the released model, of public text and of what the comparison says anyhow, so a feature
-more costs no device anything.
+All settings are post-processing of the released model, public text and released comparison results, so another feature
+costs no device any privacy.
 """
 
 import json
@@ -32,14 +32,14 @@ def write(
     folder: Path,
     ships: str,
 ) -> dict[str, Any]:
-    """Each feature's settings, for ``bundle.json``; what is no number goes into the bundle's folder.
+    """Return each feature's settings for ``bundle.json``, and write its files into the bundle's folder.
 
     Args:
-      comparison: ``comparison.json`` of the stage that compared, asked for where a setting stands there.
-      ships: what the bundle holds: network, counts, or their mixture.
+      comparison: gives the path of ``comparison.json``; called only if a feature's setting is in it.
+      ships: the model in the bundle: network, counts, or their mixture.
 
     Raises:
-      ValueError: nothing says from where on Smart Compose may speak.
+      ValueError: the comparison set no threshold for Smart Compose.
     """
     settings: dict[str, Any] = {}
     if "NWP" in features:
@@ -56,7 +56,7 @@ def write(
 
 
 def _compose(rows: tuple[ComposeSetting, ...]) -> Mapping[str, Any]:
-    """The threshold at which the launch's own arm was judged."""
+    """Return the threshold at which the comparison judged the launch's own arm."""
     row = next((row for row in rows if row.arm == OURS), None)
     if row is None:
         raise ValueError("features: SC, but the comparison set no threshold for phrases; run stage ab_test again")

@@ -1,4 +1,4 @@
-"""Blocks of the launch file that say what a launch must pass and may cost, and the limits that they set on it."""
+"""Blocks of the launch file for gates, budgets and the live experiment, and the checks between them."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -12,19 +12,19 @@ from federated.config.population import PopulationConfig
 from pretrain.config import Amount, Config, Fraction
 
 MOST_DAYS = 36_500
-# Letters that people cannot tell apart, and spaces that they cannot see, are in no account's name.
+# An account's name has no look-alike letters and no invisible spaces.
 ACCOUNT_NAME = r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}"
 Reviewer = Annotated[str, Field(pattern=f"^{ACCOUNT_NAME}$")]
 
 
 class BudgetConfig(Config):
-    """Most that one device may lose in any ``days`` days, over all launches. Text is kept no longer than that."""
+    """Ceiling on the loss of one device in any ``days`` days, over all launches; text is kept no longer."""
 
     rho: Amount = Field(description="ceiling on device-level rho in any window")
     epsilon: Amount = Field(
         description="ceiling on epsilon of one device over all releases in any window, at policy.population_delta"
     )
-    days: Annotated[int, Field(ge=1, le=MOST_DAYS)] = Field(description="length of a window, and of what text is kept")
+    days: Annotated[int, Field(ge=1, le=MOST_DAYS)] = Field(description="length of the window, and retention of text")
 
 
 class PolicyConfig(Config):
@@ -32,28 +32,30 @@ class PolicyConfig(Config):
 
     max_rho: Amount = Field(description="ceiling on this launch's device-level rho")
     max_total_epsilon: Amount = Field(
-        description="ceiling on the launch's one number: epsilon of one device over all releases, words found locally "
-        "among them, at mechanism.delta"
+        description="ceiling on the launch's total: epsilon of one device over all releases, locally discovered words "
+        "included, at mechanism.delta"
     )
     population_delta: Fraction = Field(
         description="delta at which budget.epsilon and population_max_epsilon hold, over all launches that count"
     )
     budget: BudgetConfig | None = Field(
-        default=None, description="ceiling on what one device loses in any window of so many days, over all launches"
+        default=None, description="ceiling on the loss of one device in any window of budget.days, over all launches"
     )
     population_max_rho: Amount | None = Field(
-        default=None, description="ceiling on what one device loses to all launches on this population there ever are"
+        default=None,
+        description="ceiling on the rho of one device over all launches on this population, without a window",
     )
     population_max_epsilon: Amount | None = Field(
-        default=None, description="the same over all releases, words too; stated beside population_max_rho, and only so"
+        default=None,
+        description="the same as epsilon over all releases, words included; required with population_max_rho",
     )
     max_discovery_epsilon0: Amount | None = Field(
         default=None, description="ceiling on the local epsilon of one message; stated where discovery is local"
     )
     population_max_discovery_epsilon: Amount | None = Field(
         default=None,
-        description="ceiling on what one typed word loses to discovery, added up over all launches that may read it: "
-        "those in any window of budget.days, and without a budget all",
+        description="ceiling on the loss of one typed word to discovery, added up over all launches that may read it: "
+        "those in any window of budget.days, or all launches without a budget",
     )
     min_canary_rank: PositiveInt = Field(
         le=1_000_000_000,
@@ -66,7 +68,7 @@ class PolicyConfig(Config):
         default=0.0, description="guardrail: top-3 recall may fall by this much against the starting point"
     )
     min_distinct_first_words: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        description="different words that the model puts first on held-out text, at least"
+        description="least number of different words among the model's first suggestions on held-out text"
     )
     min_ngram_gain: float = Field(
         description="lower end of the interval of top-1 recall, private minus public n-gram alone and mixed with the "
@@ -84,32 +86,32 @@ class PolicyConfig(Config):
     )
     cover_everything: bool = Field(
         default=False,
-        description="every use of private text spends from a budget: a device's or, in local discovery, a typed word's;"
-        " what does not holds the launch",
+        description="every use of private text spends from a budget, of a device or of a typed word in local discovery;"
+        " a use without a budget holds the launch",
     )
 
 
-# Of each arm of an experiment that logged anything, at least.
+# Least number of devices with logs in each arm of an experiment.
 LEAST_BUCKETS = 20
-# Relative loss of any other metric that an experiment may not show.
+# Relative loss of any other metric at which an experiment is rolled back.
 MOST_GUARDRAIL_LOSS = 0.01
 
 
 class ExperimentConfig(Config):
-    """Between approval and everybody: some devices get the model, and what keyboards then log decides, once."""
+    """Live experiment after approval: a share of devices gets the model, and their logged counts decide, once."""
 
-    share: Annotated[float, Field(gt=0.0, le=0.5)] = Field(description="of buckets of devices that get the model")
+    share: Annotated[float, Field(gt=0.0, le=0.5)] = Field(description="share of device buckets that get the model")
     days: Annotated[int, Field(ge=1, le=90)] = Field(
         description="whole days (UTC) whose logged counts decide, from the day after it begins"
     )
     min_gain: Annotated[float, Field(ge=-0.5, le=1.0)] = Field(
-        description="lower end of the interval of the relative change of what decides a feature must exceed this; "
-        "better counts as more, so below 0 it must be shown not to be worse by so much, from 0 on to be better"
+        description="lower end of the interval of the relative change of a feature's deciding metric must exceed this; "
+        "better counts as more: below 0 is a non-inferiority margin, 0 or more requires an improvement"
     )
 
 
 def require_allowed_discovery(policy: PolicyConfig, discovery: DiscoveryConfig, delta: float) -> None:
-    """See that each discovery has the ceiling of its kind.
+    """Check that each kind of word discovery has its own ceiling.
 
     Args:
       delta: at which the whole launch is stated.
@@ -148,11 +150,11 @@ def require_allowed_discovery(policy: PolicyConfig, discovery: DiscoveryConfig, 
 
 
 def require_total_ceilings(policy: PolicyConfig, delta: float, *, noised: bool) -> None:
-    """See that every ceiling on rho has one on epsilon beside it, and that one launch can fit under both.
+    """Check that every ceiling on rho has one on epsilon beside it, and that one launch can fit under both.
 
     Args:
       delta: at which the whole launch is stated.
-      noised: training has noise; without, as in a simulation, no rho fits.
+      noised: training has noise; without noise, as in a simulation, no rho fits.
 
     Raises:
       ValueError: with field, value and fix.
@@ -162,8 +164,8 @@ def require_total_ceilings(policy: PolicyConfig, delta: float, *, noised: bool) 
         if policy.population_max_rho is None:
             missing, there = there, missing
         raise ValueError(
-            f"policy.{missing}: missing beside policy.{there} {getattr(policy, there):g}; rho leaves out words that "
-            "are found locally, and epsilon alone grows faster than what is lost: state both, or neither"
+            f"policy.{missing}: missing beside policy.{there} {getattr(policy, there):g}; rho leaves out locally "
+            "discovered words, and epsilon alone grows faster than the loss: state both, or neither"
         )
     if policy.population_delta < delta:
         raise ValueError(
@@ -187,7 +189,7 @@ def require_total_ceilings(policy: PolicyConfig, delta: float, *, noised: bool) 
 def require_coverable(
     policy: PolicyConfig, evaluation: EvaluationConfig | None, experiment: ExperimentConfig | None
 ) -> None:
-    """See that a launch that promises to cover everything can.
+    """Check that ``policy.cover_everything`` is possible with the launch's other blocks.
 
     Raises:
       ValueError: with field, value and fix.
@@ -200,16 +202,16 @@ def require_coverable(
     if policy.cover_everything and experiment is not None:
         # A bucket's counts have no bound on what one device adds, so no noise here could cover them.
         raise ValueError(
-            f"experiment.share: {experiment.share:g}, but policy.cover_everything is true, and what keyboards log of "
-            "an experiment is under no guarantee: a bucket's counts bound no device; remove the block experiment, or "
-            "set cover_everything to false, and the report lists the logs as a use that is not covered"
+            f"experiment.share: {experiment.share:g}, but policy.cover_everything is true, and an experiment's logs "
+            "have no guarantee: a bucket's counts bound no device's contribution; remove the block experiment, or set "
+            "cover_everything to false, and the report lists the logs as a use that is not covered"
         )
 
 
 def require_people_protected(population: PopulationConfig, mechanism: MechanismConfig, ab_test: AbTestConfig) -> None:
-    """See that people's text is read under secret noise alone.
+    """Check that a launch on people's text uses secret noise.
 
-    Guarantee: people's text is never protected by a seed, which anyone can use too, nor by nothing.
+    Guarantee: people's text is never read with seeded noise, which anyone can reproduce, nor without noise.
 
     Raises:
       ValueError: with field, value and fix.
@@ -219,13 +221,12 @@ def require_people_protected(population: PopulationConfig, mechanism: MechanismC
     if mechanism.randomness == "seeded":
         raise ValueError(
             "mechanism.randomness: seeded, so that anyone can subtract the noise, and private_text.source is "
-            f"{population.source!r}, people's text; write secure. Text that is nobody's has a source of its own, "
-            "made_up_files"
+            f"{population.source!r}, people's text; write secure. Made-up text has a source of its own, made_up_files"
         )
     if ab_test.non_private_upper_bound:
         raise ValueError(
             f"ab_test.non_private_upper_bound: true, but private_text.source is {population.source!r}: training on "
-            "people's text without noise and publishing what it reaches is a release without any guarantee; set it to "
+            "people's text without noise and publishing its metrics is a release without any guarantee; set it to "
             "false, or simulate with source chitchat or synthetic"
         )
 
@@ -235,6 +236,6 @@ def require_reviewers(approvals: int, reviewers: Sequence[str]) -> None:
     people = len({name.casefold() for name in reviewers})
     if approvals > max(people, 1):
         raise ValueError(
-            f"policy.approvals: {approvals}, but reviewers names {people} of them, so nobody could publish it; name "
-            "more, or lower it"
+            f"policy.approvals: {approvals}, but reviewers names {people}, so the launch could never be published; "
+            "name more, or lower it"
         )

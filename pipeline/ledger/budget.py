@@ -1,4 +1,4 @@
-"""A population as the ledger knows it: its budget, who may change that, and what may be asked of it."""
+"""A registered population: its budget, the accounts that may change it, and the ceilings that a launch may name."""
 
 import hashlib
 import json
@@ -16,9 +16,9 @@ from pipeline.ledger.entries import NO_UNIT, Entry, canonical
 from pipeline.ledger.loss import Unit
 from pipeline.ledger.room import Ceiling
 
-# Goes up when ``federated.devices.store`` splits otherwise.
+# Raised when ``federated.devices.store`` changes the split.
 _SPLIT_RULE = "tacit split 1"
-# Longer than a yearly schedule leaves a population alone.
+# Longer than a yearly schedule pauses.
 _REST = timedelta(days=400)
 Finite = Annotated[PositiveFloat, Field(allow_inf_nan=False)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
@@ -28,11 +28,11 @@ class Budget(BaseModel):
     """Total that all launches on a population may spend together.
 
     Attributes:
-      max_rho: device-level, of one device to noised releases.
-      max_epsilon: of one device to all releases, words that were found locally among them, at ``delta``.
-      max_discovery_epsilon: item-level, of one typed word; None for no ceiling.
-      window_days: all hold in any so many days, and text is kept no longer; None where everything counts for ever.
-      lifetime_rho, lifetime_epsilon: of one device for ever, beside a window; None for no such ceiling.
+      max_rho: device-level loss of one device to noised releases.
+      max_epsilon: loss of one device to all releases, locally discovered words included, at ``delta``.
+      max_discovery_epsilon: item-level loss of one typed word; None for no ceiling.
+      window_days: length of the window in which each ceiling holds, and retention of text; None counts all time.
+      lifetime_rho, lifetime_epsilon: loss of one device over all time, beside a window; None for no such ceiling.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,7 +52,7 @@ class Population(BaseModel):
     Attributes:
       key: kind and name.
       raised_by: accounts of the operating system that may change the budget.
-      secret_digest: SHA-256 of the split secret, so that another one cannot take its place.
+      secret_digest: SHA-256 of the split secret, so that a replaced secret is detected.
       registered_by: the account, or the launch file of a simulation.
     """
 
@@ -66,13 +66,13 @@ class Population(BaseModel):
 
     @property
     def simulated(self) -> bool:
-        """True for a simulation, whose text is nobody's."""
+        """True for a simulation, whose text is made up."""
         return is_simulation(self.key)
 
     def split_rule(self, test_fraction: float) -> str:
-        """The version of the rule by which its devices are split: what decides it, as a digest.
+        """Version of the population's split rule: a digest of everything that decides a device's split.
 
-        Guarantee: under one version a device is in one split for ever (``federated.devices.store``): the split is a
+        Guarantee: under one version a device stays in one split (``federated.devices.store``): the split is a
         function of its id, of a key made from its own and its secret, and of the two fractions.
         """
         decides = [_SPLIT_RULE, self.key, self.secret_digest, test_fraction, VALIDATION_FRACTION]
@@ -80,7 +80,7 @@ class Population(BaseModel):
 
 
 def registered(entries: Iterable[Entry], key: PopulationKey) -> Population | None:
-    """A population with its latest budget; None if nobody registered it."""
+    """Return a population with its latest budget; None if it is not registered."""
     population = None
     for entry in entries:
         if entry.population != key:
@@ -94,29 +94,29 @@ def registered(entries: Iterable[Entry], key: PopulationKey) -> Population | Non
 
 
 def require_registered(entries: Iterable[Entry], key: PopulationKey) -> Population:
-    """The population.
+    """Return a registered population.
 
     Raises:
-      PopulationUnknown: nobody registered it.
+      PopulationUnknown: it is not registered.
     """
     population = registered(entries, key)
     if population is None:
         raise PopulationUnknown(
-            f"population {key!r}: not registered in this ledger, so it has no budget. Whoever answers for these "
-            f"people decides what all launches together may spend: tacit ledger register {key} --max-rho ... "
+            f"population {key!r}: not registered in this ledger, so it has no budget. The person responsible for the "
+            f"population decides what all launches together may spend: tacit ledger register {key} --max-rho ... "
             "--max-epsilon ... --delta ... --max-discovery-epsilon ..."
         )
     return population
 
 
 def require_clock(entries: Iterable[Entry], key: PopulationKey) -> None:
-    """See that the clock is not far beyond what was last spent on a population, or written of it by a person.
+    """Check that the clock is not far ahead of the population's last spend or budget entry.
 
-    Guarantee: a spend counts from no earlier than those before it (``loss.releases``), and nothing takes an entry back,
-    so one that was written under a clock years ahead would fill the window until then. Simulations are nobody's.
+    Guarantee: a spend counts from no earlier than those before it (``loss.releases``), and no entry is ever removed,
+    so an entry that was written under a clock years ahead would fill the window until then. Simulations are exempt.
 
     Raises:
-      PermanentError: it is, and nobody who may change the budget has written anything since.
+      PermanentError: the clock is far ahead, and no account that may change the budget has written an entry since.
     """
     entries = list(entries)
     population = registered(entries, key)
@@ -130,14 +130,14 @@ def require_clock(entries: Iterable[Entry], key: PopulationKey) -> None:
     if clock.now() - datetime.fromisoformat(last) > _REST:
         raise PermanentError(
             f"the clock of this machine says {clock.now().date()}, and the last spend or budget of population {key!r} "
-            f"is of {last[:10]}; put the clock right or, if it is right, let {' or '.join(population.raised_by)} say "
-            f"so first: tacit ledger budget {key} --max-rho {population.budget.max_rho:g} --reason ..."
+            f"is of {last[:10]}; set the clock or, if it is right, let {' or '.join(population.raised_by)} confirm it "
+            f"first: tacit ledger budget {key} --max-rho {population.budget.max_rho:g} --reason ..."
         )
 
 
 @dataclass(frozen=True)
 class Window:
-    """Most that one device may lose in any ``days`` days, over all launches, as a launch file asks for it."""
+    """A launch file's ceilings on the loss of one device in any ``days`` days, over all launches."""
 
     rho: float
     epsilon: float
@@ -146,14 +146,14 @@ class Window:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The ceilings that a launch file names itself.
+    """Ceilings that the launch file itself names.
 
     Attributes:
-      rho: of one device over all launches there ever were (``policy.population_max_rho``).
+      rho: of one device over all launches, without a window (``policy.population_max_rho``).
       epsilon: of one typed word (``policy.population_max_discovery_epsilon``).
-      window: of one device in any so many days (``policy.budget``). Text older than that is deleted, so what a typed
-        word loses is what it loses in such a window too.
-      total: of one device over all releases there ever were (``policy.population_max_epsilon``).
+      window: of one device in any window of days (``policy.budget``). Text older than the window is deleted, so a
+        typed word loses nothing outside one window.
+      total: of one device over all releases, without a window (``policy.population_max_epsilon``).
       delta: at which ``total`` and the window's epsilon hold (``policy.population_delta``).
     """
 
@@ -177,13 +177,13 @@ class Ceilings:
 
 
 def require_no_more(population: Population, asked: Ceilings) -> None:
-    """See that a launch asks for no more than its population may lose.
+    """Check that a launch file names no higher ceiling than its population's budget.
 
     Raises:
       BudgetExceeded: the launch file names a higher ceiling.
     """
     budget = population.budget
-    # A ceiling for ever is compared with one for ever; beside a window there may be none.
+    # A ceiling without a window is compared with one without; a budget with a window may have none.
     ever = ("lifetime_rho", "lifetime_epsilon") if budget.window_days else ("max_rho", "max_epsilon")
     lifetime_rho, lifetime_epsilon = (getattr(budget, name) for name in ever)
     rho_option, epsilon_option = (f"--{name.replace('_', '-')}" for name in ever)
@@ -210,7 +210,7 @@ def require_no_more(population: Population, asked: Ceilings) -> None:
 
 
 def ceilings(population: Population | None, asked: Ceilings, *units: Unit) -> tuple[Ceiling, ...]:
-    """All that bounds what one of some units loses: what the launch asks for, and what its population was given."""
+    """Return every ceiling on the given units: the launch file's own, and those of the population's budget."""
     named: list[tuple[Unit, float | None, int | None, str, float | None]] = [
         ("item", asked.epsilon, asked.days, "policy.population_max_discovery_epsilon", None),
         ("device", asked.rho, None, "policy.population_max_rho", None),
@@ -235,9 +235,9 @@ def ceilings(population: Population | None, asked: Ceilings, *units: Unit) -> tu
 
 
 def days_kept(population: Population, asked: Ceilings) -> int | None:
-    """Days for which typed text is kept: the shorter window; None for ever, and for text that is nobody's.
+    """Days for which typed text is kept: the shorter window; None for no limit, and for simulated text.
 
-    A window of the ledger says something of a device only if what it typed before is gone.
+    A window of the ledger bounds a device's loss only if text typed before the window is deleted.
     """
     windows = [days for days in (population.budget.window_days, asked.days) if days is not None]
     return None if population.simulated else min(windows, default=None)

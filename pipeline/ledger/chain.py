@@ -1,4 +1,4 @@
-"""The chain of entries in the database: read, find, append, and what is wrong with it."""
+"""The chain of entries in the database: read it, find entries, append, and list its problems."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -37,7 +37,7 @@ def find(connection: Connection, launch_id: str, stage: str, kind: str) -> Entry
 
 
 def standing_reservation(connection: Connection, launch_id: str, stage: str) -> Entry | None:
-    """The reservation of a stage that was not given back; None if there is none."""
+    """Return a stage's reservation that was not given back; None if there is none."""
     of_stage = [
         entry
         for entry in entries_of(connection)
@@ -47,7 +47,7 @@ def standing_reservation(connection: Connection, launch_id: str, stage: str) -> 
 
 
 def numbered(connection: Connection, kind: str, launch_id: str, stage: str) -> str:
-    """The kind of the next entry of this kind, as each may stand once: ``reserve``, then ``reserve 2``."""
+    """Numbered kind of the next entry, as each is unique per stage: ``reserve``, then ``reserve 2``."""
     columns = schema.ENTRIES.c
     where = (columns.launch_id == launch_id) & (columns.stage == stage)
     kinds = connection.execute(select(columns.kind).where(where)).scalars()
@@ -64,17 +64,17 @@ def append(
     spend: Spend | None,
     binding: Mapping[str, object],
 ) -> Entry:
-    """Write the next entry; one without a spend says something else, in its binding.
+    """Append an entry to the chain; an entry without a spend states a fact in its binding.
 
     Raises:
-      PermanentError: a spend, under a clock that nobody has looked at (``require_clock``).
+      PermanentError: it has a spend, and the clock is far ahead (``require_clock``).
     """
     if spend:
         require_clock(entries_of(connection), population)
     amounts = spend.model_dump(exclude=set(BESIDE)) if spend else _NO_AMOUNTS
     failure = spend.failure if spend else 0.0
     if not all(map(is_amount, (amounts["epsilon"], amounts["delta"], amounts["rho"] or 0.0, failure))):
-        # ``Spend`` refuses it too; but a value may be made around its checks.
+        # ``Spend`` refuses it too, but a value can be constructed without its checks.
         raise ValueError(f"{launch_id}/{stage}: a spend of {spend} is negative or not finite; state what it costs")
     count, prev_hash = schema.read_head(connection)
     entry = Entry(
@@ -104,7 +104,7 @@ def require_same(old: Entry, population: PopulationKey, spend: Spend, binding: M
             f"{population!r}. A launch releases once: start a new launch for other amounts"
         )
     before = old.content
-    # What the spend says was compared above.
+    # The spend's amounts were compared above.
     compared = (before.keys() | binding.keys()) - set(BESIDE)
     changed = sorted(name for name in compared if before.get(name) != binding.get(name))
     if changed:
@@ -116,10 +116,10 @@ def require_same(old: Entry, population: PopulationKey, spend: Spend, binding: M
 
 
 def require_whole(connection: Connection, anchors: Iterable[str] = (), outside: Sequence[Receipt] = ()) -> list[Entry]:
-    """All entries, those that ``anchors`` and receipts name among them.
+    """Return all entries after checking the chain, and that it holds those which anchors and receipts name.
 
     Raises:
-      LedgerTampered: they cannot be relied on.
+      LedgerTampered: the chain is broken, or lacks one of them.
     """
     problems = problems_of(connection, anchors, outside)
     if problems:
@@ -142,6 +142,6 @@ def problems_of(connection: Connection, anchors: Iterable[str] = (), outside: Se
 
 
 def written(connection: Connection) -> list[ChainEntry]:
-    """Places and hashes of all that both chains hold."""
+    """Places and hashes of all entries of both chains."""
     entries = [ChainEntry("entry", entry.seq, entry.hash, entry.launch_id) for entry in entries_of(connection)]
     return entries + results.written(connection)

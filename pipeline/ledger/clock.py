@@ -1,31 +1,31 @@
-"""The time by which the ledger counts: one clock, and one way to write what it shows."""
+"""The ledger's clock, and the format of its times."""
 
 from datetime import UTC, date, datetime, time, timedelta
 
 
 def now() -> datetime:
-    """The time, in UTC."""
+    """Return the time, in UTC."""
     return datetime.now(UTC)
 
 
 def written(instant: datetime) -> str:
-    """A time as entries have it; later times sort after earlier ones."""
+    """Format a time as entries store it; later times sort after earlier ones."""
     return instant.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def start_of(day: str) -> datetime:
-    """The first moment of a day that is written as 2026-01-31."""
+    """First moment of a day (written as 2026-01-31), as entries store times."""
     return datetime.combine(date.fromisoformat(day), time(), UTC)
 
 
 def counts_since(days: int | None, as_of: str = "", at: datetime | None = None) -> str:
-    """The time since which spends count in a window of so many days; empty, before all times, if it is for ever.
+    """Start of a window of ``days`` days; empty, which sorts before all times, if there is no window.
 
-    Guarantee: a clock that goes backwards, or a launch of a date in the past, counts more, never less.
+    Guarantee: with a clock set back, or a launch for a past date, more spends count, never fewer.
 
     Args:
-      as_of: the day by which the launch's text was cut; by default now.
-      at: when it is asked for; by default now.
+      as_of: the last day of the launch's text; by default now.
+      at: the time of the request; by default now.
     """
     if days is None:
         return ""

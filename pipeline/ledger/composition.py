@@ -1,4 +1,4 @@
-"""Total privacy loss over all launches on a population, as the disclosure shows it."""
+"""Total privacy loss over all launches on a population, for the disclosure."""
 
 from collections.abc import Collection
 
@@ -10,10 +10,10 @@ from reports.disclosure.guarantee import Composition, PopulationSpend, WindowLos
 
 
 def composition(entries: Collection[Entry], population: PopulationKey, asked: Ceilings) -> Composition:
-    """Privacy loss of one device of a population by these entries, and the releases that caused it.
+    """Total privacy loss of one device of a population, and the releases that it adds up.
 
     Args:
-      asked: ceilings beside which it stands.
+      asked: the launch file's ceilings, stated beside the loss.
     """
     spending = [entry for entry in entries if entry.population == population and entry.rho is not None]
     latest = {(entry.launch_id, entry.stage): entry for entry in spending}

@@ -1,4 +1,4 @@
-"""The ledger's database: where it is, how it is opened and verified, one transaction at a time."""
+"""The ledger's database: open it, verify it, and write to it in one transaction at a time."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,22 +28,22 @@ def transaction(database: Engine) -> Iterator[Connection]:
 
 
 def address(url: str) -> str:
-    """Address of a ledger, for people: a file, or the URL without its password."""
+    """Address of a ledger for messages: a file, or the URL without its password."""
     parsed = make_url(url)
     is_file = parsed.get_backend_name() == "sqlite" and parsed.database
     return str(parsed.database) if is_file else parsed.render_as_string(hide_password=True)
 
 
 def missing(where: str, receipts: int = 0) -> LedgerMissing:
-    """No ledger at an address, and what to do about it.
+    """Error for an address without a ledger, with the fix.
 
     Args:
-      receipts: that launches on this machine hold of one.
+      receipts: number of receipts of a ledger that launches on this machine hold.
     """
     if receipts:
         return LedgerMissing(
             f"launches here hold {receipts} receipts of a privacy ledger that is not at {where}: a new one would "
-            "forget what they spent. Restore it, or set TACIT_LEDGER_URL to where it is"
+            "forget what they spent. Restore it, or set TACIT_LEDGER_URL to its address"
         )
     return LedgerMissing(
         f"there is no privacy ledger at {where}. If there was one, restore it from its backup. "
@@ -81,14 +81,14 @@ class WholeLedger:
     """
 
     def __init__(self, url: str, outside: Receipts | None = None) -> None:
-        """Open the ledger; one of an older version gets the tables that it lacks.
+        """Open the ledger, and add tables that an older version lacks.
 
         Args:
-          outside: receipts outside the database; None for a look at the database alone.
+          outside: receipts outside the database; None checks the database alone.
 
         Raises:
           ValueError: the URL is not one of a supported database.
-          LedgerMissing: there is none.
+          LedgerMissing: there is no ledger at the URL.
           LedgerTampered: the database is damaged, or of a newer version.
           ServiceUnavailable: the database does not answer.
         """
@@ -108,7 +108,7 @@ class WholeLedger:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """The installation's ledger, held against the receipts on this machine; as ``__init__``."""
+        """Open the installation's ledger, checked against the receipts on this machine; raises as ``__init__``."""
         return cls(settings.ledger_url, Receipts(settings.runs_dir))
 
     @classmethod
@@ -122,7 +122,7 @@ class WholeLedger:
         return cls(url)
 
     def verify(self, anchors: Iterable[str] = ()) -> list[str]:
-        """Problems found, in words; an empty list means the ledger is whole.
+        """List problems of the ledger; an empty list means that it is whole.
 
         Args:
           anchors: entry hashes known from elsewhere, such as stage records; each must be in the chain.
@@ -131,45 +131,45 @@ class WholeLedger:
             return problems_of(connection, anchors, self._receipts.read() if self._receipts else ())
 
     def require_whole(self, elsewhere: Mapping[str, str]) -> None:
-        """See that the ledger can be relied on, and is behind no receipt on this machine or elsewhere.
+        """Check that the ledger is whole, and is behind no receipt on this machine or elsewhere.
 
         Args:
-          elsewhere: texts of ``heads`` that are kept there, by where.
+          elsewhere: texts of ``heads`` that are kept elsewhere, by place.
 
         Raises:
-          LedgerTampered: it cannot, or is; restore it.
+          LedgerTampered: it is not whole, or lacks an entry of a receipt; restore it.
         """
         with self.writing(receipts.by_place(elsewhere)):
             pass
 
     def heads(self) -> str:
-        """Receipts of the last entries, which cover all before them, as a text to keep elsewhere."""
+        """Receipts of the last entries, which cover all earlier ones, as text to keep elsewhere."""
         with self.transaction() as connection:
             return receipts.heads(written(connection))
 
     def bind_result(self, launch_id: str, stage: str, digest: str) -> str:
-        """Write down the digest of what a finished stage said; a receipt. The same again is free."""
+        """Record the digest of a finished stage's result, and return its receipt; repeating it is free."""
         with self.writing() as connection:
             return results.write(connection, launch_id, stage, digest)
 
     def bound_results(self, launch_id: str) -> dict[str, tuple[str, str]]:
-        """Digest and receipt of what each stage of a launch said last."""
+        """Digest and receipt of the latest result of each stage of a launch."""
         with self.transaction() as connection:
             return results.latest(connection, launch_id)
 
     def all_bound_results(self) -> dict[tuple[str, str], str]:
-        """Digest of what each stage of every launch said last, by launch and stage."""
+        """Digest of the latest result of each stage of every launch, by launch and stage."""
         with self.transaction() as connection:
             return results.latest_of_all(connection)
 
     def holds_digest(self, digest: str) -> bool:
-        """True if a digest, as of a bundle, was ever written down."""
+        """True if the ledger ever recorded a digest, as of a bundle."""
         with self.transaction() as connection:
             return results.holds(connection, digest)
 
     @contextmanager
     def writing(self, elsewhere: Sequence[Receipt] = ()) -> Iterator[Connection]:
-        """A transaction that may write: the ledger is whole before it, and what it wrote has its receipts after it."""
+        """Begin a writing transaction: check the ledger before it, and write receipts of its entries after it."""
         outside = self._receipts.read() if self._receipts else []
         with self.transaction() as connection:
             require_whole(connection, (), [*outside, *elsewhere])
@@ -180,6 +180,6 @@ class WholeLedger:
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """One transaction at a time over all processes and machines."""
+        """Begin a transaction that excludes all others, of any process and machine."""
         with transaction(self._engine) as connection:
             yield connection

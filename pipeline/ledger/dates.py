@@ -1,4 +1,4 @@
-"""Dates of launches: a date of a schedule spends once."""
+"""One spend for each date of a schedule."""
 
 import re
 from collections.abc import Iterable
@@ -8,12 +8,12 @@ from federated.config.population import PopulationKey
 from pipeline.ground.errors import BudgetExceeded
 from pipeline.ledger.entries import SPENDING, Entry
 
-# As ``config.launch_id`` ends: a digest, and the date of a scheduled launch.
+# The end of a ``config.launch_id``: a digest, and the date of a scheduled launch.
 _DATED = re.compile(r"(.*)-[0-9a-f]{8}-([0-9]{8})")
 
 
 def day_of(run_id: str) -> date | None:
-    """The date that a launch's id ends with; None if it has none."""
+    """Date at the end of a launch id; None if it has none."""
     dated = _DATED.fullmatch(run_id)
     try:
         return None if dated is None else datetime.strptime(dated[2], "%Y%m%d").replace(tzinfo=UTC).date()
@@ -22,31 +22,31 @@ def day_of(run_id: str) -> date | None:
 
 
 def require_once(entries: Iterable[Entry], population: PopulationKey, run_id: str) -> None:
-    """See that no other launch of the same launch file and date has spent.
+    """Check that no other launch of the same name and date has spent.
 
-    Guarantee: a date of a schedule spends once, however often it is run, and whatever became of the launch file since:
-    a changed file is another launch, which would lose the same devices as much again. What was given back does not
-    count, and a person may launch it all the same, for another date.
+    Guarantee: a date of a schedule spends once, however often it is run, even if the launch file has changed since:
+    a changed file is another launch, which would cost the same devices as much again. Reservations that were given
+    back do not count, and a person may still launch the file for another date.
 
     Raises:
-      BudgetExceeded: one has.
+      BudgetExceeded: another launch has spent for the date.
     """
     dated = _DATED.fullmatch(run_id)
     standing = standing_spends(entries, population)
     if dated is None or any(launch_id == run_id for launch_id, _ in standing):
-        return  # What has begun to spend goes on.
+        return  # A launch that has begun to spend may resume.
     for launch_id, stage in standing:
         other = _DATED.fullmatch(launch_id)
         if other is not None and other.groups() == dated.groups():
             raise BudgetExceeded(
                 f"date: {dated[2]} of {dated[1]!r} was launched as {launch_id}, whose stage {stage!r} spent on "
                 f"population {population!r}; the launch file changed since, so {run_id} would spend again for the same "
-                "date. Launch it with a later date, or put the file back"
+                "date. Launch it with a later date, or restore the file"
             )
 
 
 def standing_spends(entries: Iterable[Entry], population: PopulationKey) -> list[tuple[str, str]]:
-    """Launch and stage of everything that was spent on a population, or is reserved, and was not given back."""
+    """Launch and stage of every spend or reservation on a population that was not given back."""
     latest = {
         (entry.launch_id, entry.stage): entry.does
         for entry in entries

@@ -1,4 +1,4 @@
-"""One entry of the privacy ledger, and what makes entries a chain."""
+"""An entry of the privacy ledger, and the hash chain of entries."""
 
 import hashlib
 import json
@@ -12,15 +12,15 @@ from federated.config.population import PopulationKey
 from pipeline.ledger.spend import BESIDE, Spend, Split
 
 GENESIS = "0" * 64
-# Entries that spend have a unit; those that say something else have this one, and no amounts.
+# Unit of entries that spend nothing and have no amounts.
 NO_UNIT = "none"
 UNITS = frozenset({"device", "item"})
 SPENDING = frozenset({"reserve", "commit", "release"})
 KINDS = SPENDING | {"register", "budget", "devices", "withdrawal"}
 KINDS |= {"review", "rollback", "model", "reuse", "attempt", "experiment"}
-# In a binding: the version of the rule that says which device is in which split (``Population.split_rule``).
+# In a binding: the version of the rule that decides a device's split (``Population.split_rule``).
 SPLIT_RULE = "split_rule"
-# In a binding: the day by which the text that the launch reads was cut, where text is kept for so many days only.
+# In a binding: the last day of the text that the launch reads, where retention is limited.
 AS_OF = "as_of"
 _DONE = (PopulationKey(""), "", "", "", "")
 _SPLITS = get_args(Split)
@@ -49,18 +49,18 @@ class Entry(BaseModel):
 
     def expected_hash(self) -> str:
         """SHA-256 of the canonical JSON of everything but the hash itself."""
-        # A tampered entry may hold a value of any type; it must hash to something else, not fail.
+        # A tampered entry may hold a value of any type; the hash must then differ, not raise.
         content = self.model_dump(exclude={"hash"}, warnings=False)
         return hashlib.sha256(canonical(content).encode()).hexdigest()
 
     @property
     def does(self) -> str:
-        """Its kind without the number that a repeated one has: a reservation that was given back may be made again."""
+        """Kind without its number; a reservation that was given back may be repeated, as ``reserve 2``."""
         return self.kind.partition(" ")[0]
 
     @property
     def content(self) -> dict[str, Any]:
-        """Its binding as values; none where a forger wrote something else."""
+        """Return the binding as values; empty where a tampered entry holds anything else."""
         try:
             content = json.loads(self.binding)
         except (TypeError, ValueError):
@@ -68,12 +68,12 @@ class Entry(BaseModel):
         return content if isinstance(content, dict) else {}
 
     def names(self, name: str) -> str:
-        """A digest that its binding names; empty if that has no such value, or is none."""
+        """Digest in the binding under a name; empty if the binding has no such value."""
         return str(self.content.get(name, ""))
 
     @property
     def failure(self) -> float:
-        """The probability with which its amounts do not hold."""
+        """Probability with which the amounts do not hold."""
         return self.content.get("failure", 0.0)
 
     @property
@@ -88,23 +88,23 @@ class Entry(BaseModel):
 
     @property
     def device_delta(self) -> float:
-        """The delta at which that holds."""
+        """Delta at which ``device_epsilon`` holds."""
         return self.content.get("device_delta", 0.0)
 
     @property
     def split(self) -> str:
-        """Whose devices lose."""
+        """Split whose devices bear the loss."""
         return self.content.get("split", "train")
 
     @property
     def spend(self) -> Spend:
-        """The entry's amounts."""
+        """Return the entry's amounts as a spend."""
         amounts = {name: getattr(self, name) for name in Spend.model_fields}
         return Spend.model_validate(amounts)
 
 
 def with_spend(binding: Mapping[str, object], spend: Spend) -> dict[str, object]:
-    """A binding with what of a spend has no column of its own."""
+    """Return a binding with those fields of a spend that have no column of their own."""
     stated = spend.model_dump(include=set(BESIDE))
     return {name: value for name, value in binding.items() if name not in BESIDE} | stated
 
@@ -115,7 +115,7 @@ def canonical(value: object) -> str:
 
 
 def chain_problems(entries: list[Entry]) -> list[str]:
-    """Breaks of the chain, in words."""
+    """List breaks of the chain, as messages."""
     problems, previous = [], GENESIS
     for position, entry in enumerate(entries, start=1):
         name = f"entry {entry.seq} ({entry.kind} of {entry.launch_id}/{entry.stage})"
@@ -130,11 +130,11 @@ def chain_problems(entries: list[Entry]) -> list[str]:
 
 
 def _content_problems(entries: list[Entry]) -> list[str]:
-    """Entries that the ledger's own code never writes, whoever gave them a place in the chain.
+    """List entries that the ledger's own code never writes, even if their place in the chain is valid.
 
-    Guarantee: an amount is zero or more and finite, and takes the place of no other than the one reserved for the same
-    stage of the same launch; so nobody who can append is given anything back. A re-use names an earlier commit of the
-    same stage on the same population; so nobody uses for nothing what nobody paid for.
+    Guarantee: an amount is non-negative and finite, and replaces only the reservation of the same stage of the same
+    launch, so that appending entries never lowers a spend. A reuse names an earlier commit of the same stage on the
+    same population, so that no release is used without a spend.
     """
     problems, reserved, committed = [], {}, set()
     for entry in entries:
@@ -146,13 +146,13 @@ def _content_problems(entries: list[Entry]) -> list[str]:
         if not all(map(is_amount, (entry.epsilon, entry.delta, 0 if entry.rho is None else entry.rho))):
             problems.append(f"{name} states an amount that is negative or not finite")
         if not (is_amount(entry.failure) and entry.failure < 1):
-            problems.append(f"{name} states a probability of failure that is none")
+            problems.append(f"{name} states a failure that is no probability")
         if not (is_amount(entry.device_epsilon) and is_amount(entry.device_delta) and entry.device_delta < 1):
-            problems.append(f"{name} states a loss to a device's messages that is none")
+            problems.append(f"{name} states an invalid loss of a device to its messages")
         if entry.does in SPENDING and entry.unit == "item" and bool(entry.epsilon) != bool(entry.device_epsilon):
-            problems.append(f"{name} is about items, and does not say what their device loses")
+            problems.append(f"{name} is about items, and does not state their device's loss")
         if entry.split not in _SPLITS:
-            problems.append(f"{name} is about devices of no split")
+            problems.append(f"{name} is about devices of an unknown split")
         if (entry.does in SPENDING) != (entry.unit in UNITS) or (entry.unit == "device") != (entry.rho is not None):
             problems.append(f"{name} is per {entry.unit} with rho {entry.rho}")
         elif entry.does == "reuse":
@@ -169,7 +169,7 @@ def _content_problems(entries: list[Entry]) -> list[str]:
                 problems.append(f"{name} gives a reservation back and states an amount")
             if entry.does == "commit":
                 committed.add((entry.hash, entry.population, entry.stage))
-            # After a commit nothing more comes; after a release the stage may reserve again.
+            # A commit is final; after a release the stage may reserve again.
             reserved[release] = _DONE
             if entry.does == "release":
                 del reserved[release]
@@ -177,5 +177,5 @@ def _content_problems(entries: list[Entry]) -> list[str]:
 
 
 def is_amount(value: object) -> TypeGuard[float]:
-    """Return whether a value can be an amount of privacy: zero or more, and finite."""
+    """Return whether a value is a valid privacy amount: non-negative and finite."""
     return isinstance(value, int | float) and math.isfinite(value) and value >= 0

@@ -1,22 +1,22 @@
-"""``PrivacyLedger``: what every launch spent on every population, for as long as the database lives.
+"""``PrivacyLedger``: the spends of every launch on every population, append-only.
 
 Guarantee: with all writers going through this class, what one device of a population loses (``loss.together`` of what
 was reserved, or of what was committed in its place) never passes the ceilings named at the reservation, for ever or in
 any window of days (``room``), as long as no stage spends more than it reserved (if one does, that is recorded, and
 nothing more can be reserved). A reservation counts as spent from the moment it is written, before any noise is drawn,
 also if the launch dies. zCDP composes by addition over launches (Bun & Steinke 2016, lemma 1.7), however adaptively
-they were chosen. Item-level epsilons of discovery never join that sum. They have one of their own, with a budget where
-one is named: a typed word may be asked for in every launch, and its local losses add up (basic composition). What a
-device loses to all its messages joins rho in a third sum, epsilon over all releases (``loss.total_epsilon``), with a
-budget of its own.
+they were chosen. Item-level epsilons of discovery never join that sum. They have a sum of their own, with an optional
+budget: every launch may ask for the same typed word, and its local losses add up (basic composition). A device's loss
+to all its messages joins rho in a third sum, epsilon over all releases (``loss.total_epsilon``), with a budget of its
+own.
 
 Entries are chained: each holds the SHA-256 of its own canonical JSON, which includes the hash of the entry before.
-Triggers refuse updates, deletions and insertions anywhere but at the end. ``verify`` finds what got past them, and
-receipts outside the database (``receipts``) expose a ledger that was rewritten with its hashes, or put back to what it
-was. Nothing is written to a ledger that is not whole, or that is behind any receipt.
+Triggers refuse updates, deletions and insertions anywhere but at the end. ``verify`` finds changes that bypassed them,
+and receipts outside the database (``receipts``) expose a ledger that was rewritten with its hashes, or reset to an
+earlier state. Nothing is written to a ledger that is not whole, or that is behind any receipt.
 
-A ledger is made on purpose (``PrivacyLedger.create``, `tacit ledger init`): one that is not there is an error, never
-an empty one. A population has a budget once somebody registered it, and a launch can only ask for less.
+A ledger is created on purpose (``PrivacyLedger.create``, `tacit ledger init`): a missing ledger is an error, never an
+empty one. A population has a budget once it is registered, and a launch can only ask for less.
 """
 
 import json
@@ -46,13 +46,13 @@ Content = Mapping[str, object]
 
 
 class PrivacyLedger(WholeLedger):
-    """Registrations, reservations, spends and answers; ``WholeLedger`` holds them against their receipts."""
+    """Registrations, reservations, spends and approvals; ``WholeLedger`` checks them against their receipts."""
 
     def register(self, key: PopulationKey, budget: Budget, by: str, raised_by: Iterable[str] = ()) -> Population:
-        """Give a population its budget and its split secret, once; the same registration again is free.
+        """Register a population with its budget and its split secret, once; repeating the same call is free.
 
         Args:
-          by: who does it: an account, or the launch file of a simulation.
+          by: the account that registers, or the launch file of a simulation.
           raised_by: accounts that may change the budget; by default ``by``.
 
         Raises:
@@ -68,37 +68,37 @@ class PrivacyLedger(WholeLedger):
 
         Raises:
           PopulationUnknown: nobody registered it.
-          LedgerConflict: ``by`` is not one of those who may, or there is no reason.
+          LedgerConflict: ``by`` may not change the budget, or the reason is empty.
         """
         with self.writing() as connection:
             return populations.change_budget(connection, key, budget, by, reason)
 
     def registered(self, key: PopulationKey) -> Population | None:
-        """A population; None if nobody registered it."""
+        """Return a population; None if it is not registered."""
         return budgets.registered(self.entries(), key)
 
     def population(self, key: PopulationKey) -> Population:
-        """A registered population.
+        """Return a registered population.
 
         Raises:
-          PopulationUnknown: nobody registered it.
+          PopulationUnknown: it is not registered.
         """
         return budgets.require_registered(self.entries(), key)
 
     def split_secret(self, key: PopulationKey) -> bytes:
-        """The secret by which a population's devices are split: 32 bytes, the same for all its launches.
+        """Secret that decides the split of a population's devices: 32 bytes, the same for all its launches.
 
         Raises:
-          PopulationUnknown: nobody registered it.
-          LedgerTampered: it is not the one that was drawn at the registration.
+          PopulationUnknown: it is not registered.
+          LedgerTampered: the secret is not the one that was drawn at the registration.
         """
         with self.transaction() as connection:
             return populations.split_secret(connection, key)
 
     def bind_devices(self, key: PopulationKey, device_ids: Iterable[str]) -> None:
-        """Note which devices a population has, and refuse devices of another one.
+        """Record which devices a population has, and refuse devices of another population.
 
-        Guarantee: a device spends from one budget, whatever its population is called in a launch file, up to the
+        Guarantee: a device spends from one budget, under any name of its population in a launch file, up to the
         share that two populations may honestly have in common (``devices.MOST_SHARED``). None is in a simulation and
         among people, and those of a simulation never change, so people's text cannot join one.
 
@@ -119,17 +119,17 @@ class PrivacyLedger(WholeLedger):
         asked: budgets.Ceilings,
         binding: Mapping[str, str],
     ) -> Entry:
-        """Write a spend down before it happens. The same reservation again is free.
+        """Reserve a spend before it happens; repeating the same reservation is free.
 
         Args:
-          asked: the launch's own ceilings, beside those that were registered.
+          asked: the launch file's own ceilings, checked beside those of the budget.
 
         Raises:
           PopulationUnknown: nobody registered the population.
-          BudgetExceeded: there is no room, the launch asks for more than the registered budget, or its date has spent.
+          BudgetExceeded: no room is left, the launch asks for more than the registered budget, or its date has spent.
           LedgerConflict: this stage of this launch already reserved something else.
           LedgerTampered: the ledger cannot be relied on.
-          PermanentError: the clock is far ahead of all that is known of the population.
+          PermanentError: the clock is far ahead of the population's last entry.
         """
         with self.writing() as connection:
             entries = entries_of(connection)
@@ -146,10 +146,10 @@ class PrivacyLedger(WholeLedger):
             return append(connection, kind, population, launch_id, stage, spend, binding)
 
     def release(self, launch_id: str, stage: str, reason: str) -> Entry | None:
-        """Give a reservation back, for a stage that was refused before any device took part; None if there is none.
+        """Give back the reservation of a stage that refused before any device took part; None if there is none.
 
-        Guarantee: what was committed stays spent; what is given back was never answered for by a device, which the
-        runner sees to, and the entry says why. The stage may reserve again.
+        Guarantee: a committed spend is never given back; the runner ensures that no device has contributed to a
+        reservation that is, and the entry states the reason. The stage may reserve again.
         """
         with self.writing() as connection:
             reserved = standing_reservation(connection, launch_id, stage)
@@ -163,10 +163,10 @@ class PrivacyLedger(WholeLedger):
             return append(connection, kind, reserved.population, launch_id, stage, nothing, binding)
 
     def note(self, kind: str, population: PopulationKey, launch_id: str, stage: str, content: Content) -> Entry:
-        """Write something down that spends nothing. The same again is free.
+        """Record a fact that spends nothing; repeating the same call is free.
 
         Raises:
-          LedgerConflict: something else was written down in its place.
+          LedgerConflict: the ledger holds another fact in its place.
           LedgerTampered: the ledger cannot be relied on.
         """
         with self.writing() as connection:
@@ -178,25 +178,25 @@ class PrivacyLedger(WholeLedger):
             return old
 
     def noted(self, kind: str, launch_id: str, stage: str) -> Entry | None:
-        """Entry that ``note`` wrote; None if it wrote nothing."""
+        """Return the entry that ``note`` wrote; None if there is none."""
         with self.transaction() as connection:
             return find(connection, launch_id, stage, kind)
 
     def reserved(self, launch_id: str, stage: str) -> Entry | None:
-        """The standing reservation of a stage, committed or not; None if there is none, or it was given back."""
+        """Return a stage's reservation, committed or not; None if there is none, or it was given back."""
         with self.transaction() as connection:
             return standing_reservation(connection, launch_id, stage)
 
     def attempt(
         self, population: PopulationKey, launch_id: str, stage: str, family: Content, *, write: bool = True
     ) -> int:
-        """The how-manieth launch this is to ask a population's held-out devices the same question, from 1.
+        """Return a launch's attempt number, from 1, at the same comparison on the same held-out devices.
 
-        Guarantee: an attempt is written down before it sees a device, and stays: neither a deleted run nor another
-        launch id takes it back. The same launch again is the same attempt.
+        Guarantee: an attempt is recorded before it reads a device, and stays: neither a deleted run nor another
+        launch id removes it. A retry of the same launch is the same attempt.
 
         Args:
-          family: what is the same question: feature, locale and what users have.
+          family: identifies the comparison: feature, locale and baseline.
           write: False only counts, so that a finished launch can be derived again.
 
         Raises:
@@ -215,10 +215,10 @@ class PrivacyLedger(WholeLedger):
             return asked.index(launch_id) + 1 if launch_id in asked else len(asked) + 1
 
     def commit(self, launch_id: str, stage: str, spend: Spend) -> Entry:
-        """Replace a reservation's amount by what was really spent. The same commit again is free.
+        """Replace a reservation's amount by the actual spend; repeating the same commit is free.
 
-        A spend above its reservation is written down as it happened: the ledger records, and
-        the gates of the launch refuse it.
+        The ledger records a spend above its reservation as it happened; the launch's gates then
+        refuse the launch.
 
         Raises:
           LedgerConflict: nothing was reserved, or another amount was committed.
@@ -240,12 +240,12 @@ class PrivacyLedger(WholeLedger):
             return append(connection, "commit", reserved.population, launch_id, stage, spend, binding)
 
     def entries(self, population: PopulationKey | None = None) -> list[Entry]:
-        """All entries in order, or those of one population."""
+        """Return all entries in order, or those of one population."""
         with self.transaction() as connection:
             return [entry for entry in entries_of(connection) if population in (None, entry.population)]
 
     def spends(self) -> list[Entry]:
-        """The entries that spend, in order."""
+        """Return the entries that spend, in order."""
         return [entry for entry in self.entries() if entry.unit != NO_UNIT]
 
     def total(self, population: PopulationKey) -> float:
@@ -253,26 +253,26 @@ class PrivacyLedger(WholeLedger):
         return total_spent(self.entries(), population, "device")
 
     def discovery_total(self, population: PopulationKey) -> float:
-        """Item-level epsilon spent on a population; a figure of its own, of no use beside a rho."""
+        """Item-level epsilon spent on a population, which never adds to a rho."""
         return total_spent(self.entries(), population, "item")
 
     def counted(self, population: PopulationKey, unit: Unit, delta: float | None = None) -> float:
-        """Spend that counts against a population's registered budget now: all of it, or that of its window."""
+        """Spend that counts against a population's budget now: of all time, or of its window."""
         entries = self.entries()
         asked = budgets.registered(entries, population)
         since = clock.counts_since(asked.budget.window_days if asked else None)
         return total_spent(entries, population, unit, since, delta)
 
     def most_in_any(self, population: PopulationKey, unit: Unit, days: int | None, delta: float | None = None) -> float:
-        """The most that one unit lost in any so many days, in a total at ``delta``; None for all time."""
+        """Largest loss of one unit in any window of ``days`` days, at ``delta`` for a total; None for all time."""
         return most_in_any(releases(self.entries(), population, unit), days, delta)
 
     def total_epsilon(self, population: PopulationKey, delta: float) -> float:
-        """Epsilon at ``delta`` of one device over all that was spent on a population, words found locally too."""
+        """Epsilon at ``delta`` of one device over all spends on a population, locally discovered words included."""
         return total_spent(self.entries(), population, "total", delta=delta)
 
     def export(self) -> dict:
-        """The whole ledger as JSON values, with totals and what ``verify`` finds."""
+        """Return the whole ledger as JSON values, with totals and the problems that ``verify`` finds."""
         entries, problems = self.entries(), self.verify()
         names = sorted({entry.population for entry in entries if entry.unit != NO_UNIT})
         return {

@@ -1,9 +1,9 @@
 """Privacy loss of one device, or one typed word, from the releases in a ledger.
 
-A device is in one split of a population for as long as the rule of the split stays (``Population.split_rule``), so it
-loses to the releases of one split only: under one rule the largest split counts. Over rules they add up, as a device
-may have been on each side. A release that names no rule adds to everything. Rho of a device and epsilon of an item are
-never added; the total of a device has both its noised releases and all its messages about items.
+A device is in one split of a population for as long as the split rule stays the same (``Population.split_rule``), so it
+loses to the releases of one split only: under one rule the largest split counts. Losses of different rules add up, as a
+device may have been in either split. A release that names no rule adds to all splits. Rho of a device and epsilon of an
+item are never added; the total of a device covers both its noised releases and all its messages about items.
 """
 
 import math
@@ -19,20 +19,20 @@ from pipeline.ledger import clock
 from pipeline.ledger.entries import NO_UNIT, SPLIT_RULE, Entry, is_amount
 from pipeline.ledger.spend import Spend
 
-# What is added up: rho of a device, epsilon of an item, or a device's epsilon over both.
+# Unit of a sum: rho of a device, epsilon of an item, or a device's epsilon over both.
 Unit = Literal["device", "item", "total"]
 
 
 @dataclass(frozen=True)
 class Release:
-    """One release as it counts.
+    """One release, as loss sums count it.
 
     Attributes:
-      amount: rho of a device, or epsilon of an item; in a total rho, and 0 of a release that has none.
-      failure: probability with which that does not hold.
-      written: when it was reserved, as entries write times; no earlier than any other before it.
-      rule, split: whose devices lose; without a rule, everybody's.
-      epsilon, delta: of all messages of a device about items, which have no rho.
+      amount: rho of a device, or epsilon of an item; in a total rho, or 0 for a release that has none.
+      failure: probability with which the amount does not hold.
+      written: time of the reservation, in the format of entries; no earlier than that of any release before it.
+      rule, split: the devices that bear the loss; without a rule, all devices.
+      epsilon, delta: loss to all messages of a device about items, which have no rho.
     """
 
     amount: float
@@ -45,21 +45,21 @@ class Release:
 
 
 def release_of(spend: Spend, unit: Unit, rule: str, written: str = "") -> Release:
-    """A spend as it counts where ``unit`` is added up."""
+    """Convert a spend to a release of ``unit``."""
     amount = spend.epsilon if unit == "item" else spend.rho or 0.0
     return Release(amount, spend.failure, written, rule, spend.split, spend.device_epsilon, spend.device_delta)
 
 
 def counts_for(unit: Unit, spent: str) -> bool:
-    """True if a spend on ``spent``, a device or an item, is among those that are added up."""
+    """True if a spend whose unit is ``spent`` (device or item) adds to the sum of ``unit``."""
     return unit in (spent, "total")
 
 
 def releases(entries: Iterable[Entry], population: PopulationKey, unit: Unit) -> list[Release]:
-    """The releases of one unit: commits, and reservations that have none.
+    """List the releases of one unit: commits, and reservations that have none.
 
     Args:
-      entries: in order: a commit replaces its reservation, and counts from then.
+      entries: in order; a commit replaces its reservation, and counts from the reservation's time.
 
     Raises:
       LedgerTampered: an amount that this class never writes: none, negative or not finite.
@@ -69,7 +69,7 @@ def releases(entries: Iterable[Entry], population: PopulationKey, unit: Unit) ->
     for entry in entries:
         if entry.population != population or entry.unit == NO_UNIT or not counts_for(unit, entry.unit):
             continue
-        # Where a clock went backwards the later time counts, so that nothing is forgotten too early.
+        # Where a clock was set back the later time counts, so that no spend leaves the window too early.
         latest_time = max(latest_time, entry.created_at)
         stated = entry.rho if entry.unit == "device" else entry.epsilon
         others = (entry.failure, entry.device_epsilon, entry.device_delta)
@@ -78,7 +78,7 @@ def releases(entries: Iterable[Entry], population: PopulationKey, unit: Unit) ->
                 f"the {entry.kind} of {entry.launch_id} {entry.stage} has no {entry.unit}-level amount"
             )
         place = (entry.launch_id, entry.stage)
-        # All that a launch reads of a device was typed before it reserved.
+        # A launch reads only text that was typed before its reservation.
         written = latest[place].written if entry.does != "reserve" and place in latest else latest_time
         amount = 0.0 if unit == "total" and entry.unit == "item" else stated
         beside = (entry.device_epsilon, entry.device_delta)
@@ -87,7 +87,7 @@ def releases(entries: Iterable[Entry], population: PopulationKey, unit: Unit) ->
 
 
 def together(counted: Iterable[Release]) -> tuple[float, float]:
-    """Loss of one unit to all of these, and the probability with which it does not hold.
+    """Loss of one unit to all of the releases, and the probability with which it does not hold.
 
     Guarantee: rho of releases on the same devices adds up (zCDP), and so do local epsilons of the same typed word
     asked for in several launches (basic composition; delta 0, as discovery's messages have it), and probabilities of
@@ -98,10 +98,10 @@ def together(counted: Iterable[Release]) -> tuple[float, float]:
 
 
 def total_epsilon(counted: Iterable[Release], delta: float) -> float:
-    """Epsilon at ``delta`` of one device over all of these, words that were found locally among them.
+    """Epsilon at ``delta`` of one device over all of the releases, locally discovered words included.
 
-    Guarantee: rho of noised releases adds up and becomes epsilon at what the messages' deltas and the failures leave of
-    ``delta``; epsilons and deltas of messages join that by basic composition (Dwork and Roth 2014, theorem 3.16). Over
+    Guarantee: rho of noised releases adds up and becomes epsilon at ``delta`` less the messages' deltas and the
+    failures; epsilons and deltas of messages join that by basic composition (Dwork and Roth 2014, theorem 3.16). Over
     splits and rules each of the four sums is taken as ``together`` takes it, so that no device loses more. Infinite
     where nothing of ``delta`` is left.
     """
@@ -109,7 +109,7 @@ def total_epsilon(counted: Iterable[Release], delta: float) -> float:
 
     rho, failure, epsilon, spent = _added(counted)
     if not (rho >= 0 and math.isfinite(rho)):
-        return math.nan  # Refused as what it is when its entry is written.
+        return math.nan  # ``append`` refuses the amount with a message of its own.
     left = delta - failure - spent
     if not rho:
         return epsilon if left >= 0 else math.inf
@@ -117,7 +117,7 @@ def total_epsilon(counted: Iterable[Release], delta: float) -> float:
 
 
 def _added(counted: Iterable[Release]) -> tuple[float, ...]:
-    """Amounts, failures, and epsilons and deltas of messages: under a rule the largest split's, over rules added up."""
+    """Sums of amounts, failures, message epsilons and deltas: the largest split of each rule, added over rules."""
     parts: dict[str, dict[str, list[Release]]] = defaultdict(lambda: defaultdict(list))
     for release in counted:
         parts[release.rule][release.split if release.rule else ""].append(release)
@@ -132,23 +132,23 @@ def _added(counted: Iterable[Release]) -> tuple[float, ...]:
 
 
 def added(counted: Iterable[Release], delta: float | None) -> float:
-    """Figure that is held against a ceiling: the sum of amounts, or at a ``delta`` epsilon over all releases."""
+    """Figure to compare with a ceiling: the sum of amounts or, at a ``delta``, epsilon over all releases."""
     return together(counted)[0] if delta is None else total_epsilon(counted, delta)
 
 
 def total_spent(
     entries: Iterable[Entry], population: PopulationKey, unit: Unit, since: str = "", delta: float | None = None
 ) -> float:
-    """Rho of one device, epsilon of one item, or at ``delta`` that of one device; see ``added``.
+    """Total loss on a population: rho of one device, epsilon of one item, or epsilon of one device at ``delta``.
 
     Args:
-      since: leave out what was written before this time.
+      since: leave out spends that were reserved before this time.
     """
     return added((each for each in releases(entries, population, unit) if each.written >= since), delta)
 
 
 def most_in_any(counted: Collection[Release], days: int | None, delta: float | None = None) -> float:
-    """The most that one unit lost in any so many days; None for all time."""
+    """Largest loss of one unit in any window of ``days`` days; None for all time."""
     if days is None:
         return added(counted, delta)
     span, windows = timedelta(days=days), []

@@ -1,13 +1,13 @@
-"""Populations in the database: registered, their budgets changed, their devices known.
+"""Populations in the database: registration, budget changes, and keyed hashes of their devices.
 
 A registration and every later change of the budget are entries of the chain; the secrets stand in a table beside it.
 
-A budget is a population's, so the same devices under another name would get a second one. The ledger keeps 64 bits
-a device, hashed under a key of its own, of at most a million devices (the smallest hashes, so that any two samples
-hold the same devices of those that they share).
+A budget belongs to a population, so the same devices under another name would get a second one. The ledger keeps a
+64-bit hash per device, under a key of its own, of at most a million devices (the smallest hashes, so that two samples
+hold the same ones of their common devices).
 
-Guarantee: what is kept is private, as is the ledger's database: with the key beside it anyone can ask whether a
-device whose id they know takes part. It stands in no entry, so no command shows it or exports it.
+Guarantee: the hashes are as private as the ledger's database: with the key, which is stored there too, anyone can test
+whether a device of known id takes part. No entry holds them, so no command shows or exports them.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ from pipeline.ledger.entries import Entry
 
 SECRET_BYTES = 32
 MOST_HASHES = 2**20
-# Two locales share people who write both; a population by another name shares nearly all.
+# Two locales share the people who write both; the same population under another name shares nearly all.
 MOST_SHARED = 0.1
 _TYPE = np.dtype(">u8")
 
@@ -35,7 +35,7 @@ _TYPE = np.dtype(">u8")
 def register(
     connection: Connection, key: PopulationKey, budget: Budget, by: str, raised_by: tuple[str, ...]
 ) -> Population:
-    """Write a population down with a secret of its own; see ``PrivacyLedger.register``."""
+    """Register a population, with a split secret of its own; see ``PrivacyLedger.register``."""
     old = registered(entries_of(connection), key)
     if old is not None:
         if (old.budget, old.raised_by) != (budget, raised_by):
@@ -44,7 +44,7 @@ def register(
                 f"{' or '.join(old.raised_by)} may change that: tacit ledger budget {key}"
             )
         return old
-    # Nobody is to be protected in a simulation, and its runs can be repeated anywhere; its key is nobody else's.
+    # A simulation protects no one, and its secret is a function of its key so that runs repeat anywhere.
     repeatable = hashlib.sha256(f"tacit split secret of {key}".encode()).digest()
     secret = repeatable if is_simulation(key) else secrets.token_bytes(SECRET_BYTES)
     made = Population(
@@ -61,7 +61,7 @@ def register(
 
 
 def change_budget(connection: Connection, key: PopulationKey, budget: Budget, by: str, reason: str) -> Population:
-    """Write another budget down; see ``PrivacyLedger.change_budget``."""
+    """Record a changed budget; see ``PrivacyLedger.change_budget``."""
     if not reason.strip():
         raise LedgerConflict(f"population {key!r}: say why its budget changes: --reason ...")
     entries = entries_of(connection)
@@ -76,7 +76,7 @@ def change_budget(connection: Connection, key: PopulationKey, budget: Budget, by
 
 
 def split_secret(connection: Connection, key: PopulationKey) -> bytes:
-    """A population's split secret; see ``PrivacyLedger.split_secret``."""
+    """Return a population's split secret; see ``PrivacyLedger.split_secret``."""
     population = require_registered(entries_of(connection), key)
     of_key = select(schema.POPULATIONS.c.split_secret).where(schema.POPULATIONS.c.population == key)
     text = connection.execute(of_key).scalar_one_or_none()
@@ -90,7 +90,7 @@ def split_secret(connection: Connection, key: PopulationKey) -> bytes:
 
 
 def bind_devices(connection: Connection, key: PopulationKey, device_ids: Iterable[str]) -> None:
-    """Compare devices with those of other populations and keep them; see ``PrivacyLedger.bind_devices``."""
+    """Compare devices with those of other populations and store them; see ``PrivacyLedger.bind_devices``."""
     entries = entries_of(connection)
     require_registered(entries, key)
     hash_key = bytes.fromhex(connection.execute(select(schema.META.c.device_key)).scalar_one())
@@ -105,8 +105,8 @@ def bind_devices(connection: Connection, key: PopulationKey, device_ids: Iterabl
         return
     if sealed[key] and is_simulation(key):
         raise BudgetExceeded(
-            f"private_text: these are not the devices of the first launch of {key!r}, and those of a simulation never "
-            "change, or people's text could join it; give this text a name of its own"
+            f"private_text: these are not the devices of the first launch of {key!r}, and a simulation's devices never "
+            "change, or people's text could join it; give this text another private_text.name"
         )
     columns = schema.POPULATIONS.c
     connection.execute(update(schema.POPULATIONS).where(columns.population == key).values(devices=content))
@@ -124,13 +124,13 @@ def _hashes(device_ids: Iterable[str], key: bytes) -> np.ndarray:
 
 
 def _joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """The hashes of two stores of one population together."""
+    """Union of the device hashes of two stores of one population."""
     return np.union1d(first, second)[:MOST_HASHES]
 
 
 def _shared(first: np.ndarray, second: np.ndarray) -> float:
     """Share of the smaller of two sets of devices that is in the other; exact while both are kept whole."""
-    # Beyond the largest hash that a full sample kept, it says nothing.
+    # A full sample says nothing of hashes above its largest one.
     ends = [sample[-1] for sample in (first, second) if len(sample) == MOST_HASHES]
     if ends:
         first, second = first[first <= min(ends)], second[second <= min(ends)]
@@ -139,47 +139,47 @@ def _shared(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _to_bytes(sample: np.ndarray) -> bytes:
-    """The bytes that the database keeps."""
+    """Encode hashes for the database."""
     return sample.astype(_TYPE).tobytes()
 
 
 def _from_bytes(content: bytes) -> np.ndarray:
-    """Hashes in the bytes that ``_to_bytes`` wrote."""
+    """Decode hashes that ``_to_bytes`` encoded."""
     return np.frombuffer(content, dtype=_TYPE)
 
 
 def _devices_digest(content: bytes) -> str:
-    """Digest by which an entry names the bytes in the database."""
+    """Digest of the encoded hashes, for an entry."""
     return hashlib.sha256(b"tacit devices" + content).hexdigest()
 
 
 def _taken(key: PopulationKey, other: PopulationKey) -> str:
-    """Why devices of one population cannot be those of another, and what to do."""
-    unique = "If they are others that merely have the same ids, make the ids unique, as by a prefix"
+    """Message for devices that belong to another population, with the fix."""
+    unique = "If they are other devices with the same ids, make the ids unique, as by a prefix"
     if is_simulation(key) == is_simulation(other):
         return (
             f"private_text.name: {key!r}, but these are devices of population {other!r}, whose budget they spend "
             f"from; write name: {other.rpartition(':')[2]}. {unique}"
         )
     return (
-        f"private_text: devices of population {key!r} are devices of population {other!r}, and nobody is in a "
+        f"private_text: devices of population {key!r} are devices of population {other!r}, and no device may be in a "
         f"simulation and among people; read people's text with source files alone. {unique}"
     )
 
 
 def _require_unchanged(entries: Iterable[Entry], sealed: Mapping[PopulationKey, bytes]) -> None:
-    """See that each population's devices are those that its latest entry names."""
+    """Check that each population's device hashes match the digest in its latest entry."""
     latest = {entry.population: json.loads(entry.binding)["digest"] for entry in entries if entry.kind == "devices"}
     for key, digest in latest.items():
         if _devices_digest(sealed.get(key, b"")) != digest:
             raise LedgerTampered(
-                f"population {key!r}: what the ledger keeps of its devices is not what was written. Restore it "
+                f"population {key!r}: the device hashes in the ledger do not match their entry. Restore the ledger "
                 "from a backup"
             )
 
 
 def _numbered(entries: Iterable[Entry], kind: str, key: PopulationKey) -> str:
-    """Stage name of an entry of which a population may have several."""
+    """Numbered stage name for an entry kind that a population may repeat."""
     return f"{key} {sum((entry.kind, entry.population) == (kind, key) for entry in entries) + 1}"
 
 

@@ -1,13 +1,13 @@
-"""Receipts of what the ledger holds, kept outside its database: whoever takes an entry away must find all of them.
+"""Receipts of ledger entries, kept outside the database, so that a removed entry is detected.
 
 An entry's receipt is its place in its chain and its hash, which covers every entry before it. Each is kept in the
-public folder of the launch that it is about (``runs/<launch id>/public/launch/receipts.json``) or, where it is about
-none on this machine, beside the launches (``runs/receipts.json``); MLflow has those of the last entries
+public folder of its launch (``runs/<launch id>/public/launch/receipts.json``) or, for entries without a launch on this
+machine, beside the launches (``runs/receipts.json``); MLflow has those of the last entries
 (``pipeline.tracking.mlflow_tracker``).
 
 Guarantee: a ledger that lacks an entry which any receipt names, or holds another one in its place, is refused before
-anything is spent, decided, published, rolled back or answered (``PrivacyLedger``). Receipts are written after their
-entry and never taken away. An entry without one, as after a crash, is honest, and gets its receipt with the next write.
+any spend, decision, publication, rollback or approval (``PrivacyLedger``). Receipts are written after their
+entry and never removed. An entry without one, as after a crash, is valid, and gets its receipt with the next write.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ _Chains = dict[str, dict[str, str]]  # chain -> place in it -> hash
 
 @dataclass(frozen=True)
 class ChainEntry:
-    """Entry of a chain at a place; ``launch_id`` is its subject, and may be empty or another name."""
+    """Entry of a chain at a place; ``launch_id`` is its launch, and may be empty or another name."""
 
     chain: Chain
     seq: int
@@ -37,7 +37,7 @@ class ChainEntry:
 
 @dataclass(frozen=True)
 class Receipt:
-    """Entry of a chain as it was when the receipt was kept; ``kept_in`` names the place, for people."""
+    """Entry of a chain as of when its receipt was kept; ``kept_in`` names the receipt's place in messages."""
 
     chain: Chain
     seq: int
@@ -46,7 +46,7 @@ class Receipt:
 
 
 class Receipts:
-    """The receipts on this machine.
+    """Receipts on this machine.
 
     Args:
       root: the folder with a folder for each launch.
@@ -56,16 +56,16 @@ class Receipts:
         self._root = root
 
     def read(self) -> list[Receipt]:
-        """All of them.
+        """Read all receipts.
 
         Raises:
-          PermanentError: a file of receipts is damaged, so that what it named is unknown.
+          PermanentError: a file of receipts is damaged.
         """
         files = (self._root / FILE, *sorted(self._root.glob(f"*/public/launch/{FILE}")))
         return [receipt for path in files if path.is_file() for receipt in parsed(_text(path), str(path))]
 
     def keep(self, written: Iterable[ChainEntry]) -> None:
-        """Write receipts; those that are kept already stay."""
+        """Write receipts, and keep the existing ones."""
         by_file: dict[Path, _Chains] = {}
         for each in written:
             of_launch = self._root / each.launch_id / "public" / "launch"
@@ -86,7 +86,7 @@ class Receipts:
 
 
 def problems(receipts: Iterable[Receipt], written: Iterable[ChainEntry]) -> list[str]:
-    """Receipts whose entry the ledger does not hold, in words."""
+    """List receipts whose entry the ledger does not hold, as messages."""
     held = {(each.chain, each.seq): each.hash for each in written}
     last = {chain: max((seq for of, seq in held if of == chain), default=0) for chain in ("entry", "result")}
     return [
@@ -98,22 +98,22 @@ def problems(receipts: Iterable[Receipt], written: Iterable[ChainEntry]) -> list
 
 
 def missing(receipts: Iterable[Receipt], written: Iterable[ChainEntry]) -> list[ChainEntry]:
-    """Entries without a receipt."""
+    """List entries without a receipt."""
     places = {(receipt.chain, receipt.seq) for receipt in receipts}
     return [each for each in written if (each.chain, each.seq) not in places]
 
 
 def heads(written: Iterable[ChainEntry]) -> str:
-    """The receipts of the last entries of both chains, which cover all before them, as text for MLflow."""
+    """Receipts of the last entries of both chains, which cover all earlier ones, as text for MLflow."""
     last = {each.chain: each for each in sorted(written, key=lambda each: each.seq)}
     return json.dumps({chain: {str(each.seq): each.hash} for chain, each in sorted(last.items())})
 
 
 def parsed(text: str, kept_in: str) -> Iterator[Receipt]:
-    """Receipts of a file, or of a text in MLflow.
+    """Parse the receipts of a file, or of a text in MLflow.
 
     Raises:
-      PermanentError: it is damaged.
+      PermanentError: the text is damaged.
     """
     for chain, places in _chains(text, kept_in).items():
         for seq, digest in places.items():
@@ -131,8 +131,8 @@ def _chains(text: str, kept_in: str) -> _Chains:
         return chains
     except (ValueError, TypeError, AttributeError) as error:
         raise PermanentError(
-            f"{kept_in}: damaged, so which entries of the privacy ledger it holds receipts of is unknown; restore it "
-            f"from a backup ({error})"
+            f"{kept_in}: damaged, so its receipts of the privacy ledger cannot be read; restore it from a backup "
+            f"({error})"
         ) from error
 
 
@@ -141,5 +141,5 @@ def _text(path: Path) -> str:
 
 
 def by_place(receipts: Mapping[str, str]) -> list[Receipt]:
-    """Receipts from elsewhere, by where they are kept."""
+    """Parse receipts from elsewhere, by the place that keeps them."""
     return [receipt for place, text in receipts.items() for receipt in parsed(text, place)]

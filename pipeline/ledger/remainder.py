@@ -1,4 +1,4 @@
-"""Spend of a launch from its population's budget, and the remainder of that budget."""
+"""Spends of a launch, and the remaining budget of its population."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Remainder:
     """Remaining budget of one unit of a population.
 
     Attributes:
-      days: length of the window in which it holds; None for ever.
+      days: length of the ceiling's window; None for all time.
     """
 
     population: PopulationKey
@@ -33,10 +33,10 @@ class Remainder:
 
 
 def remainders(entries: Iterable[Entry], names: Iterable[PopulationKey] | None = None) -> tuple[Remainder, ...]:
-    """Remainder under every ceiling that populations were registered with.
+    """Return what is left under every ceiling of the registered budgets.
 
     Args:
-      names: of populations; by default all that are registered.
+      names: keys of populations; by default all that are registered.
     """
     entries, rows = list(entries), list[Remainder]()
     wanted = [entry.population for entry in entries if entry.kind == "register"] if names is None else list(names)
@@ -65,7 +65,7 @@ class StageSpend:
 
 
 def spent_by(run_id: str, entries: Iterable[Entry]) -> tuple[StageSpend, ...]:
-    """Spend of a launch itself, stage by stage; results reused from another launch cost nothing."""
+    """List a launch's own spends, stage by stage; results reused from another launch cost nothing."""
     latest = {
         entry.stage: StageSpend(entry.stage, entry.unit, entry.epsilon if entry.rho is None else entry.rho, entry.does)
         for entry in entries

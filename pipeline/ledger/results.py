@@ -1,11 +1,11 @@
 """Digests of every stage's results, in a hash chain of their own beside the privacy ledger.
 
-A record (``result.json``) lies where people write, and states the digests of its own files: whoever changes a file
-changes the digest along. So the runner writes the digest of each record down here when its stage ends, in the
-ledger's database, which is append-only and which no stage and no tracking server writes to. A record that is not the
-last one written down for its stage was not made by a stage of this installation.
+A record (``result.json``) is in a folder that people can write to, and states the digests of its own files, so a file
+and its digest can be changed together. The runner therefore writes the digest of each record here when its stage ends,
+in the ledger's database, which is append-only and which no stage and no tracking server writes to. Readers accept a
+record only if its digest is the last one written for its stage.
 
-A stage that is run again has a new entry; what it spent is in the ledger itself, once.
+A stage that runs again gets a new entry; its spend is in the ledger itself, once.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from pipeline.ledger.schema import RESULTS
 
 
 def write(connection: Connection, launch_id: str, stage: str, digest: str) -> str:
-    """Write down the digest of what a stage said, unless it is the last one already; the entry's hash."""
+    """Append the digest of a stage's result, unless it is the last one already, and return the entry's hash."""
     last = latest(connection, launch_id).get(stage)
     if last and last[0] == digest:
         return last[1]
@@ -38,32 +38,32 @@ def write(connection: Connection, launch_id: str, stage: str, digest: str) -> st
 
 
 def latest(connection: Connection, launch_id: str) -> dict[str, tuple[str, str]]:
-    """Digest and entry hash of what each stage of a launch said last."""
+    """Digest and entry hash of the latest result of each stage of a launch."""
     if not _there(connection):
-        return {}  # Nothing counts; ``problems`` says why.
+        return {}  # No record counts; ``problems`` lists the reason.
     of_launch = select(RESULTS).where(RESULTS.c.launch_id == launch_id).order_by(RESULTS.c.seq)
     return {row.stage: (row.digest, row.hash) for row in connection.execute(of_launch)}
 
 
 def latest_of_all(connection: Connection) -> dict[tuple[str, str], str]:
-    """Digest of what each stage said last, by launch and stage."""
+    """Digest of the latest result of each stage, by launch and stage."""
     return {(row.launch_id, row.stage): row.digest for row in _rows(connection)}
 
 
 def holds(connection: Connection, digest: str) -> bool:
-    """True if a digest was ever written down."""
+    """True if the chain holds a digest."""
     return connection.execute(select(RESULTS.c.seq).where(RESULTS.c.digest == digest).limit(1)).first() is not None
 
 
 def written(connection: Connection) -> list[ChainEntry]:
-    """Places and hashes of all entries, to hold receipts against."""
+    """Places and hashes of all entries, to compare with receipts."""
     return [ChainEntry("result", row.seq, row.hash, row.launch_id) for row in _rows(connection)]
 
 
 def problems(connection: Connection) -> list[str]:
-    """Breaks of the chain of results, in words."""
+    """List breaks of the chain of results, as messages."""
     if not _there(connection):
-        return [f"the table {RESULTS.name} is gone, and with it what the stages of every launch said"]
+        return [f"the table {RESULTS.name} is gone, and with it the digests of all stage results"]
     broken, previous = [], GENESIS
     for position, row in enumerate(_rows(connection), start=1):
         content = {name: value for name, value in row._mapping.items() if name != "hash"}

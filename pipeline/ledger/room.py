@@ -1,11 +1,11 @@
 """Check that a spend fits under every ceiling of its population, and find the first day on which it does.
 
-Guarantee: a spend is reserved only if all that was reserved since ``clock.counts_since`` leaves room for it. Of the
-spends in any window of so many days the last one counted all the others, so no window ever holds more than its
-ceiling. Where the text that a launch reads is cut at the same day, and what claims to be typed later than it is read
-waits (``federated.config.population.Retention``), all spends that read what is stamped with one moment were reserved
-since then and are among those that the last of them counted: what anybody ever typed loses no more than the ceiling,
-over all launches there will ever be, whatever the device's clock showed.
+Guarantee: a spend is reserved only if all spends reserved since ``clock.counts_since`` leave room for it. Of the
+spends in any window the last one counted all the others, so no window ever holds more than its ceiling. A launch
+reads no text from before the start of that window, and text with a time stamp in the future waits until then
+(``federated.config.population.Retention``). So all spends that read text of one time stamp were reserved after it,
+and the last of them counted the others: typed text loses no more than the ceiling over all launches, past and future,
+for any setting of the device's clock.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,18 +19,18 @@ from pipeline.ledger.entries import Entry
 from pipeline.ledger.loss import Release, Unit, added, release_of, releases
 from pipeline.ledger.spend import Spend
 
-# Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not be refused for their last bit.
+# Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not fail on their last bit.
 ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The most that one unit may lose.
+    """Upper bound on the loss of one unit.
 
     Attributes:
-      days: in any so many days; None for ever.
-      field: where it stands, for whoever has it reviewed.
-      unit, delta: what is added up, and of a device's total at which delta.
+      days: length of its window; None for all time.
+      field: where the ceiling is set, for the error message.
+      unit, delta: the unit of the sum and, for a device's total, its delta.
     """
 
     amount: float
@@ -40,19 +40,19 @@ class Ceiling:
     delta: float | None = None
 
     def holds(self, before: Iterable[Release], release: Release, since: str) -> bool:
-        """Return whether there is room for a release beside those that count."""
+        """Return whether a release fits beside the earlier ones that count."""
         counted = [each for each in before if each.written >= since]
-        # What is not a number fits here and is refused as what it is when the entry is written.
+        # NaN fits here; ``append`` refuses it with a message of its own.
         return not added([*counted, release], self.delta) > self.amount * (1 + ROUNDING)
 
 
 @dataclass(frozen=True)
 class SpendRequest:
-    """Request for a spend: its population, its launch, its split and the day by which its text was cut.
+    """Request for a spend: its population, its launch, its split and the last day of its text.
 
     Attributes:
-      rule: of the split in which the devices are that lose.
-      as_of: day by which the launch's text was cut; empty where it was not.
+      rule: version of the split rule that places the devices.
+      as_of: last day of the launch's text; empty without retention.
     """
 
     population: PopulationKey
@@ -68,13 +68,13 @@ def require_room(
     ceilings: Sequence[Ceiling],
     at: datetime | None = None,
 ) -> None:
-    """See that a spend fits under every ceiling on its unit, with all that counts.
+    """Check that a spend fits under every ceiling on its unit, beside all earlier spends that count.
 
     Args:
-      at: when it would be reserved, to know it beforehand; by default now.
+      at: time of the reservation, for a forecast; by default now.
 
     Raises:
-      BudgetExceeded: it does not; the numbers, the day from which on it would, and the fix are in the message.
+      BudgetExceeded: it does not fit; the message has the numbers, the first day with room, and the fix.
     """
     entries = list(entries)
     before = {ceiling.unit: releases(entries, request.population, ceiling.unit) for ceiling in ceilings}
@@ -91,9 +91,9 @@ def require_room(
 def _first_day(
     before: Mapping[Unit, Sequence[Release]], release: Mapping[Unit, Release], ceilings: Sequence[Ceiling]
 ) -> date | None:
-    """The first day on which a launch that begins then has room; None if waiting does not help."""
+    """First day on which a launch would have room; None if waiting does not help."""
     today = clock.now().date()
-    # A day after a spend left a window: launches count from the day's first moment.
+    # One day after a spend leaves a window, as launches count from the day's first moment.
     left = (
         datetime.fromisoformat(each.written).date() + timedelta(days=ceiling.days + 1)
         for ceiling in ceilings
@@ -116,7 +116,7 @@ def _refusal(
 ) -> str:
     spent, together = amounts
     if ceiling.unit == "total":
-        # Not a sum: what a release adds to epsilon depends on those before it.
+        # Not a sum: a release's share of epsilon depends on the releases before it.
         needed, name = together - spent, f"epsilon of one device over all releases at delta {ceiling.delta:g}"
         advice = "more noise, or fewer messages of word discovery"
     elif spend.rho is not None:
@@ -128,7 +128,7 @@ def _refusal(
     if day is not None:
         waiting = f"there is room from {day.isoformat()} on: launch then"
     else:
-        waiting = "waiting makes no room" + (", as all launches count for ever" if ceiling.days is None else "")
+        waiting = "waiting does not help" + (", as all launches count for ever" if ceiling.days is None else "")
     return (
         f"population {request.population!r}: launch {request.launch_id!r} needs {name} {needed:.6g}, {spent:.6g} of "
         f"{ceiling.amount:.6g}{window} is spent and {max(ceiling.amount - spent, 0):.6g} is left; {waiting}, plan a "

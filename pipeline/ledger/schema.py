@@ -1,4 +1,4 @@
-"""Tables and locks of the privacy ledger, for SQLite and PostgreSQL, as ``migrations`` make them."""
+"""Tables and locks of the privacy ledger, for SQLite and PostgreSQL, as the ``migrations`` create them."""
 
 import os
 import sqlite3
@@ -41,7 +41,7 @@ ENTRIES = Table(
     UniqueConstraint("launch_id", "stage", "kind"),
 )
 
-# How long the chain is and how it ends, so that a cut-off tail shows.
+# Length and last hash of the chain, so that a cut-off tail is detected.
 HEAD = Table(
     "privacy_ledger_head",
     _METADATA,
@@ -66,10 +66,12 @@ POPULATIONS = Table(
     Column("population", Text, primary_key=True),  # its key: kind and name
     Column("split_secret", Text, nullable=False),
     Column("devices", LargeBinary, nullable=False),  # keyed hashes of device ids (``pipeline.ledger.populations``)
-    Column("withdrawn", LargeBinary, nullable=False),  # those of whoever withdrew (``pipeline.ledger.withdrawals``)
+    Column(
+        "withdrawn", LargeBinary, nullable=False
+    ),  # keyed hashes of withdrawn devices (``pipeline.ledger.withdrawals``)
 )
 
-# What the stages of every launch said, as digests in a chain of their own (``pipeline.ledger.results``).
+# Digests of the results of every stage, in a chain of their own (``pipeline.ledger.results``).
 RESULTS = Table(
     "privacy_ledger_results",
     _METADATA,
@@ -82,7 +84,7 @@ RESULTS = Table(
     Column("hash", Text, nullable=False, unique=True),
 )
 
-# Any constant works, as long as every writer takes the same lock.
+# Any constant works, as long as all writers use the same one.
 _ADVISORY_LOCK = 0x7AC17
 
 
@@ -93,16 +95,16 @@ def read_head(connection: Connection) -> tuple[int, str]:
 
 
 def serialise(connection: Connection) -> None:
-    """Let one transaction at a time through. SQLite's began with BEGIN IMMEDIATE, which does it."""
+    """Serialise transactions; SQLite's are already serial through BEGIN IMMEDIATE."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
 
 
 def sqlite_file(database: str | None) -> Path:
-    """The file of a SQLite ledger.
+    """Return the file of a SQLite ledger.
 
     Raises:
-      ValueError: it has none, or one that depends on the working directory.
+      ValueError: the URL names no file, or one that depends on the working directory.
     """
     if not database or database == ":memory:":
         raise ValueError(
@@ -111,24 +113,24 @@ def sqlite_file(database: str | None) -> Path:
         )
     if not Path(database).is_absolute():
         raise ValueError(
-            f"TACIT_LEDGER_URL: {database!r} is another file in every working directory; use four slashes and the "
-            "whole path, as in sqlite:////absolute/path/ledger.db"
+            f"TACIT_LEDGER_URL: {database!r} depends on the working directory; use four slashes and the absolute "
+            "path, as in sqlite:////absolute/path/ledger.db"
         )
     return Path(database)
 
 
 def make_sqlite_file(path: Path) -> None:
-    """An empty database that this user alone can read: it is going to hold secrets."""
+    """Create an empty database that only this user can read, as it will hold secrets."""
     path.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
 
 
 def sqlite_manual_transactions(dbapi_connection: sqlite3.Connection, _record: object) -> None:
-    """Keep the driver from opening transactions of its own, and make a commit survive a power cut."""
+    """Stop the driver from opening transactions of its own, and make commits survive a power cut."""
     dbapi_connection.isolation_level = None
     dbapi_connection.execute("PRAGMA synchronous = FULL")
 
 
 def sqlite_begin_immediate(connection: Connection) -> None:
-    """Take the write lock at once: two readers that both mean to write would deadlock."""
+    """Take the write lock at once: two readers that both write later would deadlock."""
     connection.exec_driver_sql("BEGIN IMMEDIATE")

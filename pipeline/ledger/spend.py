@@ -1,4 +1,4 @@
-"""Privacy loss of one release, as a stage states it and an entry of the ledger keeps it."""
+"""Privacy loss of one release, as a stage states it and a ledger entry stores it."""
 
 from typing import Annotated, Literal
 
@@ -10,10 +10,10 @@ BESIDE = ("failure", "split", "messages", "device_epsilon", "device_delta")
 
 
 class Spend(BaseModel):
-    """Privacy loss of one release, to its unit; of messages about items, what their device loses beside it.
+    """Privacy loss of one release to its unit and, for messages about items, also to their device.
 
     Guarantee: but for an event of probability ``failure`` the release is ``rho``-zCDP for one device of ``split``
-    (approximate zCDP, Bun & Steinke 2016, definition 8.1), and for one of another split nothing at all. Epsilon at a
+    (approximate zCDP, Bun & Steinke 2016, definition 8.1), and a device of another split loses nothing. Epsilon at a
     delta is then the Gaussian curve at that delta less the failures.
     """
 
@@ -28,10 +28,10 @@ class Spend(BaseModel):
     failure: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
         default=0.0, description="probability with which rho or epsilon does not hold; it adds up over releases"
     )
-    split: Split = Field(default="train", description="whose devices lose")
-    messages: Annotated[int, Field(ge=0)] = Field(default=0, description="about items, that a device sends")
+    split: Split = Field(default="train", description="split whose devices bear the loss")
+    messages: Annotated[int, Field(ge=0)] = Field(default=0, description="messages about items that a device sends")
     device_epsilon: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = Field(
-        default=0.0, description="of all messages of a device, at device_delta; unit item only"
+        default=0.0, description="loss to all messages of a device, at device_delta; unit item only"
     )
     device_delta: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
 
@@ -44,5 +44,5 @@ class Spend(BaseModel):
         if self.unit == "item" and self.epsilon and not (self.messages and self.device_epsilon):
             raise ValueError(
                 f"device_epsilon: {self.device_epsilon} with {self.messages} messages of epsilon {self.epsilon}; state "
-                "what a device loses to all of them, as it counts against the budget of the device"
+                "the device's loss to all of them, which counts against the budget of the device"
             )

@@ -1,4 +1,4 @@
-"""The ledger as people read it: made once, stated by population, and checked."""
+"""Results of the ledger commands: create it once, state its spends by population, and check it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from pretrain.reading.paths import shown
 
 @dataclass(frozen=True)
 class Creation:
-    """The ledger of an installation, and whether this call made it.
+    """The ledger of an installation, and whether this call created it.
 
     Attributes:
-      entries: how many it holds.
+      entries: number of its entries.
     """
 
     ledger: str
@@ -28,7 +28,7 @@ class Creation:
 
 @dataclass(frozen=True)
 class WindowSpend:
-    """Spend of one device of a population in its window: now, and at most in any window so far."""
+    """Spend of one device of a population in the current window, and the largest in any window so far."""
 
     population: PopulationKey
     days: int
@@ -42,7 +42,7 @@ class WindowSpend:
 
 @dataclass(frozen=True)
 class Statement:
-    """Entries of the ledger, and what each population has spent.
+    """Entries of the ledger, and the total spend of each population.
 
     Attributes:
       totals: device-level rho.
@@ -70,7 +70,7 @@ class Integrity:
 
 
 def create(here: Settings) -> Creation:
-    """Make this installation's ledger, once; nothing else ever makes one.
+    """Create this installation's ledger, once; no other code creates one.
 
     Raises:
       LedgerMissing: launches here hold receipts of a ledger that is not there.
@@ -85,10 +85,10 @@ def create(here: Settings) -> Creation:
 
 
 def statement(here: Settings, population: str | None = None) -> Statement:
-    """Entries and totals of the ledger.
+    """Return the entries and totals of the ledger.
 
     Args:
-      population: only this one; None for all.
+      population: key of one population; None for all.
 
     Raises:
       PopulationUnknown: it has no entry.
@@ -115,7 +115,7 @@ def statement(here: Settings, population: str | None = None) -> Statement:
 
 
 def integrity(here: Settings) -> Integrity:
-    """Check the hash chain, its triggers, and that the ledger is behind no receipt on this machine."""
+    """Check the hash chain, its triggers, and the receipts on this machine."""
     ledger = PrivacyLedger.of(here)
     problems = tuple(ledger.verify())
     return Integrity(ledger.address, not problems, problems, len(ledger.entries()))

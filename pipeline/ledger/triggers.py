@@ -1,7 +1,7 @@
-"""Triggers that make the ledger's tables append-only, and their comparison, by content, with what a database has.
+"""Triggers that make the ledger's tables append-only, and a comparison of their content with a database's triggers.
 
-Guarantee: a trigger that is gone, that does something else under its name, that is switched off, or that stands on a
-table of the ledger beside them is a problem in words. So is a rule of PostgreSQL, which acts before any trigger.
+Guarantee: ``problems`` reports a trigger that is gone, that does something else under its name, that is switched off,
+or that is on a ledger table without being one of them; also a rule of PostgreSQL, which acts before any trigger.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ TABLES = (
     "privacy_ledger_results",
 )
 
-# Name -> what follows it in its definition, spelt as PostgreSQL's ``pg_get_triggerdef`` gives it back.
+# Name -> the rest of its definition, spelt as PostgreSQL's ``pg_get_triggerdef`` returns it.
 _SQLITE: Mapping[str, str] = {
     "privacy_ledger_no_update": f"BEFORE UPDATE ON privacy_ledger {_REFUSE}",
     "privacy_ledger_no_delete": f"BEFORE DELETE ON privacy_ledger {_REFUSE}",
@@ -52,7 +52,7 @@ _POSTGRES: Mapping[str, str] = {
     ),
     "privacy_ledger_results_no_change": (f"BEFORE DELETE OR UPDATE OR TRUNCATE ON privacy_ledger_results {_REFUSING}"),
 }
-# What they call -> its body.
+# Name of a function that triggers call -> its body.
 _FUNCTIONS: Mapping[str, str] = {
     "privacy_ledger_refuse": f"BEGIN RAISE EXCEPTION '{_ONLY}'; END",
     "privacy_ledger_at_end": (
@@ -76,7 +76,7 @@ _RULES = "SELECT rulename FROM pg_rules WHERE tablename = ANY (:tables) AND sche
 
 
 def statements(dialect: str, *tables: str) -> Iterator[str]:
-    """Statements that make the triggers of some tables, with the functions that they call."""
+    """SQL statements that create the triggers of the given tables, with the functions that they call."""
     if dialect == "postgresql":
         for name, body in _FUNCTIONS.items():
             yield f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $${body}$$"
@@ -86,17 +86,17 @@ def statements(dialect: str, *tables: str) -> Iterator[str]:
 
 
 def problems(connection: Connection) -> list[str]:
-    """Triggers that are not what ``statements`` makes, in words."""
+    """List differences between a database's triggers and those of ``statements``, as messages."""
     dialect = connection.dialect.name
     present = _in_postgres(connection) if dialect == "postgresql" else _in_sqlite(connection)
     expected = {name: f"CREATE TRIGGER {name} {definition}" for name, definition in _of(dialect).items()}
     gone = [f"the append-only trigger {name} is gone" for name in expected if name not in present]
     changed = [
-        f"the append-only trigger {name} is not the one that was made: {present[name]}"
+        f"the append-only trigger {name} was changed: {present[name]}"
         for name, definition in expected.items()
         if name in present and present[name] != definition
     ]
-    added = [f"{name} is none of the ledger's triggers and stands on its table" for name in present.keys() - expected]
+    added = [f"{name} is not one of the ledger's triggers, but is on its table" for name in present.keys() - expected]
     return sorted(gone) + sorted(changed) + sorted(added)
 
 
@@ -106,7 +106,7 @@ def _in_sqlite(connection: Connection) -> dict[str, str]:
 
 
 def _in_postgres(connection: Connection) -> dict[str, str]:
-    """Definitions by name; where a trigger is off, or its function another, that instead. Rules are among them."""
+    """Trigger definitions by name, or the fault of one that is off or calls another function; rules included."""
     present = {}
     for row in connection.execute(text(_OF_POSTGRES), {"tables": list(TABLES)}):
         same = _FUNCTIONS.get(row.proname) == row.prosrc and row.lanname == "plpgsql"

@@ -1,8 +1,8 @@
-"""Withdrawals from a population: keyed hashes beside its secret, for good, each change an entry of the chain.
+"""Permanent withdrawals from a population: keyed hashes of devices, each change recorded in the chain.
 
-Guarantee: the ledger holds no id of anybody, and no entry says who withdrew or how many did: it names a digest of all
-hashes, which nobody can guess without the population's secret. A list that was cut or changed is refused, so nobody who
-withdrew comes back by an edit of the database.
+Guarantee: the ledger holds no device id, and no entry says who withdrew or how many did: it names a digest of all
+hashes, which cannot be guessed without the population's secret. A list that was cut or changed is refused, so an edit
+of the database cannot undo a withdrawal.
 """
 
 import hashlib
@@ -22,10 +22,10 @@ KIND = "withdrawal"
 
 
 def withdraw(ledger: PrivacyLedger, population: PopulationKey, device_ids: Iterable[str]) -> Withdrawals:
-    """Add devices to those that are left out of a population, for good; the same again is free.
+    """Exclude devices from a population permanently; repeating the same call is free.
 
     Raises:
-      PopulationUnknown: nobody registered it.
+      PopulationUnknown: it is not registered.
       LedgerTampered: the ledger cannot be relied on.
     """
     with ledger.writing() as connection:
@@ -42,18 +42,18 @@ def withdraw(ledger: PrivacyLedger, population: PopulationKey, device_ids: Itera
 
 
 def withdrawn(url: str, population: PopulationKey) -> Withdrawals:
-    """The devices that are left out of a population.
+    """Return the devices that are excluded from a population.
 
     Raises:
-      PopulationUnknown: nobody registered it.
-      LedgerTampered: the list is not the one that was written.
+      PopulationUnknown: it is not registered.
+      LedgerTampered: the list does not match its entry.
     """
     with PrivacyLedger(url).transaction() as connection:
         return _read(connection, population, entries_of(connection))
 
 
 def foreseen_of(url: str, population: PopulationKey) -> Withdrawals:
-    """The devices that a launch will leave out; nobody where no ledger knows the population yet."""
+    """Return the devices that a launch will exclude; empty if no ledger has the population yet."""
     try:
         return withdrawn(url, population)
     except (LedgerMissing, PopulationUnknown):
@@ -67,8 +67,8 @@ def _read(connection: Connection, population: PopulationKey, entries: Iterable[E
     noted = [entry.names("digest") for entry in entries if (entry.kind, entry.population) == (KIND, population)]
     if _digest(content) != (noted[-1] if noted else _digest(b"")):
         raise LedgerTampered(
-            f"population {population!r}: who withdrew is not what was written, so nobody's text may be read. Restore "
-            "the ledger from a backup"
+            f"population {population!r}: the list of withdrawals does not match its entry, so no text may be read. "
+            "Restore the ledger from a backup"
         )
     digits = content.hex()
     return Withdrawals(key, frozenset(digits[at : at + 2 * HASH_BYTES] for at in range(0, len(digits), 2 * HASH_BYTES)))

@@ -1,4 +1,4 @@
-"""Alembic environment: runs the scripts of ``versions`` on the connection and in the transaction of ``upgrade``."""
+"""Alembic environment: runs the scripts of ``versions`` in the connection and transaction of ``upgrade``."""
 
 from alembic import context
 

@@ -1,21 +1,21 @@
-"""Versions of the ledger's tables, by Alembic: each a script in ``versions``, which nobody changes once it is released.
+"""Versions of the ledger's tables, by Alembic: each is a script in ``versions`` that never changes once released.
 
-Entries are never migrated: each holds the hash of the one before. Nor is there a way back: a ledger that has been
-opened by a newer tacit is refused by an older one.
+Entries are never migrated, as each holds the hash of the one before. There is no downgrade: an older tacit refuses a
+ledger that a newer one has opened.
 """
 
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-# In the order in which they were made; Alembic finds the same ones (a test holds the two together).
+# Oldest first; a test compares the list with the scripts that Alembic finds.
 REVISIONS = ("1",)
 TABLE = "privacy_ledger_version"
 _META = "privacy_ledger_meta"  # its one row is the key of device hashes
 
 
 def version(connection: Connection) -> str | None:
-    """Version of the tables; None where there is no ledger, 'none' where it lost what says so."""
+    """Version of the tables; None without a ledger, 'none' if the ledger's version row or key is gone."""
     tables = set(inspect(connection).get_table_names())
     if "privacy_ledger" not in tables:
         return None
@@ -25,10 +25,10 @@ def version(connection: Connection) -> str | None:
 
 
 def upgrade(connection: Connection) -> None:
-    """Make the tables, or add those that they lack, within the connection's transaction; entries stay as they are."""
+    """Create the tables, or add missing ones, within the connection's transaction; entries stay unchanged."""
     if version(connection) == REVISIONS[-1]:
         return
-    # Imported here: a ledger that is up to date, as nearly every one is, has no need of it.
+    # Imported here: a ledger that is up to date, as almost all are, does not need it.
     from alembic import command
     from alembic.config import Config
 

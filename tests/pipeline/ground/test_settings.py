@@ -54,7 +54,7 @@ def test_environment_wins(tmp_path: Path):
     ("given", "field"),
     [
         ({"TACIT_HOME": "/nowhere/at/all"}, "TACIT_HOME"),
-        ({"TACIT_HOME": "."}, "TACIT_HOME: '.' is another folder in every working directory"),
+        ({"TACIT_HOME": "."}, "TACIT_HOME: '.' depends on the working directory"),
         ({"MLFLOW_TRACKING_URI": "./mlruns"}, "MLFLOW_TRACKING_URI"),
         ({"MLFLOW_TRACKING_URI": "file:///tmp/mlruns"}, "MLFLOW_TRACKING_URI"),
     ],

@@ -68,7 +68,7 @@ def changed(field: str, value: object) -> dict:
         ("locale", "english", "locale: got 'english'; it must match"),
         ("locale", False, "locale: got False, YAML read it as a boolean; put it in quotes"),
         ("policy.max_rho", float("inf"), "policy.max_rho: got inf; give a finite number"),
-        ("mechanism.max_participations", 9, "mechanism.max_participations: 9 cannot happen"),
+        ("mechanism.max_participations", 9, "mechanism.max_participations: 9 is not reachable"),
         (
             "policy.population_max_discovery_epsilon",
             0.5,
@@ -110,7 +110,7 @@ def test_files_that_are_no_launch(tmp_path: Path, text: str, message: str):
 @pytest.mark.parametrize(
     ("features", "message"),
     [
-        ([], "features: got 0 items; give at least 1 (what one model"),
+        ([], "features: got 0 items; give at least 1 (features that"),
         (["NWP", "NWP"], "features: ['NWP', 'NWP'] names one twice; give each once"),
         (["NWP", "swipe"], "features[1]: got 'swipe'; choose 'NWP', 'SC' or 'OTF'"),
         ("OTF", "features: got 'OTF'; give a list, as in [OTF]"),

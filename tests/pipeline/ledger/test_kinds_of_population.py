@@ -143,7 +143,7 @@ def test_the_devices_of_a_simulation_never_change(settings: Settings, later: lis
     ledger = registered(PrivacyLedger(settings.ledger_url), "made_up_files:customers")
     ledger.bind_devices("made_up_files:customers", IDS)
     ledger.bind_devices("made_up_files:customers", reversed(IDS))
-    with pytest.raises(BudgetExceeded, match="a simulation never change"):
+    with pytest.raises(BudgetExceeded, match="a simulation's devices never change"):
         ledger.bind_devices("made_up_files:customers", later)
 
 

@@ -185,7 +185,7 @@ def test_a_window_slides_and_says_when_it_opens(ledger: PrivacyLedger, hands: Ha
     with pytest.raises(BudgetExceeded, match=r"there is room from 2026-02-15 on"):
         ask(ledger, "next", device(0.7))
     with pytest.raises(
-        BudgetExceeded, match=r"waiting makes no room, plan a smaller spend .*tacit ledger budget people"
+        BudgetExceeded, match=r"waiting does not help, plan a smaller spend .*tacit ledger budget people"
     ):
         ask(ledger, "next", device(1.1))
     hands.at = datetime(2026, 2, 1, tzinfo=UTC)
@@ -208,7 +208,7 @@ def test_words_have_the_same_window(ledger: PrivacyLedger, hands: Hands):
     hands.at += timedelta(days=31)
     ask(ledger, "third", item(8.0), stage="discover", window=WINDOW, budget_discovery_epsilon=16.0)
     # Without a window of its own, what the launch file names is for ever.
-    with pytest.raises(BudgetExceeded, match=r"24 of 16 is spent .*waiting makes no room, as all launches count"):
+    with pytest.raises(BudgetExceeded, match=r"24 of 16 is spent .*waiting does not help, as all launches count"):
         ask(ledger, "fourth", item(8.0), stage="discover", budget_discovery_epsilon=16.0)
 
 
@@ -227,7 +227,7 @@ def test_a_clock_that_runs_years_ahead_writes_no_spend(ledger: PrivacyLedger, ha
     ask(ledger, "first", device(0.3))
     hands.at = datetime(2031, 1, 1, tzinfo=UTC)
     ledger.attempt("people", "second", "ab_test", {"feature": "NWP"})  # By a stage: nobody has looked at the clock.
-    far = r"clock .* says 2031-01-01, .* 'people' is of 2026-01-01; put the clock right or.* let owner say so first"
+    far = r"clock .* says 2031-01-01, .* 'people' is of 2026-01-01; set the clock or.* let owner confirm it first"
     with pytest.raises(PermanentError, match=far):
         ask(ledger, "second", device(0.3))
     with pytest.raises(PermanentError, match="clock"):
@@ -269,7 +269,7 @@ def test_a_lifetime_ceiling_stands_beside_a_window(ledger: PrivacyLedger, hands:
     ledger.register("theirs", budget(max_rho=1.0, window_days=30, lifetime_rho=1.5), "owner")
     ask(ledger, "first", device(1.0), population="theirs")
     hands.at += timedelta(days=31)
-    with pytest.raises(BudgetExceeded, match=r"1 of 1\.5 is spent and 0\.5 is left; waiting makes no room"):
+    with pytest.raises(BudgetExceeded, match=r"1 of 1\.5 is spent and 0\.5 is left; waiting does not help"):
         ask(ledger, "second", device(1.0), population="theirs")
     ask(ledger, "second", device(0.4), population="theirs")
     ours = Window(rho=0.45, epsilon=1e6, days=10)

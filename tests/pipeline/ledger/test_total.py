@@ -118,7 +118,7 @@ def test_an_entry_about_items_that_hides_its_device_is_found(ledger: PrivacyLedg
     bare = entry.binding.replace('"device_epsilon":3.2', '"device_epsilon":0.0')
     assert bare != entry.binding
     problems = chain_problems([entry.model_copy(update={"binding": bare})])
-    assert any("does not say what their device loses" in line for line in problems)
+    assert any("does not state their device's loss" in line for line in problems)
 
 
 def test_one_device_loses_the_larger_split_and_delta_may_run_out() -> None:

@@ -1,4 +1,4 @@
-"""Version 1: the chain of entries and how long it is, the secrets of populations, digests of what stages said."""
+"""Version 1: the chain of entries and its length, the secrets of populations, digests of stage results."""
 
 import secrets
 
@@ -11,7 +11,7 @@ revision, down_revision = "1", None
 
 
 def upgrade() -> None:
-    """Make the tables, an empty head, a key for device hashes, and what refuses changes."""
+    """Create the tables, an empty head, a key for device hashes, and the append-only triggers."""
     op.create_table(
         "privacy_ledger",
         sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
