@@ -49,13 +49,13 @@ def foresee(
     settings: Settings,
     run_id: str,
     planned: Mapping[str, Spend],
-    taken_over: Collection[str] = (),
+    reused: Collection[str] = (),
 ) -> LedgerForecast:
     """Forecast the answer of the ledger here and now; without one nothing is known.
 
     Args:
       planned: every release of the launch by its stage, at worst.
-      taken_over: stages that another launch made for it, so that they spend nothing here.
+      reused: stages that another launch made for it, so that they spend nothing here.
     """
     try:
         entries = PrivacyLedger(settings.ledger_url).entries()
@@ -71,7 +71,7 @@ def foresee(
             require_clock(entries, population.key)
             which = kept(config, population, run_id)
             require_once(entries, population.key, run_id)
-            spends = spends_of(config, planned, taken_over)
+            spends = spends_of(config, planned, reused)
             lines += _without_room(config, population, entries, run_id, which, spends)
         except PermanentError as error:
             lines.append(str(error))
@@ -117,7 +117,7 @@ def forecast(
     settings: Settings,
     run_ids: Sequence[str],
     planned: Mapping[str, Spend],
-    taken_over: Callable[[str], Collection[str]],
+    reused: Callable[[str], Collection[str]],
 ) -> list[Forecast]:
     """Forecast the spend of launches on some dates, each after those before it; nothing is written.
 
@@ -128,7 +128,7 @@ def forecast(
     Args:
       run_ids: in the order in which they would run.
       planned: every release of a launch by its stage, at worst.
-      taken_over: stages that another launch made for one, by its id.
+      reused: stages that another launch made for one, by its id.
 
     Raises:
       LedgerMissing: there is no ledger, so nobody knows what was spent.
@@ -141,7 +141,7 @@ def forecast(
         population = require_registered(entries, key)
     for run_id in run_ids:
         done = tuple(stage for launch, stage in standing_spends(entries, key) if launch == run_id)
-        spends, day = spends_of(config, planned, {*done, *taken_over(run_id)}), day_of(run_id)
+        spends, day = spends_of(config, planned, {*done, *reused(run_id)}), day_of(run_id)
         # A launch of a past date spends when it runs.
         at, problem = max(clock.now(), clock.start_of(day.isoformat())) if day else clock.now(), ""
         try:

@@ -160,13 +160,13 @@ def forecast_of(config: LaunchConfig, settings: Settings, stages: "Stages", ids:
 
     worst = planned(config, estimated_devices(config))
 
-    def taken_over(run_id: str) -> Collection[str]:
+    def reused(run_id: str) -> Collection[str]:
         return reused_stages(preview(config, run_id, settings, stages))
 
-    return forecast(config, settings, ids, worst, taken_over)
+    return forecast(config, settings, ids, worst, reused)
 
 
-def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> Findings:
+def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collection[str] = ()) -> Findings:
     """Check a launch with the facts that are known here and now.
 
     Of the files that a launch names only the ends are read, where they tell what a file is, and of its population's
@@ -175,13 +175,13 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     Without a ledger what it would say is not known, and `tacit launch` says that there is none.
 
     Args:
-      taken_over: stages that another launch made for it, so that they spend nothing here.
+      reused: stages that another launch made for it, so that they spend nothing here.
     """
     from pipeline.ledger.withdrawals import foreseen_of
     from pipeline.preflight.foresee import foresee
 
     spends = planned(config, estimated_devices(config))
-    foreseen = foresee(config, settings, run_id, spends, taken_over)
+    foreseen = foresee(config, settings, run_id, spends, reused)
     kept = foreseen.kept
     unusable = unusable_files(config, kept)
     left_out = foreseen_of(settings.ledger_url, config.population)
@@ -190,7 +190,7 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Coll
     if population.devices is not None:
         train = config.private_text.splits.training(population.devices)
         spends = planned(config, train)
-        foreseen = foresee(config, settings, run_id, spends, taken_over)
+        foreseen = foresee(config, settings, run_id, spends, reused)
     estimated = _estimated_problems(config) if config.planning else []
     problems = (
         *_no_words(config),
@@ -224,9 +224,9 @@ def require_schedule(config: LaunchConfig) -> tuple[str, ...]:
     return (*one_number(config, spends), *schedule.require_fits(config, spends["discover"]))
 
 
-def require(config: LaunchConfig, settings: Settings, run_id: str, taken_over: Collection[str] = ()) -> tuple[str, ...]:
+def require(config: LaunchConfig, settings: Settings, run_id: str, reused: Collection[str] = ()) -> tuple[str, ...]:
     """Warnings for the launch's owner; ValueError with every problem."""
-    seen = look(config, settings, run_id, taken_over)
+    seen = look(config, settings, run_id, reused)
     if seen.problems:
         raise ValueError("\n".join(seen.problems))
     return seen.notes

@@ -1,4 +1,4 @@
-"""Ceiling on the one number of a planned launch: the excess, the part to lower, and to what."""
+"""Check a planned launch's total epsilon against its ceiling, and suggest changes that bring it below."""
 
 import math
 from collections.abc import Collection, Iterator, Mapping
@@ -15,8 +15,8 @@ _STEPS = 60
 
 
 def in_words(whole: Total) -> str:
-    """The parts of a total, each with what it costs."""
-    how = {"local": " (against whoever collects them)", "shuffled": " (shuffled)", "summed": " (summed securely)"}
+    """List the parts of a total, each with its loss."""
+    how = {"local": " (local guarantee)", "shuffled": " (shuffled)", "summed": " (summed securely)"}
     return ", ".join(
         f"{part.named} {up(part.epsilon)}{how.get(part.how, '')}"
         f"{' of a held-out device' if part.split == 'test' else ''}"
@@ -30,11 +30,11 @@ def above_total(
     devices: int | None,
     known_words: Collection[str] | None = None,
 ) -> list[str]:
-    """A line where the launch would pass ``policy.max_total_epsilon`` at worst; with what each part may cost instead.
+    """Return a message if the launch may exceed ``policy.max_total_epsilon``, with changes that would avoid it.
 
     Args:
-      spends: as planned (``spends.planned``).
-      devices, known_words: by which the words among them were planned.
+      spends: planned spends by stage (``uses.planned``).
+      devices, known_words: assumptions under which locally discovered words were planned.
     """
     most, whole = config.policy.max_total_epsilon, total(config, spends)
     if whole.epsilon <= most:
@@ -46,13 +46,13 @@ def above_total(
     ]
     return [
         f"policy.max_total_epsilon: {most:g}, but one device loses epsilon {up(whole.epsilon)} at delta "
-        f"{whole.delta:g} at worst, all releases together: {in_words(whole)}; "
-        + (" or ".join(fixes) or "no single part brings it under that: lower several, or have the ceiling reviewed")
+        f"{whole.delta:g} at worst over all releases: {in_words(whole)}; "
+        + (" or ".join(fixes) or "no change of a single part suffices: lower several, or have the ceiling reviewed")
     ]
 
 
 def _cheaper(config: LaunchConfig, spends: Mapping[str, Spend], seen: Outlook) -> Iterator[str]:
-    """Changes of single releases, beside their noise, with which the total fits."""
+    """Yield changes of single releases, other than noise, that make the total fit."""
     for release in releases(config):
 
         def fits(spend: Spend, stage: str = release.stage) -> bool:
@@ -62,7 +62,7 @@ def _cheaper(config: LaunchConfig, spends: Mapping[str, Spend], seen: Outlook) -
 
 
 def _more_noise(config: LaunchConfig, spends: Mapping[str, Spend], whole: Total) -> Iterator[str]:
-    """A noise multiplier of the dearest release of each part under which the total fits."""
+    """Yield a noise multiplier for the costliest release of each part that makes the total fit."""
     words = whole.words
     blocks = {release.stage: release.block for release in RELEASES}
     for part in whole.parts:
@@ -81,7 +81,7 @@ def _more_noise(config: LaunchConfig, spends: Mapping[str, Spend], whole: Total)
 
 
 def _rho_of(part: Part, epsilon: float, failure: float) -> float:
-    """Largest rho whose epsilon at the part's delta is no more than ``epsilon``, from below."""
+    """Largest rho, rounded down, whose epsilon at the part's delta is at most ``epsilon``."""
     from federated.accounting.gaussian import epsilon_of_rho  # scipy is slow to import
 
     assert part.rho is not None, "it is noised"

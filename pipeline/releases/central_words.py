@@ -1,4 +1,4 @@
-"""New words found by an aggregator that is trusted: weighted Gaussian selection."""
+"""Central word discovery by a trusted aggregator: weighted Gaussian selection."""
 
 from discovery.config import CentralConfig
 from pipeline.launch.config import LaunchConfig
@@ -7,16 +7,16 @@ from pipeline.releases.release import Outlook, Release, Stated, asked_for, overf
 from reports.disclosure.releases import CentralWords
 
 _TRUSTED = (
-    "The aggregator that discovers words sees a bounded number of words that each device typed, adds them up, adds "
-    "noise, and keeps only words that pass a threshold: the trust that training needs too. It forgets the others."
+    "The aggregator of word discovery sees a bounded number of words from each device, adds them up, adds noise, and "
+    "keeps only words above a threshold; it deletes the others. Training needs the same trust."
 )
 
 
 def central_discovery(config: CentralConfig) -> Spend:
-    """The ledger entry of a central discovery: approximate zCDP of one device, known exactly beforehand.
+    """Spend of a central discovery: approximate zCDP of one device, known exactly before the release.
 
-    Guarantee: that of ``discovery.central.select.select``; epsilon at ``delta`` by the exact Gaussian curve at what of
-    it the threshold's failure leaves (the hockey-stick divergence of the two adds up, Gopi et al. 2020, theorem 5.1).
+    Guarantee: that of ``discovery.central.select.select``; epsilon at ``delta`` by the exact Gaussian curve at
+    ``delta`` less the threshold's failure (the hockey-stick divergences add up, Gopi et al. 2020, theorem 5.1).
     """
     from federated.accounting.gaussian import epsilon_of_rho  # scipy is slow to import
 
@@ -53,12 +53,12 @@ def _needs(config: LaunchConfig, train: int) -> tuple[str, ...]:
     from discovery.central.weighted_gaussian import MOST_DEVICES
 
     central = _config(config)
-    # A device gives a word the weight 1 at most.
+    # A device contributes at most weight 1 to a word.
     needed = cut_of(central).threshold
     if train < needed:
         return (
-            f"discovery.noise_multiplier: {central.noise_multiplier:g} asks a word for a weight of {needed:.3g}, more "
-            f"than all {train}+ training devices can give it; lower it, or have more devices",
+            f"discovery.noise_multiplier: {central.noise_multiplier:g} requires a weight of {needed:.3g} per word, "
+            f"more than all {train}+ training devices can contribute; lower it, or have more devices",
         )
     return overflows("discovery", train, MOST_DEVICES, "write ldp-triehh")
 

@@ -7,7 +7,7 @@ from reports.disclosure.releases import Counts
 
 
 def counts(rho: float, delta: float) -> Spend:
-    """The one release of counts."""
+    """Spend of the release of counts."""
     return gaussian(rho, delta, "counts")
 
 
@@ -28,12 +28,12 @@ def _needs(config: LaunchConfig, train: int) -> tuple[str, ...]:
 def _limits(config: LaunchConfig) -> tuple[str, ...]:
     if config.trains:
         return (
-            "Canaries are planted in training, not in the counts: what bounds the counts is their noise alone, which "
-            "no attack here has tried.",
+            "Canaries are planted in training, not in the counts: only their noise protects the counts, and no attack "
+            "here has tested it.",
         )
     return (
-        "Nothing was trained on devices and no canary was planted: what bounds the counts is their noise alone. "
-        "That was tested; no attack here has tried it.",
+        "Nothing was trained on devices and no canary was planted: only their noise protects the counts. The noise "
+        "was tested statistically; no attack here has tested it.",
     )
 
 

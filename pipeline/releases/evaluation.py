@@ -1,4 +1,4 @@
-"""Sums over held-out devices under a budget: one Gaussian release, for gates and headlines alike."""
+"""Evaluation on held-out devices under a budget: one Gaussian release of sums, for gates and headline metrics."""
 
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
@@ -6,13 +6,13 @@ from pipeline.releases.release import Outlook, Release, Stated, asked_for, gauss
 from reports.disclosure.releases import Evaluation
 
 _EVALUATED = (
-    "Under the budget of evaluation there are no slices and no simulated typing, and a test device "
-    "counts as at most a few words: what heavy typists would say weighs less. Training is watched on public text."
+    "With an evaluation budget there are no slices and no simulated typing, and a test device counts as at most a few "
+    "words, so heavy typists weigh less. Training is validated on public text."
 )
 
 
 def evaluated(rho: float, delta: float) -> Spend:
-    """The one release about held-out devices: who trains loses nothing to it."""
+    """Spend of the release about test devices; training devices lose nothing to it."""
     return gaussian(rho, delta, "evaluation").model_copy(update={"split": "test"})
 
 
@@ -28,8 +28,8 @@ def _needs(config: LaunchConfig, test: int) -> tuple[str, ...]:
     needed = fewest_devices(noise_multiplier, config.private_text.max_words_per_device)
     if test < needed:
         return (
-            f"evaluation.noise_multiplier: {noise_multiplier:g} drowns whatever fewer than {needed} test devices "
-            f"type, and there are {test}+; lower it, or raise private_text.test_fraction",
+            f"evaluation.noise_multiplier: {noise_multiplier:g} is too much for fewer than {needed} test devices, "
+            f"and there are {test}+; lower it, or raise private_text.test_fraction",
         )
     return overflows("evaluation", test, MOST_DEVICES, "lower private_text.test_fraction")
 
@@ -52,9 +52,9 @@ def _says(config: LaunchConfig) -> str:
 
     noise_multiplier = asked_for(config.evaluation).noise_multiplier
     return (
-        f"Gaussian noise, multiplier {noise_multiplier:g}, one release of sums over test devices, of "
-        f"which each counts as at most {MOST_WORDS:g} words; words' coverage is among them. Validation devices are not "
-        "read: training is watched on public text"
+        f"Gaussian noise, multiplier {noise_multiplier:g}, one release of sums over test devices, coverage of words "
+        f"included; each device counts as at most {MOST_WORDS:g} words. Validation devices are not read: training is "
+        "validated on public text"
     )
 
 

@@ -1,4 +1,4 @@
-"""New words found locally: messages that each device randomises itself, and what they cost it."""
+"""Local word discovery: the privacy loss of messages that each device randomises itself."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
@@ -11,27 +11,27 @@ from reports.disclosure.releases import DiscoveryGuarantee, LocalWords
 from reports.disclosure.total import Total
 
 _HIDDEN = {
-    "shuffled": "messages of word discovery being shuffled: nobody links one to its sender, or to another of the same "
-    "sender",
-    "summed": "votes of word discovery being added up securely: nobody sees one device's",
+    "shuffled": "a shuffler for the messages of word discovery: no message can be linked to its sender, or to another "
+    "of the same sender",
+    "summed": "secure aggregation of the votes of word discovery: no party sees one device's votes",
 }
 _LOCAL = (
-    "Word discovery counts on nobody: the one number has the local guarantee of all messages of a device, which holds "
-    "against whoever collects them. Shuffling would certify no less, with as few devices as a layer has."
+    "Word discovery trusts no party: the total uses the local guarantee of all messages of a device, which holds "
+    "against any collector of them. With as few devices as a layer has, shuffling would certify no lower loss."
 )
 _OUTPUT = {
-    "local": "every message of word discovery, and the words found by them",
-    "shuffled": "the shuffled messages of word discovery, and the words found by them",
-    "summed": "the sums of votes of word discovery, and the words found by them",
+    "local": "every message of word discovery, and the discovered words",
+    "shuffled": "the shuffled messages of word discovery, and the discovered words",
+    "summed": "the sums of votes of word discovery, and the discovered words",
 }
 _STATED = tuple(DiscoveryGuarantee.model_fields)
 
 
 def local_discovery(epsilon0: float, messages: int, certified: float, delta: float, note: str) -> Spend:
-    """The ledger entry of a local discovery: of one typed word, and of all messages of a device.
+    """Spend of a local discovery: of one typed word, and of all messages of a device.
 
-    Guarantee: item-level epsilon0-LDP; a device that sends ``messages`` loses ``messages * epsilon0`` whoever collects
-    them, or ``certified`` at ``delta`` where that is less, under what the certificate assumes
+    Guarantee: item-level epsilon0-LDP; a device that sends ``messages`` loses ``messages * epsilon0`` against any
+    collector of them, or ``certified`` at ``delta`` where that is less, under the assumptions of the certificate
     (``discovery.certificates.group``). Swap adjacency covers zero-out: a device that typed nothing sends as many
     messages that name no word.
 
@@ -56,14 +56,14 @@ def local_discovery(epsilon0: float, messages: int, certified: float, delta: flo
 def planned_words(
     config: TrieConfig, locale: str, devices: int | None, known_words: Collection[str] | None = None
 ) -> Spend:
-    """Worst-case cost of a local discovery, before anybody is asked.
+    """Worst-case spend of a local discovery, before any device is asked.
 
-    Guarantee: no layer has fewer messages than are counted on here as long as ``devices`` are there and answer; where
-    fewer do, the spend that is stated afterwards is larger, and the gates hold the launch.
+    Guarantee: every layer has at least the number of messages assumed here if ``devices`` take part and answer; if
+    fewer do, the spend stated afterwards is larger, and the gates hold the launch.
 
     Args:
-      devices: that train, at least; None where nobody knows, so that the local bound is all there is.
-      known_words: of the public vocabulary, once it is made.
+      devices: least number of training devices; None if unknown, so that only the local bound holds.
+      known_words: words of the public vocabulary, once it exists.
     """
     local = config.messages_per_device * config.epsilon0
     if devices is None or devices < config.layers:
@@ -86,10 +86,10 @@ def words_of(discovered: Mapping[str, Any]) -> Spend:
 
 
 def certified(discovered: Mapping[str, Any]) -> float:
-    """Epsilon of all messages of a device in the worst layer, derived again from what a discovery states of layers.
+    """Epsilon of all messages of a device in the worst layer, derived again from the layers in a discovery's result.
 
-    Guarantee: ``discovery.certificates.group.group`` with the share of honest devices that the launch file assumes; a
-    device answers in one layer. It counts on messages that nobody links to their sender.
+    Guarantee: ``discovery.certificates.group.group`` with the launch file's share of honest devices; a device answers
+    in one layer. It assumes that no message can be linked to its sender.
     """
     # scipy is slow to import
     from discovery.certificates.group import device, honest_messages
@@ -108,12 +108,12 @@ def certified(discovered: Mapping[str, Any]) -> float:
 
 
 def guarantee_of(discovered: Mapping[str, Any]) -> DiscoveryGuarantee:
-    """The guarantee in the result of a local discovery."""
+    """Return the guarantee in the result of a local discovery."""
     return DiscoveryGuarantee.model_validate({name: discovered[name] for name in _STATED if name in discovered})
 
 
 def _config(config: LaunchConfig) -> TrieConfig:
-    assert isinstance(config.discovery, TrieConfig), "it is not asked for"
+    assert isinstance(config.discovery, TrieConfig), "the launch has no local discovery"
     return config.discovery
 
 
@@ -140,16 +140,16 @@ def _trusts(config: LaunchConfig, whole: Total) -> tuple[str, ...]:
     if whole.words.how == "local":
         return (_LOCAL,)
     return (
-        f"The one number counts on {_HIDDEN[whole.words.how]}. It assumes that {_config(config).honest_share:.0%} of "
-        "the other devices of a layer answer as agreed and tell nobody what they sent; fewer hide a device less. "
-        "Against whoever links its messages a device has the local guarantee alone.",
+        f"The total relies on {_HIDDEN[whole.words.how]}. It assumes that {_config(config).honest_share:.0%} of "
+        "the other devices of a layer follow the protocol and reveal their messages to no one; with fewer, the loss is "
+        "larger. Against a party that links its messages a device has only the local guarantee.",
     )
 
 
 def _limits(config: LaunchConfig) -> tuple[str, ...]:
     units = (
-        "Over launches rho adds up for a device, and discovery's local epsilon for a typed word: no ledger adds these "
-        "two. What a device loses to all its messages joins rho as epsilon, in a budget of its own."
+        "Over launches rho adds up for a device, and discovery's local epsilon for a typed word; these two are never "
+        "added. A device's loss to all its messages joins rho as epsilon, in a budget of its own."
     )
     return (units, _item_losses(config))
 
@@ -157,11 +157,11 @@ def _limits(config: LaunchConfig) -> tuple[str, ...]:
 def _item_losses(config: LaunchConfig) -> str:
     ceiling = config.policy.population_max_discovery_epsilon
     opening = (
-        "What a typed word loses to several launches that discover words on one population adds up; words that one of "
-        "them discovered and another one uses again count once. "
+        "The losses of a typed word to several discoveries on one population add up; words that one launch discovered "
+        "and another reuses count once. "
     )
     if ceiling is None:
-        return opening + "The ledger lists these losses, but this launch file names no ceiling on their sum."
+        return opening + "The ledger lists these losses, but this launch file sets no ceiling on their sum."
     window = config.policy.budget
     within = f" in any {window.days} days" if window else ""
     return opening + f"The ledger refuses a launch that would take their sum{within} above epsilon {ceiling:g}."
@@ -171,7 +171,7 @@ def _needs(config: LaunchConfig, train: int) -> tuple[str, ...]:
     local = _config(config)
     if train < local.layers:
         return (
-            f"discovery.layers: {local.layers} need as many training devices, and there are {train}+; lower it to "
+            f"discovery.layers: {local.layers} needs as many training devices, and there are {train}+; lower it to "
             f"{max(train, 1)} or less",
         )
     if config.mechanism.secagg is None:
@@ -185,7 +185,7 @@ def _needs(config: LaunchConfig, train: int) -> tuple[str, ...]:
     except ValueError:
         return (
             f"discovery.layers: {local.layers} may leave {smallest} of {train}+ training devices to a layer, too "
-            "few to hide in one another's sum; lower it, or remove mechanism.secagg",
+            "few for secure aggregation; lower it, or remove mechanism.secagg",
         )
     return ()
 
@@ -206,7 +206,7 @@ def _cheaper(config: LaunchConfig, seen: Outlook, fits: Callable[[Spend], bool])
         fit = fits(planned_words(fewer, config.locale, seen.devices, seen.known_words))
         low, high = (middle, high) if fit else (low, middle)
     if seen.devices is None and config.private_text.source == "files":
-        yield "state planning.population_estimate, as among many devices shuffling certifies less"
+        yield "set planning.population_estimate, as shuffling certifies a lower loss among many devices"
     if low:
         yield f"lower discovery.messages_per_device from {local.messages_per_device} to {low}"
 

@@ -1,4 +1,4 @@
-"""Reasons for which a launch's own policy would hold it, whatever its model does."""
+"""Checks of a planned launch against its own policy, independent of its model's quality."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -11,9 +11,9 @@ from pipeline.releases.total import total
 from pipeline.releases.uses import releases
 from reports.losses import up
 
-# Noise is written with so many digits.
+# Digits with which noise is written.
 _DIGITS = 3
-# Of the samples of a launch without a timer, so many may be held for a device that was drawn too often.
+# Share of samplings of a launch without a timer that may be held because one device was drawn too often.
 _MOST_HELD = 0.05
 
 
@@ -23,11 +23,11 @@ def above_policy(
     devices: int | None,
     known_words: Collection[str] | None = None,
 ) -> list[str]:
-    """Reasons for which the launch's own policy would hold it, whatever its model does.
+    """Return messages for which the launch's own policy would hold it, whatever its model's quality.
 
     Args:
-      spends: every release by its stage, at worst.
-      devices, known_words: by which the words among them were planned.
+      spends: worst-case spend of every release, by stage.
+      devices, known_words: assumptions under which locally discovered words were planned.
     """
     training_rho = _training_rho(spends)
     policy, mechanism, lines = config.policy, config.mechanism, []
@@ -47,10 +47,10 @@ def above_policy(
 
 
 def likely(config: LaunchConfig, spends: Mapping[str, Spend]) -> dict[str, Spend]:
-    """Planned spends, with training at most at what the launch's own ceiling on rho leaves it.
+    """Planned spends, with training capped by the launch's own ceiling on rho.
 
-    Devices drawn by chance may all be drawn every time, and never are. A launch in which one is drawn so often that it
-    passes ``policy.max_rho`` is held for that, so a total above this one is never published.
+    Under random sampling the worst case, a device in every cohort, practically never happens. A launch in which a
+    device is drawn so often that it exceeds ``policy.max_rho`` is held, so a larger total is never published.
     """
     room, rho = config.policy.max_rho - sum(config.beside_training.values()), _training_rho(spends)
     if config.mechanism.secret_sample is None or rho <= room:
@@ -63,10 +63,10 @@ def _training_rho(spends: Mapping[str, Spend]) -> float:
 
 
 def _is_likely(config: LaunchConfig, training_rho: float) -> bool:
-    """True if training would pass the ceiling in more than one sample of twenty.
+    """True if training would exceed the ceiling in more than one sampling of twenty.
 
-    Under a timer a device may join as often as the plan says. Devices drawn by chance may all be drawn every time, and
-    never are; what they pay is how often one really was.
+    Under a timer a device may join as often as planned. Under random sampling the worst case, a device in every
+    cohort, practically never happens; the spend is that of the actual participations.
     """
     mechanism, sample = config.mechanism, config.mechanism.secret_sample
     if sample is None:
@@ -79,13 +79,13 @@ def _is_likely(config: LaunchConfig, training_rho: float) -> bool:
 
 
 def _binomial(successes: int, trials: int, share: float) -> float:
-    """The probability of so many successes; in logarithms, as coefficients of many trials are too large for a float."""
+    """Binomial probability, computed in logarithms, as coefficients of many trials overflow a float."""
     ways = math.lgamma(trials + 1) - math.lgamma(successes + 1) - math.lgamma(trials - successes + 1)
     return math.exp(ways + successes * math.log(share) + (trials - successes) * math.log1p(-share))
 
 
 def one_number(config: LaunchConfig, spends: Mapping[str, Spend]) -> tuple[str, ...]:
-    """The total that the launch is planned with, and its parts."""
+    """Message with the launch's planned total epsilon, and its parts."""
     whole = total(config, likely(config, spends))
     return (
         f"one device loses epsilon {up(whole.epsilon)} at delta {whole.delta:g} at worst, of policy.max_total_epsilon "
@@ -94,7 +94,7 @@ def one_number(config: LaunchConfig, spends: Mapping[str, Spend]) -> tuple[str, 
 
 
 def _rounded_up(value: float) -> float:
-    """A little more than enough, with few digits."""
+    """Round up to few digits."""
     if not math.isfinite(value):
         return value
     place = 10.0 ** (_DIGITS - 1 - math.floor(math.log10(value)))

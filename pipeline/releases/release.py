@@ -1,8 +1,8 @@
-"""One use of private data whose result leaves a launch, as a value.
+"""Declarations of uses of private data whose results leave a launch.
 
-What must hold for every use is a loop over the list of them (``pipeline.releases.uses``): what a launch costs before it
-begins and what it has cost, the one number, the table of data accesses, the neighbour and the output of its guarantee,
-and its part of the disclosure.
+Everything that must hold for each use is a loop over the list of them (``pipeline.releases.uses``): a launch's planned
+and actual spends, its total epsilon, the table of data accesses, the neighbour and the output of its guarantee, and the
+disclosure.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from reports.disclosure.total import Total
 Stated = Mapping[str, Any]
 Results = Callable[[str], Stated]
 _T = TypeVar("_T")
-_HIDDEN = 9  # by rounding down to tens
+_HIDDEN = 9  # most devices that rounding down to tens hides
 
 
 def _unlimited(config: LaunchConfig) -> tuple[str, ...]:
@@ -29,12 +29,12 @@ class Use:
     """A use of private data.
 
     Attributes:
-      stage: that makes it.
-      asked: whether a launch makes it.
-      says: how it is covered, or why not; never empty.
-      part: what of the stage, where it makes several.
-      covered: whether nothing that leaves tells of one device more than the launch's one number says.
-      limits: limitations that a launch with this use has, each a sentence.
+      stage: name of the stage that makes it.
+      asked: returns whether a launch makes it.
+      says: returns the protection, or the reason for none; never empty.
+      part: name of the part, if the stage makes several uses.
+      covered: True if the launch's total epsilon bounds everything that leaves about one device.
+      limits: returns the limitations of a launch with this use, each a sentence.
     """
 
     stage: str
@@ -47,12 +47,12 @@ class Use:
 
 @dataclass(frozen=True)
 class Outlook:
-    """All that the cost of a launch is planned by, before anybody is asked.
+    """Assumptions for the planned spends of a launch, before any device is asked.
 
     Attributes:
-      training_rho: of training within the enforced limits.
-      devices: that train, at least; None where nobody knows.
-      known_words: of the public vocabulary, once it is made.
+      training_rho: rho of training within the enforced limits.
+      devices: least number of training devices; None if unknown.
+      known_words: words of the public vocabulary, once it exists.
     """
 
     training_rho: float
@@ -77,29 +77,30 @@ class Release(Use):
     """A use that spends from a budget.
 
     Attributes:
-      name: in the one number.
-      block: of the launch file, which holds its noise.
-      planned: the worst case, without a look at private data.
-      paid: what was paid for it, from what its stage says of the release. A stage that took it over states no spend,
-        and the launch that made it paid the same, or it would not have been taken over.
-      neighbour: what of one device the neighbouring population has not, as a part of a sentence.
-      output: what of it leaves, likewise; empty for what is said of devices that train nothing.
-      trusts: assumptions of the one number beyond those of every launch, each a sentence.
-      split: whose devices lose.
-      certain: whether the loss is known exactly beforehand, and counts as spent also where its stage failed.
-      refuses: why the launch's own policy would hold it for this release alone, whatever its model does.
-      needs: why it could not be made, or would tell nothing, of so many devices of its split, rounded down to tens.
-      cheaper: what to lower, beside its noise, until a launch with such a spend of it fits; each a part of a sentence.
-      disclosed: its block of the disclosure, from the launch file and results of stages.
-      by_file: the same block, where the launch file alone decides all of it; ``verify`` holds results against it.
-      again: what was paid for it, derived again from what its stage says happened; None where ``planned`` is exact.
+      name: its name as a part of the total epsilon.
+      block: the block of the launch file that holds its noise.
+      planned: returns its worst-case spend, without reading private data.
+      paid: returns its spend from the stage's result. For a reused release that is the spend of the launch that made
+        it, which is the same, or it would not have been reused.
+      neighbour: the part of one device's data that the neighbouring population lacks, as a part of a sentence.
+      output: returns the released output, as a part of a sentence; empty for devices that do not train.
+      trusts: returns assumptions of the total beyond those of every launch, each a sentence.
+      split: split whose devices bear the loss.
+      certain: True if the spend is known exactly beforehand; it then counts as spent even if the stage failed.
+      refuses: returns why the launch's own policy would hold it for this release alone, whatever its model's quality.
+      needs: returns why a number of devices of its split, rounded down to tens, is too small for the release.
+      cheaper: returns settings to lower, other than noise, until a launch with a given spend fits; each a part of a
+        sentence.
+      disclosed: returns its block of the disclosure, from the launch file and results of stages.
+      by_file: returns the same block if the launch file alone decides it; ``verify`` compares results with it.
+      again: derives its spend again from the stage's statement of what happened; None if ``planned`` is exact.
       asks: fields of its block of the launch file that its stage states again.
-      make: ``module:function`` that alone adds its noise to its sum, as ``make(contributions, noise, bound, finish)``;
-        where rounds or devices come one by one, to the sum of a round, or to the message of a device.
-      keeps: files in its stage's private folder that stay for the audit: what was released, and what cannot be made
-        again from the private store; never a sum without noise.
-      audit: ``module:function`` of the context of the stage that made it, which returns the verdicts on it.
-      proves: names of those verdicts. A launch without one of them, passed, is held.
+      make: ``module:function``, the only code that adds its noise to its sum, as ``make(contributions, noise, bound,
+        finish)``; where rounds or devices come one by one, to the sum of a round, or to the message of a device.
+      keeps: files in its stage's private folder that stay for the audit: the released values, and values that cannot be
+        derived again from the private store; never a sum without noise.
+      audit: ``module:function`` that takes the context of the stage that made it, and returns verdicts.
+      proves: names of those verdicts. A launch in which one of them is missing or failed is held.
     """
 
     covered: bool = True
@@ -125,25 +126,25 @@ class Release(Use):
     asks: tuple[str, ...] = ()
 
     def reserved(self, config: LaunchConfig, run: object = None) -> Spend | None:
-        """The reservation of its stage, where the launch file alone decides the cost; None where it is not asked for.
+        """Reservation of a stage whose spend the launch file alone decides; None if the launch does not ask for it.
 
         Args:
-          run: unread; other stages reserve by what a launch has found.
+          run: unused; other stages reserve by the results of earlier stages.
         """
         return self.paid(config, {}) if self.asked(config) else None
 
 
 def asked_for(block: _T | None) -> _T:
-    """A block of the launch file whose release is made."""
-    assert block is not None, "it is not asked for"
+    """Return a block of the launch file that must be present."""
+    assert block is not None, "the launch file has no such block"
     return block
 
 
 def overflows(name: str, devices: int, most: int, fix: str) -> tuple[str, ...]:
-    """A line if a sum in 64 bits could overflow.
+    """Return a message if a 64-bit sum could overflow.
 
     Args:
-      devices: rounded down to tens, which hides nine.
+      devices: number of devices, rounded down to tens, so up to nine more.
     """
     if devices + _HIDDEN <= most:
         return ()
@@ -151,7 +152,7 @@ def overflows(name: str, devices: int, most: int, fix: str) -> tuple[str, ...]:
 
 
 def gaussian(rho: float, delta: float, note: str) -> Spend:
-    """A device-level spend of Gaussian releases to devices that train."""
+    """Device-level spend of a Gaussian release about training devices."""
     from federated.accounting.gaussian import epsilon_of_rho  # scipy is slow to import
 
     return Spend(

@@ -1,4 +1,4 @@
-"""Worst-case amounts that the spending stages reserve before they run, without a look at private data."""
+"""Planned and actual spends of training, and the loss of one device to all noised releases of a launch."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from pretrain.config import Config
 
 
 def planned_training(config: LaunchConfig, run: RunDir) -> Spend | None:
-    """The planned mechanism at its enforced limits, as the plan stage accounted it; None where nothing is trained."""
+    """Spend of the planned mechanism at its enforced limits, from stage ``plan``; None if the launch does not train."""
     if not TRAINING.asked(config):
         return None
     planned = run.result("plan")
@@ -31,7 +31,7 @@ def planned_training(config: LaunchConfig, run: RunDir) -> Spend | None:
 
 
 def training(guarantee: accounting.Guarantee, delta: float, note: str) -> Spend:
-    """The ledger entry of private training: rho and epsilon of one device."""
+    """Spend of private training: rho and epsilon of one device."""
     return Spend(
         unit=guarantee.unit,
         adjacency=guarantee.adjacency,
@@ -43,15 +43,15 @@ def training(guarantee: accounting.Guarantee, delta: float, note: str) -> Spend:
 
 
 def is_sum(config: LaunchConfig) -> bool:
-    """True if a launch releases more of its devices under noise than its training."""
+    """True if a launch makes noised releases beside its training."""
     return any(release not in (LOCAL_WORDS, TRAINING) for release in releases(config))
 
 
 class Loss(Config):
-    """Loss of one device to the noised releases of a launch: that of its split, whichever loses more.
+    """Loss of one device to the noised releases of a launch: the larger loss of its two splits.
 
     Attributes:
-      failure: probability with which rho does not hold; epsilon has it in its delta.
+      failure: probability with which rho does not hold; included in the delta of epsilon.
     """
 
     rho: float
@@ -63,16 +63,16 @@ class Loss(Config):
 
 
 def spent(config: LaunchConfig, run: RunDir, *, noised: bool = False) -> dict[str, Spend]:
-    """Every release that a launch which has trained is made of, by its stage, as that states it.
+    """Spend of every release of a trained launch, by stage, as the stages state them.
 
-    A release that was taken over is one of them, for what the launch that made it paid: whoever sees this launch sees
-    what came of it. What evaluation costs is known, and counts as spent, also where the comparison failed.
+    A reused release is included with the spend of the launch that made it, as this launch's outputs depend on it.
+    Evaluation has a known spend, which counts even if the comparison failed.
 
     Args:
-      noised: those alone that have a rho.
+      noised: only releases that have a rho.
 
     Raises:
-      StageInputMissing: it has not trained, or not released something else that it was asked to.
+      StageInputMissing: training, or another release that the launch file asks for, has not finished.
     """
     made = [release for release in releases(config) if not noised or release is not LOCAL_WORDS]
     results = {release.stage: {} if release.certain else run.result(release.stage) for release in made}
@@ -84,12 +84,12 @@ def _spent(release: Release, config: LaunchConfig, result: Stated) -> Spend:
 
 
 def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
-    """Loss of one device to the noised releases of a launch that has trained, by two accountants.
+    """Loss of one device to the noised releases of a trained launch, by two accountants.
 
-    Guarantee: releases on the same devices, a later one chosen in the light of the earlier ones, add up: their rho
-    (see ``composition.compose``) and the probabilities with which they fail. A device is in one split, and has nothing
-    in what is released of another one, so the larger split counts. Where training is all there is, it is that of
-    training, number for number. Words found locally are no part of it; ``releases.total`` has them too.
+    Guarantee: releases on the same devices add up, also if a later one depends on earlier results: their rho (see
+    ``composition.compose``) and their failure probabilities. A device is in one split, and contributes nothing to
+    releases of another, so the larger split counts. If training is the only release, the loss equals that of training
+    exactly. Locally discovered words are not included; ``releases.total`` includes them.
 
     Raises:
       StageInputMissing: see ``spent``.
@@ -105,14 +105,16 @@ def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
 
 
 def loss_together(spends: Sequence[Spend], delta: float) -> Loss:
-    """Total cost of noised releases on the same devices, at a delta that holds their failures.
+    """Total loss to noised releases on the same devices, at a delta that includes their failures.
 
     Raises:
       ValueError: the failures alone are more than delta.
     """
     failure = math.fsum(spend.failure for spend in spends)
     if failure >= delta:
-        raise ValueError(f"mechanism.delta: {delta:g} is not above {failure:g}, with which releases fail; raise it")
+        raise ValueError(
+            f"mechanism.delta: {delta:g} is not above {failure:g}, the failure probability of the releases; raise it"
+        )
     together = compose([spend.rho for spend in spends if spend.rho is not None], [delta - failure])
     (epsilon,), (second,) = together.epsilon.values(), together.epsilon_pld.values()
     return Loss(rho=together.rho, mu=together.mu, delta=delta, epsilon=epsilon, epsilon_pld=second, failure=failure)

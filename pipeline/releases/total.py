@@ -1,4 +1,4 @@
-"""The one number of a launch: (epsilon, delta) of one device over every release, planned and spent alike."""
+"""Total (epsilon, delta) of one device over all releases of a launch, for planned and actual spends alike."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from pipeline.releases.uses import RELEASES
 from reports.disclosure.releases import ReleaseName
 from reports.disclosure.total import Part, Total
 
-# Of each stage the release under noise; words that are found locally have no rho.
+# The noised release of each stage; locally discovered words have no rho.
 _NOISED: Mapping[str, ReleaseName] = {release.stage: release.name for release in RELEASES if release is not LOCAL_WORDS}
 Hidden = Literal["shuffled", "summed"]
 _SPLITS: tuple[Split, ...] = ("train", "test")
@@ -20,17 +20,17 @@ _SPLITS: tuple[Split, ...] = ("train", "test")
 def total(config: LaunchConfig, spends: Mapping[str, Spend]) -> Total:
     """Loss of one device to all of a launch's releases, at the launch's delta.
 
-    Guarantee: unit one device; adjacency zero-out: what it gives is replaced by what a device gives that typed nothing,
-    which to a local discovery is as many messages that name no word, so swapping covers it. Rho of noised releases on
-    the same devices adds up, and so do their failures; messages of a local discovery have an epsilon of their own, at
-    their part of delta, and join by basic composition. Two bounds hold for them, the certificate and the local one, and
-    the lower sum is stated: a release is never left out because its loss is large.
+    Guarantee: unit one device; adjacency zero-out: the device's contribution is replaced by that of a device that typed
+    nothing, which for a local discovery is as many messages that name no word, so swap covers it. Rho of noised
+    releases on the same devices adds up, and so do their failures; messages of a local discovery have an epsilon of
+    their own, at their part of delta, and join by basic composition. Two bounds hold for them, the certificate and the
+    local one, and the lower sum is stated: a release is never left out because its loss is large.
 
     Args:
-      spends: every release by its stage, as planned or as it happened.
+      spends: spend of every release by its stage, planned or actual.
 
     Raises:
-      ValueError: failures and the words' part of delta are no less than delta.
+      ValueError: failures and the words' part of delta sum to delta or more.
     """
     how: Hidden = "summed" if config.mechanism.secagg else "shuffled"
     sums = (_sum(spends, words, config.mechanism.delta) for words in _words(spends, how))
@@ -38,7 +38,7 @@ def total(config: LaunchConfig, spends: Mapping[str, Spend]) -> Total:
 
 
 def _words(spends: Mapping[str, Spend], how: Hidden) -> list[tuple[Part, ...]]:
-    """Ways to state what messages of a local discovery cost; nothing where words are among the noised releases."""
+    """Alternative bounds on the loss to messages of a local discovery; empty without local discovery."""
     spend = spends.get("discover")
     if spend is None or spend.unit == "device":
         return [()]

@@ -1,4 +1,4 @@
-"""Federated training under DP-FTRL: the models after every round."""
+"""Federated training under DP-FTRL: the release of the model after every round."""
 
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.launch.config import LaunchConfig
@@ -8,7 +8,7 @@ from reports.disclosure.releases import Mechanism, Participation, SecAgg, Traini
 
 
 def training_rho(config: LaunchConfig) -> float:
-    """Worst-case cost of training for one device, within the limits that are enforced."""
+    """Worst-case rho of training for one device, within the enforced limits."""
     from federated import mechanisms  # scipy is slow to import
 
     mechanism = config.mechanism
@@ -20,7 +20,7 @@ def _planned(config: LaunchConfig, seen: Outlook) -> Spend:
 
 
 def _paid(config: LaunchConfig, result: Stated) -> Spend:
-    raise ValueError("fine_tune: states no spend, and is not taken over from other launches; run it again")
+    raise ValueError("fine_tune: states no spend, and its result is never reused from other launches; run it again")
 
 
 def _disclosed(config: LaunchConfig, results: Results) -> Training:

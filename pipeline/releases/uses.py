@@ -1,6 +1,6 @@
-"""The uses of private data: the one list, and what is a loop over it.
+"""The list of all uses of private data, and the loops over it.
 
-Every use whose result leaves is here, also one that no budget covers: it states a reason instead of a loss. A new
+Every use whose result leaves is in the list, even without a budget: it then states a reason instead of a loss. A new
 release is a file with a ``Release``, and a line in this list.
 """
 
@@ -28,19 +28,19 @@ _WITHOUT_PRIVACY = (
 
 
 def _open(config: LaunchConfig) -> bool:
-    """Return whether held-out devices are evaluated without noise."""
+    """Return whether the launch evaluates on held-out devices without noise."""
     return not EVALUATION.asked(config)
 
 
 def _tried_out(config: LaunchConfig) -> str:
-    assert config.experiment is not None, "it is not asked for"
+    assert config.experiment is not None, "the launch file has no block experiment"
     return (
-        f"live experiment on {config.experiment.share:.2%} of buckets of devices, once a reviewer approves: counts by "
-        "bucket and day that keyboards log, released as metrics of both arms without noise; they train nothing"
+        f"live experiment on {config.experiment.share:.2%} of device buckets, after approval: keyboards log counts by "
+        "bucket and day, released as metrics of both arms without noise; they train nothing"
     )
 
 
-# In the order of the stages.
+# In order of the stages.
 USES: tuple[Use, ...] = (
     Use(
         stage="ingest_private",
@@ -55,8 +55,8 @@ USES: tuple[Use, ...] = (
         stage="ingest_private",
         asked=lambda config: not _open(config),
         says=lambda config: (
-            "how many devices there are, which is the same whatever one of them typed, and a digest "
-            "under the population's secret key; nothing else leaves the store"
+            "the number of devices, which does not depend on what one of them typed, and a digest under the "
+            "population's secret key; nothing else leaves the store"
         ),
         covered=True,
     ),
@@ -80,9 +80,9 @@ USES: tuple[Use, ...] = (
         stage="audit",
         asked=lambda config: True,
         says=lambda config: (
-            "of what is tested on sums and noise verdicts alone: an honest run passes all of them with "
-            f"probability {1 - ALPHA:g} at least, whatever its devices typed, and one that fails is held; canaries are "
-            "looked for in released models"
+            "only verdicts of the tests on sums and noise: an honest run passes all of them with probability at "
+            f"least {1 - ALPHA:g}, whatever its devices typed, and a run that fails is held; canaries are tested on "
+            "released models"
         ),
         covered=True,
     ),
@@ -99,16 +99,16 @@ USES: tuple[Use, ...] = (
         asked=lambda config: config.ab_test.non_private_upper_bound,
         limits=lambda config: (_WITHOUT_PRIVACY,),
         says=lambda config: (
-            "simulation only: the population is a public data set or made up, so nobody's secret is at "
-            "stake; the model is deleted once it has been compared"
+            "simulation only: the population is a public data set or made up, so no private text is at risk; the "
+            "model is deleted after the comparison"
         ),
     ),
     Use(
         stage="audit_releases",
         asked=lambda config: True,
         says=lambda config: (
-            "every release made again from text and the noise of its key; verdicts alone leave, which are the same for "
-            "an honest release whatever its devices typed, and one that fails holds the launch"
+            "every release derived again from text and the noise of its key; only verdicts leave, which are the same "
+            "for an honest release whatever its devices typed, and a failed one holds the launch"
         ),
         covered=True,
     ),
@@ -118,27 +118,27 @@ RELEASES = tuple(use for use in USES if isinstance(use, Release))
 
 
 def releases(config: LaunchConfig) -> tuple[Release, ...]:
-    """The releases of a launch, in the order in which they happen; one a stage."""
+    """Return the releases of a launch in order; one per stage."""
     return tuple(release for release in RELEASES if release.asked(config))
 
 
 def planned(config: LaunchConfig, seen: Outlook) -> dict[str, Spend]:
-    """Every release of a launch by its stage, at worst."""
+    """Worst-case spend of every release of a launch, by stage."""
     return {release.stage: release.planned(config, seen) for release in releases(config)}
 
 
 def limits(config: LaunchConfig) -> tuple[str, ...]:
-    """Limitations that come with the uses of a launch."""
+    """Return the limitations of a launch's uses of private data."""
     return tuple(line for use in USES if use.asked(config) for line in use.limits(config))
 
 
 def uncovered(config: LaunchConfig) -> tuple[str, ...]:
-    """The uses of private text that no guarantee covers."""
+    """Return the uses of private text that no guarantee covers."""
     return tuple(row.stage for row in accesses(config) if row.data == "private" and not row.covered)
 
 
 def accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
-    """Every use of data by a launch, and what covers it: the table of the disclosure."""
+    """Return every use of data by a launch with its protection, for the disclosure's table."""
     return (
         DataAccess(stage="pretrain, adapt", data="public", covered=False),
         *(_row(use, config) for use in USES if use.asked(config)),
@@ -146,7 +146,7 @@ def accesses(config: LaunchConfig) -> tuple[DataAccess, ...]:
             stage="audit: " + ("twin and control" if config.audit.on_twin else "control"),
             data="public",
             covered=False,
-            reason="models that never ship, trained on public text and made-up devices alone",
+            reason="models that never ship, trained only on public text and made-up devices",
         ),
         DataAccess(
             stage="hyperparameter tuning",

@@ -31,9 +31,9 @@ _log = logging.getLogger(__name__)
 
 
 def progress(ctx: StageContext) -> Callable[..., None]:
-    """A callback that tells the numbers of a point, of so many rounds or public steps, and telemetry of a round."""
+    """Return a progress callback: it logs the numbers of a round or public step, and reports rounds to telemetry."""
     reach = reaching(ctx.stage)
-    # A stage is given no other fields of the launch file than those that it reads.
+    # A stage gets only the fields of the launch file that it declares.
     steps = getattr(ctx.config, ctx.stage).steps if ctx.stage in ("pretrain", "adapt") else 0
 
     def tell(point: dict | object) -> None:
@@ -52,38 +52,38 @@ def progress(ctx: StageContext) -> Callable[..., None]:
 
 
 def vocabulary(ctx: StageContext, stage: str) -> Vocabulary:
-    """The vocabulary that a stage wrote."""
+    """Load the vocabulary that a stage wrote."""
     return vocabularies.load(ctx.run.input(stage, "vocabulary.json"))
 
 
 def discovered_words(ctx: StageContext) -> list[FoundWord]:
-    """All words of discovery, at which nobody has looked yet: none of them may be shown.
+    """Load all discovered words, before any review or filter: none of them may be shown.
 
     Raises:
       StageInputMissing: they are no longer in the private folder.
     """
     path = ctx.run.private("discover") / WORDS
     if not (path.is_file() and sha256(path) == ctx.run.result("discover")["words_sha256"]):
-        raise StageInputMissing(f"{path}: not the words that discovery left there; restore the file")
+        raise StageInputMissing(f"{path}: not the words that discovery wrote; restore the file")
     return [FoundWord.model_validate(entry) for entry in json.loads(path.read_text(encoding="utf-8"))["words"]]
 
 
 def added_words(ctx: StageContext) -> tuple[str, ...]:
-    """The discovered words that were kept: those that the grown vocabulary has beyond the public one.
+    """Accepted discovered words: those that the grown vocabulary has beyond the public one.
 
-    Guarantee: what a blocklist, a filter or a person dropped is not among them, whoever asks.
+    Guarantee: a word that a blocklist, a filter or a person dropped is never among them.
     """
     base, grown = vocabulary(ctx, "ingest_public"), vocabulary(ctx, "build_vocabulary")
     return grown.words[len(base) :]
 
 
 def shown_words(ctx: StageContext) -> tuple[str, ...]:
-    """``added_words`` as devices mostly type them."""
+    """Return ``added_words`` in their typical typed form."""
     return tuple(json.loads(ctx.run.input("build_vocabulary", SHOWN).read_text(encoding="utf-8")))
 
 
 def frequencies(ctx: StageContext, public: TokenStream) -> np.ndarray:
-    """Frequency of each discovered word, float64, as far as discovery states it.
+    """Frequency of each added word, float64, where discovery states it.
 
     Args:
       public: train text in ids of the grown vocabulary.
@@ -93,41 +93,41 @@ def frequencies(ctx: StageContext, public: TokenStream) -> np.ndarray:
 
 
 def model(ctx: StageContext, stage: str) -> KeyboardLM:
-    """The model that a stage wrote."""
+    """Load the model that a stage wrote."""
     return export.load_model(ctx.run.input(stage, "model.safetensors"), ctx.config.model)
 
 
 def on_device(ctx: StageContext, model: KeyboardLM) -> KeyboardLM:
-    """A model where everything that trains or scores does so, ``runtime.device``.
+    """Move a model to ``runtime.device``, where it trains and scores.
 
     Raises:
-      OSError: a GPU is asked for where there is none.
+      OSError: the launch file asks for a GPU and this machine has none.
     """
     return placed(model, ctx.config.runtime.device)
 
 
 def counts(ctx: StageContext) -> CountedNGram | None:
-    """The model that counts made; None where the launch asked for none."""
+    """Load the model made from counts; None if the launch has no counts."""
     return None if ctx.config.counts is None else counted.load(ctx.run.input("count", COUNTS))
 
 
 def mechanism(run: RunDir) -> Mechanism:
-    """The mechanism that the plan stage wrote: the same numbers on every machine and at every retry."""
+    """Load the mechanism that the plan stage wrote: the same numbers on every machine and at every retry."""
     return mechanism_files.load(run.input("plan", MECHANISM))
 
 
 def most_devices(ctx: StageContext) -> int:
-    """Devices that training may draw from, the launch's canaries included; counts are known only rounded down."""
+    """Upper bound on the devices that training draws from, canaries included; counts are known only rounded down."""
     grid = ctx.config.audit
     planted = sum(grid.users) * len(grid.examples) * grid.repeats * len(grid.launched)
     return ctx.run.result("ingest_private")["devices_by_split"]["train"] + 10 + planted
 
 
 def store(ctx: StageContext) -> population.DeviceStore:
-    """The private device store.
+    """Open the private device store.
 
     Raises:
-      StageInputMissing: unfinished, damaged or gone.
+      StageInputMissing: it is unfinished, damaged or gone.
     """
     ctx.run.result("ingest_private")
     folder = ctx.run.private("ingest_private")
@@ -140,7 +140,7 @@ def store(ctx: StageContext) -> population.DeviceStore:
 
 
 def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, TokenStream]:
-    """Public train and validation text in a vocabulary's ids; train text as it was selected."""
+    """Public train and validation text as ids of a vocabulary; train text after selection."""
     opened = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
     train, validation = encode(opened.train, words), encode(opened.validation, words)
     if ctx.config.public_text.select_by == "champion":
@@ -149,5 +149,5 @@ def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, T
 
 
 def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
-    """Shards in a vocabulary's ids, as one stream."""
+    """Encode text shards as one stream of a vocabulary's ids."""
     return encode_all(shards, words)

@@ -1,6 +1,6 @@
-"""Attempts at stages on this machine: those under way and how far they are, and how the last failed one ended.
+"""Attempts at stages on this machine: running ones with their progress, and the end of the last failed one.
 
-For readers without a stage's log, such as ``tacit runs``. Looking takes no lock and stops nobody.
+For readers without a stage's log, such as ``tacit runs``. Reading takes no lock and stops no stage.
 """
 
 import json
@@ -23,11 +23,11 @@ _LOCKS = Path("/proc/locks")
 
 @dataclass(frozen=True)
 class Stop:
-    """The end of a try.
+    """End of a failed attempt.
 
     Attributes:
-      error: its class, where it is one that we know.
-      exit_code: of the command, which 'tacit explain' explains.
+      error: class of the error, if it is an expected one.
+      exit_code: of the command; 'tacit explain' explains it.
       when: in UTC, as 2026-01-31T12:00:00+00:00.
     """
 
@@ -43,9 +43,9 @@ class Stop:
 
 @contextmanager
 def noted(folder: Path, stage: str) -> Iterator[None]:
-    """Keep, in a stage's private folder, how what is done in this block ended; nothing once it ended well.
+    """Record an error of the block in the stage's private folder, and remove the record after a success.
 
-    Guarantee: of an error its class and exit code alone, as its words may name what lies in somebody's files.
+    Guarantee: it holds the error's class and exit code alone, as the message may quote private files.
     """
     path = folder / STOPPED
     try:
@@ -59,7 +59,7 @@ def noted(folder: Path, stage: str) -> Iterator[None]:
 
 
 def latest(run: Path, stage: str = "*") -> Stop | None:
-    """Stop of the last stage that stopped, or of one stage; None if none did, or if this user may not look."""
+    """Latest failure of any stage, or of one stage; None if none failed, or if this user may not read it."""
     stops = []
     for path in run.glob(f"private/{stage}/{STOPPED}"):
         with suppress(OSError, ValueError, TypeError):
@@ -69,12 +69,12 @@ def latest(run: Path, stage: str = "*") -> Stop | None:
 
 @dataclass(frozen=True)
 class ActiveStage:
-    """A stage under way.
+    """A running stage.
 
     Attributes:
       process: its id.
-      since: when this try of it began.
-      progress: of the piece of work that it is at, where that tells.
+      since: when this attempt began.
+      progress: of its current piece of work, if that reports any.
     """
 
     launch_id: str
@@ -85,10 +85,10 @@ class ActiveStage:
 
 
 def running(here: Settings) -> list[ActiveStage]:
-    """Stages whose lock a process of this machine holds, in the order in which they began.
+    """List stages whose lock a process of this machine holds, oldest first.
 
-    Not seen from here: what runs in another container, on another machine or as a user whose folders this one may not
-    read.
+    The list lacks stages that run in another container, on another machine, or as a user whose folders this user may
+    not read.
     """
     held, stages = _held(), list[ActiveStage]()
     for path in here.runs_dir.glob("*/private/*/.lock"):
@@ -105,7 +105,7 @@ def running(here: Settings) -> list[ActiveStage]:
 
 
 def _held() -> set[tuple[int, int]] | None:
-    """Process and inode of every ``flock`` that Linux knows; None where nobody can be asked."""
+    """Process and inode of every ``flock``, from Linux's list; None on other systems."""
     try:
         lines = _LOCKS.read_text(encoding="ascii").splitlines()
     except OSError:
@@ -119,6 +119,6 @@ def _alive(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # another user's
         return True
     return True

@@ -1,7 +1,7 @@
-"""Hidden files that the pipeline keeps in a stage's folder, the one list; and digests of the files that are not.
+"""List of the hidden files that the pipeline keeps in a stage's folder, and digests of the visible files.
 
-A hidden file is no output: no record names it, no seal covers it, and it is never logged. A name that is not on this
-list was written by somebody else, and ``verify`` says so.
+A hidden file is no output: no record names it, no seal covers it, and it is never logged. ``verify`` reports a hidden
+file that is not on this list.
 """
 
 from collections.abc import Mapping
@@ -12,22 +12,22 @@ from pretrain.files import sha256
 
 LOCK = ".lock"  # held while the stage runs
 ATTEMPT, ATTEMPT_LOCK = ".attempt", ".attempt.lock"  # the newest attempt's number (``run.fence``)
-FAILED = ".failed.json"  # what a worker met
-STOPPED = ".stopped"  # how the last try ended, where it ended badly
-OUTCOME = ".outcome.json"  # a computation that ended, until its record is written
+FAILED = ".failed.json"  # error of a worker
+STOPPED = ".stopped"  # end of the last attempt, if it failed
+OUTCOME = ".outcome.json"  # a finished computation, until its record is written
 SEAL = ".manifest.json"  # digests of the stage's private files
-AUDIT = "audit.json"  # of a release that was taken over, the audit that is cited
-CONTENT = ".content"  # the content key by which launches share what a stage made
-PROCESSORS = ".processors"  # those that the attempts at the stage ran on (``settings.processor``)
+AUDIT = "audit.json"  # the cited audit of a reused release
+CONTENT = ".content"  # the content key by which launches share a stage's outputs
+PROCESSORS = ".processors"  # processors of all attempts at the stage (``settings.processor``)
 PLANTED = ".planted.json"  # canaries that training planted
-WINDOW = ".window.json"  # the last day for which the text beside it may be kept
-PARTS = ".parts"  # folder of text that several workers read, until it is joined
+WINDOW = ".window.json"  # retention window of the text beside it
+PARTS = ".parts"  # folder of text that several workers read, until it is merged
 
-# Of whichever stage, finished or not. They hold nothing of anybody's, and nothing that could be verified.
+# Files of any stage, finished or not. They hold nothing private, and nothing to verify.
 TRACES = frozenset({LOCK, ATTEMPT, ATTEMPT_LOCK, FAILED, STOPPED, OUTCOME, WINDOW, PROCESSORS, progress.FILE})
-# What a finished stage may leave; besides, its private files are sealed.
+# Hidden files that a finished stage may leave; its private files are sealed.
 _FINISHED = TRACES | {SEAL, CONTENT, PLANTED}
-# Tokens of devices in a vocabulary's ids; whoever maps them writes them, and may remove them.
+# Caches of device tokens as a vocabulary's ids; readers write them, and may remove them.
 _MAPPED = "ingest_private/store/.encoded-*.bin"
 
 
@@ -37,12 +37,12 @@ def is_known(path: Path, folder: Path) -> bool:
 
 
 def is_in_progress(path: Path) -> bool:
-    """True for a path in a stage's folder that work under way leaves: unfinished files, parts of text."""
+    """True for a path that a running stage leaves in its folder: unfinished files, parts of text."""
     return path.parts[0] == PARTS or any(part.startswith(".") and part.endswith(".tmp") for part in path.parts)
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file below a folder but unfinished and hidden ones, by its path from there.
+    """SHA-256 of every file below a folder except unfinished and hidden ones, by relative path.
 
     Raises:
       ValueError: a symbolic link, which could carry private bytes out.
@@ -52,19 +52,19 @@ def digests(folder: Path) -> dict[str, str]:
         if path.is_symlink():
             raise ValueError(f"{path}: an output must be a file, not a symbolic link; copy the file")
         name = path.relative_to(folder).as_posix()
-        hidden = any(part.startswith(".") for part in name.split("/"))  # as unfinished files are
+        hidden = any(part.startswith(".") for part in name.split("/"))  # unfinished files are hidden too
         if path.is_file() and not hidden:
             files[name] = sha256(path)
     return files
 
 
 def is_same(path: Path, digest: str) -> bool:
-    """Return whether a file is there and has these bytes."""
+    """Return whether a file exists with these bytes."""
     return path.is_file() and not path.is_symlink() and sha256(path) == digest
 
 
 def differences(recorded: Mapping[str, str], present: Mapping[str, str]) -> list[str]:
-    """Files that were changed, lost or added, in words; from path to digest, as recorded and as present."""
+    """List files that were changed, lost or added, as messages; both arguments map paths to digests."""
     changed = [f"{name} was changed" for name in recorded if present.get(name, recorded[name]) != recorded[name]]
     lost = [f"{name} is lost" for name in recorded if name not in present]
     return changed + lost + [f"{name} was added" for name in present if name not in recorded]

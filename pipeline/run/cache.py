@@ -1,14 +1,14 @@
-"""The cache that launches share: content keys of stages, identical stages of other launches, and taking them over.
+"""The cache that launches share: content keys of stages, lookup of identical stages, and reuse of their outputs.
 
-A stage is identified by its content key: its name, its code and libraries, the fields of the launch file that it reads,
-and all else that decides its outputs. Where another launch made an identical one, its files are copied, so they outlive
-that launch, and they are put in place all at once.
+A content key identifies a stage: it covers the stage's name, its code and libraries, the fields of the launch file that
+it reads, and everything else that decides its outputs. If another launch ran an identical stage, its files are copied,
+so they outlive that launch, and are put in place all at once.
 
 A public stage (``run.stage.is_public``) may come from any machine, through the tracking server. Every other stage
-follows private data: its key is an HMAC under the population's split secret, so that it tells nothing of the text, and
-it comes from this machine's folders. A release is post-processing to whoever uses it again: words or counts that one
-launch released cost the people of that population nothing more in the next. It is paid once: the ledger holds the
-commit, for the same amounts and of the same population, and notes each re-use with the audit that the release passed.
+follows private data: its key is an HMAC under the population's split secret, so that it reveals nothing about the text,
+and the stage comes from this machine's folders. Reusing a release is post-processing: words or counts that one launch
+released cost the devices of that population nothing more in the next. It is paid once: the ledger holds the commit, for
+the same amounts and the same population, and records each reuse with the audit that the release passed.
 """
 
 import hashlib
@@ -44,27 +44,27 @@ from reports.disclosure.findings import ReleaseAudit
 
 _log = logging.getLogger(__name__)
 
-# (file name, destination) -> whether it was found; the file is then at the destination.
+# (file name, destination) -> True if the file was found and copied to the destination.
 FetchFile = Callable[[str, Path], bool]
 
 
 class Shelf(Protocol):
-    """Source of finished public stages of other machines; the part of ``tracking.MlflowTracker`` needed here."""
+    """Source of other machines' finished public stages; the part of ``tracking.MlflowTracker`` needed here."""
 
     def identical(self, stage: str, content: str) -> Iterator[tuple[StageRecord, FetchFile]]:
-        """Finished stages with this content key, each with what fetches its files."""
+        """Yield finished stages with this content key, each with a function that fetches its files."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A finished stage of another launch with the content key asked for.
+    """A finished stage of another launch with the requested content key.
 
     Attributes:
-      fetch: brings its public files.
-      run: its launch's folder on this machine; None where it comes from the tracking server.
-      paid: what the ledger holds of its release, to be noted with a re-use; None where it released nothing.
-      audit: of its release, which it passed; None where it released nothing, or nobody has audited it yet.
-      problem: why it may not be taken over; empty if it may.
+      fetch: copies one of its public files.
+      run: its launch's folder on this machine; None if it comes from the tracking server.
+      paid: binding of its release's commit, for the reuse entry; None if it released nothing.
+      audit: passed audit of its release; None if it released nothing, or has not been audited yet.
+      problem: why it may not be reused; empty if it may.
     """
 
     record: StageRecord
@@ -77,12 +77,12 @@ class Source:
 
 @dataclass(frozen=True)
 class CacheHit:
-    """A stage of which another launch made the same.
+    """A stage that another launch has already run with the same content key.
 
     Attributes:
-      launch_id: that launch; of a release, the one that paid for it.
-      problem: why it would be made anew all the same; empty if it is taken over.
-      paid: what was paid for it, in words; empty where it released nothing.
+      launch_id: that launch; for a release, the launch that paid for it.
+      problem: why the stage would still run again; empty if its outputs are reused.
+      paid: the spend of the release, for messages; empty if it released nothing.
     """
 
     stage: str
@@ -92,16 +92,16 @@ class CacheHit:
 
     def __str__(self) -> str:
         if self.problem:
-            return f"{self.stage}: launch {self.launch_id} made the same, but {self.problem}, so it is made anew"
-        spent = f", which spent {self.paid}; nothing is spent on it again" if self.paid else ""
-        return f"{self.stage}: taken over from launch {self.launch_id}{spent}"
+            return f"{self.stage}: launch {self.launch_id} has the same result, but {self.problem}: it runs again"
+        spent = f" (spent {self.paid}); no new spend" if self.paid else ""
+        return f"{self.stage}: reused from launch {self.launch_id}{spent}"
 
 
 def content_key(ctx: StageContext, stages: Stages) -> str | None:
-    """The content key of a stage as things are now; None if something that it reads is not there.
+    """Content key of a stage with its current inputs; None if an input is missing.
 
     Args:
-      ctx: of the whole configuration.
+      ctx: context with the whole configuration.
     """
     stage, used = stages[ctx.stage], dict(ctx.run.used)
     content: dict[str, object] = {
@@ -120,14 +120,14 @@ def content_key(ctx: StageContext, stages: Stages) -> str | None:
             before = {name: ctx.run.record(name) for name in stage.opens}
             if None in before.values():
                 return None
-            # A private stage says in ``given`` what counts of the stages before it: more would ask people again.
+            # A private stage names in ``given`` its dependence on earlier stages: more would spend again needlessly.
             content["after"] = {name: record_digest(record) for name, record in before.items() if record}
             return text_sha256(json.dumps(content, sort_keys=True))
         secret = PrivacyLedger.of(ctx.settings).split_secret(ctx.population)
     except (LaunchError, ValueError, LookupError, OSError):
-        return None  # The stage itself says what is missing, or does without.
+        return None  # The stage itself reports the missing input, or runs without it.
     finally:
-        # What decides the key is no input of the stage yet.
+        # Files that only decide the key are not recorded as inputs of the stage.
         ctx.run.used.clear()
         ctx.run.used.update(used)
     key = hmac.digest(secret, b"tacit content key", hashlib.sha256)
@@ -143,12 +143,12 @@ def sources(
     *,
     audits: bool = False,
 ) -> Iterator[Source]:
-    """Finished stages of other launches with this content key, those of this machine first; nothing is written.
+    """Yield finished stages of other launches with this content key, those of this machine first; writes nothing.
 
     Args:
-      planned: what the stage would spend, so that a source's spend must be the same; None before that is known.
-      shelf: where public stages of other machines are.
-      audits: audit a release that no launch has audited yet, from the private files of the one that made it.
+      planned: the stage's planned spend, which a source's spend must equal; None before it is known.
+      shelf: source of other machines' public stages.
+      audits: audit a release that no launch has audited yet, from the private files of the launch that made it.
     """
     stage = stages[ctx.stage]
     for path in sorted(ctx.run.root.glob(f"*/public/{ctx.stage}/{RESULT}")):
@@ -156,7 +156,7 @@ def sources(
             run = RunDir(ctx.run.root, path.parents[2].name, as_it_lies)
             record = run.record(ctx.stage)
         except (OSError, ValueError):
-            continue  # Damaged, or deleted meanwhile.
+            continue  # Damaged, or deleted since.
         if record is not None and record.content == content and run.launch_id != ctx.run.launch_id:
             paid, audit = paid_for(record, ctx, planned) if stage.spends else None, None
             problem = refusal(ctx, stages, record, run, paid)
@@ -170,31 +170,31 @@ def sources(
 
 
 def _unproven(audit: ReleaseAudit | None, audits: bool) -> str:
-    """Why the audit of a release does not let it be taken over; empty if it does, or is still to be made."""
+    """Reason why the audit of a release forbids its reuse; empty if it does not, or has yet to be made."""
     if audit is None:
-        return "its release was never audited, and its private files no longer let it be" if audits else ""
+        return "its release was never audited, and its private files no longer allow an audit" if audits else ""
     wrong = [verdict.name for verdict in audit.verdicts if not verdict.passed]
-    return f"the audit of its release speaks against it ({', '.join(wrong)})" if wrong else ""
+    return f"the audit of its release failed ({', '.join(wrong)})" if wrong else ""
 
 
 def refusal(
     ctx: StageContext, stages: Stages, record: StageRecord, run: RunDir | None, paid: Mapping[str, object] | None
 ) -> str:
-    """Why an identical stage of another launch may not be taken over; empty if it may: the one place that decides it.
+    """Reason why an identical stage of another launch may not be reused; empty if it may. No other code decides this.
 
-    Guarantee: the ledger holds the record. A public stage spent nothing and left nothing private; its files are held
-    against their digests as they are copied. A release was paid for, and every file of it is as the stage sealed it.
+    Guarantee: the ledger holds the record. A public stage spent nothing and left nothing private; its files are checked
+    against their digests as they are copied. A release was paid for, and each of its files is as the stage sealed it.
 
     Args:
-      run: the launch's folder; None where it comes from the tracking server.
-      paid: what the ledger holds of its release.
+      run: the launch's folder; None if the stage comes from the tracking server.
+      paid: binding of its release's commit in the ledger.
     """
     stage = stages[ctx.stage]
     if not ctx.run.believes(record):
-        return f"its {RESULT} is not what the ledger holds"
+        return f"its {RESULT} does not match the ledger"
     if is_public(ctx.stage, stages):
         return "it spent, or left private files" if record.private_outputs or "reserve" in record.ledger else ""
-    assert run is not None, f"{ctx.stage}: a stage that follows private data is found on this machine alone"
+    assert run is not None, f"{ctx.stage}: a stage that follows private data comes from this machine alone"
     if stage.spends and paid is None:
         return "the ledger holds no spend of it"
     if changed := [name for name, digest in record.outputs.items() if not run.available(record.stage, name, digest)]:
@@ -208,22 +208,20 @@ def _private_refusal(stage: Stage, record: StageRecord, run: RunDir) -> str:
     if record.private_digest is None:
         return "its private files were never sealed"
     wrong = run.private_problems(record.stage, record.private_digest)
-    return f"its private files are not as it left them: {wrong[0]}" if wrong else ""
+    return f"its private files have changed: {wrong[0]}" if wrong else ""
 
 
-def take_over(
-    ctx: StageContext, stages: Stages, planned: Spend | None, shelf: Shelf | None = None
-) -> StageRecord | None:
-    """Reuse the outputs of an identical stage: copy them, and return this launch's record; None if it is to be run.
+def reuse(ctx: StageContext, stages: Stages, planned: Spend | None, shelf: Shelf | None = None) -> StageRecord | None:
+    """Reuse the outputs of an identical stage: copy them, and return this launch's record; None if it must run.
 
-    Guarantee: nothing is released. What is taken over was released by a launch whose commit the ledger holds for the
-    same amounts, and passed its audit, which the ledger's entry cites; or it releases nothing. The record is the one
-    that the ledger knows, and every file has the digest that the stage recorded. No key is copied, and no name leads
-    out of the stage's folder. A stage that has a standing reservation of its own resumes it.
+    Guarantee: no new release. The reused outputs either release nothing, or come from a launch whose commit the ledger
+    holds for the same amounts, and passed an audit that the ledger's entry cites. The record is the one that the ledger
+    holds, and every file has the digest that the stage recorded. No key is copied, and no name leads out of the stage's
+    folder. A stage that has a standing reservation of its own resumes it.
 
     Args:
-      ctx: of the whole configuration, without a key.
-      planned: what the stage would spend; None if it releases nothing.
+      ctx: context with the whole configuration, without a key.
+      planned: the stage's planned spend; None if it releases nothing.
 
     Raises:
       PopulationUnknown, BudgetExceeded: the launch asks for more than its population has.
@@ -239,10 +237,10 @@ def take_over(
         record, problem = source.record, source.problem
         inputs = None if problem else _inputs(record, ctx.run)
         if inputs is None or not _brought(source, ctx, stage):
-            why = problem or (
-                "what it was made of is not what is here" if inputs is None else "its files are not whole"
+            why = problem or ("its inputs differ from those here" if inputs is None else "its files are incomplete")
+            _log.warning(
+                "%s: launch %s has the same result, but it is not reused: %s", ctx.stage, record.launch_id, why
             )
-            _log.warning("%s: launch %s made the same, but it is not used: %s", ctx.stage, record.launch_id, why)
             continue
         receipts = {}
         if source.paid is not None and source.audit is not None:
@@ -250,7 +248,7 @@ def take_over(
             cited = {**source.paid, "audit": audit_digest(source.audit)}
             noted = ledger.note("reuse", ctx.population, ctx.run.launch_id, ctx.stage, cited)
             receipts["reuse"] = noted.hash
-        _log.info("%s: the same as %s's, taken over", ctx.stage, record.launch_id)
+        _log.info("%s: reused from launch %s", ctx.stage, record.launch_id)
         return record.model_copy(
             update={
                 "launch_id": ctx.run.launch_id,
@@ -270,10 +268,10 @@ def take_over(
 
 
 def marked(ctx: StageContext, stages: Stages, compute: Callable[[], StageRecord]) -> StageRecord:
-    """The record of a stage that is run now, with its content key if all that was read was the same all along.
+    """Run a stage and return its record, with its content key if no input changed while it ran.
 
-    The stage's folder notes the key with which it was begun: what changed meanwhile, or between this attempt and an
-    earlier one, may have been read both ways.
+    The stage's folder stores the key of its first attempt. An input that changed during an attempt, or between two of
+    them, may have been read in both versions, so the record then gets no key.
     """
     content, marker = content_key(ctx, stages), ctx.public / CONTENT
     if content is None:
@@ -286,19 +284,19 @@ def marked(ctx: StageContext, stages: Stages, compute: Callable[[], StageRecord]
     same = marker.is_file() and marker.read_text(encoding="utf-8") == content and content_key(ctx, stages) == content
     if is_public(ctx.stage, stages):
         undeclared = {path.partition("/")[0] for path in record.inputs} - set(stages[ctx.stage].opens)
-        assert not undeclared, f"{ctx.stage}: it used {undeclared}, which its content key leaves out"
+        assert not undeclared, f"{ctx.stage}: it read {undeclared}, which its content key does not cover"
         same = same and not record.private_outputs
     return record.model_copy(update={"content": content if same else None})
 
 
 def paid_for(record: StageRecord, ctx: StageContext, planned: Spend | None) -> Mapping[str, object] | None:
-    """Ledger binding of a release that is reused; None if nobody paid for it.
+    """Ledger binding for the reuse of a release; None if no commit paid for it.
 
-    Guarantee: the launch that released it committed, on the same population, exactly what a release anew would spend.
+    Guarantee: the launch that released it committed, on the same population, exactly the amounts of a new release.
     """
     entries = PrivacyLedger.of(ctx.settings).entries(ctx.population)
     if record.reused_from is not None:
-        # Handed on: what was written down when it was taken over, which names who paid.
+        # Itself reused: its own reuse entry names the launch that paid.
         payments = (entry for entry in entries if _is(entry, record.launch_id, record.stage, "reuse"))
         paid = next((json.loads(entry.binding) for entry in payments), None)
     else:
@@ -312,25 +310,25 @@ def paid_for(record: StageRecord, ctx: StageContext, planned: Spend | None) -> M
 
 
 def commit_of(paid: Mapping[str, object], stage: str, entries: Iterable[Entry]) -> Entry | None:
-    """The commit that a re-use names; None if there is none."""
+    """Return the commit that a reuse names; None if there is none."""
     named = (entry for entry in entries if entry.hash == paid["commit"])
     return next((entry for entry in named if _is(entry, str(paid["launch"]), stage, "commit")), None)
 
 
 def reused_commit(record: StageRecord, entries: Iterable[Entry]) -> Entry | None:
-    """The commit that covers a release taken over; None if the ledger holds no re-use of it."""
+    """Return the commit that covers a reused release; None if the ledger has no entry of its reuse."""
     entries = list(entries)
     noted = next((entry for entry in entries if _is(entry, record.launch_id, record.stage, "reuse")), None)
     return None if noted is None else commit_of(json.loads(noted.binding), record.stage, entries)
 
 
 def audit_digest(audit: ReleaseAudit) -> str:
-    """SHA-256 of the verdicts on a release and of who made it, whoever audited it: a re-use cites it in the ledger."""
+    """SHA-256 of a release's verdicts and the launch that made it, which a reuse cites in the ledger."""
     return text_sha256(json.dumps(audit.model_dump(mode="json", exclude={"cited"}), sort_keys=True))
 
 
 def cited_audit(run: RunDir, stage: str, ledger: PrivacyLedger) -> ReleaseAudit | None:
-    """The audit that a launch cites of a release that it took over; None unless the ledger holds its digest."""
+    """Return the audit that a launch cites for a reused release; None unless the ledger holds its digest."""
     path, noted = run.path / "private" / stage / AUDIT, ledger.noted("reuse", run.launch_id, stage)
     if noted is None or not path.is_file():
         return None
@@ -342,7 +340,7 @@ def cited_audit(run: RunDir, stage: str, ledger: PrivacyLedger) -> ReleaseAudit 
 
 
 def said(record: StageRecord) -> str:
-    """SHA-256 of what a stage said of a release and left of it, but for who paid: the same in every launch."""
+    """SHA-256 of a release's result and files without its spend: the same in every launch that reuses it."""
     result = {name: value for name, value in record.result.items() if name != "spend"}
     return text_sha256(json.dumps({"outputs": record.outputs, "result": result}, sort_keys=True))
 
@@ -352,7 +350,7 @@ def _is(entry: Entry, launch_id: str, stage: str, kind: str) -> bool:
 
 
 def _inputs(record: StageRecord, run: RunDir) -> dict[str, str] | None:
-    """The inputs of a source as this launch has them; None if one of them has other bytes here."""
+    """Return a source's inputs with this launch's digests; None if one of them has other bytes here."""
     here = {}
     for path, digest in record.inputs.items():
         stage, _, name = path.partition("/")
@@ -361,7 +359,7 @@ def _inputs(record: StageRecord, run: RunDir) -> dict[str, str] | None:
         elif (made := run.record(stage)) is None:
             return None
         elif name == RESULT:
-            # What it said of its spend, or of its time, is another launch's; what counts of it is in the content key.
+            # Its result may differ in spend or time; the content key covers the part that matters.
             here[path] = record_digest(made)
             continue
         else:
@@ -372,7 +370,7 @@ def _inputs(record: StageRecord, run: RunDir) -> dict[str, str] | None:
 
 
 def _brought(source: Source, ctx: StageContext, stage: Stage) -> bool:
-    """Bring the files into this launch's folders, with the digests of the source; True for all, False for none."""
+    """Copy all files into this launch's folders and check their digests; True for all, False for none."""
     staged = ctx.public.with_name(f".{ctx.stage}.taken")
     try:
         if not _bring(source, staged):
@@ -390,7 +388,7 @@ def _brought(source: Source, ctx: StageContext, stage: Stage) -> bool:
 
 
 def _bring(source: Source, staged: Path) -> bool:
-    """Bring all outputs into the folder ``staged``, with the digests of the record; return whether that worked."""
+    """Copy all outputs into the folder ``staged`` and check their digests; return whether that worked."""
     shutil.rmtree(staged, ignore_errors=True)
     for name, digest in source.record.outputs.items():
         path = PurePosixPath(name)
@@ -402,11 +400,11 @@ def _bring(source: Source, staged: Path) -> bool:
 
 
 def _brought_private(there: RunDir, ctx: StageContext, names: tuple[str, ...]) -> bool:
-    """Copy the private files and folders named, in place of an interrupted attempt's; return whether that worked."""
+    """Copy the named private files and folders over those of an interrupted attempt; return whether that worked."""
     files, folder = there.sealed(ctx.stage, names), there.path / "private" / ctx.stage
     if not files:
         return False
-    if (window := folder / WINDOW).is_file():  # Before the text for which it is.
+    if (window := folder / WINDOW).is_file():  # Written before the text that it covers.
         for name in names:
             shutil.rmtree(ctx.private / name, ignore_errors=True)
         write_text(ctx.private / WINDOW, window.read_text(encoding="utf-8"), PRIVATE)
@@ -420,14 +418,14 @@ def _brought_private(there: RunDir, ctx: StageContext, names: tuple[str, ...]) -
         for name in names:
             if (ctx.private / name).is_dir():
                 shutil.rmtree(ctx.private / name)
-            if (taken / name).exists():  # what a release keeps depends on how it was made
+            if (taken / name).exists():  # the files that a release keeps depend on its mechanism
                 private_directory((ctx.private / name).parent)
                 (taken / name).replace(ctx.private / name)
     return True
 
 
 def copy(folder: Path, filename: str, destination: Path) -> bool:
-    """Copy a file of a folder; False if it is not there, or is no file."""
+    """Copy a file of a folder; False if it does not exist, or is not a file."""
     source = folder / filename
     if source.is_symlink() or not source.is_file():
         return False
@@ -437,7 +435,7 @@ def copy(folder: Path, filename: str, destination: Path) -> bool:
 
 
 def _put(staged: Path, folder: Path) -> None:
-    """Replace a folder whole: after a crash it is the old one, the new one or not there."""
+    """Replace a folder atomically: after a crash it is the old one, the new one or absent."""
     old = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     folder.rename(old)
@@ -447,29 +445,29 @@ def _put(staged: Path, folder: Path) -> None:
 
 @cache
 def version_of(library: str) -> str:
-    """Installed version of a library, which stays the same while a process runs; each look-up searches a folder."""
+    """Installed version of a library, cached because each lookup searches a folder."""
     return metadata.version(library)
 
 
 @cache
 def code_digest(root: Path, places: tuple[str, ...]) -> str:
-    """SHA-256 over the source files that a stage may run, in the folder of the packages.
+    """SHA-256 over the source files that a stage may run, below the packages' root.
 
     Raises:
-      ValueError: a place has none, as where a folder was moved; it would leave the key unnoticed.
+      ValueError: a place has no source file, as after a folder was moved; the key would silently lose it.
     """
     files = set[Path]()
     for place in places:
         there = {path for path in [root / place, *(root / place).rglob("*.py")] if path.suffix == ".py"}
         if not any(path.is_file() for path in there):
-            raise ValueError(f"code: {place!r} is no source of ours; name what the stage runs in its list of code")
+            raise ValueError(f"code: {place!r} has no source file; correct the field code of the stage")
         files |= there
     return text_sha256(json.dumps({path.relative_to(root).as_posix(): sha256(path) for path in files}, sort_keys=True))
 
 
 @dataclass(frozen=True)
 class _Preview(RunDir):
-    """The launch's folder with the records that its stages would take over."""
+    """The launch's folder with the records that its stages would reuse."""
 
     hits: dict[str, StageRecord] = field(default_factory=dict, compare=False, repr=False)
 
@@ -478,20 +476,19 @@ class _Preview(RunDir):
 
 
 def reused_stages(hits: Iterable[CacheHit]) -> frozenset[str]:
-    """Stages that are reused and not made anew."""
+    """Names of the stages whose outputs are reused."""
     return frozenset(each.stage for each in hits if not each.problem)
 
 
 def _are_others(run_id: str, settings: Settings) -> bool:
-    """True if another launch on this machine has finished anything that could be reused."""
+    """True if another launch on this machine has a finished stage that could be reused."""
     return any(path.parents[2].name != run_id for path in settings.runs_dir.glob(f"*/public/ingest_private/{RESULT}"))
 
 
 def preview(config: LaunchConfig, run_id: str, settings: Settings, stages: Stages) -> list[CacheHit]:
-    """Unfinished stages of which another launch on this machine made the same, in order; nothing is run or written.
+    """List unfinished stages that another launch on this machine has already run, in order; runs and writes nothing.
 
-    Files that text is in are read for their digests. Text that a champion selects is not foreseen, as the registry
-    would have to be asked.
+    Text files are read for their digests. Text that a champion selects is left out, as that would query the registry.
     """
     if not _are_others(run_id, settings):
         return []
@@ -503,14 +500,14 @@ def preview(config: LaunchConfig, run_id: str, settings: Settings, stages: Stage
                 continue
             hits.append(_hit(source, ctx))
         except (LaunchError, ValueError, LookupError, OSError):
-            continue  # The stage itself will say so.
+            continue  # The stage itself reports the error.
         if not source.problem:
             run.hits[name] = source.record
     return hits
 
 
 def _first(ctx: StageContext, stages: Stages) -> Source | None:
-    """The source that would be taken over; if none may be, the first that is identical."""
+    """Return the source that would be reused; if none may be, the first identical one."""
     public = is_public(ctx.stage, stages)
     if public and ctx.config.public_text.select_by == "champion":
         return None
@@ -525,5 +522,5 @@ def _hit(source: Source, ctx: StageContext) -> CacheHit:
     record, paid, ledger = source.record, "", PrivacyLedger.of(ctx.settings)
     if source.paid is not None and (commit := commit_of(source.paid, ctx.stage, ledger.entries())):
         paid = f"epsilon {commit.epsilon:g} per typed word" if commit.unit == "item" else f"rho {commit.rho:.4g}"
-        paid += f" on it on {commit.created_at[:10]}"
+        paid += f" on {commit.created_at[:10]}"
     return CacheHit(ctx.stage, record.reused_from or record.launch_id, source.problem, paid)

@@ -1,4 +1,4 @@
-"""Statement of an erasure: what was private of a launch and is gone, when and why."""
+"""Statement that a launch's private files were erased, with time and reason."""
 
 import json
 from contextlib import suppress
@@ -15,9 +15,9 @@ class Erasure:
 
     Attributes:
       erased_at: in UTC, as 2026-01-31T12:00:00+00:00.
-      because: why, in words that may be shown.
-      not_verified: checks that did not pass before.
-      files: how many were erased.
+      because: the reason, in public words.
+      not_verified: checks that had not passed before the erasure.
+      files: number of erased files.
     """
 
     launch_id: str
@@ -28,7 +28,7 @@ class Erasure:
     files: int
 
     def __str__(self) -> str:
-        before = "after it had been verified" if self.verified else "without having been verified"
+        before = "after verification" if self.verified else "without verification"
         return (
             f"{self.launch_id}: its {self.files} private files were erased at {self.erased_at[:16]}Z, {before}, "
             f"because {self.because}"
@@ -36,19 +36,19 @@ class Erasure:
 
 
 def erasure_of(run: RunDir) -> Erasure | None:
-    """The erasure of a launch; None if nothing was erased, or if its statement cannot be read."""
+    """Return the erasure of a launch; None if nothing was erased, or if its statement cannot be read."""
     with suppress(OSError, ValueError, TypeError, LookupError):
         return read_erasure(run.path / "public" / "launch" / ERASED)
     return None
 
 
 def read_erasure(path: Path) -> Erasure:
-    """The erasure that a statement says."""
+    """Read the statement of an erasure."""
     content = json.loads(path.read_text(encoding="utf-8"))
     return Erasure(**content | {"not_verified": tuple(content["not_verified"])})
 
 
 def write_erasure(run: RunDir, erasure: Erasure) -> None:
-    """Write the statement, unless an interrupted erasure wrote one."""
+    """Write the statement, unless an interrupted erasure already wrote one."""
     if not run.erased:
         write_text(run.public("launch") / ERASED, json.dumps(asdict(erasure), indent=2, sort_keys=True) + "\n")

@@ -1,7 +1,7 @@
-"""The fence around what an attempt at a stage writes: a newer attempt shuts out those before it.
+"""Fencing of attempts at a stage: once a newer attempt begins, older ones can no longer write.
 
-Attempts are numbered in the stage's private folder, which all hosts of a gang see, so that an attempt that was cut off,
-or slept, finds out when it wants to write: its workers no checkpoint, and itself no commit to the ledger.
+Attempts are numbered in the stage's private folder, which all hosts of a gang share, so that an attempt that was cut
+off or suspended is refused when it writes: neither a checkpoint by its workers nor a commit to the ledger.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from pretrain.files import PRIVATE, write_text
 
 
 def begin(folder: Path) -> int:
-    """Number a new attempt: from now on none before it writes."""
+    """Begin a new attempt and return its number; earlier attempts can no longer write."""
     with _held(folder, fcntl.LOCK_EX):
         number = current(folder) + 1
         write_text(folder / ATTEMPT, f"{number}\n", PRIVATE)
@@ -24,32 +24,32 @@ def begin(folder: Path) -> int:
 
 @contextmanager
 def standing(folder: Path, number: int) -> Iterator[None]:
-    """Around a write of an attempt: no newer one begins meanwhile.
+    """Guard a write of an attempt: no newer attempt begins while the block runs.
 
-    Guarantee: when the block runs, no newer one had begun, and none begins before the block ends, wherever the folder's
+    Guarantee: when the block runs, no newer attempt has begun, and none begins before the block ends, if the folder's
     file system locks files for all hosts.
 
     Raises:
-      StaleAttempt: a newer one has begun; the block is not run.
+      StaleAttempt: a newer attempt has begun; the block does not run.
     """
     with _held(folder, fcntl.LOCK_SH):
         newest = current(folder)
         if newest != number:
             raise StaleAttempt(
-                f"{folder.name}: attempt {number} may write no more, as attempt {newest} has begun since"
+                f"{folder.name}: attempt {number} may no longer write, as attempt {newest} has begun since"
             )
         yield
 
 
 def current(folder: Path) -> int:
-    """The newest attempt's number; 0 before the first."""
+    """Number of the newest attempt; 0 before the first."""
     path = folder / ATTEMPT
     return int(path.read_text(encoding="utf-8")) if path.exists() else 0
 
 
 @contextmanager
 def _held(folder: Path, how: int) -> Iterator[None]:
-    # Beside it, as .attempt itself is replaced; open for reading too, without which NFS gives no shared lock.
+    # A file of its own, as .attempt is replaced; opened for reading too, as NFS otherwise gives no shared lock.
     with (folder / ATTEMPT_LOCK).open("a+") as file:
         fcntl.flock(file, how)
         yield

@@ -1,4 +1,4 @@
-"""Check that a stage's earlier record in this launch still holds, and recover a computation that a crash cut off."""
+"""Check that a stage's earlier record still holds, and recover a finished computation after a crash."""
 
 import json
 import logging
@@ -19,10 +19,10 @@ _log = logging.getLogger(__name__)
 
 
 def still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, released: bool | None = None) -> bool:
-    """Return whether a record holds: same configuration, same inputs, outputs with the digests it names."""
+    """Return whether a record still holds: same configuration, same inputs, outputs with the recorded digests."""
     if record.config_digest != config_digest(config):
         return False
-    # A release stays what it was when its private folder is gone; other stages make theirs again.
+    # A release still holds when its private folder is gone; other stages make theirs again.
     released = not record.ledger.keys().isdisjoint(("reserve", "reuse")) if released is None else released
     if record.private_outputs and not (released or run.erased or has_private_files(run, record.stage)):
         return False
@@ -33,26 +33,26 @@ def still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, releas
 
 
 def require_private(run: RunDir, name: str, stages: Stages) -> None:
-    """See that what is private of a launch was not erased, for a stage that would make more of it.
+    """Check that the launch's private files were not erased, before a stage that needs them.
 
     Raises:
-      PermanentError: it was.
+      PermanentError: they were erased.
     """
     if run.erased and not concludes(name, stages):
         raise PermanentError(
-            f"{name}: what was private of {run.launch_id} was erased (public/launch/{ERASED} says when and why), and "
-            "without it nothing more is made of what people typed; launch for a later date, or under another name"
+            f"{name}: the private files of {run.launch_id} were erased (public/launch/{ERASED} says when and why), and "
+            "this stage needs them; launch for a later date, or under another name"
         )
 
 
 def require_whole(run: RunDir, spending: Stage, stages: Stages) -> None:
-    """See that what earlier stages left is as they left it, for a stage that is about to spend.
+    """Check that the files of earlier stages are unchanged, before a stage reserves a spend.
 
-    A file that nobody can read is found before the reservation, which would stay.
+    An unreadable file is found before the reservation, which would otherwise stay.
 
     Args:
-      spending: that stage.
-      stages: all of them, by name.
+      spending: the stage that is about to reserve.
+      stages: all stages, by name.
 
     Raises:
       StageInputMissing: a file was changed or lost.
@@ -77,19 +77,19 @@ def require_whole(run: RunDir, spending: Stage, stages: Stages) -> None:
 
 
 def outcome_path(run: RunDir, name: str) -> Path:
-    """Place of a computation until its record is written."""
+    """Path of a finished computation until its record is written."""
     return run.private(name) / OUTCOME
 
 
 def keep_outcome(record: StageRecord, run: RunDir, settings: Settings, binding: Mapping[str, str] | None) -> None:
-    """Keep a computation that ended, for whoever goes on after a crash: the file, then its digest in the ledger."""
+    """Save a finished computation so that a retry can resume from it: the file, then its digest in the ledger."""
     content = json.dumps({"record": json.loads(record_text(record)), "binding": binding})
     write_text(outcome_path(run, record.stage), content, PRIVATE)
     write_down(record, settings)
 
 
 def interrupted(run: RunDir, name: str, config: LaunchConfig, binding: Mapping[str, str] | None) -> StageRecord | None:
-    """The record of a computation that ended just before a crash, if it still holds, and if the ledger holds it."""
+    """Return the record of a computation that finished just before a crash, if it still holds and the ledger has it."""
     path = outcome_path(run, name)
     if not path.exists():
         return None
@@ -99,5 +99,5 @@ def interrupted(run: RunDir, name: str, config: LaunchConfig, binding: Mapping[s
         return None
     if not still_true(record, config, run, released=binding is not None):
         return None
-    _log.info("%s: was computed before an interruption, finishing it", name)
+    _log.info("%s: computed before an interruption, finishing now", name)
     return record

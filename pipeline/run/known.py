@@ -1,10 +1,10 @@
-"""Believed records of launches: those whose digest the ledger holds as the last of their stage.
+"""Accept records of launches only if the ledger holds their digest as the latest of their stage.
 
-A record lies where people write, and a tracking server gives back what anybody put there; both state the digests of
-their own files. The ledger is asked instead, for what ``RunDir.record`` found.
+A record is a file that people can edit, or comes from a tracking server that anyone may have written to; both state the
+digests of their own files. So each record that ``RunDir.record`` finds is checked against the ledger.
 
-Guarantee: a record that no stage under this ledger made, that was changed since, that is another launch's, or in whose
-place a later attempt stands, is not known, wherever it came from.
+Guarantee: a record is refused, from any source, if no stage under this ledger wrote it, if it was changed since, if it
+belongs to another launch, or if a later attempt has replaced it.
 """
 
 import json
@@ -30,16 +30,16 @@ from pretrain.files import sha256
 
 
 def run_folder(settings: Settings, launch_id: str, fetch: Fetch | None = None) -> RunDir:
-    """A launch's folder, whose records count as the ledger knows them.
+    """Open a launch's folder, where a record counts only if the ledger holds its digest.
 
     Args:
-      fetch: brings back what was lost or damaged, as from MLflow.
+      fetch: restores lost or damaged files, as from MLflow.
     """
     return RunDir(settings.runs_dir, launch_id, ledger_belief(settings.ledger_url), fetch)
 
 
 def ledger_belief(ledger_url: str) -> Belief:
-    """True if the ledger holds a record as the last of its stage; it is asked each time."""
+    """Return a check that a record is the latest of its stage in the ledger; it reads the ledger at each call."""
 
     @cache
     def ledger() -> PrivacyLedger:
@@ -53,9 +53,9 @@ def ledger_belief(ledger_url: str) -> Belief:
 
 
 def ledger_belief_now(ledger_url: str) -> Belief:
-    """As ``ledger_belief``, from one look at the ledger, to read the records of many launches and act on none.
+    """Like ``ledger_belief``, from one read of the ledger: for displaying many launches, not for acting on them.
 
-    Where there is no ledger, nothing is known.
+    Without a ledger, no record counts.
     """
     try:
         bound: Mapping[tuple[str, str], str] = PrivacyLedger(ledger_url).all_bound_results()
@@ -65,17 +65,17 @@ def ledger_belief_now(ledger_url: str) -> Belief:
 
 
 def as_it_lies(record: StageRecord) -> bool:
-    """Count every record that is its stage's: for verification, which says itself what is wrong with each."""
+    """Accept every record: for verification, which reports the problems of each itself."""
     return True
 
 
 def write_down(record: StageRecord, settings: Settings) -> str:
-    """Write a record's digest down in the ledger, as the last of its stage; the receipt."""
+    """Append a record's digest to the ledger as the latest of its stage, and return the receipt."""
     return PrivacyLedger.of(settings).bind_result(record.launch_id, record.stage, receipt_digest(record))
 
 
 def is_known_bundle(bundle: Path, settings: Settings) -> bool:
-    """True if a launch under this ledger registered this bundle, and each file that it names is as it was then."""
+    """True if a launch under this ledger registered this bundle, and none of its files has changed."""
     about = bundle / "bundle.json"
     try:
         if not about.is_file() or not PrivacyLedger(settings.ledger_url).holds_digest(sha256(about)):
@@ -87,7 +87,7 @@ def is_known_bundle(bundle: Path, settings: Settings) -> bool:
 
 
 def changed_inputs(record: StageRecord, run: RunDir) -> list[str]:
-    """Inputs of a record whose digest has changed since."""
+    """List inputs of a record whose digest has changed since."""
     changed = []
     for path, digest in record.inputs.items():
         stage, _, name = path.partition("/")

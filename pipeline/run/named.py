@@ -1,4 +1,4 @@
-"""Names of launches, the same for every command: a launch file, an id, or the beginning of an id."""
+"""Resolve the launch that a command names: by its launch file, its id, or a prefix of its id."""
 
 import difflib
 import re
@@ -20,14 +20,14 @@ _MOST_SHOWN = 6
 
 @dataclass(frozen=True)
 class Launch:
-    """A launch, begun or not: its configuration and its id."""
+    """Configuration and id of a launch, which may not have begun."""
 
     config: LaunchConfig
     run_id: str
 
 
 def completions(incomplete: str) -> list[str]:
-    """Completions that a shell offers: launches of this machine, then launch files."""
+    """Shell completions: launches of this machine, then launch files."""
     here = settings.load()
     files = sorted(path for suffix in _FILES for path in Path().glob(f"{incomplete}*{suffix}"))
     shipped = sorted((here.home / "dags" / "launches").glob("*.yaml")) if not incomplete else []
@@ -40,22 +40,22 @@ def begun(here: Settings) -> list[str]:
 
 
 def began(here: Settings, run_id: str) -> datetime:
-    """When a launch first wrote a result, or else its configuration."""
+    """Time of a launch's first result or, without one, of its configuration."""
     folder = here.runs_dir / run_id
     files = (*folder.glob(f"public/ingest_*/{RESULT}"), folder / _KEPT)
     return datetime.fromtimestamp(min(path.stat().st_mtime for path in files), UTC)
 
 
 def kept_config(here: Settings, run_id: str) -> LaunchConfig:
-    """The configuration that a launch keeps beside its results."""
+    """Read the configuration that a launch keeps beside its results."""
     return load_kept_launch(here.runs_dir / run_id / _KEPT)
 
 
 def to_run(name: str, date: str | None = None) -> Launch:
-    """The launch to check, plan, begin or resume; of a launch file its own, or its dated one.
+    """Resolve the launch to check, plan, begin or resume; for a launch file with a date, the dated launch.
 
     Raises:
-      ValueError: no launch file is there, or one that is not valid; or no launch has such an id.
+      ValueError: the launch file is missing or invalid, or no launch has such an id.
     """
     if is_file(name):
         config = load_launch(Path(name))
@@ -68,10 +68,10 @@ def to_run(name: str, date: str | None = None) -> Launch:
 
 
 def begun_id(name: str, here: Settings) -> str:
-    """Id of a launch on this machine; of a file's launches, which differ by their dates, the newest.
+    """Id of a launch on this machine; for a launch file, its newest launch.
 
     Raises:
-      ValueError: there is none.
+      ValueError: there is no such launch.
     """
     if not is_file(name):
         return _by_beginning(name, here)
@@ -80,16 +80,16 @@ def begun_id(name: str, here: Settings) -> str:
     matching = [each for each in launches if each == wanted or each.startswith(f"{wanted}-")]
     if not matching:
         others = [each for each in launches if each.startswith(f"{config.name}-")]
-        changed = f", which was another when {_some(others)} began" if others else ""
+        changed = f", and the file changed since {_some(others)} began" if others else ""
         raise ValueError(
-            f"launch: none of {shown(name)} as it stands ({wanted}) is in {here.runs_dir}{changed}; begin it with "
+            f"launch: no launch of {shown(name)} ({wanted}) is in {here.runs_dir}{changed}; begin it with "
             f"'tacit launch {shown(name)}', or name another one ('tacit runs' lists them)"
         )
     return max(matching, key=lambda each: (began(here, each), each))
 
 
 def is_file(name: str) -> bool:
-    """Return whether a name is a path: by its spelling, else by the files that exist."""
+    """Return whether a name is a path, by its spelling or because such a file exists."""
     if not _ID.fullmatch(name) or name.endswith(_FILES):
         return True
     return Path(name).is_file() and not any(each.startswith(name) for each in begun(settings.load()))
@@ -101,12 +101,12 @@ def _by_beginning(name: str, here: Settings) -> str:
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        raise ValueError(f"launch: {name!r} is how {_some(fitting)} begin; write more of the one that is meant")
+        raise ValueError(f"launch: {name!r} is the beginning of {_some(fitting)}; write more of the id")
     close = difflib.get_close_matches(name, launches, n=2)
     near = f"did you mean {' or '.join(close)}? " if close else ""
     raise ValueError(
-        f"launch: {name!r} is no launch file, and not in {here.runs_dir}, which holds {_some(launches)}; {near}'tacit "
-        "runs' lists launches, and launch files are kept in dags/launches/"
+        f"launch: {name!r} is no launch file, and no launch in {here.runs_dir}, which holds {_some(launches)}; {near}"
+        "'tacit runs' lists launches, and launch files are kept in dags/launches/"
     )
 
 

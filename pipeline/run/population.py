@@ -1,8 +1,7 @@
-"""Population of a launch file as the ledger knows it: its registration, its ceilings, and how long its text is kept.
+"""A launch file's population in the ledger: its registration, its ceilings, and its text retention.
 
-The day until which a launch may keep what people typed is written down beside their text before any of it is read. It
-stands in the private folder, so that text expires by it whatever becomes of the launch's records, its launch file and
-the ledger.
+Before a launch reads text, it writes the retention window into its private folder, beside the text, so that the text
+expires even if the launch's records, its launch file or the ledger are lost.
 """
 
 import json
@@ -23,17 +22,16 @@ from pipeline.run.run_dir import RunDir
 from pretrain.files import PRIVATE, write_text
 
 if TYPE_CHECKING:
-    # It imports SQLAlchemy, which reading a launch file does without.
+    # It imports SQLAlchemy, which reading a launch file does not need.
     from pipeline.ledger.ledger import PrivacyLedger
 
 _STAGE = "ingest_private"
 
 
 def register_simulation(config: LaunchConfig, ledger: "PrivacyLedger") -> None:
-    """Register a simulation of ours with its first launch file's ceilings.
+    """Register a built-in simulation with the ceilings of its first launch file.
 
-    Guarantee: a launch file makes no other population: people, and files that are said to be made up, are registered
-    by a person.
+    Guarantee: a launch file registers no other population: a person registers people, and files declared as made up.
     """
     policy = config.policy
     if not config.private_text.registers_itself or ledger.registered(config.population):
@@ -52,10 +50,10 @@ def register_simulation(config: LaunchConfig, ledger: "PrivacyLedger") -> None:
 
 
 def require_population(config: LaunchConfig, ledger: "PrivacyLedger") -> Population:
-    """The launch's population, registered, and asked for no more than its budget.
+    """Return the launch's registered population, after checking that the launch file asks for no more than its budget.
 
     Raises:
-      PopulationUnknown: nobody registered it, and it does not register itself.
+      PopulationUnknown: it is not registered, and is no built-in simulation.
       BudgetExceeded: the launch file names a higher ceiling.
     """
     register_simulation(config, ledger)
@@ -65,13 +63,13 @@ def require_population(config: LaunchConfig, ledger: "PrivacyLedger") -> Populat
 
 
 def kept(config: LaunchConfig, population: Population, run_id: str, before: str | None = None) -> Retention | None:
-    """Retention window of the population's text for a launch; None where all is, as where it is nobody's.
+    """Retention window of the population's text for a launch; None without a limit, as for simulated text.
 
     Args:
-      before: the day that the launch's text was cut by already; by default that of its id, or today.
+      before: the last day of the launch's text, if already fixed; by default the date of its id, or today.
 
     Raises:
-      BudgetExceeded: the launch's day is so long ago that all of its text is to be deleted.
+      BudgetExceeded: the launch's date is so long ago that all of its text has expired.
     """
     days = days_kept(population, asked(config))
     if days is None:
@@ -87,7 +85,7 @@ def kept(config: LaunchConfig, population: Population, run_id: str, before: str 
 
 
 def asked(config: LaunchConfig) -> Ceilings:
-    """The ceilings that a launch file names."""
+    """Return the ceilings that a launch file names."""
     policy = config.policy
     return Ceilings(
         rho=policy.population_max_rho,
@@ -100,12 +98,12 @@ def asked(config: LaunchConfig) -> Ceilings:
 
 @dataclass(frozen=True)
 class TextWindow:
-    """Retention window of text.
+    """Retention window of a launch's text.
 
     Attributes:
-      days: None for ever, as where it is nobody's.
-      as_of: the last day of which text was read.
-      withdrawn: digest of the devices that were left out.
+      days: None for no limit, as for simulated text.
+      as_of: the last day of the text.
+      withdrawn: digest of the devices that were excluded.
     """
 
     days: int | None
@@ -114,14 +112,14 @@ class TextWindow:
 
     @property
     def ends(self) -> datetime | None:
-        """The moment at which the text is to be gone; None if never."""
+        """Time by which the text must be erased; None without a limit."""
         if self.days is None or self.as_of is None:
             return None
         return clock.start_of(self.as_of.isoformat()) + timedelta(days=self.days + 1)
 
     @property
     def is_over(self) -> bool:
-        """True if the text is to be gone by now."""
+        """True if the text must be erased by now."""
         return self.ends is not None and clock.now() >= self.ends
 
 
@@ -129,14 +127,14 @@ FOR_EVER = TextWindow(None, None)
 
 
 def write_window(run: RunDir, retention: Retention | None, withdrawn: Withdrawals) -> None:
-    """Write the window of a launch's text down, and who is left out of it; again, for text that is read again."""
+    """Write the retention window of a launch's text, and the digest of excluded devices; overwrites an older one."""
     days, as_of = (retention.days, retention.as_of.isoformat()) if retention else (None, None)
     content = {"days": days, "as_of": as_of, "withdrawn": withdrawn.digest}
     write_text(run.private(_STAGE) / WINDOW, json.dumps(content), PRIVATE)
 
 
 def read_window(run: RunDir) -> TextWindow | None:
-    """The window that was written down; None if there is none that can be read."""
+    """Read the retention window beside the text; None if it is missing or unreadable."""
     try:
         content = json.loads((run.path / "private" / _STAGE / WINDOW).read_text(encoding="utf-8"))
         return _window(content["days"], content["as_of"], str(content["withdrawn"]))
@@ -145,7 +143,7 @@ def read_window(run: RunDir) -> TextWindow | None:
 
 
 def recorded_window(run: RunDir) -> TextWindow | None:
-    """The window that the record of the ingestion states; None if no record of it counts, as without a ledger."""
+    """Retention window in the record of stage ``ingest_private``; None if no such record counts."""
     try:
         record = run.record(_STAGE)
         return None if record is None else _window(record.result["days_kept"], record.result["as_of"])

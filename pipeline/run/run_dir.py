@@ -3,9 +3,9 @@
     runs/<launch_id>/public/<stage>/     logged to MLflow; result.json is written last
     runs/<launch_id>/private/<stage>/    mode 0700: client data, keys, noise state, records
 
-A file appears whole or not at all (``pretrain.files``). What a tracking server gives back replaces a file only if
-it has the digest that the stage's record names. ``RunDir.record`` is the one reader of records: one counts, from here
-or from the server, only if the ledger holds its digest (``pipeline.run.known``).
+A file appears whole or not at all (``pretrain.files``). A file from a tracking server replaces a local one only if it
+has the digest that the stage's record names. ``RunDir.record`` is the only reader of records: a record counts, local or
+from the server, only if the ledger holds its digest (``pipeline.run.known``).
 """
 
 import fcntl
@@ -32,19 +32,19 @@ _log = logging.getLogger(__name__)
 RESULT = "result.json"
 GIVEN = "given"
 KEY = "key"
-ERASED = "erased.json"  # beside launch.json: what was erased of the private half, and when
-STATE = "state.svg"  # beside launch.json: where the launch stands
-ABSENT = "absent"  # in the place of a digest: the stage had not finished
+ERASED = "erased.json"  # beside launch.json: statement of the erasure of the private half
+STATE = "state.svg"  # beside launch.json: a picture of the launch's progress
+ABSENT = "absent"  # in place of a digest, for a stage that had not finished
 KEY_BYTES = 32
 
-# (stage, file name, destination) -> whether it was found; the file is then at the destination.
+# (stage, file name, destination) -> True if the file was found and copied to the destination.
 Fetch = Callable[[str, str, Path], bool]
-# Whether a record counts.
+# True if a record counts.
 Belief = Callable[["StageRecord"], bool]
 
 
 class StageRecord(BaseModel):
-    """``result.json``: what a finished stage says about itself. Public."""
+    """``result.json``: the public record of a finished stage."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -53,32 +53,32 @@ class StageRecord(BaseModel):
     config_digest: str
     inputs: dict[str, str]  # "stage/file", or "given/path" of a person's file -> digest, or ABSENT
     outputs: dict[str, str]  # file -> SHA-256
-    private_outputs: bool  # whether something was left in the private folder
+    private_outputs: bool  # True if the stage left files in its private folder
     private_digest: str | None = None  # SHA-256 of the manifest of the private folder, which holds a secret
     ledger: dict[str, str] = {}  # "reserve", "commit", "reuse", "result" -> hash of the ledger's entry
     started_at: str
     seconds: float
-    processor: str  # that it was computed on (``settings.processor``), or several
+    processor: str  # of the computation (``settings.processor``), or several
     result: dict
     content: str | None = None  # content key of a stage (``cache``), by which other launches find it
-    reused_from: str | None = None  # the launch that made it, where it was taken over
+    reused_from: str | None = None  # the launch that made the outputs, if they are reused
 
 
 def unasked(record: StageRecord) -> bool:
-    """Refuse to read a record from a folder that was opened for its paths, keys and locks alone."""
+    """Refuse records in a folder that was opened only for its paths, keys and locks."""
     raise ValueError(
-        f"{record.launch_id}/{record.stage}: the folder was opened without a ledger to say whether its records count; "
-        "open it with known.run_folder"
+        f"{record.launch_id}/{record.stage}: the folder was opened without a ledger to check its records; open it "
+        "with known.run_folder"
     )
 
 
 @dataclass(frozen=True)
 class RunDir:
-    """Paths of one launch under ``root``; ``used`` collects the digests of the inputs a stage asked for.
+    """Paths of one launch under ``root``; ``used`` collects the digests of the inputs that a stage opened.
 
     Attributes:
-      believes: whether a record counts.
-      fetch: brings back what was lost here, or damaged, as from MLflow.
+      believes: returns True for a record that counts.
+      fetch: restores lost or damaged files, as from MLflow.
     """
 
     root: Path
@@ -96,17 +96,17 @@ class RunDir:
 
     @property
     def path(self) -> Path:
-        """The launch's own folder."""
+        """Folder of the launch."""
         return self.root / self.launch_id
 
     def public(self, stage: str) -> Path:
-        """Folder of a stage's public files, made if missing."""
+        """Folder of a stage's public files, created if missing."""
         path = self.path / "public" / stage
         path.mkdir(parents=True, exist_ok=True)
         return path
 
     def private(self, stage: str) -> Path:
-        """Folder of a stage's private files, made if missing, readable by this user only."""
+        """Folder of a stage's private files, created if missing, readable by this user only."""
         self.path.mkdir(parents=True, exist_ok=True)
         return private_directory(private_directory(self.path / "private") / stage)
 
@@ -117,22 +117,21 @@ class RunDir:
             write_bytes(path, secrets.token_bytes(KEY_BYTES), PRIVATE)
         key = path.read_bytes()
         if len(key) != KEY_BYTES:
-            raise ValueError(f"{path}: {len(key)} bytes where a key has {KEY_BYTES}; restore the file")
+            raise ValueError(f"{path}: {len(key)} bytes, but a key has {KEY_BYTES}; restore the file")
         return key
 
     def left_by_devices(self, stage: str) -> bool:
-        """Return whether a stage that spends left anything private but its key."""
+        """Return whether a spending stage left private files other than its key."""
         return any(path.name != KEY and not path.name.startswith(".") for path in self.private(stage).iterdir())
 
     def manifest(self, stage: str) -> dict[str, str]:
-        """SHA-256 of every public file of a stage, ``result.json`` and hidden files apart; see ``digests``."""
+        """SHA-256 of every public file of a stage except ``result.json`` and hidden files; see ``digests``."""
         return {name: digest for name, digest in digests(self.public(stage)).items() if name != RESULT}
 
     def seal_private(self, stage: str) -> str | None:
-        """Write the digests of a stage's private files beside them, with a secret; the digest of that, or None.
+        """Seal a stage's private files: write their digests and a secret beside them, and return the seal's digest.
 
-        Guarantee: what is published of it, one digest, tells nothing of the files: a 256-bit secret stands among what
-        is hashed.
+        Guarantee: the published digest reveals nothing about the files, as a 256-bit secret is part of the hash.
         """
         files = digests(self.private(stage))
         if not files:
@@ -142,7 +141,7 @@ class RunDir:
         return text_sha256(sealed)
 
     def sealed(self, stage: str, names: Iterable[str]) -> dict[str, str]:
-        """Digests of those private files of a stage that are, or are in, ``names``; from its seal."""
+        """Digests, from the seal, of a stage's private files that are named, or are in a folder named, in ``names``."""
         path = self.path / "private" / stage / SEAL
         files = json.loads(path.read_text(encoding="utf-8"))["files"]
         return {
@@ -152,7 +151,7 @@ class RunDir:
         }
 
     def private_problems(self, stage: str, digest: str) -> list[str]:
-        """Changes to a stage's private folder since the stage sealed it, in words."""
+        """List changes to a stage's private folder since the stage sealed it, as messages."""
         path = self.path / "private" / stage / SEAL
         if not path.is_file() or sha256(path) != digest:
             return [f"{SEAL} is lost or changed"]
@@ -160,10 +159,10 @@ class RunDir:
         return differences(sealed, files)
 
     def record(self, stage: str) -> StageRecord | None:
-        """Record of a finished stage, from disk or else from MLflow; None if it has not finished.
+        """Read the record of a finished stage, from disk or else from MLflow; None if it has not finished.
 
-        Guarantee: a record that is not believed counts as absent, whoever wrote it. One from MLflow takes its place if
-        that one is believed.
+        Guarantee: a record that ``believes`` refuses counts as absent, from any source. One from MLflow replaces it if
+        ``believes`` accepts that one.
 
         Raises:
           ValueError: it is damaged, and MLflow has no other.
@@ -184,17 +183,17 @@ class RunDir:
         return fetched
 
     def records(self) -> Iterator["StageRecord"]:
-        """Records of all stages that have finished, as ``record`` finds them, those of one folder after another."""
+        """Yield the records of all finished stages, as ``record`` reads them, folder by folder."""
         for path in sorted((self.path / "public").glob(f"*/{RESULT}")):
             if record := self.record(path.parent.name):
                 yield record
 
     def counts(self, stage: str, record: StageRecord) -> bool:
-        """True if a record is this stage's, and believed."""
+        """True if a record belongs to this stage and launch, and ``believes`` accepts it."""
         return record.stage == stage and record.launch_id == self.launch_id and self.believes(record)
 
     def _fetched(self, stage: str, path: Path) -> StageRecord | None:
-        """The record that MLflow holds, in the place of the one here, if it is believed."""
+        """Fetch MLflow's record over the local one, if ``believes`` accepts it."""
         if self.fetch is None:
             return None
         fetched = path.with_name(f".{RESULT}.{os.getpid()}.tmp")
@@ -203,24 +202,24 @@ class RunDir:
                 return None
             record = read_record(fetched)
             if not self.counts(stage, record):
-                _log.warning("%s/%s: the ledger does not know what MLflow holds of it", self.launch_id, stage)
+                _log.warning("%s/%s: the record in MLflow does not match the ledger", self.launch_id, stage)
                 return None
             fetched.replace(path)
             return record
         except ValidationError:
-            _log.warning("%s/%s: what MLflow holds is no record, so it does not count", self.launch_id, stage)
+            _log.warning("%s/%s: the file in MLflow is not a valid record, so it does not count", self.launch_id, stage)
             return None
         finally:
             fetched.unlink(missing_ok=True)
 
     def _unknown(self, stage: str) -> str:
         return (
-            f"{self.launch_id}/{stage}: {RESULT} is not what the ledger holds (it was edited, or is that of another "
+            f"{self.launch_id}/{stage}: {RESULT} does not match the ledger (it was edited, or is that of another "
             f"launch or of an older attempt), so it counts as absent; run stage {stage!r} again"
         )
 
     def result(self, stage: str) -> dict:
-        """The result of an earlier stage.
+        """Return the result of an earlier stage.
 
         Raises:
           StageInputMissing: the stage has not finished.
@@ -238,7 +237,7 @@ class RunDir:
         return self._require(stage).outputs
 
     def input(self, stage: str, filename: str) -> Path:
-        """A public file (or folder) of an earlier stage, fetched from MLflow by digest when missing here.
+        """Path of a public file (or folder) of an earlier stage, fetched from MLflow by digest if it is missing.
 
         Raises:
           StageInputMissing: the stage has not finished, wrote no such file, or its bytes are lost.
@@ -258,13 +257,13 @@ class RunDir:
         return self.path / "public" / stage / filename
 
     def use_file(self, path: Path) -> Path:
-        """A file that a person gave or wrote on, such as a blocklist: a change of it makes the stage run again."""
+        """Record a person's file, such as a blocklist, as an input, so that a change makes the stage run again."""
         name = (path.relative_to(self.path) if path.is_relative_to(self.path) else path).as_posix()
-        self.used[f"{GIVEN}/{name}"] = self.given_digest(name) or sha256(path)  # which says that it is gone
+        self.used[f"{GIVEN}/{name}"] = self.given_digest(name) or sha256(path)  # ``sha256`` raises if the file is gone
         return path
 
     def given_digest(self, name: str) -> str | None:
-        """Digest of a given file, in the private half keyed so that nobody can try what it says; None if it is gone."""
+        """Digest of a person's file; keyed in the private half, so that it reveals no content. None if it is gone."""
         half, _, inside = name.partition("/")
         if half == "private" and (self.path / name).is_file():
             secret = self.secret(inside.partition("/")[0])
@@ -272,7 +271,7 @@ class RunDir:
         return sha256(Path(name)) if Path(name).is_file() else None
 
     def available(self, stage: str, name: str, digest: str) -> bool:
-        """Return whether an output is here with these bytes, after fetching it if it was lost or damaged."""
+        """Return whether an output exists with this digest, after fetching it if it was lost or damaged."""
         path = self.path / "public" / stage / name
         if path.is_file() and sha256(path) == digest:
             return True
@@ -294,10 +293,10 @@ class RunDir:
 
     @contextmanager
     def lock(self, stage: str) -> Iterator[None]:
-        """Hold a stage; the operating system lets go of it when the process ends, however it ends.
+        """Lock a stage; the operating system releases the lock when the process ends for any reason.
 
         Raises:
-          StageBusy: another process holds it.
+          StageBusy: another process holds the lock.
         """
         path = self.private(stage) / LOCK
         with path.open("a+") as file:
@@ -324,20 +323,20 @@ class RunDir:
 
 
 def read_record(path: Path) -> StageRecord:
-    """A record as it lies in a file: nobody has said yet that it counts. A ``ValidationError`` if it is none."""
+    """Parse a record without checking that it counts; raises ``ValidationError`` for an invalid one."""
     return StageRecord.model_validate_json(path.read_bytes())
 
 
 def has_private_files(run: RunDir, stage: str) -> bool:
-    """Return whether a stage left something in its private folder; hidden files are bookkeeping."""
+    """Return whether a stage left visible files in its private folder; hidden ones are bookkeeping."""
     return any(not path.name.startswith(".") for path in run.private(stage).iterdir())
 
 
 def record_digest(record: StageRecord) -> str:
-    """SHA-256 of what a stage produced.
+    """SHA-256 of a stage's result and outputs.
 
-    Times, ledger receipts and curves are left out: a stage that is run again and produces the
-    same must have the same digest, and points of a curve may carry seconds.
+    Times, ledger receipts and curves are left out: a rerun with the same outputs must have the same
+    digest, and points of a curve may hold seconds.
     """
     result = {name: value for name, value in record.result.items() if name != "curve"}
     content = {"stage": record.stage, "outputs": record.outputs, "result": result}
@@ -345,7 +344,7 @@ def record_digest(record: StageRecord) -> str:
 
 
 def receipt_digest(record: StageRecord) -> str:
-    """SHA-256 of all that a record says but its receipts: what the ledger holds of it."""
+    """SHA-256 of a record without its receipts: the digest that the ledger holds."""
     content = {name: value for name, value in record.model_dump(mode="json").items() if value is not None}
     del content["ledger"]
     return text_sha256(json.dumps(content, sort_keys=True, separators=(",", ":")))
@@ -355,10 +354,10 @@ def record_text(record: StageRecord) -> str:
     """``result.json`` as text.
 
     Raises:
-      ArithmeticError: a number that is not finite, which JSON cannot hold and no gate can compare.
+      ArithmeticError: a number is not finite; JSON cannot hold it, and no gate can compare it.
     """
     content = record.model_dump(mode="json")
-    # Not every stage has all of them.
+    # Optional fields: not every stage has all of them.
     content = {name: value for name, value in content.items() if value is not None}
     try:
         return json.dumps(content, indent=2, sort_keys=True, allow_nan=False) + "\n"

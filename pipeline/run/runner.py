@@ -1,8 +1,8 @@
-"""Run a stage once: skip it if done, else reserve, run, commit, track, and only then say done.
+"""Run a stage once: skip it if done, else reserve, run, commit, track, and only then write its record.
 
-Every step may be the last one before a crash. Running the same command again repairs it:
-the reservation is free the second time, a finished computation is found in ``outcome.json`` and counts as the ledger
-holds its digest, commit and digest in the ledger are free, tracking starts afresh, and ``result.json`` is written last.
+Every step may be the last one before a crash. Running the same command again repairs it: the reservation is free the
+second time, a finished computation is found in ``outcome.json`` and counts because the ledger holds its digest, the
+commit and the digest in the ledger are free, tracking starts afresh, and ``result.json`` is written last.
 """
 
 import json
@@ -48,13 +48,13 @@ class Tracker(cache.Shelf, Protocol):
     """The part of ``tracking.MlflowTracker`` that the runner needs."""
 
     def log_stage(self, run: RunDir, record: StageRecord) -> None:
-        """Log a finished stage's public files, parameters and numbers; doing it twice leaves one run."""
+        """Log a finished stage's public files, parameters and metrics; logging twice leaves one run."""
 
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
-        """Bring back a public file; False if it was never logged."""
+        """Fetch a public file; False if it was never logged."""
 
     def receipts(self) -> Mapping[str, str]:
-        """Receipts of the ledger that are kept elsewhere, by where (``ledger.receipts``)."""
+        """Receipts of the ledger that are kept elsewhere, by place (``ledger.receipts``)."""
 
     def keep_receipts(self, heads: str) -> None:
         """Keep the receipts of the ledger's last entries."""
@@ -62,19 +62,19 @@ class Tracker(cache.Shelf, Protocol):
 
 @dataclass(frozen=True)
 class StageOutcome:
-    """A stage's record and whether this call did the work."""
+    """A stage's record, and whether this call ran the stage."""
 
     record: StageRecord
     skipped: bool
 
     @property
     def result(self) -> dict:
-        """The stage's result as plain JSON values."""
+        """Return the stage's result as plain JSON values."""
         return self.record.result
 
 
 def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tracker | None = None) -> RunDir:
-    """The launch's folder, with its configuration beside it.
+    """Open the launch's folder, and write its configuration there.
 
     Raises:
       ValueError: ``run_id`` belongs to another configuration.
@@ -98,11 +98,11 @@ def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tra
 def find_done(
     name: str, config: LaunchConfig, run_id: str, settings: Settings, tracker: Tracker | None = None
 ) -> StageOutcome | None:
-    """The stage's outcome if it needs no work; asked before the stages, and torch with them, are imported."""
+    """Return a finished stage's outcome, else None; called before the stages, and torch with them, are imported."""
     run = open_run(config, run_id, settings, tracker)
     if (record := run.record(name)) is None or not still_true(record, config, run):
         return None
-    outcome_path(run, name).unlink(missing_ok=True)  # left by whoever died after the record
+    outcome_path(run, name).unlink(missing_ok=True)  # left by an attempt that died after writing the record
     return StageOutcome(record, skipped=True)
 
 
@@ -114,11 +114,11 @@ def run_stage(
     stages: Stages,
     tracker: Tracker | None = None,
 ) -> StageOutcome:
-    """Run one stage of one launch, or find that it is done.
+    """Run one stage of one launch, unless it is already done.
 
     Raises:
       ValueError: unknown stage, or a run id of another configuration.
-      BudgetExceeded, LedgerConflict: the ledger refuses; nothing was run.
+      BudgetExceeded, LedgerConflict: the ledger refuses; the stage did not run.
       StageBusy, StageInputMissing: another process is running it; an earlier stage has not finished.
     """
     if name not in stages:
@@ -128,7 +128,7 @@ def run_stage(
     watching = watched(run_id, name, config.locale, config.features, mechanism)
     with watching as finished, run.lock(name), attempts.noted(run.private(name), name):
         if left := [*remove_leavings(run.public(name)), *remove_leavings(run.private(name))]:
-            _log.info("%s: removed what an interrupted attempt left: %s", name, ", ".join(left))
+            _log.info("%s: removed files of an interrupted attempt: %s", name, ", ".join(left))
         record = run.record(name)
         if record and still_true(record, config, run):
             outcome_path(run, name).unlink(missing_ok=True)
@@ -151,7 +151,7 @@ def _run_held(
     ctx = StageContext(config, run, settings, name, None, config.population)
     record = None if planned else interrupted(run, name, config, None)
     if record is None and stage.cached:
-        record = cache.take_over(ctx, stages, planned, tracker)
+        record = cache.reuse(ctx, stages, planned, tracker)
     if record is None:
         record = _released(ctx, stages, planned) if planned else _computed(ctx, stages, None)
     record = record.model_copy(update={"ledger": record.ledger | {"result": write_down(record, settings)}})
@@ -164,11 +164,11 @@ def _run_held(
 
 
 def _released(ctx: StageContext, stages: Stages, planned: Spend) -> StageRecord:
-    """Reserve, run, commit."""
+    """Reserve the planned spend, run the stage, and commit the actual spend."""
     config, run, name, ledger = ctx.config, ctx.run, ctx.stage, PrivacyLedger.of(ctx.settings)
     stage = stages[name]
     key = stage_key(config, run, name)
-    _log.info("%s: spends from the privacy ledger %s", name, ledger.address)
+    _log.info("%s: spends from the budget in the privacy ledger %s", name, ledger.address)
     register_simulation(config, ledger)
     population = ledger.registered(ctx.population)
     before = ledger.reserved(run.launch_id, name)
@@ -200,17 +200,17 @@ def _released(ctx: StageContext, stages: Stages, planned: Spend) -> StageRecord:
 
 
 def _counted_by(ctx: StageContext, population: Population | None, before: Entry | None) -> dict[str, str]:
-    """Split rule and cut-off day of a spend, its devices and its days of text: the ledger counts by them."""
+    """Split rule and last day of text of a spend, by which the ledger decides which spends count together."""
     ingested = ctx.run.record("ingest_private")
     as_of = ingested.result.get("as_of") if ingested else None
     if as_of and population and not before:
-        kept(ctx.config, population, ctx.run.launch_id, as_of)  # Refused where all of it should be deleted by now.
+        kept(ctx.config, population, ctx.run.launch_id, as_of)  # Refuses a launch whose text has expired.
     rule = population.split_rule(ctx.config.private_text.test_fraction) if population else None
     return {name: value for name, value in ((SPLIT_RULE, rule), (AS_OF, as_of)) if value}
 
 
 def _computed(ctx: StageContext, stages: Stages, binding: Mapping[str, str] | None) -> StageRecord:
-    """Run the stage, with the fields of the launch file that it says it reads, and keep its record over a crash."""
+    """Run the stage with its declared fields of the launch file, and save its record against a crash."""
     config, stage = ctx.config, stages[ctx.stage]
     compute = partial(_compute, replace(ctx, config=view(config, ctx.stage, stages)), config, stage)
     record = cache.marked(ctx, stages, compute) if stage.cached else compute()
@@ -219,7 +219,7 @@ def _computed(ctx: StageContext, stages: Stages, binding: Mapping[str, str] | No
 
 
 def _compute(ctx: StageContext, config: LaunchConfig, stage: Stage) -> StageRecord:
-    """Call the stage and take stock of what it left."""
+    """Call the stage, and record its outputs."""
     started, clock, ran_on = this_hour(), time.monotonic(), _attempted_on(ctx.public, processor())
     _log.info("%s: started", ctx.stage)
     with progress.kept_in(ctx.private / progress.FILE):
@@ -244,10 +244,10 @@ def _compute(ctx: StageContext, config: LaunchConfig, stage: Stage) -> StageReco
 
 
 def _attempted_on(folder: Path, here: str) -> str:
-    """Processors of all attempts at a stage, this one among them: training goes on from where another one stopped.
+    """Processors of all attempts at a stage, this one included, as training resumes from another attempt's checkpoint.
 
     Args:
-      folder: public one of the stage, where they are noted.
+      folder: public folder of the stage, which stores them.
     """
     path = folder / PROCESSORS
     before = path.read_text(encoding="utf-8").splitlines() if path.exists() else []

@@ -1,4 +1,4 @@
-"""A stage held against a second run of it: its result, number by number, and its files, byte by byte."""
+"""Compare a stage with a second run of it: its result number by number, its files byte by byte."""
 
 import json
 import math
@@ -8,12 +8,12 @@ from typing import Any
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.stage import Stage, StageContext, StageResult
 
-# What stages compute with a model differs in its last digits from one kind of processor to another.
+# Relative tolerance: results computed with a model differ in their last digits between processor types.
 REPLAYED = 1e-6
 
 
 def made_again(stage: Stage, ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
-    """The stage run once more in the folder of ``ctx``: what differs from its record and from the launch's files."""
+    """Run the stage again in the folder of ``ctx``, and yield differences from its record and files."""
     moving = stage.replay.moving if stage.replay else frozenset()
     return outcome_differences(stage.function(ctx), ctx, record, run, moving)
 
@@ -21,10 +21,10 @@ def made_again(stage: Stage, ctx: StageContext, record: StageRecord, run: RunDir
 def outcome_differences(
     result: StageResult, ctx: StageContext, record: StageRecord, run: RunDir, moving: frozenset[str] = frozenset()
 ) -> Iterator[str]:
-    """Fields and files in which a second outcome differs.
+    """Yield fields and files in which a second outcome differs.
 
     Args:
-      result: of the second run, whose files are in the folder of ``ctx``.
+      result: result of the second run, whose files are in the folder of ``ctx``.
       moving: fields that later launches change.
     """
     both = map(_untimed, (record.result, result.model_dump(mode="json")))
@@ -34,13 +34,13 @@ def outcome_differences(
 
 
 def _untimed(result: Mapping[str, Any]) -> dict[str, Any]:
-    """A result without how long each point of its curve took."""
+    """Return a result without the durations in its curve."""
     curve = [{name: point[name] for name in point if name != "seconds"} for point in result.get("curve", ())]
     return {**result, "curve": curve} if curve else dict(result)
 
 
 def differences(stated: object, again: object, name: str = "") -> Iterator[str]:
-    """Paths at which two JSON values differ; numbers may by their last digits."""
+    """Yield paths at which two JSON values differ; numbers may differ in their last digits."""
     if isinstance(stated, Mapping) and isinstance(again, Mapping):
         for key in sorted(stated.keys() | again.keys()):
             place = f"{name}.{key}" if name else str(key)
@@ -61,9 +61,9 @@ def differences(stated: object, again: object, name: str = "") -> Iterator[str]:
 
 
 def file_differences(record: StageRecord, run: RunDir, again: RunDir) -> Iterator[str]:
-    """Public files of a stage that were changed, lost or added, in words; numbers in JSON may by their last digits.
+    """Yield public files of a stage that were changed, lost or added; numbers in JSON may differ in their last digits.
 
-    Where a search for a mechanism ends depends on the processor and on how many threads it has.
+    The search for a mechanism depends in its last digits on the processor and the number of threads.
     """
     stated, present = record.outputs, again.manifest(record.stage)
     for name in sorted(stated.keys() & present.keys()):

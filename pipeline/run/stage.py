@@ -1,4 +1,4 @@
-"""Stage definitions: the context that a stage gets, its result, and the privacy loss that it may spend."""
+"""Stage definitions: a stage's context, its result, and its declaration."""
 
 import hashlib
 import importlib
@@ -24,7 +24,7 @@ _UNSTATED = PopulationKey("")
 
 
 class Dataset(Config):
-    """A data set a stage read: its name and digest, never its content."""
+    """A data set that a stage read: its name and digest, never its content."""
 
     name: str
     digest: str
@@ -32,7 +32,7 @@ class Dataset(Config):
 
 
 class StageResult(Config):
-    """Base of every stage's result. Every field is public or already private: it goes to MLflow and XCom.
+    """Base of every stage's result. Every field is public or already differentially private, as it goes to MLflow.
 
     A result that the disclosure shows inherits the disclosure's own block, so that each fact has one schema.
     Top-level numbers become MLflow metrics ``<stage>/<field>`` and rows of the printed table. A
@@ -44,34 +44,34 @@ class StageResult(Config):
     headline: dict[str, float | str] = Field(default={}, description="scalars to show on the launch's parent run")
     datasets: tuple[Dataset, ...] = ()
     curve: tuple[dict[str, float], ...] = Field(default=(), description="points with a 'step' and other numbers")
-    spend: Spend | None = Field(default=None, description="what a spending stage really spent")
+    spend: Spend | None = Field(default=None, description="actual spend of a spending stage")
 
 
 @dataclass(frozen=True)
 class StageContext:
-    """Everything a stage function may use."""
+    """Inputs of a stage function."""
 
     config: LaunchConfig
     run: RunDir
     settings: Settings
     stage: str
-    key: bytes | None  # 256 bits, the same at every retry; only stages that spend have one
-    # Tells caches and registered models apart where the configuration leaves it out.
+    key: bytes | None  # 256 bits, the same at every retry; None for stages without a key
+    # Distinguishes caches and registered models of launches with the same configuration.
     population: PopulationKey = _UNSTATED
-    attempt: int = 0  # a newer one shuts it out (``run.fence``); 0 where nobody else may write
+    attempt: int = 0  # a newer attempt fences it out (``run.fence``); 0 where no other attempt can write
 
     @property
     def noise_key(self) -> bytes:
-        """The key of a stage that spends."""
+        """Key of a spending stage."""
         assert self.key is not None, f"{self.stage} spends nothing"
         return self.key
 
     @contextmanager
     def before_devices(self) -> Iterator[None]:
-        """Around checks of a spending stage: what they refuse gives its reservation back.
+        """Guard the checks of a spending stage: if one refuses, the stage's reservation is given back.
 
-        Guarantee: only where nothing of a device was answered, summed or released by then, at this try or an earlier
-        one; the runner sees that the stage left nothing private but its key.
+        Guarantee: it is given back only if no device has contributed, at this attempt or an earlier one; the runner
+        checks that the stage left no private file but its key.
         """
         try:
             yield
@@ -92,23 +92,23 @@ class StageContext:
 StageFunction = Callable[[StageContext], StageResult]
 
 
-# Dotted fields of a launch file, which may depend on what it asks for.
+# Dotted fields of a launch file, which may depend on its content.
 Fields = Callable[[LaunchConfig], tuple[str, ...]]
 
 
 def later(place: str) -> Callable[..., Any]:
-    """The function at ``module:function``, which is imported when it is called: what computes is slow to import."""
+    """Return a wrapper that imports ``module:function`` at its first call, as numeric modules are slow to import."""
     return lambda *given: imported(place)(*given)
 
 
 def imported(place: str) -> Callable[..., Any]:
-    """The function at ``module:function``."""
+    """Import the function at ``module:function``."""
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)
 
 
 def everything(config: LaunchConfig) -> tuple[str, ...]:
-    """All fields of a launch file."""
+    """Return all fields of a launch file."""
     return tuple(type(config).model_fields)
 
 
@@ -122,16 +122,16 @@ def _never(config: LaunchConfig) -> bool:
 
 @dataclass(frozen=True)
 class Replay:
-    """Comparison of a stage with a second run, as ``verify`` makes it.
+    """Declaration of how ``verify`` compares a stage with a second run.
 
     Attributes:
-      again: ``module:function`` that looks cheaply, of the context in a folder beside the launch's, the record and the
-        launch's folder, and yields what differs; empty: the stage is run again.
-      in_full: whether there is more to do where all is done again from its first step, for this launch.
-      full: likewise ``module:function``, for that; empty: the stage is run again from nothing but its key.
+      again: ``module:function`` of a cheap check; it takes a context in a folder beside the launch's, the record and
+        the launch's folder, and yields differences. Empty: run the stage again.
+      in_full: returns whether a full check of this launch does more than the cheap one.
+      full: ``module:function`` of the full check, likewise; empty: run the stage again from its key alone.
       moving: fields of the result that later launches change.
-      anywhere: whether it gives the same bits on every kind of processor.
-      afresh: whether it is always run from nothing, and not taken up where it ended.
+      anywhere: True if the stage gives the same bits on every type of processor.
+      afresh: True if the second run always starts from nothing, and never from the first run's final state.
     """
 
     again: str = ""
@@ -144,32 +144,32 @@ class Replay:
 
 @dataclass(frozen=True)
 class Stage:
-    """All that anything else knows of a stage; whether it spends or is public, its edges and its pool are derived.
+    """Declaration of a stage. Its edges, its pool, and whether it spends or is public are derived from these fields.
 
     Attributes:
       name: never changes, as seeded keys are made of it.
-      run: ``module:function``, imported when it runs, as what computes is slow to import.
-      block: field of the launch file without which the stage is left out; empty: always there.
+      run: ``module:function``, imported when the stage runs, as numeric modules are slow to import.
+      block: field of the launch file without which the stage is left out; empty: always included.
       needs, may_need: stages whose results or files it opens, always or for some launches. A spend is bound to them, so
         that a retry is the same release or is refused.
-      follows: stages that come before it although it opens nothing of theirs: spends come after the plan, dear stages
-        after cheap ones that may fail.
-      evidence: stages that may fail, of those that it opens: it then runs without them and says so.
+      follows: stages that run before it although it opens none of their files: spends come after the plan, expensive
+        stages after cheap ones that may fail.
+      evidence: opened stages that may fail; the stage then runs without them and reports that.
       reads: fields of the launch file that decide its outputs; by default all.
-      sees: further fields that it is given, of which nothing that it makes depends.
-      given: what else decides its outputs, as JSON values that name its content; None where it is made anew each time.
-      code: files and folders of ours that decide what it makes, from the root of the packages. Of a release no more
-        than the release itself: a change elsewhere must not ask people again. Empty: every launch makes it anew.
-      libraries: of others, likewise.
+      sees: further fields that it gets, which do not affect its outputs.
+      given: everything else that decides its outputs, as JSON values that identify it; None: the stage is not cached.
+      code: tacit's files and folders that decide its outputs, from the root of the packages. For a release, only the
+        release itself: a change elsewhere must not spend again. Empty: every launch runs the stage.
+      libraries: third-party libraries that decide its outputs.
       private: its private files and folders that later stages open.
-      device: whether it computes on ``runtime.device``; or the field of the launch file and the value with which it
+      device: True if it computes on ``runtime.device``; or the field of the launch file, and the value with which it
         does.
-      planned: what it reserves before it runs, a worst case that looks at no private data; None of it where the launch
-        asks for no release. A stage without this spends nothing.
-      says: constants of ours that decide a release, which are bound like its inputs.
-      audit: of a release that other launches may take over, its audit: given the context of who would, the launch that
-        made it, the one that has it, and whether to make the audit if there is none yet. None if there is none.
-      replay: how verification holds it against a second run; None: by itself.
+      planned: returns the worst-case spend that it reserves before it runs, without reading private data, or None if
+        the launch asks for no release. A stage without this field spends nothing.
+      says: constants in the code that decide a release, bound like its inputs.
+      audit: returns the audit of a reusable release; it takes the context of the reusing launch, the launch that made
+        the release, the launch that holds it, and whether to make a missing audit. None if there is no such audit.
+      replay: the comparison with a second run in ``verify``; None: the release's own audit covers it.
     """
 
     name: str
@@ -193,22 +193,22 @@ class Stage:
 
     @property
     def spends(self) -> bool:
-        """Return whether it may release something of devices under a budget."""
+        """Return whether the stage may make a release under a budget."""
         return self.planned is not None
 
     @property
     def cached(self) -> bool:
-        """Return whether other launches may take over what it made; a stage that names no code has no content key."""
+        """Return whether other launches may reuse its outputs; a stage that names no code has no content key."""
         return bool(self.code)
 
     @property
     def opens(self) -> tuple[str, ...]:
-        """Stages whose results or files it opens."""
+        """Return the stages whose results or files it opens."""
         return (*self.needs, *self.may_need, *self.evidence)
 
     @property
     def function(self) -> StageFunction:
-        """The function that runs it."""
+        """Import the function that runs the stage."""
         return imported(self.run) if isinstance(self.run, str) else self.run
 
 
@@ -216,15 +216,15 @@ Stages = Mapping[str, Stage]
 
 
 def of_launch(config: LaunchConfig, stages: Stages) -> tuple[str, ...]:
-    """Names of the stages that a launch runs, in order; under Airflow the others are tasks too, which say so."""
+    """Names of the stages that a launch runs, in order; Airflow shows the others as skipped tasks."""
     return tuple(name for name, stage in stages.items() if not stage.block or getattr(config, stage.block) is not None)
 
 
 def is_public(name: str, stages: Stages) -> bool:
-    """Return whether a stage is cached and reads public data alone, so that any launch on any machine may take it over.
+    """Return whether a stage is cached and reads public data alone, so that any launch on any machine may reuse it.
 
-    Guarantee: a stage that may spend, that keeps something private for others, or that opens a stage which is not
-    public is never public itself.
+    Guarantee: a stage that may spend, that keeps private files for others, or that opens a non-public stage is never
+    public itself.
     """
     stage = stages.get(name)
     if stage is None or stage.spends or stage.private or not stage.cached:
@@ -233,12 +233,12 @@ def is_public(name: str, stages: Stages) -> bool:
 
 
 def view(config: LaunchConfig, name: str, stages: Stages) -> LaunchConfig:
-    """The configuration with only the fields that a stage says it reads or sees; any other is an ``AttributeError``.
+    """Restrict a configuration to the fields that a stage declares; reading another is an ``AttributeError``.
 
     Guarantee: a public stage cannot learn where private text is.
 
     Raises:
-      ValueError: a public stage says that it is given ``private_text``.
+      ValueError: a public stage declares ``private_text``.
     """
     names = (*stages[name].reads(config), *stages[name].sees)
     if is_public(name, stages) and any(each.partition(".")[0] == "private_text" for each in names):
@@ -247,7 +247,7 @@ def view(config: LaunchConfig, name: str, stages: Stages) -> LaunchConfig:
 
 
 def only(block: Any, names: Iterable[str]) -> Any:
-    """A configuration block with some of its fields; those of inner blocks are dotted."""
+    """Restrict a configuration block to some of its fields; names in inner blocks are dotted."""
     parts = [name.partition(".") for name in names]
     inner = {first: [rest for name, _, rest in parts if name == first] for first, _, _ in parts}
     fields = {
@@ -255,14 +255,14 @@ def only(block: Any, names: Iterable[str]) -> Any:
         for name, rests in inner.items()
     }
     view = type(block).model_construct(**fields)
-    # It fills in defaults, which would be read unnoticed.
+    # Validation would fill in defaults, which could then be read without a declaration.
     for name in view.__dict__.keys() - fields:
         del view.__dict__[name]
     return view
 
 
 def field_of(content: dict[str, Any], name: str) -> object:
-    """A field by its dotted name; None where the block leaves it out."""
+    """Return a field by its dotted name; None if its block is absent."""
     value: Any = content
     for part in name.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -270,13 +270,13 @@ def field_of(content: dict[str, Any], name: str) -> object:
 
 
 def concludes(name: str, stages: Stages) -> bool:
-    """Return whether a stage uses other stages' results alone, once all evidence is there or was not to be had."""
+    """Return whether a stage only combines other stages' results, and runs even if some of them failed."""
     stage = stages[name]
     return bool(stage.evidence) or any(concludes(other, stages) for other in stage.opens if other in stages)
 
 
 def stage_key(config: LaunchConfig, run: RunDir, name: str) -> bytes:
-    """The stage's secret key. In 'seeded' mode, for tests, anyone can compute it from the configuration."""
+    """Return the stage's secret key. In 'seeded' mode, for tests, anyone can compute it from the configuration."""
     if config.mechanism.randomness == "seeded":
         return hashlib.sha256(f"tacit seeded {config.seed} {name}".encode()).digest()
     return run.secret(name)
@@ -288,7 +288,7 @@ def binding_of(
     """Binding that makes a retry the same release: configuration, key (by commitment), inputs and constants.
 
     Args:
-      begun: what the reservation that stands says; None if there is none.
+      begun: binding of the standing reservation; None if there is none.
     """
     inputs = {}
     for name in stage.opens:

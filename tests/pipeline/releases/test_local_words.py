@@ -51,10 +51,10 @@ def test_who_reads_the_table_sees_that_words_are_a_device_s() -> None:
     assert (row.unit, "counted together" in (row.mechanism or "")) == ("device", True)
 
 
-@pytest.mark.parametrize(("certificate", "says"), [(1.25, "being shuffled"), (SENT * EPSILON0, "counts on nobody")])
+@pytest.mark.parametrize(("certificate", "says"), [(1.25, "a shuffler"), (SENT * EPSILON0, "trusts no party")])
 def test_what_the_number_counts_on_is_said(certificate: float, says: str) -> None:
     spend = words_of(discovered((20, 30), device_epsilon_central=certificate))
     whole = total(launch_config(), {"discover": spend, "fine_tune": gaussian(0.4, DELTA, "")})
     (sentence,) = LOCAL_WORDS.trusts(launch_config(), whole)
     assert says in sentence
-    assert ("50% of the other devices of a layer answer as agreed" in sentence) == (whole.words.how == "shuffled")
+    assert ("50% of the other devices of a layer follow the protocol" in sentence) == (whole.words.how == "shuffled")

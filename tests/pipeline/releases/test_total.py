@@ -140,7 +140,7 @@ def test_a_plan_above_its_ceiling_is_refused_with_the_part_to_lower_and_to_what(
     spends = planned(config, Outlook(0.3, None))
     (line,) = above_total(config, spends, None)
     assert line.startswith("policy.max_total_epsilon: 8, but one device loses epsilon 15.")
-    assert "words 12.00 (against whoever collects them), training 3." in line
+    assert "words 12.00 (local guarantee), training 3." in line
     assert "lower discovery.messages_per_device from 6 to 2" in line
     lowered = launch_config(discovery=raw | {"messages_per_device": 2}, policy={"max_total_epsilon": 8.0})
     assert above_total(lowered, planned(lowered, Outlook(0.3, None)), None) == []

@@ -49,7 +49,7 @@ def test_every_stage_that_follows_private_text_is_in_the_list() -> None:
         ({"policy": {"cover_everything": True}}, "policy.cover_everything: true, but held-out devices are evaluated"),
         (
             {"evaluation": BUDGET, "ab_test": {"non_private_upper_bound": True}},
-            "with the block evaluation nothing is told without noise",
+            "with the block evaluation every result has noise",
         ),
         (
             {"evaluation": {"noise_multiplier": 0.9}},
@@ -66,7 +66,7 @@ def test_a_file_that_contradicts_itself_is_refused(changes: dict, expected: str)
 def test_too_few_test_devices_for_the_noise_are_known_before_a_spend() -> None:
     splits = {"train": 900, "validation": 100, "test": 20}
     (line,) = too_few(launch_config(evaluation=BUDGET), splits)
-    assert line.startswith("evaluation.noise_multiplier: 2 drowns whatever fewer than 40 test devices type")
+    assert line.startswith("evaluation.noise_multiplier: 2 is too much for fewer than 40 test devices")
     assert too_few(launch_config(evaluation={"noise_multiplier": 1.0}), splits) == []
     assert too_few(launch_config(), splits) == []
 

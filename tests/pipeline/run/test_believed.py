@@ -58,7 +58,7 @@ def test_a_hold_edited_to_a_launch_publishes_nothing(
     if in_mlflow:
         assert answered(tracked.home, "stage", "publish", run_id)["published"] is False
     else:
-        with pytest.raises(LaunchError, match=r"decide.*not what the ledger holds.*run stage 'decide' again"):
+        with pytest.raises(LaunchError, match=r"decide.*does not match the ledger.*run stage 'decide' again"):
             runner.run_stage("publish", config, run_id, tracked, publishable.stages("hold"))
     assert champion(tracked) is None
     assert answered(tracked.home, "predict", "en-US", "see you", code=65)["ok"] is False

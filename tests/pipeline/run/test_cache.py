@@ -118,7 +118,7 @@ def test_a_release_that_failed_its_audit_is_made_anew(
     assert private.audited == [(A, True)]
     assert record.reused_from is None
     assert entries(settings, "commit") == [(A, "discover", "commit"), (B, "discover", "commit")]
-    assert "the audit of its release speaks against it (sum)" in caplog.text
+    assert "the audit of its release failed (sum)" in caplog.text
 
 
 def test_a_release_that_cannot_be_audited_any_more_is_made_anew(
@@ -127,7 +127,7 @@ def test_a_release_that_cannot_be_audited_any_more_is_made_anew(
     run(private, settings, FIRST)
     monkeypatch.setattr(private, "audit", lambda *asked: None)
     assert run(private, settings, SECOND)[1].reused_from is None
-    assert "its release was never audited, and its private files no longer let it be" in caplog.text
+    assert "its release was never audited, and its private files no longer allow" in caplog.text
 
 
 def test_a_re_use_cites_the_audit_in_the_ledger(private: Private, settings: Settings):
@@ -173,7 +173,7 @@ def test_a_tampered_or_erased_source_is_refused(
     assert "discover" in private.made
     assert record.reused_from is None
     assert entries(settings, "reuse") == []
-    assert f"launch {A} made the same, but it is not used: its" in caplog.text
+    assert f"launch {A} has the same result, but it is not reused: its" in caplog.text
     assert b"planted" not in words(settings, B)
 
 
@@ -303,7 +303,7 @@ def test_what_will_be_taken_over_is_known_before(private: Private, settings: Set
     before = entries(settings, "reserve", "commit", "reuse", "register")
     told = look(private, settings, SECOND)
     assert [(each.stage, each.launch_id, each.problem) for each in told] == [(name, A, "") for name in NAMES]
-    assert str(told[1]).startswith(f"discover: taken over from launch {A}, which spent epsilon 1 per typed word on it")
+    assert str(told[1]).startswith(f"discover: reused from launch {A} (spent epsilon 1 per typed word on ")
     changed = look(private, settings, launch_config(name="changed", discovery={"epsilon0": 2.0}))
     assert [each.stage for each in changed] == ["ingest_private"]
     assert entries(settings, "reserve", "commit", "reuse", "register") == before
@@ -313,7 +313,7 @@ def test_what_will_be_taken_over_is_known_before(private: Private, settings: Set
     changed_words(settings.runs_dir / A)
     changed_words(settings.runs_dir / B)
     discovered = next(each for each in look(private, settings, THIRD) if each.stage == "discover")
-    assert "so it is made anew" in str(discovered)
+    assert "it runs again" in str(discovered)
 
 
 @pytest.mark.slow

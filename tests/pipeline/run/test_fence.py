@@ -33,7 +33,7 @@ def test_a_newer_attempt_shuts_the_older_out(tmp_path: Path) -> None:
     assert not refused(tmp_path, first)
     second = fence.begin(tmp_path)
     assert second == first + 1
-    assert "attempt 1 may write no more, as attempt 2 has begun" in refused(tmp_path, first)
+    assert "attempt 1 may no longer write, as attempt 2 has begun" in refused(tmp_path, first)
     assert not refused(tmp_path, second)
 
 
@@ -76,7 +76,7 @@ def test_an_attempt_that_was_shut_out_commits_nothing_to_the_ledger(settings: Se
     late = running(stages, fine_tune=overtaken)
     for name in ("ingest_private", "plan"):
         runner.run_stage(name, config, launch_id(config), settings, late)
-    with pytest.raises(StaleAttempt, match="attempt 1 may write no more, as attempt 2 has begun"):
+    with pytest.raises(StaleAttempt, match="attempt 1 may no longer write, as attempt 2 has begun"):
         runner.run_stage("fine_tune", config, launch_id(config), settings, late)
     assert [entry.kind for entry in ledger.spends()] == ["reserve"]
     runner.run_stage("fine_tune", config, launch_id(config), settings, stages)

@@ -28,7 +28,7 @@ def test_a_file_is_its_newest_launch_and_an_id_need_not_be_whole(tracked: Settin
     assert named.begun_id(file, tracked) == dated
     assert named.begun_id(first, tracked) == first, "a whole id is no beginning of another"
     assert named.begun_id("ano", tracked) == named.begun_id(other, tracked) == other
-    with pytest.raises(ValueError, match=rf"is how {first}, {dated} begin"):
+    with pytest.raises(ValueError, match=rf"is the beginning of {first}, {dated}"):
         named.begun_id("tri", tracked)
     with pytest.raises(ValueError, match=f"did you mean {dated}"):
         named.begun_id(dated[:-1] + "2", tracked)
@@ -37,7 +37,7 @@ def test_a_file_is_its_newest_launch_and_an_id_need_not_be_whole(tracked: Settin
 def test_a_file_that_became_another_launch_says_so(tracked: Settings, tmp_path: Path):
     run_id = began(tracked)
     changed = str(write_launch(tmp_path, RAW | {"seed": 8}))
-    with pytest.raises(ValueError, match=f"was another when {run_id} began; begin it with 'tacit launch"):
+    with pytest.raises(ValueError, match=f"the file changed since {run_id} began; begin it with 'tacit launch"):
         named.begun_id(changed, tracked)
 
 

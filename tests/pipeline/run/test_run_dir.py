@@ -58,7 +58,7 @@ def test_a_key_is_drawn_once_and_kept_closed(run: RunDir):
     assert run.secret("discover") != key
     assert mode(run.private("fine_tune") / "key") == 0o600
     (run.private("fine_tune") / "key").write_bytes(b"short")
-    with pytest.raises(ValueError, match="5 bytes where a key has 32"):
+    with pytest.raises(ValueError, match="5 bytes, but a key has 32"):
         run.secret("fine_tune")
 
 
@@ -170,7 +170,7 @@ def test_a_record_that_is_not_believed_counts_as_absent(run: RunDir):
     finish(run, "plan")
     unknown = RunDir(run.root, run.launch_id, lambda record: False)
     assert unknown.record("plan") is None
-    with pytest.raises(StageInputMissing, match=r"not what the ledger holds .* run stage 'plan' again"):
+    with pytest.raises(StageInputMissing, match=r"does not match the ledger .* run stage 'plan' again"):
         unknown.result("plan")
     with pytest.raises(StageInputMissing, match="'adapt' has not finished"):
         unknown.result("adapt")

@@ -147,7 +147,7 @@ def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
     assert line.startswith("policy.max_rho: 1, but training costs rho 0.78 at worst and discovery 0.2222; raise")
     assert too_few(asked(), {"train": 10, "test": 10_000}) == []
     (line,) = too_few(asked({"noise_multiplier": 6.0}), {"train": 20, "test": 10_000})
-    assert line.startswith("discovery.noise_multiplier: 6 asks a word for a weight of 33.4, more than all 20+")
+    assert line.startswith("discovery.noise_multiplier: 6 requires a weight of 33.4 per word, more than all 20+")
 
 
 def test_the_table_of_accesses_covers_words_by_device() -> None:
