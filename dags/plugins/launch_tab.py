@@ -46,7 +46,7 @@ _NEWEST = 20
 METRICS = {
     "top1_recall": "top-1 recall",
     "top3_recall": "top-3 recall",
-    "prate": "predictions taken (PRate)",
+    "prate": "predictions accepted (PRate)",
     "words_modified": "words modified (WMR)",
 }
 

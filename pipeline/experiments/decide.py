@@ -1,7 +1,6 @@
-"""A live experiment looked at and, once its days are over, decided: everybody gets the model, or nobody does.
+"""Evaluate a live experiment and, once its days are over, decide it: all devices get the model, or none.
 
-The logs themselves stay where they are. What leaves are metrics of two arms with their intervals, how many buckets
-there were, and the gates.
+The logs stay in their folder. The result holds metrics of both arms with intervals, numbers of buckets, and gates.
 """
 
 import logging
@@ -36,7 +35,7 @@ from reports.disclosure.document import GateResult
 from reports.disclosure.utility import ArmMetric, Difference
 
 NAME = "experiment"
-FINISHED = "_SUCCESS"  # what Spark and others leave in a folder when all files are written
+FINISHED = "_SUCCESS"  # written by Spark and others once a folder is complete
 _log = logging.getLogger(__name__)
 
 
@@ -46,7 +45,7 @@ class Look(StageResult):
     first_day: date
     last_day: date
     logged_until: date
-    over: bool = Field(description="all days are over, so that the gates may decide")
+    over: bool = Field(description="all days are over, so the gates decide")
     simulated: bool
     share: float
     treated_buckets: int
@@ -59,7 +58,7 @@ class Look(StageResult):
 
     @property
     def failed(self) -> tuple[str, ...]:
-        """Why nobody should get the model, in words."""
+        """Reasons why devices should not get the model."""
         return tuple(f"{gate.title}: {gate.evidence}" for gate in self.gates if not gate.passed)
 
 
@@ -69,7 +68,7 @@ class DecisionResult(StageResult):
     decision: Literal["promote", "roll back"]
     reasons: tuple[str, ...]
     by: str
-    look: Look | None = Field(description="what the gates saw; None where somebody stopped it")
+    look: Look | None = Field(description="evidence of the gates; None if a person stopped it")
 
 
 @dataclass(frozen=True)
@@ -77,12 +76,12 @@ class ExperimentStatus:
     """State of an experiment.
 
     Attributes:
-      versions, controls: of each registered model, what devices with the model have, and the others.
-      share: of devices that have the model.
+      versions, controls: version of each registered model in the treatment arm, and in the control arm.
+      share: share of devices in the treatment arm.
       over: True if all days are over.
-      ended: promote or roll back; None while it goes on.
-      logs: where they are exported to; ``arrived`` once they are marked as complete.
-      detail: the same in words.
+      ended: promote or roll back; None while it is running.
+      logs: folder of their export; ``arrived`` once they are marked as complete.
+      detail: the state in words.
     """
 
     launch_id: str
@@ -99,7 +98,7 @@ class ExperimentStatus:
 
 
 def status(config: LaunchConfig, run: RunDir, here: Settings) -> ExperimentStatus:
-    """The state of an experiment: shares of both arms, the days that count, and the logs that are missing.
+    """State of an experiment: shares of both arms, the days that count, and missing logs.
 
     Raises:
       ReleaseRefused: there is no experiment.
@@ -121,15 +120,15 @@ def status(config: LaunchConfig, run: RunDir, here: Settings) -> ExperimentStatu
 
 
 def logs_folder(here: Settings, launch_id: str) -> Path:
-    """Folder that the logs of a launch's experiment are exported to."""
+    """Folder of the exported logs of a launch's experiment."""
     return here.experiment_logs / launch_id
 
 
 def begun(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Experiment:
-    """The experiment of a launch.
+    """Return the experiment of a launch.
 
     Raises:
-      ReleaseRefused: it never began one.
+      ReleaseRefused: the launch never began one.
     """
     tried = experiment.of(config, run.launch_id, ledger.entries())
     if tried is None:
@@ -137,14 +136,14 @@ def begun(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Experimen
         how = (
             "it begins when the launch is published" if config.experiment else "its launch file has no block experiment"
         )
-        raise ReleaseRefused(f"experiment: {run.launch_id} is in none, it is {now.state}: {now.detail}; {how}")
+        raise ReleaseRefused(f"experiment: {run.launch_id} has none, it is {now.state}: {now.detail}; {how}")
     return tried
 
 
 def look(
     config: LaunchConfig, run: RunDir, settings: Settings, patterns: Iterable[str], today: date | None = None
 ) -> tuple[Look, tuple[str, ...]]:
-    """Results of the logs until now, and the digests of their files; nothing is decided.
+    """Evaluate the logs up to now, and return the digests of their files; decides nothing.
 
     Args:
       patterns: paths or globs of the logs.
@@ -152,15 +151,15 @@ def look(
 
     Raises:
       ReleaseRefused: there is no experiment.
-      ValueError: what ``evaluation.live.logs`` refuses, or logs of a simulator about people.
+      ValueError: ``evaluation.live.logs`` refuses them, or simulated logs are given for real people.
     """
     tried = begun(config, run, PrivacyLedger.of(settings))
     assert config.experiment is not None, "begun refuses"
     logged = logs.read(patterns, tried.first, tried.began.days)
     if logged.simulated and not config.private_text.simulated:
         raise ValueError(
-            f"{logs.FIELD}: a simulator made them, and private_text.source is {config.private_text.source!r}: they say "
-            "nothing about people; give what keyboards logged"
+            f"{logs.FIELD}: a simulator made them, but private_text.source is {config.private_text.source!r}, and "
+            "simulated logs say nothing about people; give the logs of keyboards"
         )
     live, registry = compare.compare(logged, tried.began.share), Registry(settings)
     return (
@@ -201,17 +200,17 @@ def decide(
     by: str,
     today: date | None = None,
 ) -> DecisionResult:
-    """Ask the gates, once, when all days are over; then the model is everybody's or nobody's.
+    """Evaluate the gates, once, when all days are over; then all devices get the model, or none.
 
-    What was decided before is carried out again, which changes nothing where nothing was interrupted.
+    An earlier decision is carried out again, which changes nothing unless it was interrupted.
 
     Args:
-      patterns: paths or globs of the logs; none: those in their folder, once they are marked as complete.
-      by: who decides, as the ledger shall name them.
+      patterns: paths or globs of the logs; empty: those in their folder, once they are marked as complete.
+      by: account that decides, for the ledger's entry.
 
     Raises:
-      TooEarly: its days are not over.
-      ReleaseRefused: there is no experiment, or what would become champion is not what was approved.
+      TooEarly: the days of the experiment are not over.
+      ReleaseRefused: there is no experiment, or the next champion would not be the approved bundle.
       ValueError: as ``look``.
     """
     ledger = PrivacyLedger.of(settings)
@@ -221,8 +220,8 @@ def decide(
         if tried.ended is None:
             if not tried.over(today):
                 raise TooEarly(
-                    f"experiment: {run.launch_id} goes on until the end of {tried.last} (UTC), and is decided once, "
-                    "when it is over; look with 'tacit ab --logs', or stop it with 'tacit experiment stop'"
+                    f"experiment: {run.launch_id} runs until the end of {tried.last} (UTC), and is decided once, when "
+                    "it is over; see its logs with 'tacit ab --logs', or stop it with 'tacit experiment stop'"
                 )
             clock = time.monotonic()
             seen, digests = look(config, run, settings, list(patterns) or _arrived(settings, run.launch_id), today)
@@ -234,10 +233,10 @@ def decide(
 
 
 def stop(config: LaunchConfig, run: RunDir, settings: Settings, by: str, reason: str) -> DecisionResult:
-    """End an experiment early: users keep what they have, whatever the logs would say.
+    """End an experiment early: users keep the baseline, whatever the logs would show.
 
     Raises:
-      ReleaseRefused: there is no experiment that goes on, or no reason.
+      ReleaseRefused: there is no running experiment, or the reason is empty.
     """
     ledger = PrivacyLedger.of(settings)
     ledger.require_whole(receipts_of_locale(settings, config.locale))
@@ -247,7 +246,7 @@ def stop(config: LaunchConfig, run: RunDir, settings: Settings, by: str, reason:
         tried = begun(config, run, ledger)
         if tried.ended is not None and tried.ended.promoted:
             raise ReleaseRefused(
-                f"experiment: {run.launch_id} ended, {tried.said}; 'tacit rollback' gives users back what they had"
+                f"experiment: {run.launch_id} ended, {tried.said}; 'tacit rollback' restores the users' earlier version"
             )
         if tried.ended is None:
             _end(
@@ -260,7 +259,7 @@ def stop(config: LaunchConfig, run: RunDir, settings: Settings, by: str, reason:
 
 
 def _arrived(here: Settings, launch_id: str) -> list[str]:
-    """The logs where they are exported to.
+    """Return the exported logs.
 
     Raises:
       TooEarly: they are not complete.
@@ -282,7 +281,7 @@ def _end(
     digests: tuple[str, ...] = (),
     seconds: float = 0.0,
 ) -> None:
-    """Keep what was seen, and how long looking took, then let the ledger decide: its entry is what counts."""
+    """Save the evidence and its duration, then record the decision in the ledger, whose entry is authoritative."""
     require_listed(how)
     record = StageRecord(
         launch_id=run.launch_id,
@@ -305,15 +304,15 @@ def _end(
 
 
 def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: PrivacyLedger) -> DecisionResult:
-    """Move the aliases as the ledger says, and show it in MLflow."""
+    """Move the aliases by the ledger's entry, and show the result in MLflow."""
     tried = begun(config, run, ledger)
-    assert tried.ended is not None, "it has ended"
+    assert tried.ended is not None, "the experiment has ended"
     experiment.carry_out(config, tried, Registry(settings))
     record = run.record(NAME)
     if record is None or record_digest(record) != tried.ended.result:
         raise PermanentError(
-            f"experiment: {run.launch_id} ended {tried.said}, and its aliases stand so; but public/{NAME}/{RESULT} is "
-            "not what was written then: restore it from MLflow"
+            f"experiment: {run.launch_id} ended {tried.said}, and its aliases are set; but public/{NAME}/{RESULT} does "
+            "not match the ledger: restore it from MLflow"
         )
     tracker = MlflowTracker(settings, config, run.launch_id)
     tracker.log_stage(run, record)
@@ -323,10 +322,10 @@ def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: 
 
 
 def _replaced(tried: Experiment, registry: Registry) -> dict[str, str]:
-    """Models whose champion is no longer the one that the control had, in words."""
+    """Messages for models whose champion is no longer the version of the control arm."""
     now = {name: registry.alias(name, "champion") for name in tried.began.controls}
     return {
-        name: f"{name}: they had version {then or 'none'}, and users have {now[name] or 'none'} by now"
+        name: f"{name}: the control had version {then or 'none'}, and users have {now[name] or 'none'} by now"
         for name, then in tried.began.controls.items()
         if now[name] != then
     }

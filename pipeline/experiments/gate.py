@@ -1,7 +1,7 @@
-"""The gates of a live experiment: what its logs must show before everybody gets the model.
+"""The gates of a live experiment: conditions on its logs before all devices get the model.
 
-They are asked once, when all days are over, so each interval misses as often as it says. A look before the end decides
-nothing; whoever stops an experiment because of one can only leave users with what they have.
+They are evaluated once, when all days are over, so that intervals have their nominal coverage. An earlier evaluation
+decides nothing; stopping an experiment early can only leave users with the baseline.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,17 +16,17 @@ from pipeline.publication.gates.evidence import at_least, finite, gate, none_of
 from reports.disclosure.document import GateResult
 from reports.formats import metric_name
 
-# Of those that simulated typing is held to, what can be counted on a device.
+# Metrics of simulated typing that a device can count.
 _COUNTED = ("words_modified", "words_per_minute")
 
 
 def gates(
     live: Live, logs: Logs, config: ExperimentConfig, features: tuple[str, ...], replaced: Mapping[str, str]
 ) -> tuple[GateResult, ...]:
-    """Every gate, of every feature.
+    """Return every gate of every feature.
 
     Args:
-      replaced: what users have now where that is not what the control had, by registered model, in words.
+      replaced: messages for registered models whose users no longer have the control's version.
     """
     return tuple(_gates(live, logs, config, features, replaced))
 
@@ -43,13 +43,13 @@ def _gates(
     fewest = min(live.ratio.treated, live.ratio.buckets - live.ratio.treated)
     yield at_least("live_buckets", "buckets of each arm", fewest, LEAST_BUCKETS, "the smaller arm's number")
     split = (
-        f"{live.ratio.treated:,} of {live.ratio.buckets:,} buckets had the model, {live.ratio.share:.2%} were to; the "
-        f"chance of so unlikely a number is {live.ratio.chance:.3g}, must be at least {MISMATCH:g}"
+        f"{live.ratio.treated:,} of {live.ratio.buckets:,} buckets had the model, {live.ratio.share:.2%} expected; the "
+        f"p-value of the difference is {live.ratio.chance:.3g}, must be at least {MISMATCH:g}"
     )
     passed = live.ratio.chance >= MISMATCH
     yield gate("live_split", "split of the buckets", live.ratio.chance, MISMATCH, passed, split)
     others = tuple(replaced.values())
-    yield none_of("live_control", "what all others had", others, "it is what users have now")
+    yield none_of("live_control", "version of the control", others, "it is the version that users have now")
     better = {row.metric: _better(row.relative, row.metric) for row in live.differences}
     for name in features:
         primary = FEATURES[name].decides(typed=True)
@@ -83,7 +83,7 @@ def _guardrails(feature: str, primary: str) -> tuple[str, ...]:
 
 
 def _hurt(better: Mapping[str, Estimate | None], wanted: tuple[str, ...], tolerated: float) -> tuple[str, ...]:
-    """Guardrails that are shown to be worse, and those that nobody could look at, in words."""
+    """Messages for guardrails that are shown to be worse, or that have no interval."""
     said = []
     for name in wanted:
         estimate = better.get(name)
@@ -95,7 +95,7 @@ def _hurt(better: Mapping[str, Estimate | None], wanted: tuple[str, ...], tolera
 
 
 def _better(relative: Estimate | None, metric: str) -> Estimate | None:
-    """A relative change, turned round where less is better."""
+    """Relative change, negated for metrics where less is better."""
     if relative is None or metric not in LOWER_IS_BETTER:
         return relative
     return Estimate(-relative.value, -relative.high, -relative.low, relative.standard_error, relative.degrees)

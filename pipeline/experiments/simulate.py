@@ -1,6 +1,7 @@
-"""Logs of a live experiment as simulated typists would make them: the rehearsal of one, and test data.
+"""Simulate the logs of a live experiment, for a rehearsal or as test data.
 
-Public text is typed again, so nothing private is in them; files say that they are simulated (``evaluation.live.logs``).
+Simulated typists type public text, so the logs hold nothing private; each file states that it is simulated
+(``evaluation.live.logs``).
 """
 
 import json
@@ -35,14 +36,14 @@ from pretrain import vocabulary as vocabularies
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.vocabulary import Vocabulary
 
-_DEVICES, _SENTENCES = 2, 2  # of a bucket, and of a device on a day
-_ROOM = 2.0  # so many times the buckets that both arms need: how they fall is luck
+_DEVICES, _SENTENCES = 2, 2  # devices of a bucket, and sentences of a device on a day
+_ROOM = 2.0  # factor on the buckets that both arms need, as their assignment is random
 _PARTS = 10_000
 
 
 @dataclass(frozen=True)
 class SimulatedLogs:
-    """Logs that simulated typists made, one file a day."""
+    """Logs of simulated typists, one file a day."""
 
     launch_id: str
     folder: Path
@@ -53,7 +54,7 @@ def simulate_logs(config: LaunchConfig, run: RunDir, settings: Settings, out: Pa
     """Write the logs of a whole experiment and mark them as complete; see ``simulate``.
 
     Args:
-      out: a folder; None for the one where ``decide`` looks.
+      out: a folder; None for the one that ``decide`` reads.
     """
     folder = out or logs_folder(settings, run.launch_id)
     files = simulate(config, run, settings, folder)
@@ -64,8 +65,8 @@ def simulate_logs(config: LaunchConfig, run: RunDir, settings: Settings, out: Pa
 def simulate(config: LaunchConfig, run: RunDir, settings: Settings, folder: Path) -> list[Path]:
     """Write the logs of every day of an experiment, one file a day.
 
-    Users of the control have what the champion was when it began; where nothing was published before, the launch's
-    own model before private training.
+    The control arm has the champion from the start of the experiment or, without one, the launch's own model before
+    private training.
 
     Raises:
       ReleaseRefused: there is no experiment.
@@ -97,7 +98,7 @@ def _typed(
     treated_B: np.ndarray,
     tried: Experiment,
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Counts by bucket of each day: each device types its text once a day, under its own arm."""
+    """Yield counts by bucket for each day: each device types its text once a day, with its arm's model."""
     treated_P = np.repeat(treated_B, _DEVICES)[text.device_P]
     threshold = _threshold(ctx)
     for day in range(tried.began.days):
@@ -108,7 +109,7 @@ def _typed(
             session = sessions.simulate(prepared, typed, arms[arm], compose_threshold=threshold)
             every_P = np.ones(len(session.device_P), dtype=bool)
             counts = session.counts(every_P)
-            # What was really picked, where the comparison takes its chance.
+            # The actual choice, where the comparison uses its probability.
             counts["picked"] = np.bincount(session.device_P, session.how_P == strip.PICKED, session.devices)
             for name, values_D in counts.items():
                 values_B = values_D.reshape(-1, _DEVICES).sum(axis=1)
@@ -128,7 +129,7 @@ def _table(rows: dict[str, np.ndarray], keys: list[str], treated_B: np.ndarray, 
 
 
 def _arms(ctx: StageContext, tried: Experiment) -> tuple[Vocabulary, dict[str, NextWord]]:
-    """Models of both arms, in one vocabulary; of the launch's main feature."""
+    """Models of both arms for the launch's main feature, in one vocabulary."""
     registry, device = Registry(ctx.settings), ctx.config.runtime.device
     name = registry.names_of(ctx.config)[ctx.config.feature]
     candidate = fetched(ctx, registry.published(name, tried.began.versions[name]))
@@ -151,7 +152,7 @@ def _public_text(ctx: StageContext) -> HeldOut:
 
 
 def _dealt(text: HeldOut, devices: int) -> HeldOut:
-    """The sentences dealt out to so many devices in turn, from the start again where there are too few."""
+    """Deal the sentences to ``devices`` in turn, starting over if there are too few."""
     chosen_S = np.resize(np.arange(len(text.starts_S)), devices * _SENTENCES)
     lengths_S = text.lengths_S[chosen_S]
     word_P = np.concatenate([text.word_P[text.starts_S[s] : text.starts_S[s] + text.lengths_S[s]] for s in chosen_S])
@@ -161,7 +162,7 @@ def _dealt(text: HeldOut, devices: int) -> HeldOut:
 
 
 def _threshold(ctx: StageContext) -> float | None:
-    """The threshold at which phrases are shown, in both arms; None where the launch is not for Smart Compose."""
+    """Threshold for showing phrases, the same in both arms; None if the launch is not for Smart Compose."""
     if "SC" not in ctx.config.features:
         return None
     bundle = json.loads(ctx.run.input("publish", "bundle/bundle.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""A mechanism block: a launch file's, a published setting's or one written by hand; and its guarantee."""
+"""A mechanism block, from a launch file, a published setting or the command line, and its guarantee."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,14 +18,14 @@ from pretrain.config import Config
 from pretrain.reading import paths, yaml_text
 from pretrain.reading.paths import shown
 
-# Fields that a launch file must state and that no guarantee depends on, but for the sampling rate of independent
-# noise; and the delta of the published launches.
+# Required fields that do not affect a guarantee (except the sampling rate of independent noise), and the delta of the
+# published launches.
 _SUPPLIED = {"clip_norm": 1.0, "report_goal": 1, "delta": 1e-10, "randomness": "secure"}
 _EXAMPLE = "as in 'kind: tree, noise_multiplier: 7, rounds: 1280, min_sep: 181, max_participations: 5'"
 
 
 class _Block(Config):
-    """The one block of a launch file that a guarantee follows from; errors name its fields as a launch file's."""
+    """Wrapper of a mechanism block, so that errors name its fields as in a launch file."""
 
     mechanism: MechanismConfig
 
@@ -33,15 +33,15 @@ class _Block(Config):
 def guarantee(
     config: MechanismConfig, deltas: tuple[float, ...] = (), strategy: Path | None = None, *, twice: bool = False
 ) -> Guarantee:
-    """The guarantee of a block at the limits that it enforces.
+    """Compute the guarantee of a block at its enforced limits.
 
     Args:
-      deltas: at which epsilon is stated; none for the block's own.
-      strategy: the mechanism file of a plan, instead of a strategy found anew.
-      twice: whether to ask the second accountant too.
+      deltas: deltas at which to state epsilon; empty for the block's own.
+      strategy: the mechanism file of a plan, instead of a new search for a strategy.
+      twice: also run the second accountant.
 
     Raises:
-      ValueError: the strategy is not of this block, or as ``guarantees.account``.
+      ValueError: the strategy belongs to another block, or as ``guarantees.account``.
     """
     found = None
     if strategy is not None:
@@ -57,22 +57,22 @@ def guarantee(
 def block(
     launch: str | None = None, mechanism: str | None = None, preset: str | None = None, changes: Sequence[str] = ()
 ) -> MechanismConfig:
-    """The block of a launch file, or a preset under a block, with single fields changed.
+    """Return the block of a launch file, or a preset updated by a block, with single fields changed.
 
     Args:
       mechanism: YAML, or the path of a file with it.
       changes: as ``FIELD=VALUE``.
 
     Raises:
-      ValueError: nothing is named, or no such block is valid.
+      ValueError: no source is given, or the block is invalid.
     """
     fields: dict[str, object] = {}
     if launch is not None:
         config = load_launch(Path(launch))
         if not TRAINING.asked(config):
             raise ValueError(
-                f"launch: {shown(launch)} trains nothing on devices, so its mechanism costs nothing; see what its "
-                f"counts cost by 'tacit plan {shown(launch)}'"
+                f"launch: {shown(launch)} trains nothing on devices, so its mechanism costs nothing; 'tacit plan "
+                f"{shown(launch)}' shows the cost of its counts"
             )
         fields = config.mechanism.model_dump(mode="json", exclude_unset=True)
     elif mechanism is None and preset is None:
@@ -102,7 +102,7 @@ def _published(name: str) -> Mapping[str, object]:
 
 
 def _inline(block: str) -> object:
-    """YAML of a block, whose outer braces may be left out."""
+    """Parse the YAML of a block; its outer braces are optional."""
     try:
         return yaml_text.load(block if block.lstrip().startswith("{") else f"{{{block}}}", "mechanism")
     except ValueError:
@@ -112,7 +112,7 @@ def _inline(block: str) -> object:
 
 
 def _read(block: str) -> dict[str, object]:
-    """The fields of a block: YAML if a colon is in it, else the path of a file."""
+    """Read the fields of a block: from YAML if it contains a colon, else from a file."""
     if ":" in block:
         fields = _inline(block)
     else:

@@ -1,4 +1,4 @@
-"""A launch file from a few answers: valid, and with the mechanism that the planner finds for the population."""
+"""Draft of a launch file from a few answers, with the mechanism that the planner finds for the population."""
 
 import math
 import re
@@ -37,7 +37,7 @@ class Size:
     """Size of a launch that a population can carry.
 
     Attributes:
-      rounds, joins: of training, and how many of them one device may join.
+      rounds, joins: rounds of training, and the most that one device may join.
     """
 
     rounds: int
@@ -59,12 +59,12 @@ _FEWEST = 60
 
 @dataclass(frozen=True)
 class Answers:
-    """Answers that a launch file follows from.
+    """Answers that determine a draft of a launch file.
 
     Attributes:
       data, public: paths or globs of private and of public text, or the name of a source.
-      rho, budget: most that one device loses to this launch, and to all.
-      days: in any so many of which the budget holds; None: for ever.
+      rho, budget: largest loss of one device to this launch, and to all launches.
+      days: length of the window in which the budget holds; None: no window.
     """
 
     name: str
@@ -79,10 +79,10 @@ class Answers:
 
 @dataclass(frozen=True)
 class Draft:
-    """A launch file that was made, with its worst case.
+    """A drafted launch file, with its worst-case loss.
 
     Attributes:
-      reasons: why its population does not carry it; empty where it does.
+      reasons: why its population is too small for it; empty if it suffices.
       next: commands from here to a launch.
     """
 
@@ -98,7 +98,7 @@ class Draft:
 
 
 def require_new(file: Path) -> None:
-    """ValueError unless a launch file of that name can be made; one that exists is never overwritten."""
+    """ValueError unless a launch file of that name can be created; an existing file is never overwritten."""
     require_folder(file.parent, "FILE", "make that folder first")
     if file.exists():
         raise ValueError(f"FILE: {shown(file)} exists, and is not overwritten; give another name, or move it away")
@@ -107,10 +107,10 @@ def require_new(file: Path) -> None:
 
 
 def draft(file: Path, answers: Answers) -> Draft:
-    """Make the launch file.
+    """Write the launch file.
 
     Raises:
-      ValueError: no launch file could hold an answer, by the name of its option; then nothing is written.
+      ValueError: an answer is invalid for a launch file, named by its option; then no file is written.
     """
     require_new(file)
     _require(answers)
@@ -133,11 +133,11 @@ def draft(file: Path, answers: Answers) -> Draft:
 
 
 def _require(answers: Answers) -> None:
-    """Refuse what no launch file could hold, by the name of the option."""
+    """ValueError for an answer that no launch file could hold, by the name of its option."""
     if not _FEWEST <= answers.population <= MOST_DEVICES:
         raise ValueError(
-            f"--population: got {answers.population:,}; give {_FEWEST} to {MOST_DEVICES:,}: with fewer no round "
-            "can be filled and nothing compared"
+            f"--population: got {answers.population:,}; give {_FEWEST} to {MOST_DEVICES:,}: fewer devices cannot "
+            "fill a round or give a comparison"
         )
     if answers.data != SYNTHETIC:
         rows.matching([answers.data], "--data")
@@ -155,7 +155,7 @@ def _require(answers: Answers) -> None:
 
 
 def launch_file(answers: Answers) -> dict[str, Any]:
-    """The launch file as values, its mechanism that of the planner for this population and rho."""
+    """Return the launch file as values, with the planner's mechanism for this population and rho."""
     size = next(size for least, size in reversed(_SIZES) if answers.population >= least)
     made_up, small = answers.data == SYNTHETIC, answers.population < _SIZES[1][0]
     share = 0.2 if small else 0.1
@@ -163,14 +163,14 @@ def launch_file(answers: Answers) -> dict[str, Any]:
     private = {"source": SYNTHETIC, "name": f"synthetic-{answers.name}", "devices": min(answers.population, 10_000_000)}
     if not made_up:
         private = {"source": "files", "name": answers.name, "paths": [answers.data]}
-    # Ceilings on the one number follow from what is asked for (``_with_total``).
+    # ``_with_total`` derives the ceilings on total epsilon.
     bound: dict[str, Any] = {"max_total_epsilon": 1.0}
     if answers.days is not None:
         bound |= {"budget": {"rho": answers.budget, "epsilon": 1.0, "days": answers.days}}
     else:
         bound |= {"population_max_rho": answers.budget, "population_max_epsilon": 1.0}
     mechanism, launches = _mechanism(answers, Splits(share), size), math.floor(answers.budget / answers.rho)
-    # Shuffling hides a device among as many as the file names; few devices hide nobody.
+    # Shuffling hides a device among the number that the file states; few devices hide no one.
     planning: dict[str, float] = {"population_estimate": answers.population, "max_report_goal": mechanism.report_goal}
     planning |= {"round_minutes": 10.0, "target_rho": answers.rho}
     return {
@@ -193,7 +193,7 @@ def launch_file(answers: Answers) -> dict[str, Any]:
             "kind": "ldp-triehh",
             "epsilon0": 8.0 if small else 6.0,
             "delta": _DELTA / 2,
-            # Few devices hide no message, so each costs epsilon0.
+            # Among few devices shuffling does not help, so each message costs epsilon0.
             "messages_per_device": 1 if small else 5,
             "honest_share": 0.5,
             "layers": 8 if small else 15,
@@ -231,7 +231,7 @@ def launch_file(answers: Answers) -> dict[str, Any]:
 
 
 def _with_total(content: dict[str, Any], answers: Answers) -> dict[str, Any]:
-    """The launch file with ceilings on the one number: what its rho and its words come to, rounded up."""
+    """Add ceilings on total epsilon to the launch file: the total of its rho and its words, rounded up."""
     config = _valid(content)
     spends = planned(config, Outlook(answers.rho, config.private_text.splits.training(answers.population)))
     words, launches, policy = spends["discover"], math.floor(answers.budget / answers.rho), content["policy"].copy()
@@ -254,7 +254,7 @@ def _public(answers: Answers, size: Size) -> dict[str, Any]:
 
 
 def _mechanism(answers: Answers, splits: Splits, size: Size) -> MechanismConfig:
-    """The one of the planner's mechanisms with least noise in the model at this rho."""
+    """Return the planner's mechanism with the least noise in the model at this rho."""
     rho, population = answers.rho, answers.population
     usable = int(round(splits.training(population) * (1 - SPARE_FRACTION), 6))
     goal = max(2, min(_MOST_GOAL, size.joins * usable // size.rounds))
@@ -282,7 +282,7 @@ def _valid(content: dict[str, Any]) -> LaunchConfig:
 
 
 def _planned(config: LaunchConfig, answers: Answers) -> Plan:
-    """The worst case of the file, and whether the population carries it: what 'tacit plan' says of it."""
+    """Return the file's worst-case loss, and whether its population suffices, as 'tacit plan' does."""
     splits = config.private_text.splits.expected(answers.population)
     found = plan(config.mechanism, train := splits["train"])
     above = above_policy(config, worst_case(config, train), train)
@@ -294,8 +294,8 @@ def _text(content: dict[str, Any], answers: Answers) -> str:
     whose = "made-up typists" if answers.data == SYNTHETIC else answers.data
     head = [
         f"# Made by tacit init for about {answers.population:,} devices of {answers.locale}; private text: {whose}.",
-        "# 'tacit explain FIELD' says what a line means, 'tacit plan' what the launch costs. Rates and sizes are where",
-        "# launches of this size began: 'tacit rehearse' (with a planning block) finds better ones on public text.",
+        "# 'tacit explain FIELD' explains a line, 'tacit plan' shows the launch's cost. Rates and sizes are usual",
+        "# starting points for this size: 'tacit rehearse' (with a planning block) finds better ones on public text.",
         "",
     ]
     lines = {name: value for name, value in content.items() if not isinstance(value, dict)}

@@ -1,4 +1,4 @@
-"""Forecast the ledger's answer to a launch, before anything is read, trained or spent; nothing is written."""
+"""Forecast whether the ledger would accept a launch, before data is read or budget spent; writes nothing."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -31,12 +31,12 @@ from reports.losses import up
 
 @dataclass(frozen=True)
 class LedgerForecast:
-    """Forecast of the ledger's answer.
+    """Forecast of the ledger's decision on a launch.
 
     Attributes:
       problems: why it would refuse the launch, or its schedule.
-      notes: what its owner would want to know.
-      kept: which text of the population is kept; None for all.
+      notes: warnings for the launch's owner.
+      kept: retention window of the population's text; None for no limit.
     """
 
     problems: tuple[str, ...]
@@ -51,11 +51,11 @@ def foresee(
     planned: Mapping[str, Spend],
     reused: Collection[str] = (),
 ) -> LedgerForecast:
-    """Forecast the answer of the ledger here and now; without one nothing is known.
+    """Forecast the decision of the ledger now; empty without a ledger.
 
     Args:
-      planned: every release of the launch by its stage, at worst.
-      reused: stages that another launch made for it, so that they spend nothing here.
+      planned: worst-case spend of every release of the launch, by stage.
+      reused: stages whose outputs are reused from another launch, so that they spend nothing.
     """
     try:
         entries = PrivacyLedger(settings.ledger_url).entries()
@@ -80,15 +80,15 @@ def foresee(
 
 @dataclass(frozen=True)
 class Forecast:
-    """New spend of a dated launch, at worst.
+    """Worst-case new spend of a dated launch.
 
     Attributes:
-      rho: of one device that trains.
-      held_out_rho: of one device that is held out; of the two the larger counts.
+      rho: of one training device.
+      held_out_rho: of one held-out device; the larger of the two counts.
       epsilon: of one typed word.
-      total: epsilon of one device over all of it, at the launch's delta.
-      has_spent: stages that have spent, or reserved it: they spend nothing again.
-      problem: why it would be refused; it then spends nothing at all.
+      total: epsilon of one device over all releases, at the launch's delta.
+      has_spent: stages that have already spent or reserved; they spend nothing again.
+      problem: why it would be refused; it then spends nothing.
     """
 
     launch_id: str
@@ -119,20 +119,20 @@ def forecast(
     planned: Mapping[str, Spend],
     reused: Callable[[str], Collection[str]],
 ) -> list[Forecast]:
-    """Forecast the spend of launches on some dates, each after those before it; nothing is written.
+    """Forecast the spends of launches on several dates, each after the earlier ones; writes nothing.
 
-    Guarantee: the amounts, the ceilings and the time by which they count are those of the reservation itself
-    (``room.require_room``), and what an earlier date would spend stands beside what is spent. A launch spends at most
-    what is said here, as at the worst within its enforced limits.
+    Guarantee: the amounts, the ceilings and the windows are those of the reservation itself (``room.require_room``),
+    and the forecast spend of an earlier date counts like a real one. A launch spends at most its forecast, which is the
+    worst case within its enforced limits.
 
     Args:
-      run_ids: in the order in which they would run.
-      planned: every release of a launch by its stage, at worst.
-      reused: stages that another launch made for one, by its id.
+      run_ids: ids in the order of the launches.
+      planned: worst-case spend of every release of a launch, by stage.
+      reused: returns the stages of a launch, by its id, whose outputs are reused from others.
 
     Raises:
-      LedgerMissing: there is no ledger, so nobody knows what was spent.
-      PopulationUnknown: nobody registered the population.
+      LedgerMissing: there is no ledger, so the earlier spends are unknown.
+      PopulationUnknown: the population is not registered.
     """
     entries = PrivacyLedger(settings.ledger_url).entries()
     key, rows = config.population, list[Forecast]()
@@ -142,7 +142,7 @@ def forecast(
     for run_id in run_ids:
         done = tuple(stage for launch, stage in standing_spends(entries, key) if launch == run_id)
         spends, day = spends_of(config, planned, {*done, *reused(run_id)}), day_of(run_id)
-        # A launch of a past date spends when it runs.
+        # A launch for a past date spends at the time it runs.
         at, problem = max(clock.now(), clock.start_of(day.isoformat())) if day else clock.now(), ""
         try:
             if spends:
@@ -174,7 +174,7 @@ def _forecast(
         rho=rho,
         held_out_rho=held_out,
         epsilon=math.fsum(spend.epsilon for spend in spends if spend.unit == "item"),
-        # One rule of the split, whichever it is: a device trains or is held out.
+        # Any single split rule: a device either trains or is held out.
         total=total_epsilon([release_of(spend, "total", "rule") for spend in spends], config.mechanism.delta),
         has_spent=done,
         problem=problem,
@@ -182,12 +182,12 @@ def _forecast(
 
 
 def spends_of(config: LaunchConfig, planned: Mapping[str, Spend], left_out: Collection[str]) -> list[Spend]:
-    """Spend of a launch on words found locally, on devices that train and on those held out, where it has them.
+    """Combine a launch's spends into at most three: local discovery, training devices, and held-out devices.
 
-    A population may have spent all of its budget, and more, before that was lowered; what costs nothing has room.
+    Spends of zero are left out: they fit even if the population's spend exceeds a budget that was lowered.
 
     Args:
-      left_out: stages that spend nothing, as another launch made theirs or they have spent.
+      left_out: stages that spend nothing, as their outputs are reused or they have already spent.
     """
     spends = [spend for name, spend in planned.items() if name not in left_out and (spend.rho or spend.epsilon)]
     merged = [spend for spend in spends if spend.unit == "item"]
@@ -238,7 +238,7 @@ def _spend_request(
 
 
 def _as_if(spend: Spend, request: SpendRequest, at: datetime) -> Entry:
-    """The entry that reserving a spend would write; it stands in no chain."""
+    """Return the entry that reserving a spend would write; it is not part of the chain."""
     amounts = spend.model_dump(include={"unit", "adjacency", "rho", "epsilon", "delta"})
     return Entry(
         seq=0,

@@ -1,6 +1,6 @@
-"""A launch file planned: its worst case, its words both ways, room in the ledger, and a better mechanism.
+"""Plan a launch file: its worst-case loss, both kinds of word discovery, the remaining budget, and a better mechanism.
 
-Reads no private text, but for a digest of its files where another launch on this machine may have used the same.
+It reads no private text, except for a digest of the files if another launch on this machine may have used the same.
 """
 
 import json
@@ -42,13 +42,13 @@ from reports.disclosure.total import Total
 
 _log = logging.getLogger(__name__)
 _AXES = {"rounds": "rounds", "report_goal": "report goal", "population_estimate": "devices that may take part"}
-# Fields that Python has and JSON does not.
+# Fields that the JSON output leaves out.
 _PYTHON = {"json": False}
 
 
 @dataclass(frozen=True)
 class Room:
-    """Forecast of the ledger's answer, as far as it is known here."""
+    """Forecast of the ledger's decision, if there is a ledger."""
 
     problems: tuple[str, ...]
     notes: tuple[str, ...]
@@ -56,17 +56,17 @@ class Room:
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """The launch file as it stands, at worst within its enforced limits.
+    """Worst case of a launch file within its enforced limits.
 
     Attributes:
-      sensitivity_squared, rho, mu, epsilon: of training alone; ``method`` says how they are accounted.
+      sensitivity_squared, rho, mu, epsilon: of training alone; ``method`` names the accountant.
       rounds_below_goal, by_the_clock: see ``federated.planning.feasibility.Plan``.
-      devices: that may take part, by split.
-      beside: rho of the other releases from devices that train, by block.
-      launch_rho, launch_epsilon: of training and what is beside it, under ``policy.max_rho``.
-      total: what one device loses to all releases together.
-      words: this file's way of finding them, then the other one.
-      reuse: stages that other launches on this machine made for it.
+      devices: number of devices that may take part, by split.
+      beside: rho of the other releases about training devices, by block.
+      launch_rho, launch_epsilon: of training and the releases beside it, bounded by ``policy.max_rho``.
+      total: loss of one device to all releases together.
+      words: cost of the file's own kind of word discovery, then of the other kind.
+      reuse: stages whose outputs are reused from other launches on this machine.
     """
 
     sensitivity_squared: float
@@ -98,7 +98,7 @@ class LaunchPlan:
 
 @dataclass(frozen=True)
 class ProposedPlan(LaunchPlan):
-    """A plan with the cheapest mechanism of a noise-to-signal ratio that somebody says is bearable."""
+    """A plan with the cheapest mechanism for a given noise-to-signal ratio."""
 
     proposal: Mapping[str, Any]
     files: tuple[Path, ...]
@@ -107,7 +107,7 @@ class ProposedPlan(LaunchPlan):
 
 @dataclass(frozen=True)
 class UnrehearsedPlan(LaunchPlan):
-    """A plan without a recommendation, as nobody rehearsed the launch; a rehearsal takes ``minutes`` of CPU."""
+    """A plan without a recommendation, as the launch was not rehearsed; a rehearsal takes ``minutes`` of CPU."""
 
     rehearsed: bool
     noise_to_signal: float
@@ -119,7 +119,7 @@ class RehearsedPlan(LaunchPlan):
     """A plan with the verdict of the launch's rehearsal.
 
     Attributes:
-      of_file: what came of this file's own run; None if it was not rehearsed.
+      of_file: outcome of the file's own setting; None if it was not rehearsed.
     """
 
     rehearsed: bool
@@ -139,16 +139,16 @@ def plan(
     out: Path | None = None,
     noise_to_signal: float | None = None,
 ) -> LaunchPlan:
-    """Plan a launch; with a planning block, say whether it pays or what to run instead.
+    """Plan a launch; with a planning block, also report whether it is worthwhile or a better setting.
 
     Args:
-      devices: that may take part; None for the estimate of the planning block, or those that were ingested.
+      devices: number that may take part; None for the estimate of the planning block, or the ingested ones.
       out: folder for the numbers and pictures; None for the launch's own.
-      noise_to_signal: search for the cheapest mechanism with this ratio, instead of a rehearsal's verdict.
+      noise_to_signal: find the cheapest mechanism with this ratio, instead of using a rehearsal's verdict.
 
     Raises:
-      ValueError: a number out of its range, an option that asks for the planner without a planning block, or no
-        number of devices.
+      ValueError: a number is out of range, an option needs a planning block that is absent, or the number of devices
+        is unknown.
     """
     planning = config.planning
     if devices is not None and not 1 <= devices <= MOST_DEVICES:
@@ -187,7 +187,7 @@ def plan(
 
 
 def _require_planner(planning: PlanningConfig | None, out: Path | None, noise_to_signal: float | None) -> None:
-    """Refuse a ratio out of range, and options that ask for the planner where the launch file has no such block."""
+    """Refuse a ratio out of range, and options that need the planning block of a launch file without one."""
     if noise_to_signal is not None and not LEAST_AMOUNT <= noise_to_signal <= MOST_AMOUNT:
         raise ValueError(
             f"noise_to_signal: got {noise_to_signal:g}; give {LEAST_AMOUNT:g} to {MOST_AMOUNT:g}, as in 0.01"
@@ -196,7 +196,7 @@ def _require_planner(planning: PlanningConfig | None, out: Path | None, noise_to
         raise ValueError("out: only the planner draws pictures; give the launch file a planning block, or drop --out")
     if planning is None and noise_to_signal is not None:
         raise ValueError(
-            "noise_to_signal: only the planner holds it; give the launch file a planning block, or drop "
+            "noise_to_signal: only the planner uses it; give the launch file a planning block, or drop "
             "--noise-to-signal"
         )
 
@@ -247,11 +247,11 @@ def _worst_case(
 
 
 def _splits(config: LaunchConfig, run_id: str, here: Settings, population: int | None) -> dict[str, int]:
-    """Numbers of devices that train, validate and test: an estimate of those that may take part, or those ingested."""
+    """Numbers of train, validation and test devices, from an estimate or from the ingested store."""
     if population is not None:
         return config.private_text.splits.expected(population)
     if (record := run_folder(here, run_id).record("ingest_private")) is None:
-        raise ValueError("devices: unknown before 'ingest_private' ran; give an estimate, as in --devices 100000")
+        raise ValueError("devices: unknown before 'ingest_private' has run; give an estimate, as in --devices 100000")
     return record.result["devices_by_split"]
 
 
@@ -260,7 +260,7 @@ def _tell(message: str) -> None:
 
 
 def _proposal_json(proposal: Proposal, swept: tuple[Sweep, ...]) -> dict[str, Any]:
-    """Everything about a proposal as plain values, with the launch file's block as text."""
+    """Convert a proposal to plain values, with the launch file's block as text."""
     return {
         **asdict(proposal.chosen),
         "feasible": proposal.feasible,
@@ -282,7 +282,7 @@ def _proposal_json(proposal: Proposal, swept: tuple[Sweep, ...]) -> dict[str, An
 
 
 def _write(proposal: Proposal, swept: tuple[Sweep, ...], directory: Path) -> list[Path]:
-    """The plan's files in ``directory``; PNG and SVG show the same picture."""
+    """Write the plan's files into ``directory``; PNG and SVG show the same picture."""
     from reports.figures import plan as figures_plan  # Slow to import: matplotlib.
 
     path = directory / "plan.json"
@@ -296,6 +296,6 @@ def _write(proposal: Proposal, swept: tuple[Sweep, ...], directory: Path) -> lis
         )
         for sweep in swept
     ]
-    assert proposal.chosen.rho is not None, "what is chosen has a guarantee"
+    assert proposal.chosen.rho is not None, "the chosen mechanism has a guarantee"
     figure = figures_plan.plan_figure(panels, proposal.terms.target.rho, proposal.chosen.rho)
     return [path, *figures_plan.write(figure, directory, "plan")]

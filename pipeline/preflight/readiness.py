@@ -1,7 +1,7 @@
-"""Preflight: checks of a launch before any data is touched, and with rounded counts of devices before a spend.
+"""Preflight: checks of a launch before any data is read, and with rounded counts of devices before a spend.
 
-`tacit check`, `tacit plan`, the first task of the DAG, `tacit launch` and the stages ask the same functions, so that
-what is refused is refused at the first place that can know it.
+`tacit check`, `tacit plan`, the first task of the DAG, `tacit launch` and the stages call the same functions, so that a
+launch is refused as early as possible.
 """
 
 import math
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pipeline.run.cache import CacheHit
     from pipeline.run.stage import Stages
 
-# Rows of larger files are counted when the launch reads them, which is before anything is spent too.
+# Rows of larger files are counted when the launch reads them, which is also before any spend.
 _MOST_COUNTED_BYTES = 1 << 30
 
 
@@ -46,8 +46,8 @@ class Findings:
 
     Attributes:
       problems: why it would be refused or held, one line each with the field, the value and the fix.
-      notes: what its owner would want to know.
-      devices: of the population, rounded down to tens; None where they were not counted.
+      notes: warnings for the launch's owner.
+      devices: size of the population, rounded down to tens; None if it was not counted.
     """
 
     problems: tuple[str, ...]
@@ -57,13 +57,13 @@ class Findings:
 
 @dataclass(frozen=True)
 class Check:
-    """Outcome of ``tacit check``: the launch may begin, or why not.
+    """Outcome of ``tacit check``: whether the launch may begin, or the reasons why not.
 
     Attributes:
       errors: one line each with the field, the value and the fix.
-      notes: what its owner would want to know.
-      launch_id: empty where there are errors.
-      reuse: stages that other launches on this machine made for it.
+      notes: warnings for the launch's owner.
+      launch_id: id of the launch; empty if there are errors.
+      reuse: stages whose outputs are reused from other launches on this machine.
     """
 
     ok: bool
@@ -74,10 +74,10 @@ class Check:
 
 
 def check(config: LaunchConfig, run_id: str, settings: Settings, stages: "Stages", *, dated: bool = False) -> Check:
-    """Check a launch with all that is known here and now.
+    """Check a launch by its file, its data files, the ledger and this installation.
 
     Args:
-      dated: say in a note what it would spend, as of a schedule's date.
+      dated: add a note with the forecast spend, for a launch of a schedule's date.
 
     Raises:
       ValueError: every problem, one line each.
@@ -92,7 +92,7 @@ def check(config: LaunchConfig, run_id: str, settings: Settings, stages: "Stages
     try:
         PrivacyLedger.of(settings)
         rows = forecast_of(config, settings, stages, [run_id]) if dated else []
-        notes += tuple(f"would spend, at worst: {row}" for row in rows)
+        notes += tuple(f"worst-case spend: {row}" for row in rows)
     except LedgerMissing:
         if recorded := Receipts(settings.runs_dir).read():
             notes += (str(missing(address(settings.ledger_url), len(recorded))),)
@@ -100,7 +100,7 @@ def check(config: LaunchConfig, run_id: str, settings: Settings, stages: "Stages
 
 
 def check_file(config: LaunchConfig, run_id: str) -> Check:
-    """Check a launch by its file alone, whatever this installation has.
+    """Check a launch by its file alone, without this installation.
 
     Raises:
       ValueError: every problem, one line each.
@@ -110,12 +110,12 @@ def check_file(config: LaunchConfig, run_id: str) -> Check:
 
 @dataclass(frozen=True)
 class DatesForecast:
-    """New spend of a schedule's launches, one after the other, at worst.
+    """Worst-case new spend of a schedule's launches, one after another.
 
     Attributes:
-      rho: of one device, of the dates that would not be refused.
-      epsilon: of one typed word, of the same.
-      refused: how many would be refused.
+      rho: of one device, over the dates that would not be refused.
+      epsilon: of one typed word, over the same dates.
+      refused: number of dates that would be refused.
     """
 
     ok: bool
@@ -129,7 +129,7 @@ class DatesForecast:
 def forecast_dates(
     config: LaunchConfig, settings: Settings, stages: "Stages", first: date, last: date
 ) -> DatesForecast:
-    """Forecast the spend of all launches of a schedule's dates; nothing is written.
+    """Forecast the spends of all launches of a schedule between two dates; writes nothing.
 
     Raises:
       ValueError: the schedule has no date from the first to the last.
@@ -154,7 +154,7 @@ def forecast_dates(
 
 
 def forecast_of(config: LaunchConfig, settings: Settings, stages: "Stages", ids: Sequence[str]) -> "list[Forecast]":
-    """``forecast`` of launches by the file alone, less what others on this machine have made for them."""
+    """Forecast launches by the file alone, without the spends of reused stages."""
     from pipeline.preflight.foresee import forecast
     from pipeline.run.cache import preview, reused_stages
 
@@ -167,15 +167,15 @@ def forecast_of(config: LaunchConfig, settings: Settings, stages: "Stages", ids:
 
 
 def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collection[str] = ()) -> Findings:
-    """Check a launch with the facts that are known here and now.
+    """Check a launch by its file, its data files, the ledger and this installation.
 
-    Of the files that a launch names only the ends are read, where they tell what a file is, and of its population's
-    the columns that say whose a row is and of which locale.
+    Only the beginning and end of the launch's files are read, to identify their format, and of private files the
+    columns of device and locale.
 
-    Without a ledger what it would say is not known, and `tacit launch` says that there is none.
+    Without a ledger its decision is unknown; `tacit launch` then refuses.
 
     Args:
-      reused: stages that another launch made for it, so that they spend nothing here.
+      reused: stages whose outputs are reused from another launch, so that they spend nothing.
     """
     from pipeline.ledger.withdrawals import foreseen_of
     from pipeline.preflight.foresee import foresee
@@ -208,7 +208,7 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
 
 
 def _estimated_problems(config: LaunchConfig) -> list[str]:
-    """Why so many devices as ``planning`` estimates could not carry the launch."""
+    """Messages if the population estimated in ``planning`` is too small for the launch."""
     assert config.planning is not None, "nobody estimated"
     splits = config.private_text.splits.expected(config.planning.population_estimate)
     return [*too_few(config, splits), *_never_full(config, splits["train"])]
@@ -225,7 +225,7 @@ def require_schedule(config: LaunchConfig) -> tuple[str, ...]:
 
 
 def require(config: LaunchConfig, settings: Settings, run_id: str, reused: Collection[str] = ()) -> tuple[str, ...]:
-    """Warnings for the launch's owner; ValueError with every problem."""
+    """Return warnings for the launch's owner; ValueError with every problem."""
     seen = look(config, settings, run_id, reused)
     if seen.problems:
         raise ValueError("\n".join(seen.problems))
@@ -253,8 +253,8 @@ def _no_gang(config: LaunchConfig, settings: Settings) -> list[str]:
 def _population(config: LaunchConfig, kept: Retention | None, withdrawn: Withdrawals) -> Findings:
     """Check that the population has enough devices, by its files or by the size of a synthetic one.
 
-    Guarantee: what is said goes to logs and to Airflow before anything is spent, so it is what ``ingest_private`` says
-    of a population: rounded counts, and with a budget for evaluation that of devices alone.
+    Guarantee: the findings go to logs and to Airflow before any spend, so they state no more than ``ingest_private``
+    does: rounded counts and, with a budget for evaluation, only the number of devices.
     """
     private = config.private_text
     if isinstance(private, SyntheticPopulation):
@@ -294,20 +294,20 @@ def _population(config: LaunchConfig, kept: Retention | None, withdrawn: Withdra
 
 
 def _needed(config: LaunchConfig, test: int) -> list[str]:
-    """Words that test devices must have typed for figures under the noise; nobody knows before whether they have."""
+    """Note on the number of words that test devices must have typed for results above the noise."""
     if not (test and EVALUATION.asked(config)):
         return []
     from evaluation.noisy.questions import words_needed
 
     words = words_needed(asked_for(config.evaluation).noise_multiplier, test)
     return [
-        f"evaluation: about {words:.2g} words of each of {test:,} test devices are needed; noise drowns fewer, and "
-        "the comparison is then inconclusive"
+        f"evaluation: about {words:.2g} words of each of {test:,} test devices are needed; with fewer, noise "
+        "dominates and the comparison is inconclusive"
     ]
 
 
 def unusable_files(config: LaunchConfig, kept: Retention | None = None) -> list[str]:
-    """One line for each file that cannot be used, as far as its ends tell; with the field, the value and the fix.
+    """One line for each unusable file, judged by its beginning and end; with the field, the value and the fix.
 
     Raises:
       OSError: the disk does not answer.
@@ -322,7 +322,7 @@ def unusable_files(config: LaunchConfig, kept: Retention | None = None) -> list[
 
 
 def _looks(config: LaunchConfig, kept: Retention | None) -> list[Callable[[], object]]:
-    """A look at each of the launch's files; what reads them is imported only where there are some."""
+    """Return a check for each of the launch's files; readers are imported only if there are files."""
     looks: list[Callable[[], object]] = []
     if isinstance(config.public_text, FileCorpus):
         from pretrain import sources
@@ -340,13 +340,13 @@ def _looks(config: LaunchConfig, kept: Retention | None) -> list[Callable[[], ob
 
 
 def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
-    """Reasons for which a stage could not run whatever the keyed hash draws; counted splits may give more.
+    """Reasons why a stage could not run for any draw of the keyed hash; counted splits may give more reasons.
 
     Args:
       devices: rounded down to tens, as in ``too_few``.
     """
     expected = config.private_text.splits.expected(devices)
-    # With the nine more that rounding hides, more than each part will have, but for one population of a thousand.
+    # Includes the nine devices that rounding may hide; exceeded with probability one in a thousand.
     most = {
         name: math.floor(part + 3 * math.sqrt(part * (1 - part / devices))) + 9 if devices else 9
         for name, part in expected.items()
@@ -359,7 +359,7 @@ def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
 
 
 def _never_full(config: LaunchConfig, devices: int) -> list[str]:
-    """Why rounds would not fill: a typical one, or by the clock any one, however long it waits."""
+    """Reasons why rounds would not fill: a typical round or, by the clock, any round at any waiting time."""
     if not TRAINING.asked(config):
         return []
     # numpy is slow to import
@@ -375,19 +375,19 @@ def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:
         return []
     missing = [name for name in config.reviewers if name not in users and not has_account(name)]
     return [
-        f"reviewers: {name!r} is no user of Airflow and no account of this machine, so nobody could answer; Airflow "
+        f"reviewers: {name!r} is no user of Airflow and no account of this machine, so no one could approve; Airflow "
         f"has {', '.join(users)}. Correct it, or add it in dags/airflow.env"
         for name in missing
     ]
 
 
 def planned(config: LaunchConfig, devices: int | None) -> dict[str, Spend]:
-    """Every release of a launch by its stage, at worst, with so many devices that train; None: nobody knows."""
+    """Worst-case spend of every release of a launch, by stage; ``devices`` train, or None if unknown."""
     return uses.planned(config, Outlook(training_rho(config), devices))
 
 
 def estimated_devices(config: LaunchConfig) -> int | None:
-    """Devices that train, about, as far as the launch file alone tells; None where it does not."""
+    """Estimated number of training devices from the launch file alone; None if it states none."""
     if config.planning is not None:
         return config.private_text.splits.training(config.planning.population_estimate)
     if isinstance(config.private_text, SyntheticPopulation):
@@ -396,15 +396,14 @@ def estimated_devices(config: LaunchConfig) -> int | None:
 
 
 def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
-    """Cost to a device of a central discovery, or of a local one's messages among as few as its smallest layer has.
+    """Planned spend of word discovery: central, or local with the number of messages of the smallest layer.
 
-    The first spend of a launch: words for a model that a rehearsal found not worth training are not asked for. The plan
-    knew no vocabulary yet, by which devices are shared out among layers, so the one number is held against its ceiling
-    again.
+    This is the first spend of a launch, so a launch that a rehearsal found not worthwhile is refused here. The plan ran
+    before the vocabulary, which decides the layers' sizes, so total epsilon is checked against its ceiling again.
 
     Raises:
-      ValueError: a rehearsal of exactly this run says that it does not pay, or the one number would pass its ceiling.
-      StageInputMissing: the plan, which knows every refusal that can be known, has not been made.
+      ValueError: a rehearsal of exactly this run found it not worthwhile, or total epsilon would exceed its ceiling.
+      StageInputMissing: stage ``plan``, which makes all other checks, has not finished.
     """
     require_worth(config, run.root)
     plan = run.record("plan")
@@ -424,7 +423,7 @@ def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
 def _require_parameters(config: LaunchConfig, run: RunDir) -> None:
     """ValueError, before the first spend, if the model over the public vocabulary is too small for its audits."""
     made = run.record("ingest_public")
-    if made is None:  # Then the stage itself refuses, for the same words.
+    if made is None:  # The stage itself then refuses.
         return
     words = made.result.get("vocabulary_size", config.vocabulary.base_size)
     if lines := of_file(config, parameters(config, words)):

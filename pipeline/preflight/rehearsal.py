@@ -1,4 +1,4 @@
-"""``tacit rehearse``: a launch in small on its public text, and whether the launch pays."""
+"""``tacit rehearse``: simulate a launch at small scale on its public text, and judge whether it is worthwhile."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -49,19 +49,20 @@ def run(
     small: SmallLaunch | None = None,
     limits: SmallTrade | None = None,
 ) -> RehearsalResult:
-    """Pretrain if need be (as the launch will, under its id), rehearse, and write the result.
+    """Pretrain if necessary (as the launch will, under its id), rehearse, and write the result.
 
     Reads no private text. A second call resumes an interrupted rehearsal.
 
     Args:
-      small: how to find clip norm, server rate and bearable noise; by default what carries over to a usual launch.
-      limits: how to play the population and split its rho.
+      small: settings of the search for clip norm, server rate and tolerable noise; by default those that transfer to a
+        usual launch.
+      limits: settings of the simulated population and of the splits of its rho.
 
     Returns:
-      The result; ``runs/ID/public/rehearsal`` has it as JSON and as pictures.
+      The result, which is also in ``runs/ID/public/rehearsal`` as JSON and as pictures.
 
     Raises:
-      As the stages and ``federated.planning.rehearsal.rehearse``.
+      The errors of the stages and of ``federated.planning.rehearsal.rehearse``.
     """
     small, limits = small or SmallLaunch(), limits or SmallTrade()
     for name in _STAGES:
@@ -88,8 +89,8 @@ def run(
         best = rehearse(setting, ctx.public, ctx.private / "trials", on_progress)
         stage = _stage(ctx, planning, setting, (text, held_out), words, limits)
         on_progress(
-            f"{len(stage.setting.users):,} pseudo-users play {stage.terms.training_devices:,} devices that train, "
-            f"{len(stage.people):,} others judge"
+            f"{len(stage.setting.users):,} pseudo-users simulate {stage.terms.training_devices:,} training devices, "
+            f"{len(stage.people):,} others evaluate"
         )
         verdict = trade.rehearse(stage, best, ctx.private / "trained", on_progress)
         result = RehearsalResult(best, verdict, remarks(best, small), paste(best), ctx.public)
@@ -101,7 +102,7 @@ def run(
 
 
 def as_json(done: RehearsalResult) -> dict:
-    """The result of a rehearsal as JSON values."""
+    """Convert the result of a rehearsal to JSON values."""
     content = {**asdict(done.best), "remarks": list(done.remarks), "yaml": done.paste}
     return content | {"verdict": verdict_json(done.verdict)}
 
@@ -112,38 +113,38 @@ def paste(best: Rehearsal) -> str:
 
 
 def remarks(best: Rehearsal, small: SmallLaunch) -> tuple[str, ...]:
-    """Remarks that a person must know before using the numbers."""
+    """Caveats to know before using the numbers."""
     notes = []
     largest, smallest = max(small.noise_to_signal), min(small.noise_to_signal)
     if best.noise_to_signal is None:
         notes.append(
             f"even noise-to-signal {smallest:g} costs more than {small.max_accuracy_loss:g} accuracy; "
-            "'tacit plan --noise-to-signal' tells what smaller ratios take"
+            "'tacit plan --noise-to-signal' shows the cost of smaller ratios"
         )
     elif best.noise_to_signal == largest:
-        notes.append(f"noise-to-signal {largest:g} is the largest that was tried; more may be bearable")
+        notes.append(f"noise-to-signal {largest:g} is the largest that was tried; more may be tolerable")
     rates = small.server_learning_rates
     if len(rates) > 1 and best.server_learning_rate in (min(rates), max(rates)):
         notes.append(
-            f"server learning rate {best.server_learning_rate:g} lies at the end of those tried; a better one may lie "
-            "beyond it, or another local_training.learning_rate may suit"
+            f"server learning rate {best.server_learning_rate:g} is at the end of the searched range; a better one may "
+            "lie beyond it, or another local_training.learning_rate may be better"
         )
     if best.noiseless_accuracy <= best.start_accuracy:
         notes.append(
-            f"without noise accuracy went from {best.start_accuracy:.4f} to {best.noiseless_accuracy:.4f}: this text "
-            "has nothing left to teach the pretrained model, so the ratio only says what noise does no harm; rehearse "
-            "a file whose public_text reads like typing"
+            f"without noise accuracy went from {best.start_accuracy:.4f} to {best.noiseless_accuracy:.4f}: the "
+            "pretrained model learns nothing more from this text, so the ratio only shows which noise is harmless; "
+            "rehearse a file whose public_text resembles typing"
         )
     return tuple(notes)
 
 
 def curves(outcomes: Sequence[Outcome]) -> dict[str, list[tuple[float, float, float]]]:
-    """Gain against rho of training, of counts, and of the best mixture of both at each rho: (rho, gain, error)."""
+    """Curves of gain against rho, of training, of counts and of their best mixture: (rho, gain, error)."""
     lines: dict[str, dict[float, Outcome]] = {"gradients": {}, "counts": {}, "gradients and counts, mixed": {}}
     for outcome in outcomes:
         both = bool(outcome.gradient_rho and outcome.counts_rho)
         line = lines["gradients and counts, mixed" if both else "gradients" if outcome.gradient_rho else "counts"]
-        # What a digit or two of rounding moved apart is one rho.
+        # Values that differ only by rounding are one rho.
         rho = float(f"{outcome.rho:.2g}")
         if rho not in line or outcome.gain > line[rho].gain:
             line[rho] = outcome
@@ -154,7 +155,7 @@ def curves(outcomes: Sequence[Outcome]) -> dict[str, list[tuple[float, float, fl
 
 
 def draw_trade(verdict: Verdict, directory: Path) -> None:
-    """``gain.png`` and ``gain.svg``: gain against rho, and the population's line."""
+    """Draw ``gain.png`` and ``gain.svg``: gain against rho, and the population's line."""
     figure = figures_plan.trade_figure(
         curves(verdict.outcomes), verdict.rho, max(verdict.min_gain, 0.0), verdict.training_devices
     )
@@ -169,7 +170,7 @@ def _stage(
     words: Vocabulary,
     limits: SmallTrade,
 ) -> trade.TradeSetting:
-    """The devices that train as pseudo-users, and others to judge on."""
+    """Build the rehearsal's setting: pseudo-users that train, and others to evaluate on."""
     config, most = ctx.config, ctx.config.private_text.max_words_per_device
     terms = terms_of(config.mechanism, planning, config.private_text.splits)
     number = min(terms.training_devices, limits.most_users)
@@ -177,7 +178,7 @@ def _stage(
         pseudo_users(source, count, "heavy-tailed", limits.median_words, config.seed, most)
         for source, count in zip(text, (number, limits.held_out_words), strict=True)
     )
-    # As many of them as have the words to judge on.
+    # As many pseudo-users as have words to evaluate on.
     ends = np.cumsum(people.tokens_N != EOS)[people.offsets_D1[1:] - 1]
     people = people.select(np.arange(min(len(people), 1 + int(np.searchsorted(ends, limits.held_out_words)))))
     public, _ = artifacts.public_streams(ctx, words)

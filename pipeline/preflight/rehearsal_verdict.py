@@ -1,7 +1,7 @@
-"""Rehearsal verdicts on a launch file, which decide whether it may spend: read by the plan and before every spend.
+"""Rehearsal verdicts on launch files: the plan reads them, and a negative one refuses the first spend.
 
-A verdict holds for every file that agrees with it in what a rehearsal depends on, so blocks that were pasted from it
-do not ask for another one. Verdicts stand in ``runs/*/public/rehearsal/verdict.json``.
+A verdict holds for every launch file with the same inputs of a rehearsal, so pasting its suggested blocks needs no new
+rehearsal. Verdicts are in ``runs/*/public/rehearsal/verdict.json``.
 """
 
 import hashlib
@@ -16,20 +16,20 @@ from pipeline.releases.release import asked_for
 from pipeline.releases.training import TRAINING
 
 NAME, FILE = "rehearsal", "verdict.json"
-# Another way to rehearse is another verdict.
+# Version of the rehearsal's method, part of the digest.
 _RULES = 4
-# Of CPU: for a word and a weight in training, and for counts and judging
+# CPU seconds: per word and weight in training, and for counts and evaluation
 # (benchmarks/results/2026-11-22-planner-verdicts.md).
 _SECONDS, _SCORING = 5e-10, 120.0
 
 
 def rho_to_spend(config: LaunchConfig, planning: PlanningConfig) -> float:
-    """Most rho that a launch may cost: the planned rho, and never more than its policy allows."""
+    """Largest rho that a launch may cost: the planning target, and at most its policy's ceiling."""
     return min(planning.target_rho, config.policy.max_rho)
 
 
 def inputs_digest(config: LaunchConfig, planning: PlanningConfig, limits: SmallTrade) -> str:
-    """SHA-256 over what a verdict depends on, but for the runs that it compares."""
+    """SHA-256 over the inputs of a verdict, without the settings that it compares."""
     names = ("locale", "seed", "public_text", "vocabulary", "model", "pretrain", "local_training")
     stated = config.model_dump(mode="json")
     content = {
@@ -49,13 +49,13 @@ def inputs_digest(config: LaunchConfig, planning: PlanningConfig, limits: SmallT
 def find(
     config: LaunchConfig, runs_dir: Path, planning: PlanningConfig | None = None, limits: SmallTrade | None = None
 ) -> Verdict | None:
-    """The newest verdict whose inputs are this file's; None if it was not rehearsed here.
+    """Return the newest verdict with this file's inputs; None if it was not rehearsed here.
 
     Args:
       planning: in place of the file's own block.
 
     Raises:
-      ValueError: a damaged file, which may hold this file's verdict.
+      ValueError: a verdict file is damaged, which may be this file's.
     """
     planning = planning or config.planning
     if planning is None:
@@ -68,7 +68,7 @@ def find(
             if content["inputs"] == digest:
                 return from_json(content)
         except (ValueError, KeyError, TypeError) as error:
-            # It may have said no: nothing is spent as if it had not been there.
+            # A damaged verdict may have been negative, so it must not be ignored.
             raise ValueError(
                 f"{path}: not a verdict of a rehearsal; delete it and run 'tacit rehearse' again"
             ) from error
@@ -76,7 +76,7 @@ def find(
 
 
 def minutes(config: LaunchConfig, planning: PlanningConfig) -> int:
-    """CPU minutes that a rehearsal takes, pretraining apart: a rough figure from words and weights."""
+    """Rough CPU minutes of a rehearsal without pretraining, from words and weights."""
     small, limits = SmallLaunch(), SmallTrade()
     trials = len(small.server_learning_rates) + 1 + len(small.noise_to_signal)
     goal = min(planning.max_report_goal, limits.most_goal)
@@ -89,7 +89,7 @@ def minutes(config: LaunchConfig, planning: PlanningConfig) -> int:
 
 
 def outcome_of_file(verdict: Verdict, config: LaunchConfig) -> Outcome | None:
-    """Rehearsed outcome of this file's own run; None if it states another one."""
+    """Return the rehearsed outcome of this file's own setting; None if it was not rehearsed."""
     if not TRAINING.asked(config):
         alone = [one for one in verdict.outcomes if not one.gradient_rho and one.ships == config.ships]
         counted = asked_for(config.counts).rho
@@ -98,7 +98,7 @@ def outcome_of_file(verdict: Verdict, config: LaunchConfig) -> Outcome | None:
 
 
 def in_words(verdict: Verdict, outcome: Outcome) -> str:
-    """Rehearsed outcome of one run, in a sentence for a record."""
+    """Sentence about the rehearsed outcome of one setting, for a record."""
     if verdict.answer == "inconclusive":
         return verdict.sentence
     return (
@@ -108,13 +108,13 @@ def in_words(verdict: Verdict, outcome: Outcome) -> str:
 
 
 def require_worth(config: LaunchConfig, runs_dir: Path) -> tuple[Verdict, Outcome] | None:
-    """See that a rehearsal of exactly this run, where there is one, found that it pays; what it found, or None.
+    """Return the verdict of a rehearsal of exactly this run, or None; refuse a run that it found not worthwhile.
 
-    Nothing overrides it but another launch file: a smaller ``policy.min_top1_gain`` or a larger ``target_rho`` are
-    goals that reviewers see in the file and readers in the disclosure, and a flag would be neither.
+    Only another launch file overrides it: reviewers see a smaller ``policy.min_top1_gain`` or a larger ``target_rho``
+    in the file, and readers see them in the disclosure; a command-line flag would be visible to neither.
 
     Raises:
-      ValueError: it does not pay.
+      ValueError: the rehearsal found the run not worthwhile.
     """
     verdict = find(config, runs_dir)
     outcome = None if verdict is None else outcome_of_file(verdict, config)
@@ -123,7 +123,7 @@ def require_worth(config: LaunchConfig, runs_dir: Path) -> tuple[Verdict, Outcom
     reason = refusal(verdict, outcome)
     if reason is not None:
         raise ValueError(
-            f"planning: the rehearsal of exactly this run says no. {reason} Change what the file asks for, and "
-            "'tacit plan FILE' shows every split that was rehearsed"
+            f"planning: the rehearsal of exactly this run says no. {reason} Change the launch file; 'tacit plan FILE' "
+            "shows every split that was rehearsed"
         )
     return verdict, outcome

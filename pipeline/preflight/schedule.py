@@ -1,4 +1,4 @@
-"""Check that a schedule's launches fit what their population may lose, for as long as it is kept."""
+"""Check that the launches of a schedule fit their population's budget indefinitely."""
 
 import math
 from bisect import bisect_left, bisect_right
@@ -24,9 +24,9 @@ _PRESETS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-# All lengths of months and positions of leap years.
+# Long enough for all lengths of months and positions of leap years.
 _FIRST, _YEARS = date(2026, 1, 1), 8
-# Pretraining and people's answers take days, so that two launches may come nearer to one another than their dates.
+# Pretraining and approvals take days, so two launches may spend closer together than their dates.
 _LATE_DAYS = 7
 _CRON_FIELDS = 5
 _MOST_LAUNCHES = 1_000_000
@@ -42,8 +42,8 @@ class ScheduleCheck:
     """Result of a schedule's check.
 
     Attributes:
-      problems: why it runs dry although its budget is one in a window.
-      notes: what else its owner would want to know.
+      problems: why the schedule exhausts a budget that has a window.
+      notes: further warnings for its owner.
     """
 
     problems: tuple[str, ...] = ()
@@ -51,13 +51,13 @@ class ScheduleCheck:
 
 
 def fits(config: LaunchConfig, population: Population | None, words: Spend) -> ScheduleCheck:
-    """Hold a launch file's schedule against every ceiling, its own and those of its population where it has one.
+    """Compare a launch file's schedule with every ceiling: its own, and those of its population if registered.
 
-    Each launch is taken to cost all the rho that its own policy lets it, and words what is planned. A schedule that is
-    none, or of a kind that only Airflow understands, is not judged.
+    Each launch counts with all the rho that its own policy allows, and with the planned spend of discovery. A schedule
+    that is absent, or that only Airflow can interpret, is not checked.
 
     Args:
-      words: what the launch's discovery costs at worst.
+      words: worst-case spend of the launch's discovery.
     """
     dates = launch_days(config.schedule or "")
     if not dates:
@@ -75,12 +75,12 @@ def fits(config: LaunchConfig, population: Population | None, words: Spend) -> S
         if ceiling.days is None:
             beyond = 1
             while beyond < _MOST_LAUNCHES and cost(beyond) <= most_loss:
-                beyond *= 2  # a launch more is a longer list: the few that most ceilings allow are soon passed
+                beyond *= 2  # doubling suffices, as most ceilings allow few launches
             affordable = bisect_right(range(1, min(beyond, _MOST_LAUNCHES)), most_loss, key=cost)
             notes.append(
-                f"schedule: {config.schedule!r} runs dry after {affordable:g} launches of {name} {cost(1):g}, as "
-                f"{ceiling.field} bounds all launches for ever to {ceiling.amount:g}; bound them in a window of "
-                "days with policy.budget"
+                f"schedule: {config.schedule!r} exhausts its budget after {affordable:g} launches of {name} "
+                f"{cost(1):g}, as {ceiling.field} bounds all launches for ever to {ceiling.amount:g}; bound them in a "
+                "window of days with policy.budget"
             )
             continue
         most, late = (most_in(dates, ceiling.days + days) for days in (0, _LATE_DAYS))
@@ -102,14 +102,14 @@ def fits(config: LaunchConfig, population: Population | None, words: Spend) -> S
 
 
 def _launch(config: LaunchConfig, words: Spend, unit: Unit) -> list[Release]:
-    """A launch at worst, as it counts where ``unit`` is added up."""
+    """Worst-case releases of a launch that count for ``unit``."""
     noised = Release(config.policy.max_rho, words.failure, "", "", "train")
     messages = [release_of(words, unit, "")] if words.unit == "item" else []
     return {"device": [noised], "item": messages, "total": [noised, *messages]}[unit]
 
 
 def require_fits(config: LaunchConfig, words: Spend) -> tuple[str, ...]:
-    """Warnings for the owner of a schedule; ValueError if the file's own budget cannot bear it."""
+    """Return warnings for the owner of a schedule; ValueError if it exceeds the file's own budget."""
     come_to = fits(config, None, words)
     if come_to.problems:
         raise ValueError("\n".join(come_to.problems))
@@ -117,25 +117,25 @@ def require_fits(config: LaunchConfig, words: Spend) -> tuple[str, ...]:
 
 
 def most_in(days: list[int], span: int) -> int:
-    """The most of some ascending days in any so many, both ends included."""
+    """Largest number of the ascending ``days`` in any window of ``span`` days, both ends included."""
     return max(place - bisect_left(days, day - span) + 1 for place, day in enumerate(days))
 
 
 def launch_days(schedule: str) -> list[int]:
-    """The days on which a schedule launches, as ordinals, over some years; empty if it is none that is known here."""
+    """Days on which a schedule launches, as ordinals, over several years; empty for an unknown kind of schedule."""
     last = date(_FIRST.year + _YEARS - 1, 12, 31)
     return [day.toordinal() for day in launch_dates(schedule, _FIRST, last)]
 
 
 def launch_dates(schedule: str, first: date, last: date) -> list[date]:
-    """The days on which a schedule launches, both ends included; empty if it is none that is known here.
+    """Dates on which a schedule launches, both ends included; empty for an unknown kind of schedule.
 
-    However often it fires on a day, launches of one date are one launch.
+    A date counts once even if the schedule fires several times on it, as a date is one launch.
     """
     expression = _PRESETS.get(schedule.strip().lower(), schedule)
     fields = expression.split()
     if not croniter.is_valid(expression) or len(fields) != _CRON_FIELDS:
         return []
-    once_a_day = " ".join(("0", "0", *fields[2:]))  # However many hours and minutes it names.
+    once_a_day = " ".join(("0", "0", *fields[2:]))  # Ignores hours and minutes.
     begins, ends = (datetime.combine(day, time(), UTC) for day in (first, last))
     return [day.date() for day in croniter_range(begins, ends, once_a_day, exclude_ends=False)]

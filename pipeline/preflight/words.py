@@ -1,4 +1,4 @@
-"""Privacy cost of words, local and central, at a launch's own population."""
+"""Privacy loss of local and of central word discovery, for a launch's own population."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,10 @@ from reports.losses import strength, up
 
 @dataclass(frozen=True)
 class LocalWords:
-    """Words that devices send under local differential privacy.
+    """Cost of word discovery under local differential privacy.
 
     Attributes:
-      chosen: True if the launch file finds words so.
+      chosen: True if the launch file uses local discovery.
       local, shuffled, least_share: see ``discovery.outlook.LocalOutlook``.
     """
 
@@ -31,7 +31,7 @@ class LocalWords:
 
     def __str__(self) -> str:
         return (
-            f"{self.kind}: nobody is trusted: {self.messages_per_device} messages at {self.epsilon0:g} are epsilon "
+            f"{self.kind}: trusts no party: {self.messages_per_device} messages at {self.epsilon0:g} are epsilon "
             f"{up(self.local)} a device; shuffled, {up(self.shuffled)} a device at delta {self.delta:g} "
             f"({strength(self.shuffled)}) if {self.honest_share:.0%} of the others are honest; "
             f"{_finds(self.least_share)}"
@@ -40,11 +40,11 @@ class LocalWords:
 
 @dataclass(frozen=True)
 class CentralWords:
-    """Words that an aggregator counts and releases with noise.
+    """Cost of word discovery by a trusted aggregator.
 
     Attributes:
-      chosen: True if the launch file finds words so.
-      least_share: of devices that must hold a word so that it is found every second time.
+      chosen: True if the launch file uses central discovery.
+      least_share: share of devices that must hold a word for it to be found with probability one half.
     """
 
     kind: str
@@ -58,17 +58,17 @@ class CentralWords:
 
     def __str__(self) -> str:
         return (
-            f"{self.kind}: an aggregator is trusted: rho {self.rho:.4g}, epsilon {up(self.epsilon)} a device at delta "
+            f"{self.kind}: trusts an aggregator: rho {self.rho:.4g}, epsilon {up(self.epsilon)} a device at delta "
             f"{self.delta:g} with noise_multiplier {self.noise_multiplier:.4g} and {self.words_per_device} words a "
             f"device; {_finds(self.least_share)}"
         )
 
 
 def both_ways(config: LaunchConfig, devices: int) -> tuple[LocalWords | CentralWords, ...]:
-    """The launch file's own way of finding words, then the other one.
+    """Cost of the launch file's own kind of word discovery, then of the other kind.
 
     Args:
-      devices: that train.
+      devices: number of training devices.
     """
     own, alphabet = config.discovery, text.alphabet(config.locale)
     if isinstance(own, CentralConfig):
@@ -104,7 +104,7 @@ def _central(config: CentralConfig, devices: int, *, chosen: bool) -> CentralWor
 
 
 def _finds(share: float) -> str:
-    """Rarest words that a discovery finds every second time, in words, by the share of devices that must hold one."""
+    """Message with the share of devices that must hold a word for a discovery to find it half the time."""
     percent = float(f"{100 * share:.2g}")
     return (
         f"finds a word that {percent:g}% of devices hold"

@@ -1,6 +1,7 @@
-"""The arms of a launch's comparison: public ones, this launch's, what users have and, in a simulation, no privacy.
+"""The arms of a launch's comparison: public models, the launch's own, the users' baselines and, in a simulation, an arm
+without privacy.
 
-All arms speak one vocabulary: the launch's, followed by the words that only what users have knows.
+All arms share one vocabulary: the launch's, followed by the words that only the baselines have.
 """
 
 import copy
@@ -29,26 +30,26 @@ from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
 
 NON_PRIVATE, PUBLIC_MIXTURE = "non_private", "public_mixture"
-# A mechanism has to have some noise; this much is far below the last digit of a weight.
+# A mechanism must have some noise; this much is far below the last digit of a weight.
 _NEXT_TO_NONE = 1e-9
-# Without noise there is no reason to clip tightly; without any bound a few devices would lead the rest.
+# Without noise there is no reason to clip tightly; without any bound a few devices would dominate the others.
 _LOOSER = 4.0
 
 _log = logging.getLogger(__name__)
 
 
 def gather(inputs: ComparisonInputs, config: LaunchConfig, work: Workplace) -> Entrants:
-    """Fit and, for the arm without privacy, train what a launch is compared with.
+    """Build all arms of a comparison: fit the public ones, and train the arm without privacy.
 
     Args:
-      work: its folder is private; nothing that is made there stays.
+      work: its private folder, from which all files are deleted afterwards.
     """
     grown, device = inputs.grown, work.runtime.device
     network = neural(inputs.network, device=device)
     public = PublicNGram(NGram.fit(inputs.public, grown, NGRAM_ORDER, work.directory))
     start = neural(inputs.start, device=device)
     private, beside = _shipped(config, start, network, inputs.counts)
-    # The strongest that public text gives for nothing is what private training has to beat.
+    # Private training must beat the strongest model that public text alone gives.
     ours: dict[str, NextWord] = {
         "start": start,
         "ngram": public,
@@ -67,7 +68,7 @@ def gather(inputs: ComparisonInputs, config: LaunchConfig, work: Workplace) -> E
     champions, both = inputs.champions, grown
     for champion in champions.values():
         both = vocabularies.extend(both, champion.words.words, len(champion.words))
-    # History inside: a cache must not remember words that its arm does not know.
+    # The history cache is inside the mask: it must not remember words outside the arm's vocabulary.
     wide = {name: translated(arm, grown, both) for name, arm in ours.items()} if len(both) > len(grown) else ours
     theirs = {name: translated(as_arm(champion, device), champion.words, both) for name, champion in champions.items()}
     last = tuple(("private", name) for name in theirs)
@@ -76,7 +77,7 @@ def gather(inputs: ComparisonInputs, config: LaunchConfig, work: Workplace) -> E
 
 
 def as_arm(champion: Champion, device: str) -> NextWord:
-    """Arm made of an earlier publication: network, counts, or both mixed."""
+    """Return the arm of a published bundle: network, counts, or their mixture."""
     parts: list[NextWord] = [] if champion.network is None else [neural(champion.network, device=device)]
     parts += [] if champion.counts is None else [PublicNGram(champion.counts)]
     return Mixture(*parts) if len(parts) == 2 else parts[0]
@@ -85,7 +86,7 @@ def as_arm(champion: Champion, device: str) -> NextWord:
 def _shipped(
     config: LaunchConfig, start: NextWord, network: NextWord, counts: CountedNGram | None
 ) -> tuple[NextWord, dict[str, NextWord]]:
-    """The arm that would ship, ``private``, and what else the launch made, by name."""
+    """Return the arm that would ship, ``private``, and the launch's other models, by name."""
     if counts is None:
         return network, {}
     alone, model = PublicNGram(counts), asked_for(config.counts).model
@@ -93,26 +94,26 @@ def _shipped(
         return alone, {}
     if model == "start-mixture":
         return Mixture(start, alone), {"counts": alone}
-    # What counts give without training is what training has to beat.
+    # Training must beat the counts alone.
     beside: dict[str, NextWord] = {"counts": alone, "start_and_counts": Mixture(start, alone)}
     mixture = Mixture(network, alone)
     return (mixture, {"network": network} | beside) if model == "mixture" else (network, beside | {"mixture": mixture})
 
 
 def without_privacy(inputs: ComparisonInputs, config: LaunchConfig, work: Workplace) -> KeyboardLM:
-    """The launch's fine-tuning again with no noise to speak of and a looser clip norm, without canaries.
+    """Repeat the launch's fine-tuning with negligible noise and a looser clip norm, without canaries.
 
-    Not private, at all: only for a declared simulation, where nobody's text is at stake. The model and its
-    checkpoints stay in the stage's private folder and are deleted as soon as they are in memory.
+    Not private at all: only for a declared simulation, which has no private text. The model and its checkpoints
+    stay in the stage's private folder and are deleted as soon as they are in memory.
 
     Raises:
       PermanentError: the population is not a simulation.
     """
     if not config.private_text.simulated:
         raise PermanentError(f"ab_test.non_private_upper_bound: not for source {config.private_text.source!r}")
-    assert inputs.mechanism is not None, "opened where the launch file asks for this arm"
+    assert inputs.mechanism is not None, "open_inputs loads it if the launch file asks for this arm"
     words, store = inputs.grown, inputs.store
-    # Training changes a model in place, and the starting point is an arm too.
+    # Training changes a model in place, and the starting point is an arm as well.
     model, devices = copy.deepcopy(inputs.start), store.encode(words, "train")
     folder = work.directory / ".non_private"
     runtime = work.runtime.model_copy(update={"evaluate_every_rounds": config.mechanism.rounds, "workers": 1})
@@ -131,7 +132,7 @@ def without_privacy(inputs: ComparisonInputs, config: LaunchConfig, work: Workpl
 
 
 def loosened(mechanism: MechanismConfig) -> MechanismConfig:
-    """The same rounds and devices, next to no noise, and a clip norm that hardly bites."""
+    """Return a mechanism with the same rounds and cohorts, negligible noise, and a loose clip norm."""
     changes = {
         "noise_multiplier": _NEXT_TO_NONE,
         "clip_norm": _LOOSER * mechanism.clip_norm,

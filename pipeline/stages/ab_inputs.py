@@ -1,6 +1,6 @@
-"""Everything that stage ``ab_test`` opens: the launch's own artifacts, held-out devices, and the users' baselines.
+"""Inputs of stage ``ab_test``: the launch's own artifacts, held-out devices, and the users' baselines.
 
-The stage opens it once, before a device is read. What follows takes this value, and opens nothing.
+The stage opens them once, before it reads a device. All later steps take this value, and open no file.
 """
 
 import logging
@@ -28,12 +28,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Baseline:
-    """Baseline of a feature: the version that its users have without this launch.
+    """Baseline of a feature: the published version that its users have now.
 
     Attributes:
       arm: its name in the comparison; features whose users have the same bundle share one.
-      left_out: why it is no arm; empty if it is one.
-      earlier: what the launch that made it disclosed; None where that does not say it all.
+      left_out: reason why it is not an arm; empty if it is one.
+      earlier: disclosure of the launch that made it; None if incomplete.
     """
 
     feature: str
@@ -49,16 +49,16 @@ class ComparisonInputs:
 
     Attributes:
       base: public words.
-      grown: public words, then those of the launch.
-      start: the public model with the new words, which private training began from.
-      network: what private training made of it.
-      counts: the model that counts made; None where the launch asked for none.
+      grown: public words, then the launch's discovered words.
+      start: the public model with the new words, the start of private training.
+      network: the model after private training.
+      counts: the model made from counts; None if the launch has no counts.
       public: public train text in ids of ``grown``.
-      validation: public text that no arm was trained on; None where devices are compared without a budget.
-      mechanism: of the launch's training; None where nothing is trained again without privacy.
-      store: devices. Private.
-      baselines: what users of each feature have.
-      champions: those baselines that may be arms, by name.
+      validation: public text that no arm was trained on; None if evaluation has no budget.
+      mechanism: the mechanism of the launch's training; None without the arm without privacy.
+      store: the device store. Private.
+      baselines: published version of each feature.
+      champions: baselines that are arms, by name.
     """
 
     base: Vocabulary
@@ -75,15 +75,15 @@ class ComparisonInputs:
 
     @property
     def published(self) -> Champions:
-        """Version that users of each feature have."""
+        """Published version of each feature."""
         return {each.feature: each.published for each in self.baselines}
 
 
 def open_inputs(ctx: StageContext, before: Callable[[StageContext], Champions]) -> ComparisonInputs:
-    """Open everything that a launch is compared by, and with.
+    """Open all inputs of a launch's comparison.
 
     Args:
-      before: says which version users of each feature have without this launch.
+      before: returns the published version of each feature before this launch.
 
     Raises:
       PermanentError: a champion's bundle is damaged.
@@ -106,9 +106,9 @@ def open_inputs(ctx: StageContext, before: Callable[[StageContext], Champions]) 
 
 
 def _champions(ctx: StageContext, published: Champions) -> tuple[tuple[Baseline, ...], dict[str, Champion]]:
-    """Baseline of each feature, and those baselines that may be arms, by name."""
+    """Return the baseline of each feature, and those baselines that are arms, by name."""
     if not published:
-        _log.info("nothing was published before, so there is no champion")
+        _log.info("no earlier publication, so there is no champion")
     baselines: list[Baseline] = []
     champions: dict[str, Champion] = {}
     for feature, each in published.items():
@@ -132,13 +132,13 @@ def _bundle(published: PublishedModel) -> tuple[str, str]:
 
 
 def left_out(theirs: tuple[str, str] | None, ingested: dict) -> str:
-    """Why a champion must not be an arm on this launch's held-out devices; empty if it may.
+    """Reason why a champion must not be an arm on this launch's held-out devices; empty if it may.
 
-    Guarantee: no arm has trained on a device that it is measured on. Launches on one population and split hold
-    out the same devices, and another population's devices are others, as the ledger sees to.
+    Guarantee: no arm has trained on a device that it is evaluated on. Launches on one population and split hold
+    out the same devices, and the ledger ensures that different populations have different devices.
 
     Args:
-      theirs: population and split that the champion trained on; None if it does not say.
+      theirs: population and split of the champion's training; None if its disclosure does not state them.
       ingested: result of this launch's ``ingest_private``.
     """
     if theirs is None:

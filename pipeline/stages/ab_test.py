@@ -1,4 +1,4 @@
-"""Stage ``ab_test``: all arms on held-out test devices, and what gates, report and MLflow take from it."""
+"""Stage ``ab_test``: compare all arms on held-out test devices, for gates, report and MLflow."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,9 +49,9 @@ _Block = TypeVar("_Block", bound=BaseModel)
 
 
 class AbTest(StageResult, Utility):
-    """Arms on held-out test devices; ``top1_gain`` is private minus starting point.
+    """Result of comparing arms on held-out test devices; ``top1_gain`` is private minus starting point.
 
-    ``new_word_top3_low`` is None where no discovered word was typed on devices enough for an interval.
+    ``new_word_top3_low`` is None if too few devices typed a discovered word for an interval.
     """
 
     top1_recall: dict[str, float]
@@ -78,11 +78,11 @@ def ab_test(
     *,
     again: bool = False,
 ) -> AbTest:
-    """All arms on held-out test devices: public, this launch's, what users have and, simulated, without privacy.
+    """Compare all arms on held-out test devices: public, the launch's own, baselines and, simulated, without privacy.
 
     Args:
-      before: says which version users of each feature have without this launch.
-      again: to see whether it says the same, which is no attempt.
+      before: returns the published version of each feature before this launch.
+      again: True for a verification, which does not count as an attempt.
     """
     config, kept = ctx.config, ReleaseFile(None if again else ctx.private / RELEASED)
     work = Workplace(ctx.private, config.runtime, on_round=artifacts.progress(ctx))
@@ -92,7 +92,7 @@ def ab_test(
         entrants = ab_arms.gather(inputs, config, work)
     published = inputs.published
     attempts = {feature: attempt_of(ctx, feature, published.get(feature), again=again) for feature in config.features}
-    # Without a layout to mistype on words are predicted, but not typed again; under a budget typing is not told.
+    # Typing is simulated only with a keyboard layout for typing errors, and without a budget.
     typed = has_keyboard(config.locale) and not EVALUATION.asked(config)
     rules = Rules(
         config.features,
@@ -101,7 +101,7 @@ def ab_test(
         config.seed,
         config.ab_test.buckets,
         config.ab_test.session_words if typed else 0,
-        # One table for all features: as sure as the one of them that needs most.
+        # One table for all features, at the highest confidence that one of them needs.
         confidence=confidence_of(max(attempts.values())),
     )
     workers, store = len(os.sched_getaffinity(0)), inputs.store
@@ -111,7 +111,7 @@ def ab_test(
             devices = Devices(store.words, store.devices("test"), store.devices("validation"))
             compared = compare.run(entrants, devices, rules, workers)
         else:
-            assert inputs.validation is not None, "opened where evaluation has a budget"
+            assert inputs.validation is not None, "open_inputs loads it if evaluation has a budget"
             data = noisy.EvaluationData(store.words, store.devices("test"), inputs.validation)
             z = asked_for(config.evaluation).noise_multiplier
             release = kept.release(config, ctx.noise_key, published, len(data.devices))
@@ -127,7 +127,7 @@ def ab_test(
 
 
 def _released(config: LaunchConfig, estimate: Estimate | None) -> dict[str, object]:
-    """Spend of evaluation, and its figures on discovered words, beside the comparison itself."""
+    """Return the spend of evaluation, and its figures on discovered words."""
     ends = {} if estimate is None else {"": estimate.value, "_low": estimate.low, "_high": estimate.high}
     return {
         "spend": EVALUATION.reserved(config),
@@ -136,12 +136,10 @@ def _released(config: LaunchConfig, estimate: Estimate | None) -> dict[str, obje
 
 
 def attempt_of(ctx: StageContext, feature: str, champion: PublishedModel | None, *, again: bool = False) -> int:
-    """The how-manieth launch this is to be held against what users of a feature have, on these held-out devices.
+    """Attempt number, from 1, at comparing with a feature's baseline on the same held-out devices, from the ledger.
 
-    It stands in the ledger.
-
-    A population's launches hold out the same devices, so each is one more chance to pass by luck. Once one of them is
-    published, the question is another, and the count begins anew.
+    A population's launches hold out the same devices, so each attempt is one more chance to pass by luck. Once a launch
+    is published the baseline changes, and the count starts again.
     """
     users_have = None if champion is None else f"{champion.name} version {champion.version}"
     family = {"locale": ctx.config.locale, "feature": feature, "users have": users_have}
@@ -151,18 +149,18 @@ def attempt_of(ctx: StageContext, feature: str, champion: PublishedModel | None,
 
 
 def described(had: Baseline) -> Champion:
-    """Baseline of users, as the disclosure states it."""
+    """Convert a baseline to the disclosure's block."""
     stated = {**vars(had.published), "registered_model": had.published.name, "left_out": had.left_out, "arm": had.arm}
     stated |= {"earlier": had.earlier}
     return Champion.model_validate(stated, extra="ignore")
 
 
 def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[Champion | None, int]]) -> AbTest:
-    """Everything that may be shown of a comparison: aggregates over held-out devices.
+    """Public result of a comparison: aggregates over held-out devices.
 
     Args:
-      names: of the arms.
-      asked: for each feature, the main one first, what its users have and the how-manieth attempt on these devices.
+      names: names of the arms.
+      asked: for each feature, the main one first, its baseline and the attempt number on these devices.
     """
     (main, *others), judged = asked, compared.session_words > 0 or compared.table.differentially_private
     blocks = {
@@ -251,17 +249,17 @@ def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[
 
 
 def _block(block: type[_Block], row: object, **more: object) -> _Block:
-    """A row of the comparison as the disclosure's block of the same fields."""
+    """Convert a row of the comparison to the disclosure's block with the same fields."""
     return block.model_validate(vars(row) | more, extra="ignore")
 
 
 def _missing(compared: Comparison, feature: str) -> tuple[str, ...]:
-    """Metrics without an interval, against the starting point."""
+    """List metrics without an interval against the starting point."""
     return next(verdict.missing for verdict in compared.verdicts if verdict.feature == feature)
 
 
 def _broken(compared: Comparison, feature: str) -> list[str]:
-    """Margins against the starting point that a feature missed, in words: it must be shown not to be worse."""
+    """List margins that a feature missed against the starting point: non-inferiority must be shown."""
     return [
         _said(check)
         for verdict in compared.verdicts
@@ -272,9 +270,9 @@ def _broken(compared: Comparison, feature: str) -> list[str]:
 
 
 def _worse_than(champion: Champion | None, compared: Comparison, feature: str) -> tuple[str, ...]:
-    """Evidence that a feature's users would be worse off than with what they have, in words.
+    """List evidence that a feature's users would be worse off than with their baseline, as messages.
 
-    It is enough that no metric is shown to be worse: two good models differ by less than a comparison can tell. A
+    A launch passes if no metric is shown to be worse: two good models differ by less than a comparison can detect. A
     champion that could not be compared, or a metric without an interval, counts against the launch.
     """
     if champion is None:
@@ -293,19 +291,19 @@ def _worse_than(champion: Champion | None, compared: Comparison, feature: str) -
 
 
 def _changed(check: Check) -> str:
-    """The change of a metric that is clearly worse, relative to the baseline where that has one."""
+    """Message for a metric that is clearly worse, relative to the baseline's value if it is not zero."""
     return f"changes by {check.change:+.2%}" + (" of the baseline's" if check.margin else "")
 
 
 def _said(check: Check) -> str:
-    """A margin that was missed. The primary metric must be shown not to be worse, a guardrail shown to be worse."""
+    """Message for a missed margin: a primary metric not shown non-inferior, or a guardrail shown to be worse."""
     how = "may be worse by" if check.role == "primary" else "is worse by at least"
     of = "of the baseline" if check.margin else "where the baseline is without fault"
     return f"{metric_name(check.metric)} {how} {max(-check.bound, 0.0):.2%} {of}, {check.margin:.2%} allowed"
 
 
 def _primary(checks: Iterable[Check]) -> dict[str, float | None]:
-    """Margin, standard error and power of the primary metric; empty where it could not be estimated."""
+    """Margin, standard error and power of the primary metric; empty if it could not be estimated."""
     check = next((check for check in checks if check.role == "primary"), None)
     return {} if check is None else {name: getattr(check, name) for name in ("margin", "standard_error", "power")}
 
@@ -315,7 +313,7 @@ def _disagrees(row: SignCheck) -> bool:
 
 
 def _disagreement(row: SignCheck) -> str:
-    """Disagreement of the calibrations of simulated typists about one metric, in words."""
+    """Message for a metric on which the calibrations of simulated typists disagree."""
     ends = "; ".join(f"{name} {change.low:+.2%} to {change.high:+.2%}" for name, change in row.changes.items())
     how = (
         f"clearly worse under {' and '.join(row.worse_under)}"
@@ -330,7 +328,7 @@ def _interval(estimate: Estimate) -> dict[str, float]:
 
 
 def compared_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
-    """Against what users had then, which later launches have replaced."""
+    """Compare again with the baselines of that time, which later launches have replaced."""
     others = {feature: each["champion"] for feature, each in record.result.get("others", {}).items()}
     then = published_then(ctx, record.result["champion"], others)
     yield from outcome_differences(ab_test(ctx, then, again=True), ctx, record, run)

@@ -1,7 +1,7 @@
-"""Stage ``audit``: what a model remembers of its canaries, and whether the noise was what it should have been.
+"""Stage ``audit``: attack the model's memory of its canaries, and test that the noise was as claimed.
 
-Canaries that the launched model does not hold live on a twin, which is trained here on public text under the same
-noise; beside both stands a control without noise, whose canaries must be found.
+Canaries that are not planted in the launched model are planted in a twin, which is trained here on public text under
+the same noise. A control model without noise shows that the attack finds canaries that were learnt.
 """
 
 import json
@@ -36,7 +36,7 @@ from reports.disclosure.findings import AuditBlock, AuditVerdict, CanaryResult, 
 
 
 class Canary(CanaryResult):
-    """One canary, and how its rank and its ceiling came about."""
+    """One canary, with the inputs of its rank and its ceiling."""
 
     method: str
     mu: float | None
@@ -44,15 +44,15 @@ class Canary(CanaryResult):
     vacuous: bool | None
 
 
-# The audits' figures, beside the keys: they tell of the noise and of sums before it.
+# The audits' figures are private, like the keys: they depend on the noise and on unnoised sums.
 FIGURES = "figures.json"
 
 
 class Audit(StageResult, AuditBlock):
-    """Audit result: memory of compliant canaries, of ``stress`` apart, and the verdicts of the audits of the noise.
+    """Audit result: memorisation of compliant canaries and, apart, of ``stress``; verdicts of the noise audits.
 
-    Guarantee: what is said of canaries follows from models that are released, or were trained on public text; of the
-    noise and of sums before it nothing is said but verdicts.
+    Guarantee: statements about canaries depend only on models that are released, or were trained on public text;
+    statements about the noise and unnoised sums are verdicts only.
     """
 
     found_by_beam: int
@@ -91,7 +91,7 @@ def audit(ctx: StageContext) -> Audit:
     again = audit_trace.again(ctx, directions, fine_tune_workers.training_data(ctx, planted), trace.seen)
     tested = noise_audit(trace, directions, model_change(ctx), claim, again)
     content = asdict(memorised) | {
-        # Canaries may hold discovered words that nobody has reviewed: the rows go without their text.
+        # Canaries may contain discovered words that were not reviewed, so the rows leave out their text.
         "canaries": [{name: value for name, value in vars(row).items() if name != "words"} for row in rows],
         "in_launch": config.audit.launched,
         "twin": twin,
@@ -107,7 +107,7 @@ def audit(ctx: StageContext) -> Audit:
 
 
 def _attack(ctx: StageContext, model: KeyboardLM, holds: CanarySet, rounds: memorisation.Rounds) -> list[CanaryRow]:
-    """The same attack on every model: launched, twin, control."""
+    """Attack a model; launched model, twin and control get the same attack."""
     config, words = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary")
     with one_torch_thread():
         return memorisation.attacked(
@@ -122,20 +122,20 @@ def _attack(ctx: StageContext, model: KeyboardLM, holds: CanarySet, rounds: memo
 
 
 def _unbounded(ctx: StageContext, model: KeyboardLM, holds: CanarySet) -> list[CanaryRow]:
-    """The attack on a model without noise, which no ceiling is about."""
+    """Attack a model without noise, which has no ceiling."""
     nobody = memorisation.Rounds(np.zeros(len(holds.devices), dtype=int), np.zeros(len(holds.canaries)))
     return _attack(ctx, model, holds, nobody)
 
 
 def trained_twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tuple[TwinModel, TwinBlock]:
-    """The twin, trained, and what the report says of it.
+    """Train the twin, and return it with its block of the report.
 
-    Guarantee: of the launch's private half it reads nothing but a key of its own; how many devices train is told as
-    everywhere, rounded down.
+    Guarantee: from the launch's private half it reads only a key of its own; the number of training devices is rounded
+    down, as everywhere.
     """
     config = ctx.config
     stated, sample = ctx.run.result("ingest_private")["devices_by_split"]["train"], config.mechanism.secret_sample
-    # Rounded down they may be fewer than a round, or a sample, counts on.
+    # Rounded down, the number may be below the size of a round or sample.
     count = max(stated, config.mechanism.report_goal, sample.population if sample else 0)
     people = pseudo_people(text, count, config.seed)
     key = subkey(stage_key(config, ctx.run, ctx.stage), "twin")
@@ -151,7 +151,7 @@ def trained_twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tupl
 
 
 def _untrained(ctx: StageContext) -> Audit:
-    """Nothing was trained on devices and no canary was planted; what was released is made again for its own audit."""
+    """Result for a launch without training on devices, and so without canaries; releases have audits of their own."""
     return Audit(
         random_continuations=ctx.config.audit.random_continuations,
         alpha=ALPHA,
@@ -170,7 +170,7 @@ def _untrained(ctx: StageContext) -> Audit:
 
 
 def _verdicts(ctx: StageContext, rows: Iterable[AuditRow]) -> tuple[AuditVerdict, ...]:
-    """The verdicts, which are shown; the figures behind them stay in the private half."""
+    """Return the public verdicts; their figures stay in the private half."""
     rows = tuple(rows)
     write_text(ctx.private / FIGURES, json.dumps([vars(row) for row in rows], indent=1) + "\n", PRIVATE)
     return tuple(AuditVerdict.model_validate(vars(row)) for row in verdicts(rows, TRAINED))

@@ -1,7 +1,7 @@
-"""Stage ``audit_releases``: every release of the launch made again from private text and its noise's key.
+"""Stage ``audit_releases``: derive every release of the launch again from private text and the key of its noise.
 
-A launch is held unless each of its releases passes. A release that was taken over from another launch has that
-launch's verdicts, which are cited: they were there before it was taken over, or were found then.
+A launch is held unless each of its releases passes. A release that is reused from another launch keeps that launch's
+verdicts, which are cited: they existed before the reuse, or were computed for it.
 """
 
 import logging
@@ -26,13 +26,13 @@ _log = logging.getLogger(__name__)
 
 
 class AuditReleases(StageResult):
-    """Verdicts on each release of the launch; one that its stage never made has none."""
+    """Verdicts on each release of the launch; a release that its stage did not make has none."""
 
     release_audits: tuple[ReleaseAudit, ...]
 
 
 def audit_releases(ctx: StageContext) -> AuditReleases:
-    """Audit what the launch released, each release by its own audit."""
+    """Audit each release of the launch by its own audit."""
     return AuditReleases(release_audits=tuple(_audits(ctx)))
 
 
@@ -43,7 +43,7 @@ def _audits(ctx: StageContext) -> Iterator[ReleaseAudit]:
 
 
 def _audit(ctx: StageContext, release: Release) -> ReleaseAudit | None:
-    """Its own release audited; of one that was taken over the audit that its re-use cites, if it is there."""
+    """Audit the launch's own release; for a reused one, return the audit that its reuse cites, if there is one."""
     record = ctx.run.record(release.stage)
     if record is not None and record.reused_from is not None:
         return cited_audit(ctx.run, release.stage, PrivacyLedger.of(ctx.settings))
@@ -56,15 +56,15 @@ def _own(ctx: StageContext, release: Release) -> ReleaseAudit:
 
 
 def of_another(ctx: StageContext, made_by: str, held_by: str, afresh: bool) -> ReleaseAudit | None:
-    """The audit of another launch's release of this stage; None if there is none and none can be made.
+    """Audit of another launch's release of this stage; None if there is none and none can be made.
 
-    Guarantee: what was audited before counts only as the ledger holds it, and only with every verdict that its release
-    must have; what is audited now is what the launch that made the release left in its private folder.
+    Guarantee: an earlier audit counts only if the ledger holds it, and only with every verdict that the release needs;
+    a new audit reads the private folder of the launch that made the release.
 
     Args:
-      ctx: of who would take it over.
-      made_by, held_by: launches that made the release, and that have it.
-      afresh: audit it if nobody has.
+      ctx: context of the launch that would reuse the release.
+      made_by, held_by: launches that made the release, and that have its files.
+      afresh: make the audit if there is none yet.
     """
     wanted = next(set(release.proves) for release in releases(ctx.config) if release.stage == ctx.stage)
     for audit in _before(ctx, made_by, held_by):
@@ -74,7 +74,7 @@ def of_another(ctx: StageContext, made_by: str, held_by: str, afresh: bool) -> R
 
 
 def _before(ctx: StageContext, made_by: str, held_by: str) -> Iterator[ReleaseAudit]:
-    """Audits that the ledger holds of two launches: what they found, and what the second cites."""
+    """Yield audits that the ledger holds for two launches: their own, and those that the second cites."""
     for launch_id in dict.fromkeys((made_by, held_by)):
         for audit in _stated(run_folder(ctx.settings, launch_id)):
             yield audit.model_copy(update={"cited": audit.cited or launch_id})
@@ -83,7 +83,7 @@ def _before(ctx: StageContext, made_by: str, held_by: str) -> Iterator[ReleaseAu
 
 
 def _stated(run: RunDir) -> tuple[ReleaseAudit, ...]:
-    """Audits in the record that the ledger knows of a launch's stage ``audit_releases``."""
+    """Audits in the record of a launch's stage ``audit_releases``, if the ledger holds its digest."""
     try:
         record = run.record("audit_releases")
     except ValueError:
@@ -92,7 +92,7 @@ def _stated(run: RunDir) -> tuple[ReleaseAudit, ...]:
 
 
 def _now(ctx: StageContext, there: RunDir) -> ReleaseAudit | None:
-    """A release audited from the private files of the launch that made it; None if they do not let it be."""
+    """Audit a release from the private files of the launch that made it; None if they do not allow it."""
     try:
         config = load_kept_launch(there.path / "public" / "launch" / "launch.json")
         release = next(release for release in releases(config) if release.stage == ctx.stage)
@@ -103,10 +103,10 @@ def _now(ctx: StageContext, there: RunDir) -> ReleaseAudit | None:
 
 
 def audited(ctx: StageContext, release: Release) -> tuple[Verdict, ...]:
-    """Verdicts on a release in the context of the launch that made it and of its stage.
+    """Verdicts on a release, in the context of the launch that made it and of its stage.
 
-    The key is the one in its file, or of a launch file that declares a seed the one that follows from it; what the
-    stage derived is never asked.
+    The key comes from its file or, for a launch file with a seed, follows from the seed; it is never taken from the
+    audited stage's own code.
     """
     config, launch_id = ctx.config, ctx.run.launch_id
     reserved = PrivacyLedger.of(ctx.settings).reserved(launch_id, release.stage)

@@ -1,4 +1,4 @@
-"""Stage ``build_vocabulary``: base words, and the discovered words that filters and people let pass."""
+"""Stage ``build_vocabulary``: base words, and the discovered words that filters and reviewers accept."""
 
 import json
 from collections import Counter
@@ -30,7 +30,7 @@ class BuildVocabulary(StageResult, WordCoverage):
 
 
 def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
-    """Base words first, then discovered words that filters and people let pass, as many as the budget holds."""
+    """Build the vocabulary: base words, then accepted discovered words, up to ``vocabulary.max_new_words``."""
     base, config = artifacts.vocabulary(ctx, "ingest_public"), ctx.config
     discovered = artifacts.discovered_words(ctx)
     listed = review.candidates(discovered, _blocked(ctx), config.locale)
@@ -38,7 +38,7 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
         listed = _reviewed(ctx, listed)
     grown = vocabulary.extend(base, [word.word for word in listed if word.accepted], config.vocabulary.max_new_words)
     vocabulary.save(grown, ctx.public / "vocabulary.json")
-    # Of the words that were kept alone, and without their names: the vocabulary has those.
+    # Weights of the accepted words alone, without the words themselves, which the vocabulary has.
     shares, shown = {word.word: word.shrunk for word in discovered}, {word.word: word.shown for word in listed}
     for name, value_of in ((artifacts.SHARES, shares), (artifacts.SHOWN, shown)):
         write_text(ctx.public / name, json.dumps([value_of[word] for word in grown.words[len(base) :]]) + "\n")
@@ -66,9 +66,9 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
 def covered(
     ctx: StageContext, base: vocabulary.Vocabulary, added: Collection[str]
 ) -> tuple[float | None, float | None, float | None]:
-    """The words' share with its interval, on validation devices; under a budget ``ab_test`` says it, of test devices.
+    """Coverage of the words on validation devices, with its interval; with a budget ``ab_test`` releases it instead.
 
-    Guarantee: where the launch has a budget for evaluation, validation devices are not read.
+    Guarantee: if the launch has a budget for evaluation, validation devices are not read.
     """
     if EVALUATION.asked(ctx.config):
         return None, None, None
@@ -77,10 +77,10 @@ def covered(
 
 
 def projected_coverage(ctx: StageContext, base: vocabulary.Vocabulary) -> tuple[ProjectedCoverage, ...]:
-    """Coverage at several epsilons, from public text and counts that the report shows; no private data is opened."""
+    """Projected coverage at several epsilons, from public text and published counts; opens no private data."""
     config = ctx.config.discovery
     if isinstance(config, CentralConfig):
-        return ()  # its figures are per epsilon of a message, of which there is none
+        return ()  # the projection is per epsilon of a message, and central discovery has no messages
     corpora = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
     words = base.words[len(vocabulary.SPECIALS) :]
     if len(words) < projection.HELD_OUT_OF:
@@ -92,7 +92,7 @@ def projected_coverage(ctx: StageContext, base: vocabulary.Vocabulary) -> tuple[
 
 
 def _blocked(ctx: StageContext) -> tuple[str, ...]:
-    """The locale's blocklist, whose digest becomes part of the record: its path alone would not tell of a change."""
+    """Read the locale's blocklist and record its digest, as its path alone would hide a change."""
     if ctx.config.discovery.blocklist is None:
         return ()
     path = Path(ctx.config.discovery.blocklist)
@@ -102,10 +102,10 @@ def _blocked(ctx: StageContext) -> tuple[str, ...]:
 
 
 def _reviewed(ctx: StageContext, listed: tuple[review.Candidate, ...]) -> tuple[review.Candidate, ...]:
-    """The candidates with a person's decisions.
+    """Return the candidates with a reviewer's decisions.
 
     Raises:
-      PermanentError: somebody has yet to decide; the text says where.
+      PermanentError: a decision is missing; the message names the file.
     """
     folder = ctx.private / "review"
     if not (folder / "review.csv").exists():

@@ -1,4 +1,4 @@
-"""Stage ``count``: noisy counts of what devices typed, where the launch asks for them, and the model they make."""
+"""Stage ``count``: optional noisy counts of words and pairs on devices, and the model made from them."""
 
 import numpy as np
 
@@ -20,13 +20,13 @@ from reports.disclosure.releases import Counts
 
 
 class Count(StageResult):
-    """The release of counts; None where the launch asks for none, and then nothing was spent."""
+    """The release of counts; None, without a spend, if the launch asks for none."""
 
     counts: Counts | None
 
 
 def count(ctx: StageContext) -> Count:
-    """One Gaussian release of all train devices' counts, and the public n-gram moved by it.
+    """Release noisy counts of all train devices in one Gaussian release, and update the public n-gram with them.
 
     Raises:
       RefusedUntouched: the model would be too large to load; before anything is released.
@@ -64,10 +64,10 @@ def count(ctx: StageContext) -> Count:
 
 
 def begun_with(ctx: StageContext) -> float:
-    """The weight of a sentence's start in this launch's release, from its reservation.
+    """Weight of a sentence's start in this launch's release, from its reservation.
 
-    Guarantee: noise is a function of the key, so a retry under another weight would put the same noise on other sums,
-    and both together would tell what these differ by.
+    Guarantee: noise is a function of the key, so a retry under another weight would add the same noise to other sums,
+    and the two releases together would reveal the difference of the sums.
     """
     reserved = PrivacyLedger.of(ctx.settings).reserved(ctx.run.launch_id, ctx.stage)
     return START_WEIGHT if reserved is None else float(reserved.names("start_weight"))
@@ -76,7 +76,7 @@ def begun_with(ctx: StageContext) -> float:
 def asked_of_devices(
     ctx: StageContext, words: Vocabulary, public: TokenStream, start_weight: float
 ) -> counted_cells.Cells:
-    """Cells to count and their weights, from public text, the vocabulary and the words that discovery released."""
+    """Choose the cells to count and their weights, from public text, the vocabulary and discovered words."""
     return counted_cells.choose(
         public, words, frequency_N=artifacts.frequencies(ctx, public), start_weight=start_weight
     )

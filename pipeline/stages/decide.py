@@ -1,4 +1,4 @@
-"""Stage ``decide``: the declared gates over what the stages found; a hold is a value, not an error."""
+"""Stage ``decide``: evaluate the declared gates on the results of the stages; a hold is a value, not an error."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +17,7 @@ from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.graph import SPENDING
 from reports.disclosure.document import DecisionBlock
 
-# Gates that later launches of the population go on changing.
+# Gates whose result later launches of the population change.
 _MOVING_GATES = {"population_budget", "window_budget", "population_total", "window_total"}
 _MOVING_GATES |= {"population_discovery", "ledger"}
 
@@ -27,14 +27,14 @@ class Decide(StageResult, DecisionBlock):
 
 
 def decide(ctx: StageContext) -> Decide:
-    """The declared gates over the evidence; a hold is a value, not an error."""
+    """Evaluate the declared gates on the evidence; a hold is a value, not an error."""
     decision = decided(evidence(ctx), ctx.config.policy)
     headline: dict[str, float | str] = {"decision": decision.decision, **_one_number(ctx)}
     return Decide(**dict(decision), headline=headline)
 
 
 def evidence(ctx: StageContext) -> Evidence:
-    """Evidence from the stages that finished; what is missing stays missing and fails its gate."""
+    """Collect evidence from finished stages; missing evidence stays missing and fails its gate."""
     ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.population
     policy = ctx.config.policy
     days, delta = policy.budget.days if policy.budget else None, policy.population_delta
@@ -63,7 +63,7 @@ def evidence(ctx: StageContext) -> Evidence:
 
 
 def _together(ctx: StageContext) -> dict[str, float | None]:
-    """Loss of one device to the launch; None where a release of it has not finished, so that its gates fail."""
+    """Loss of one device to the launch's noised releases; None, which fails the gates, if one has not finished."""
     try:
         loss = launch_loss(ctx.config, ctx.run)
     except StageInputMissing:
@@ -72,7 +72,7 @@ def _together(ctx: StageContext) -> dict[str, float | None]:
 
 
 def _one_number(ctx: StageContext) -> dict[str, float]:
-    """Loss of one device to all releases together; empty where one of them has not finished."""
+    """Loss of one device to all releases together; empty if one of them has not finished."""
     try:
         bound = total(ctx.config, spent(ctx.config, ctx.run))
         return {"rho": launch_loss(ctx.config, ctx.run).rho, "epsilon": bound.epsilon, "delta": bound.delta}
@@ -81,17 +81,17 @@ def _one_number(ctx: StageContext) -> dict[str, float]:
 
 
 def optional(ctx: StageContext, stage: str) -> dict[str, Any]:
-    """A stage's result; empty if it has not finished."""
+    """Return a stage's result; empty if it has not finished."""
     try:
         return ctx.run.result(stage)
     except StageInputMissing:
-        # Once it is there, what was made without it no longer holds.
+        # Recorded as absent: once the stage finishes, results made without it no longer hold.
         ctx.run.used[f"{stage}/{RESULT}"] = ABSENT
         return {}
 
 
 def _receipts(ctx: StageContext) -> list[str]:
-    """Hashes of the ledger's entries that this launch's stages were given; a ledger written anew lacks them."""
+    """Hashes of the ledger entries in this launch's records; a rewritten ledger lacks them."""
     records = [record for name in SPENDING if (record := ctx.run.record(name))]
     return [receipt for record in records for receipt in record.ledger.values()]
 

@@ -1,4 +1,4 @@
-"""Stage ``discover``: new words under local differential privacy, or by an aggregator that is trusted."""
+"""Stage ``discover``: find OOV words under local differential privacy, or with a trusted aggregator."""
 
 import json
 from collections.abc import Iterable
@@ -26,10 +26,10 @@ from reports.disclosure.releases import CentralGuarantee, DiscoveryGuarantee, Di
 
 
 class Discover(StageResult, DiscoveryGuarantee):
-    """The words' local guarantee. The words are private until filters and people have let them pass.
+    """Guarantee of local discovery. The words stay private until filters and reviewers accept them.
 
     Attributes:
-      words_sha256: of ``words.json`` in the private folder, so that a change of it is one of this stage.
+      words_sha256: digest of ``words.json`` in the private folder, so that later stages notice a change of the file.
     """
 
     words_found: int
@@ -37,14 +37,14 @@ class Discover(StageResult, DiscoveryGuarantee):
 
 
 class DiscoverCentral(StageResult, CentralGuarantee):
-    """The words' guarantee for a whole device, where an aggregator is trusted; private likewise."""
+    """Device-level guarantee of central discovery, with a trusted aggregator; the words stay private likewise."""
 
     words_found: int
     words_sha256: str
 
 
 def discover(ctx: StageContext) -> Discover | DiscoverCentral:
-    """New words from train devices."""
+    """Discover OOV words on train devices."""
     typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"), ctx.private)
     if isinstance(ctx.config.discovery, CentralConfig):
         return _central(ctx, ctx.config.discovery, typed)
@@ -52,7 +52,7 @@ def discover(ctx: StageContext) -> Discover | DiscoverCentral:
 
 
 def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords) -> DiscoverCentral:
-    """Each device contributes a bounded number of words; noisy sums of them are released."""
+    """Discover words centrally: devices contribute a bounded number of words, and noisy sums are released."""
     base = artifacts.vocabulary(ctx, "ingest_public")
     with ctx.before_devices():
         select.require_devices(len(typed))
@@ -78,7 +78,7 @@ def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords) -> Dis
 
 
 def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover:
-    """Each device randomises its own messages."""
+    """Discover words locally: each device randomises its own messages."""
     base = artifacts.vocabulary(ctx, "ingest_public")
     secagg = ctx.config.mechanism.secagg is not None
     with ctx.before_devices():
@@ -123,7 +123,7 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover
 
 
 def _securely(ctx: StageContext, config: TrieConfig) -> AddUp:
-    """Votes added by secure aggregation, as the launch's updates are; each layer under a key of its own."""
+    """Return a function that sums votes by secure aggregation, with a key for each layer."""
 
     def add_up(votes: Iterable[np.ndarray], devices: int, items: int, stream: str) -> np.ndarray:
         key = subkey(ctx.noise_key, f"secagg votes|{stream}")
@@ -133,10 +133,10 @@ def _securely(ctx: StageContext, config: TrieConfig) -> AddUp:
 
 
 def write_words(ctx: StageContext, words: Iterable[FoundWord]) -> str:
-    """The digest of the words' private file, which is written.
+    """Write the private file of the words, and return its digest.
 
-    Guarantee: to anyone without the stage's key the digest tells nothing of words that nobody has reviewed, whatever
-    words are guessed: 256 bits made from the key stand among what is hashed. A retry gives the same digest.
+    Guarantee: without the stage's key the digest reveals nothing about words that were not reviewed, not even to a
+    guess: the hash covers 256 bits derived from the key. A retry gives the same digest.
     """
     secret = subkey(ctx.noise_key, "digest of the words").hex()
     content = json.dumps({"secret": secret, "words": [word.model_dump() for word in words]}, indent=1) + "\n"
@@ -145,7 +145,7 @@ def write_words(ctx: StageContext, words: Iterable[FoundWord]) -> str:
 
 
 def _layers(discovered: DiscoveryResult) -> tuple[DiscoveryLayer, ...]:
-    """Rows that may be shown: messages rounded down to whole tens of devices."""
+    """Public rows of the layers: messages are rounded down to whole tens of devices."""
     tens = 10 * discovered.messages_per_device
     rows = [row.model_dump() | {"messages": row.messages // tens * tens} for row in discovered.rows]
     return tuple(DiscoveryLayer.model_validate(row, extra="ignore") for row in rows)

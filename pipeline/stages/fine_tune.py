@@ -1,4 +1,4 @@
-"""Stage ``fine_tune``: DP-FTRL, and its guarantee from what happened."""
+"""Stage ``fine_tune``: DP-FTRL training, with its guarantee from the participation records."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -38,9 +38,9 @@ class FineTune(StageResult, TrainingLoss, ObservedParticipation):
 
 
 def fine_tune(ctx: StageContext) -> FineTune:
-    """DP-FTRL on train devices and synthetic canary devices; accounted from what happened.
+    """Train by DP-FTRL on train devices and synthetic canary devices; account from the participation records.
 
-    Guarantee: where nothing is trained no device is read and nothing is spent; the network stays the public one.
+    Guarantee: without training no device is read and nothing is spent; the network stays the public one.
     """
     config = ctx.config
     planned = ctx.run.result("plan")
@@ -82,7 +82,7 @@ def fine_tune(ctx: StageContext) -> FineTune:
 
 
 def _untrained(ctx: StageContext) -> FineTune:
-    """The network as public text left it, and that nobody took part."""
+    """Return the public network unchanged, and that no device took part."""
     export.save_model(artifacts.model(ctx, "adapt"), ctx.public / "model.safetensors")
     delta = ctx.config.mechanism.delta
     guarantee = accounting.untrained((delta,))
@@ -107,7 +107,7 @@ def _untrained(ctx: StageContext) -> FineTune:
 
 
 def participation(observed: Observation) -> ObservedParticipation:
-    """Publishable participation: bounds as they are, counts of devices rounded down to tens."""
+    """Public participation figures: exact bounds, counts of devices rounded down to tens."""
     turnout = observed.turnout
     return ObservedParticipation(
         observed_min_sep=observed.min_sep,
@@ -126,7 +126,7 @@ def participation(observed: Observation) -> ObservedParticipation:
 
 
 def timetable(of_rounds: observation.Timetable) -> Timetable:
-    """Publishable hours of the rounds: two digits."""
+    """Public hours of the rounds, rounded to two digits."""
     return Timetable(
         run_days=two_digits(of_rounds.days),
         shortest_minutes=two_digits(of_rounds.shortest),
@@ -137,7 +137,7 @@ def timetable(of_rounds: observation.Timetable) -> Timetable:
 
 
 def _amplified(sampled: amplification.AmplifiedGuarantee | None, delta: float) -> Amplification | None:
-    """The amplified guarantee at the launch's own delta."""
+    """Return the amplified guarantee at the launch's own delta."""
     if sampled is None:
         return None
     second = None if sampled.epsilon_second is None else sampled.epsilon_second[delta]
@@ -154,7 +154,7 @@ def _ten(count: float) -> int:
 
 
 def trained_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
-    """Export the last checkpoint again, which is after the last round, and measure on held-out devices."""
+    """Export the last checkpoint again, and evaluate it on held-out devices."""
     if not TRAINING.asked(ctx.config):
         yield from outcome_differences(fine_tune(ctx), ctx, record, run)
         return

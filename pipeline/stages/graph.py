@@ -1,9 +1,9 @@
-"""The stages of a launch, in order, and the graph that they make.
+"""The stages of a launch, in order, and their graph.
 
-Everything else asks here: the runner, verification, the command line, and Airflow by ``dags/stages.json``, which
-``python -m pipeline.stages.graph`` writes. A new stage is a function, a value in this list, and what it reports.
+The runner, verification, the command line and Airflow (by ``dags/stages.json``, which ``python -m
+pipeline.stages.graph`` writes) all use this list. A new stage is a function, a value in this list, and its result.
 
-Nothing here imports what computes: a stage's function is imported when it runs.
+This module imports no numeric code: a stage's function is imported when the stage runs.
 """
 
 import json
@@ -17,9 +17,9 @@ from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.uses import RELEASES
 from pipeline.run.stage import Replay, Stage, Stages, everything, later
 
-# Whatever a public stage runs of ours. Too much rather than too little: a change here only means to compute again.
+# Code of public stages. Too much rather than too little: a change here only costs computation.
 _CODE = ("pretrain", "pipeline/run/stage.py", "pipeline/stages", "reports/disclosure")
-# What ``pretrain`` imports of others.
+# Third-party imports of ``pretrain``.
 _LIBRARIES = (
     "cryptography",
     "datasets",
@@ -46,11 +46,11 @@ def _always(config: LaunchConfig) -> bool:
     return True
 
 
-# Blocks by which the releases of a launch are known, and what they cost (``pipeline.releases``).
+# Blocks that decide the releases of a launch and their spends (``pipeline.releases``).
 _RELEASES = (*dict.fromkeys(release.block for release in RELEASES), "private_text", "policy")
-# Blocks by which all uses of private data are known, also those without a budget.
+# Blocks that decide all uses of private data, also those without a budget.
 _USES = (*_RELEASES, "ab_test", "audit", "experiment")
-# Stages of releases that only some launches make; those of words, training and the comparison are in every launch.
+# Stages of optional releases; those of words, training and the comparison are in every launch.
 _IN_EVERY_LAUNCH = ("discover", "fine_tune", "ab_test")
 _ASKED_FOR = tuple(release.stage for release in RELEASES if release.stage not in _IN_EVERY_LAUNCH)
 # Blocks of training on devices, here or on a twin.
@@ -58,33 +58,33 @@ _TRAINING = ("seed", "model", "mechanism", "local_training", "server", "audit", 
 
 
 def _seed(config: LaunchConfig) -> tuple[str, ...]:
-    """The fields that decide a release's random bits: the seed in tests, none where they are secret."""
+    """Fields that decide a release's random bits: the seed in tests, none for secret randomness."""
     return ("seed",) if config.mechanism.randomness == "seeded" else ()
 
 
 def _public_text_reads(config: LaunchConfig) -> tuple[str, ...]:
-    """Text and its base vocabulary; where a champion chooses sentences, what it scores them with."""
+    """Fields of public text and its base vocabulary; if a champion selects sentences, also those of its scores."""
     by_champion = config.public_text.select_by == "champion"
     selecting = ("features", "seed", "pretrain.sequence_words", "runtime.device") if by_champion else ()
     return ("locale", "public_text", "vocabulary.base_size", *selecting)
 
 
 def _private_text_reads(config: LaunchConfig) -> tuple[str, ...]:
-    """All but where files lie; made-up typists alone follow the seed."""
+    """All fields of the private text except file paths; the seed only for synthetic typists."""
     population = config.private_text
     described = (f"private_text.{name}" for name in type(population).model_fields if name != "paths")
     return ("locale", "evaluation", *described, *(("seed",) if population.source == "synthetic" else ()))
 
 
 def _discovery_reads(config: LaunchConfig) -> tuple[str, ...]:
-    """Fields that the answers depend on; what is done with the words afterwards is not among them."""
+    """Fields that decide devices' answers, without those that only filter the words afterwards."""
     asked = (f"discovery.{name}" for name in type(config.discovery).model_fields if name not in AFTERWARDS)
     summed = ("mechanism.secagg",) if config.mechanism.secagg else ()
     return ("locale", "mechanism.randomness", *summed, *asked, *_seed(config))
 
 
 def _count_reads(config: LaunchConfig) -> tuple[str, ...]:
-    """Fields that the released counts, and the model made of them, depend on."""
+    """Fields that decide the released counts, and the model made from them."""
     return (
         *("counts", "mechanism.delta", "mechanism.randomness", "public_text.select_by"),
         *_seed(config),
@@ -125,7 +125,7 @@ _LIST = (
         name="pretrain",
         run="pipeline.stages.public_model:pretrain",
         needs=("ingest_public",),
-        # A GPU multiplies in bfloat16, so where it trains decides the model.
+        # A GPU multiplies in bfloat16, so the training device decides the model's bits.
         reads=lambda config: ("seed", "model", "pretrain", "public_text.select_by", "runtime.device"),
         code=_CODE,
         libraries=_LIBRARIES,
@@ -136,7 +136,7 @@ _LIST = (
         name="plan",
         run="pipeline.stages.plan:plan",
         needs=("ingest_private",),
-        # All that can be refused before the first spend, the schedule and a rehearsal among it.
+        # It refuses before the first spend, also by the schedule and a rehearsal.
         reads=lambda config: (
             *("locale", "seed", "public_text", "vocabulary", "pretrain", "planning", "schedule", "audit", "ab_test"),
             *("model", "local_training", "server", *_RELEASES),
@@ -168,7 +168,7 @@ _LIST = (
         needs=("ingest_public", "discover"),
         may_need=("ingest_private",),
         follows=("pretrain",),
-        # Without a budget its coverage is that of validation devices, and with one nobody's.
+        # Without a budget it reads validation devices for coverage; with one it reads no device.
         reads=lambda config: (*("locale", "seed", "vocabulary", "discovery", "evaluation"),),
         sees=("evaluation",),
         given=later("pipeline.stages.identity:vocabulary"),
@@ -183,7 +183,7 @@ _LIST = (
         reads=lambda config: (
             *("seed", "model", "adapt", "pretrain.sequence_words", "public_text.select_by", "runtime.device"),
         ),
-        # Of public text, in a vocabulary that discovery has a part in.
+        # Trained on public text, in a vocabulary that includes discovered words.
         given=later("pipeline.stages.identity:public_training"),
         code=_CODE,
         libraries=_LIBRARIES,
@@ -220,7 +220,7 @@ _LIST = (
     Stage(
         name="audit",
         run="pipeline.stages.audit:audit",
-        # Where nothing was trained on devices it opens nothing.
+        # Without training on devices it opens nothing.
         may_need=("ingest_public", "ingest_private", "plan", "build_vocabulary", "adapt", "fine_tune"),
         reads=lambda config: (*_TRAINING, "public_text.select_by"),
         sees=("runtime",),
@@ -252,7 +252,7 @@ _LIST = (
             *_ASKED_FOR,
         ),
         follows=("audit", "ab_test"),
-        # No key of noise may follow from the launch file, so each is held against the digest of all of it.
+        # No noise key may follow from the launch file, so each key is tested against the file's digest.
         reads=everything,
         device=True,
         replay=Replay(),
@@ -284,24 +284,24 @@ _LIST = (
         run="pipeline.stages.publish:publish",
         needs=("decide",),
         may_need=("ingest_public", "build_vocabulary", *_ASKED_FOR, "fine_tune", "ab_test", "report"),
-        # MLflow shows the launch file beside the model that it registers.
+        # MLflow shows the launch file beside the registered model.
         reads=everything,
         replay=Replay(again="pipeline.stages.publish:exported_again"),
     ),
 )
 STAGES: Stages = {stage.name: stage for stage in _LIST}
-# Stages that release something of devices under a budget, where the launch asks for it.
+# Stages that may make a release under a budget.
 SPENDING = tuple(stage.name for stage in _LIST if stage.spends)
 
 
 def before(name: str) -> frozenset[str]:
-    """Every stage that has to end before this one, by whatever it opens or follows."""
+    """Names of all stages that must end before this one, directly or not."""
     direct = (*STAGES[name].opens, *STAGES[name].follows)
     return frozenset(direct).union(*(before(other) for other in direct))
 
 
 def edges() -> dict[str, list[str]]:
-    """Stages right before each stage: those of ``before`` that no other of them waits for."""
+    """Direct predecessors of each stage: those in ``before`` that none of the others waits for."""
     reached = {}
     for name in STAGES:
         earlier = before(name)
@@ -310,12 +310,12 @@ def edges() -> dict[str, list[str]]:
 
 
 def is_evidence(name: str) -> bool:
-    """Return whether a launch is held, and reported, where this stage failed for good."""
+    """Return whether a launch is held and still reported if this stage fails permanently."""
     return any(name in stage.evidence for stage in STAGES.values())
 
 
 def group(name: str) -> str:
-    """The part of the graph that a stage is drawn in."""
+    """Name of the task group that shows a stage."""
     if is_evidence(name):
         return "evidence"
     if any(is_evidence(other) for other in before(name)):
@@ -324,7 +324,7 @@ def group(name: str) -> str:
 
 
 def for_airflow() -> list[dict[str, object]]:
-    """All that ``dags/`` knows of stages, as JSON values: parsing a DAG imports nothing of ours."""
+    """Return the stages as JSON values for ``dags/``, which imports no other package of tacit."""
     after = edges()
     return [
         {
@@ -339,7 +339,7 @@ def for_airflow() -> list[dict[str, object]]:
 
 
 def require_order(stages: Stages) -> None:
-    """ValueError if a stage stands before one that it waits for, or names one that is not there."""
+    """ValueError if a stage precedes one that it waits for, or names a stage that does not exist."""
     seen: set[str] = set()
     for name, stage in stages.items():
         if missing := [other for other in (*stage.opens, *stage.follows) if other not in seen]:

@@ -1,7 +1,7 @@
-"""Identity of what a stage reads beside the launch file: text, people, and outputs of earlier stages.
+"""Identity of a stage's inputs beside the launch file: text, devices, and outputs of earlier stages.
 
-Between launches a stage is known by it (``graph``), so it stands apart from what computes: `tacit check` says what a
-launch would take over without importing that.
+It is part of a stage's content key (``graph``). This module imports no numeric code, so that `tacit check` can list the
+stages that a launch would reuse.
 """
 
 from dataclasses import asdict
@@ -27,12 +27,12 @@ def people(run: RunDir) -> dict[str, object]:
 
 
 def outputs(run: RunDir, *stages: str) -> dict[str, object]:
-    """Digests of the public files that stages wrote."""
+    """Digests of the public files of stages."""
     return {stage: run.outputs(stage) for stage in stages}
 
 
 def public_text(ctx: StageContext) -> dict[str, object]:
-    """The text, and the champion where it chooses among sentences."""
+    """Identity of the public text and, if a champion selects sentences, of the champion."""
     config, published = ctx.config, None
     if config.public_text.select_by == "champion":
         published = published_before(ctx).get(config.feature)
@@ -43,7 +43,7 @@ def public_text(ctx: StageContext) -> dict[str, object]:
 
 
 def private_text(ctx: StageContext) -> dict[str, object]:
-    """The text, and which of it is kept: on another day, or once somebody withdrew, it is another text."""
+    """Identity of the private text, its retention window and its withdrawals; each of them changes the text."""
     key, url = ctx.config.population, ctx.settings.ledger_url
     text: dict[str, object] = {"text": store.identity(ctx.config.private_text)}
     if left_out := withdrawals.withdrawn(url, key).digest:
@@ -53,23 +53,23 @@ def private_text(ctx: StageContext) -> dict[str, object]:
 
 
 def kept_by(ctx: StageContext, population: Population) -> Retention | None:
-    """Retention window of the launch's text; without a date, a launch that reads its text again keeps its window."""
+    """Retention window of the launch's text; a launch without a date keeps the window of its first read."""
     before = ctx.run.record("ingest_private")
     return populations.kept(ctx.config, population, ctx.run.launch_id, before.result.get("as_of") if before else None)
 
 
 def words(ctx: StageContext) -> dict[str, object]:
-    """Words that need not be found, and the devices that are asked."""
+    """Identity of the known words, and of the devices."""
     return {"known": ctx.run.result("ingest_public")["vocabulary_digest"], **people(ctx.run)}
 
 
 def public_training(ctx: StageContext) -> dict[str, object]:
-    """Public text and model, and the vocabulary that discovery has a part in."""
+    """Identity of the public text and model, and of the vocabulary with discovered words."""
     return outputs(ctx.run, "ingest_public", "pretrain", "build_vocabulary")
 
 
 def vocabulary(ctx: StageContext) -> dict[str, object] | None:
-    """Discovered words, blocklist, public text, devices; None where a person decides on the words, launch by launch."""
+    """Identity of discovered words, blocklist, public text and devices; None if reviewers decide in each launch."""
     words, blocklist = ctx.run.result("discover")["words_sha256"], ctx.config.discovery.blocklist
     if ctx.config.vocabulary.review:
         return None
@@ -78,7 +78,7 @@ def vocabulary(ctx: StageContext) -> dict[str, object] | None:
 
 
 def counts(ctx: StageContext) -> dict[str, object] | None:
-    """Public text, vocabulary and devices; None where nothing is counted."""
+    """Identity of public text, vocabulary and devices; None without counts."""
     if ctx.config.counts is None:
         return None
     return outputs(ctx.run, "ingest_public", "build_vocabulary") | people(ctx.run)

@@ -32,13 +32,13 @@ from pretrain.text import letter_of
 from pretrain.words import WordStore
 from reports.disclosure.guarantee import PublicText, Selection
 
-# Files that are read before other processes have started.
+# Number of files that one process reads before worker processes would have started.
 SMALL_BYTES = 1 << 24
-# Less has no interval.
+# Fewer devices give no confidence interval.
 _FEWEST_BUCKETS = 2
-# Of the places for public words; text of an exercise fills a third.
+# Least share of the vocabulary's places that public words must fill; text of an exercise fills a third.
 _LEAST_SHARE = 0.25
-# A look at so many words tells a script.
+# Number of words that suffices to identify a script.
 _MOST_LOOKED_AT = 1 << 20
 
 
@@ -52,11 +52,11 @@ class IngestPublic(StageResult, PublicText):
 
 
 class IngestPrivate(StageResult):
-    """The device store, as far as it may be shown.
+    """Public facts about the device store.
 
     Attributes:
       population: its key, of kind and name.
-      split: names the key by which devices are split; ``split_rule`` also how many of them are held out.
+      split: digest of the key that splits devices; ``split_rule`` also covers the held-out fractions.
     """
 
     population: PopulationKey
@@ -74,10 +74,10 @@ class IngestPrivate(StageResult):
 
 
 def ingest_public(ctx: StageContext, before: Callable[[StageContext], Champions] = published_before) -> IngestPublic:
-    """Public text into word shards, and the base vocabulary from its counts.
+    """Convert public text to word shards, and build the base vocabulary from its counts.
 
     Args:
-      before: says which registered version users have, where that chooses among sentences.
+      before: returns the published version of each feature, for a champion that selects sentences.
     """
     config = ctx.config
     summary = corpus.build_corpus(config.public_text, config.locale, ctx.public / "corpus", artifacts.progress(ctx))
@@ -102,10 +102,10 @@ def ingest_public(ctx: StageContext, before: Callable[[StageContext], Champions]
 
 
 def _require_readable(config: LaunchConfig, counts: Mapping[str, int], words: int) -> None:
-    """Refuse public text of which a model of the locale could not be made: everything after it would be spent on that.
+    """Refuse public text that cannot give a model of the locale, before any later stage spends.
 
     Raises:
-      ValueError: most words are not in the locale's script, or far fewer are there than the vocabulary is to have.
+      ValueError: most words are not in the locale's script, or there are far fewer than ``vocabulary.base_size``.
     """
     if _is_foreign(counts, config.locale):
         raise ValueError(
@@ -120,7 +120,7 @@ def _require_readable(config: LaunchConfig, counts: Mapping[str, int], words: in
 
 
 def _is_foreign(counts: Mapping[str, int], locale: str) -> bool:
-    """Return whether more than half of running words, emoji among them, have no letter of a locale's script."""
+    """Return whether more than half of running words, emoji included, have no letter of a locale's script."""
     letter = letter_of(locale)
     return 2 * sum(count for word, count in counts.items() if letter.search(word)) < sum(counts.values())
 
@@ -128,11 +128,11 @@ def _is_foreign(counts: Mapping[str, int], locale: str) -> bool:
 def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageContext], Champions]) -> Selection:
     """Choose the copies of each sentence by the last published model, and write them as a file beside the corpus.
 
-    Guarantee: the champion is a release that was accounted when it was made, and the rest is public; what is
-    computed from them alone is private at no further cost.
+    Guarantee: the champion is a release that was accounted when it was made, and all other inputs are public; the
+    result is post-processing, at no further privacy cost.
 
     Raises:
-      PermanentError: nothing was published for this locale and feature.
+      PermanentError: no model was published for this locale and feature.
     """
     published = before(ctx).get(ctx.config.feature)
     if published is None:
@@ -146,9 +146,9 @@ def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageC
     if model is None:
         raise PermanentError(
             f"public_text.select_by: 'champion', but version {published.version} of {published.name} ships counts "
-            "alone, and a network is what weighs sentences; remove the line"
+            "alone, and only a network can score sentences; remove the line"
         )
-    # Both models see the champion's words and unknown ones alike.
+    # Both models get the champion's words, and the same OOV words.
     stream = artifacts.encode(shards, words)
     private_S = selection.log_probabilities(artifacts.on_device(ctx, model), stream, ctx.config.pretrain.sequence_words)
     weight_S = selection.importance(private_S, selection.unread(stream, words, ctx.private), selection.targets(stream))
@@ -163,10 +163,9 @@ def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageC
 
 
 def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
-    """Refuse, before anything is spent, devices that leave nothing to learn, to watch training on or to compare by.
+    """Refuse, before any spend, devices without enough text to train, validate or compare.
 
-    What they typed, or that it is so little, leaves with the refusal, so a launch whose budget covers everything never
-    asks.
+    The refusal reveals a fact about the devices, so a launch with ``policy.cover_everything`` skips this check.
 
     Raises:
       ValueError: too few devices of some split have a word, or most words are of another script.
@@ -183,9 +182,9 @@ def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
         )
     if not devices.speaking("validation"):
         raise ValueError(
-            f"private_text: of the devices that training is watched on ({VALIDATION_FRACTION:.0%} of all, by a keyed "
-            f"hash) none of population {name!r} has a word; bring more devices, or add the block evaluation, with "
-            "which public text is watched"
+            f"private_text: none of the validation devices ({VALIDATION_FRACTION:.0%} of all, by a keyed hash) of "
+            f"population {name!r} has a word; bring more devices, or add the block evaluation, which validates on "
+            "public text"
         )
     if devices.speaking("test") < _FEWEST_BUCKETS:
         raise ValueError(
@@ -195,7 +194,7 @@ def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
 
 
 def _read_by_workers(ctx: StageContext, kept: Retention | None, withdrawn: Withdrawals) -> Path | None:
-    """Folder of the pieces that several processes made of the text; None where one reads it sooner."""
+    """Read text by several processes, and return the folder of its parts; None if one process is faster."""
     config, population, workers = ctx.config, ctx.config.private_text, ctx.config.runtime.workers
     if workers == 1 or not isinstance(population, Files) or parts.size(population.paths) < SMALL_BYTES:
         return None
@@ -206,14 +205,14 @@ def _read_by_workers(ctx: StageContext, kept: Retention | None, withdrawn: Withd
 
 
 def ingest_private(ctx: StageContext) -> IngestPrivate:
-    """Client text into the private device store; only rounded counts and a digest come out.
+    """Convert client text to the private device store; only rounded counts and a digest are public.
 
-    Guarantee: no device of a person who withdrew is in the store, and nothing says how many did. The digest tells
-    nothing to anyone without the population's key. With a budget for evaluation, which is that nothing goes without,
-    beside it leaves how many devices there are, which a device that typed nothing does not change.
+    Guarantee: no device of a person who withdrew is in the store, and the result does not say how many did. The digest
+    reveals nothing without the population's key. With a budget for evaluation, so that every use is covered, only the
+    number of devices is public beside it, which a device without text does not change.
 
     Raises:
-      PopulationUnknown, BudgetExceeded: the ledger does not know the population, or has these devices under
+      PopulationUnknown, BudgetExceeded: the population is not registered, or the ledger has these devices under
         another name.
       ValueError, OSError: as of ``store.build_store``, ``parts.write_parts`` and ``_require_heard``.
     """
@@ -223,7 +222,7 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     kept = identity.kept_by(ctx, population)
     withdrawn = withdrawals.withdrawn(ctx.settings.ledger_url, population.key)
     target = ctx.private / "store"
-    for earlier in (target, ctx.private / PARTS):  # Of which the window would say what is not true of it.
+    for earlier in (target, ctx.private / PARTS):  # Older text, which the new window would misdescribe.
         shutil.rmtree(earlier, ignore_errors=True)
     write_window(ctx.run, kept, withdrawn)
     try:
@@ -231,7 +230,7 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
         summary = store.build_store(config.private_text, config.locale, config.seed, target, key, kept, task, withdrawn)
     finally:
         shutil.rmtree(ctx.private / PARTS, ignore_errors=True)
-    # Made-up typists of every population are numbered alike.
+    # Synthetic typists of every population have the same numbers.
     if not isinstance(config.private_text, SyntheticPopulation):
         ledger.bind_devices(summary.population, pieces.device_ids(target))
     covered = EVALUATION.asked(config)
@@ -267,7 +266,7 @@ def public_text_again(ctx: StageContext, record: StageRecord, run: RunDir) -> It
 
 
 def store_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
-    """The store opens only if it has its own digest, which must be the one that was stated."""
+    """Open the store, which checks its own digest, and compare that with the record."""
     ctx = replace(ctx, run=run)
     opened = artifacts.store(ctx)
     stored = json.loads((ctx.run.private("ingest_private") / "store" / "store.json").read_text(encoding="utf-8"))
@@ -282,6 +281,6 @@ def store_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator
 
 
 def selected_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
-    """Ingest with the model that chose among sentences then, which later launches have replaced."""
+    """Ingest again with the champion of that time, which later launches have replaced."""
     then = published_then(ctx, record.result.get("selection"))
     yield from outcome_differences(ingest_public(ctx, then), ctx, record, run)

@@ -1,9 +1,9 @@
-"""The one release of evaluation: noisy sums over test devices, made once and kept for every retry.
+"""The release of evaluation: noisy sums over test devices, made once and saved for every retry.
 
-What users have may change between two tries of a stage, and so may the last digit of a score from one machine to
-another. The same noise on other sums would tell what they differ by, so what was released is kept beside the noise's
-key, with what it was released about, before anything of it is shown. So are the devices' vectors, for the audit: they
-cannot be made again to the last digit.
+The baseline may change between two attempts at a stage, and the last digit of a score between two machines. The same
+noise on other sums would reveal their difference, so the released sums and the compared versions are saved beside the
+noise key before any of them is shown. The devices' vectors are saved too, for the audit, as they cannot be computed
+again to the last digit.
 """
 
 import json
@@ -27,10 +27,10 @@ RELEASED, VECTORS = "released.json", "vectors.npy"
 
 @dataclass(frozen=True)
 class ReleaseFile:
-    """The file that keeps the release of a launch, once it is made.
+    """The file that stores the release of a launch.
 
     Attributes:
-      path: where it is kept; None where a finished launch is derived again.
+      path: path of the file; None if a finished launch is derived again.
     """
 
     path: Path | None
@@ -39,10 +39,10 @@ class ReleaseFile:
         return None if self.path is None or not self.path.is_file() else json.loads(self.path.read_text("utf-8"))
 
     def champions(self, feature: str) -> Champions | None:
-        """Versions that users had when the release was made; None if it is yet to be made.
+        """Published versions at the time of the release; None before the release.
 
         Args:
-          feature: main one of the launch.
+          feature: main feature of the launch.
         """
         content = self._content()
         if content is None:
@@ -51,7 +51,7 @@ class ReleaseFile:
         return {name: PublishedModel(**each) for name, each in stated.items() if each is not None}
 
     def release(self, config: LaunchConfig, key: bytes, had: Champions, devices: int) -> Release:
-        """Function that releases the sums, once.
+        """Return a function that releases the sums, once.
 
         Guarantee: that of ``released_sum`` at the launch file's noise multiplier and ``questions.CLIP_NORM``, under
         the stage's key, whose noise is drawn for one set of sums only.
@@ -61,7 +61,7 @@ class ReleaseFile:
         """
         require_few_enough(devices)
         asked = config.evaluation
-        assert asked is not None, "the launch file has no budget for it"
+        assert asked is not None, "the launch file has no block evaluation"
 
         def release(size: int, vectors: Callable[[], Vectors]) -> np.ndarray:
             content = self._content()
@@ -80,7 +80,7 @@ class ReleaseFile:
 
 
 def _noted(vectors: Callable[[], Vectors], kept: list[np.ndarray]) -> Vectors:
-    """The devices' vectors, made once the first is asked for, each also put into ``kept`` for the audit."""
+    """Yield the devices' vectors lazily, and append each to ``kept`` for the audit."""
     for cells, values in vectors():
         kept.append(values)
         yield cells, values

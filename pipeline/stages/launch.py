@@ -1,4 +1,4 @@
-"""A whole launch in this process: preflight, every stage in order, and its ending."""
+"""Run a whole launch in this process: preflight, every stage in order, and the outcome."""
 
 import logging
 from collections.abc import Callable
@@ -25,12 +25,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Ending:
-    """Outcome of a launch: its decision, its cost, and where to look.
+    """Outcome of a launch: its decision, its privacy loss, and its files.
 
     Attributes:
-      state: where it stands, as ``approvals.standing`` decides it; ``detail`` says why.
-      rho, epsilon: of all that it released, at ``delta``.
-      bundle: of a launch that was published.
+      state: state of the launch by ``approvals.standing``; ``detail`` gives the reason.
+      rho, epsilon: loss to all its releases, at ``delta``.
+      bundle: folder of a published launch's bundle.
     """
 
     launch_id: str
@@ -50,7 +50,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class HeldEnding(Ending):
-    """A launch on hold: the gates that failed, what it spent, and what to do next."""
+    """A held launch: the failed gates, its spends, and the next steps."""
 
     failed_gates: tuple[FailedGate, ...]
     spent: tuple[StageSpend, ...]
@@ -67,17 +67,17 @@ def launch(
     on_stage: Callable[[runner.StageOutcome], None] = lambda outcome: None,
     erase_expired: Callable[[Settings], object] = lambda here: None,
 ) -> Ending:
-    """Run every stage of a launch, or those that are left of it.
+    """Run every stage of a launch that has not finished.
 
     Args:
-      on_stage: hears of each stage as it ends.
-      erase_expired: erases launches whose time is over, before text is read and when this launch ends.
+      on_stage: called with the outcome of each stage.
+      erase_expired: erases expired launches, before text is read and when this launch ends.
 
     Raises:
-      ValueError: preflight refuses it, one line for each problem.
+      ValueError: preflight refuses the launch, one line for each problem.
       LedgerMissing: there is no ledger to spend from.
     """
-    PrivacyLedger.of(here)  # Without it nothing could be spent in the end.
+    PrivacyLedger.of(here)  # Fails early without a ledger, which every spend needs.
     run_dir = here.runs_dir / run_id
     if not (run_dir / "public" / "ingest_private" / RESULT).is_file():
         reuse = preview(config, run_id, here, stages)
@@ -129,7 +129,7 @@ def run_stage(
     """Run one stage of a launch, unless it has finished.
 
     Args:
-      run_id: that ``preflight`` gave; a configuration that is another launch by now is refused.
+      run_id: id from ``preflight``; a configuration that has since changed is refused.
       erase_expired: as ``launch``.
 
     Raises:
@@ -158,11 +158,10 @@ def run_launch(
     tracker: runner.Tracker | None = None,
     on_stage: Callable[[runner.StageOutcome], None] = lambda outcome: None,
 ) -> dict[str, runner.StageOutcome]:
-    """Every stage in order in this process; ``on_stage`` hears of each as it ends.
+    """Run every stage in order in this process, and call ``on_stage`` with the outcome of each.
 
-    Where the launch names reviewers it is published once one of them has approved its report. Where
-    evidence cannot be had after the spend, the launch is held for it, its report is written all the
-    same, and then the error is raised.
+    A launch with reviewers is published once they have approved its report. If evidence is missing after
+    the spend, the launch is held for it, its report is still written, and then the error is raised.
     """
     outcomes: dict[str, runner.StageOutcome] = {}
     failed: Exception | None = None
@@ -174,7 +173,7 @@ def run_launch(
             run = runner.open_run(config, run_id, settings, tracker)
             now = standing(config, run, PrivacyLedger.of(settings).entries())
             if now.state not in MAY_PUBLISH:
-                _log.warning("publish: left out, the launch is %s: %s", now.state, now.detail)
+                _log.warning("publish: skipped, the launch is %s: %s", now.state, now.detail)
                 continue
         done = runner.find_done(name, config, run_id, settings, tracker)
         try:
@@ -182,7 +181,7 @@ def run_launch(
         except (PermanentError, ValueError, ArithmeticError) as error:
             if name not in evidence:
                 raise failed or error from error
-            _log.error("%s: %s; the launch is held without it, and reported", name, error)
+            _log.error("%s: %s; the launch is held without this evidence, and reported", name, error)
             failed = failed or error
             continue
         on_stage(outcomes[name])

@@ -1,4 +1,4 @@
-"""Stage ``plan``: the mechanism, its worst case, and whether a rehearsal found it worthwhile, before it is spent."""
+"""Stage ``plan``: the mechanism, its worst-case loss, and the rehearsal's forecast, before any spend."""
 
 import logging
 
@@ -23,10 +23,10 @@ _log = logging.getLogger(__name__)
 
 
 class Plan(StageResult):
-    """The worst case that the enforced limits allow.
+    """Worst-case loss within the enforced limits.
 
     Attributes:
-      total: what one device loses to all releases together.
+      total: loss of one device to all releases together.
     """
 
     feasible: bool
@@ -45,15 +45,15 @@ class Plan(StageResult):
 
 
 def plan(ctx: StageContext) -> Plan:
-    """The mechanism, what its guarantee will be at worst and what a rehearsal found, before anything is spent.
+    """Plan the mechanism and its worst-case guarantee, and check a rehearsal's forecast, before any spend.
 
     Raises:
-      ValueError: the launch could not be carried out or would be held whatever its model does, or a rehearsal of
-        exactly this run says that it does not pay.
+      ValueError: the launch is not feasible or would be held whatever its model's quality, or a rehearsal of exactly
+        this run forecast no gain.
     """
     mechanism = ctx.config.mechanism
     worth = rehearsal_verdict.require_worth(ctx.config, ctx.settings.runs_dir)
-    # Rounded, so that what a plan says may be shown.
+    # Rounded down, as the plan is public.
     splits = ctx.run.result("ingest_private")["devices_by_split"]
     training_devices = splits["train"]
     if TRAINING.asked(ctx.config):
@@ -66,15 +66,15 @@ def plan(ctx: StageContext) -> Plan:
     spends = planned_spends(ctx.config, Outlook(planned.guarantee.rho, training_devices))
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     if worth is None:
-        _log.warning("plan: nobody rehearsed this run, so nobody knows that it will gain anything: 'tacit rehearse'")
+        _log.warning("plan: this run was not rehearsed, so its gain is unknown; forecast it with 'tacit rehearse'")
     problems = [
         *of_file(ctx.config),
         *too_few(ctx.config, splits),
         *unheard(ctx.config, heard(ctx)),
         *(f"mechanism: this plan cannot be carried out: {reason}" for reason in planned.reasons),
         *above_policy(ctx.config, spends, training_devices),
-        # Words come first; that there is no room for training would be found when they are paid for. What else may be
-        # taken over is not known here.
+        # Discovery comes first, so missing room for training would be found after its spend. Later reuse is unknown
+        # here.
         *foresee(ctx.config, ctx.settings, ctx.run.launch_id, spends, spends.keys() - {"fine_tune"}).problems,
     ]
     if problems:
@@ -97,5 +97,5 @@ def plan(ctx: StageContext) -> Plan:
 
 
 def heard(ctx: StageContext) -> int | None:
-    """Test devices with a word; None under a budget for evaluation, where nobody asks."""
+    """Number of test devices with a word; None with an evaluation budget, where devices are not read."""
     return None if EVALUATION.asked(ctx.config) else artifacts.store(ctx).speaking("test")

@@ -1,4 +1,4 @@
-"""Stages ``pretrain`` and ``adapt``: everything that is trained on public text."""
+"""Stages ``pretrain`` and ``adapt``: training on public text."""
 
 import shutil
 from collections.abc import Iterator
@@ -25,13 +25,13 @@ class PublicTraining(StageResult):
 
 
 class Adaptation(PublicTraining, NewWordAdaptation):
-    """Result of public training in the grown vocabulary, new words apart."""
+    """Result of public training in the grown vocabulary, with separate figures for new words."""
 
     new_words: int
 
 
 def pretrain(ctx: StageContext) -> PublicTraining:
-    """A next-word model from public text alone."""
+    """Train a next-word model on public text alone."""
     base = artifacts.vocabulary(ctx, "ingest_public")
     train, validation = artifacts.public_streams(ctx, base)
     model = artifacts.on_device(ctx, build_model(ctx.config.model, len(base), ctx.config.seed))
@@ -43,9 +43,9 @@ def pretrain(ctx: StageContext) -> PublicTraining:
 
 
 def adapt(ctx: StageContext) -> Adaptation:
-    """Rows for the new words, biases by how often they are typed, and a little more public training.
+    """Add rows for the new words, with biases from their typed frequency, and train a little more on public text.
 
-    It goes on for as long as it makes new words of held-out public text more probable.
+    Training continues as long as it makes new words of held-out public text more probable.
     """
     config, base = ctx.config.adapt, artifacts.vocabulary(ctx, "ingest_public")
     grown = artifacts.vocabulary(ctx, "build_vocabulary")

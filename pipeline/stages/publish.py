@@ -44,35 +44,35 @@ from reports.losses import up
 from reports.render import CARD, model_card
 
 _HELD_OUT_ROWS = 256
-# What a keyboard computes with; the other files tell of the launch.
+# Files that a keyboard needs; the others describe the launch.
 _OF_THE_MODEL = ("model.onnx", "vocabulary.json", "truecase.json", artifacts.COUNTS, feature_settings.WORD_SCORES)
 _log = logging.getLogger(__name__)
 
 
 class Publish(StageResult):
-    """Registered versions, or the reason for none."""
+    """Registered versions, or the reason why there are none."""
 
     published: bool
     reason: str
     registered_model: str | None = None
     version: int | None = None
-    versions: dict[str, int] = Field(default={}, description="of each feature's registered model, by its name")
+    versions: dict[str, int] = Field(default={}, description="version of each feature's registered model, by name")
     alias: str | None = None
     parity_max_difference: float | None = None
     int8: Int8 | None = None
     dictionary_words: int | None = None
-    dictionary_of: str | None = Field(default=None, description="the arm that it is made of")
+    dictionary_of: str | None = Field(default=None, description="arm of the dictionary")
     files: tuple[str, ...] = ()
     registered_files: dict[str, str] = Field(default={}, description="digests of the registered model, its code too")
 
 
 def publish(ctx: StageContext) -> Publish:
-    """Export, check, register, promote. A hold publishes nothing and says why.
+    """Export, check, register and promote the model; a held launch publishes nothing and states the reason.
 
     Raises:
-      ReleaseRefused: it waits for a reviewer, was rejected, was rolled back, or users have another model by now than
-        the one it was compared with.
-      ArithmeticError: an exported file does not hold what the model holds.
+      ReleaseRefused: the launch waits for a reviewer, was rejected, was rolled back, or another model was published
+        since its comparison.
+      ArithmeticError: an exported file differs from the model.
     """
     decision = ctx.run.result("decide")
     if decision["decision"] != "launch":
@@ -85,13 +85,13 @@ def publish(ctx: StageContext) -> Publish:
     names = registry.names_of(ctx.config)
     _require_compared(ctx, registry, names)
     name = names[ctx.config.feature]
-    # A report written again says the same of the same model: that is no second publication.
+    # A rewritten report of the same model is no second publication.
     about = _published_before(ctx, registry, name, bundle) or about
     tags = registered_tags(ctx, bundle)
     versions = {
         each: registry.register(ctx.config, ctx.run.launch_id, bundle, tags, feature) for feature, each in names.items()
     }
-    # One model for all: users of no feature get it before it is registered for each.
+    # All features share one model, so it is registered for each before any alias moves.
     alias = offer(ctx.config, ctx.run.launch_id, versions, registry, PrivacyLedger.of(ctx.settings))
     with scratch(ctx.private, "registered") as folder:
         registered = registry.files(name, versions[name], folder)
@@ -113,9 +113,9 @@ def publish(ctx: StageContext) -> Publish:
 
 
 def _require_compared(ctx: StageContext, registry: Registry, names: Mapping[str, str]) -> None:
-    """See that users have the model that the launch was compared with.
+    """Check that the published model is still the baseline of the launch's comparison.
 
-    Guarantee: no model takes the place of one that it was never held against, however long its publication waited.
+    Guarantee: a model never replaces one that it was not compared with, however long its publication waited.
 
     Raises:
       ReleaseRefused: another launch was published, or a rollback happened, since the comparison.
@@ -130,7 +130,7 @@ def _require_compared(ctx: StageContext, registry: Registry, names: Mapping[str,
         if then is None or (then["launch_id"], then["bundle_sha256"]) != (had.launch_id, had.bundle_sha256):
             raise ReleaseRefused(
                 f"publish: {ctx.run.launch_id} was compared with {_named(then)}, and users of {name} have version "
-                f"{had.version} by now (launch {had.launch_id}), which it was never held against; launch again"
+                f"{had.version} by now (launch {had.launch_id}), with which it was never compared; launch again"
             )
 
 
@@ -139,7 +139,7 @@ def _named(champion: Mapping[str, Any] | None) -> str:
 
 
 def registered_tags(ctx: StageContext, bundle: Path) -> dict[str, str]:
-    """Tags of a bundle in the registry."""
+    """Return the tags of a bundle in the registry."""
     loss = launch_loss(ctx.config, ctx.run)
     whole = Disclosure.model_validate_json((bundle / "disclosure.json").read_bytes()).accounting.total
     return {
@@ -157,7 +157,7 @@ def registered_tags(ctx: StageContext, bundle: Path) -> dict[str, str]:
 
 
 def _published_before(ctx: StageContext, registry: Registry, name: str, bundle: Path) -> dict | None:
-    """``bundle.json`` of what this launch registered before, put in place of the bundle, if it is the same model."""
+    """Restore the bundle that this launch registered before, if the model is the same; its ``bundle.json``, or None."""
     before = registry.of_launch(name, ctx.run.launch_id)
     if before is None or before.bundle_sha256 == sha256(bundle / "bundle.json"):
         return None
@@ -168,28 +168,28 @@ def _published_before(ctx: StageContext, registry: Registry, name: str, bundle: 
             return None
         shutil.rmtree(bundle)
         registered.rename(bundle)
-    _log.info("publish: published before, as version %d", before.version)
+    _log.info("publish: already published, as version %d", before.version)
     return then
 
 
 def _require_registered(bundle: Path, registered: Mapping[str, str]) -> None:
-    """See that MLflow gives back the bundle that was registered.
+    """Check that MLflow returns the registered bundle.
 
     Raises:
-      PermanentError: it does not.
+      PermanentError: a file differs.
     """
     for path in sorted(bundle.iterdir()):
         if registered.get(f"data/bundle/{path.name}") != sha256(path):
             raise PermanentError(
-                f"publish: MLflow gives {path.name} back as another file; nothing it serves can be trusted"
+                f"publish: MLflow returns {path.name} with other content; no file from it can be trusted"
             )
 
 
 def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
-    """Write the bundle folder whole; returns the content of its ``bundle.json``.
+    """Write the bundle folder, and return the content of its ``bundle.json``.
 
     Args:
-      disclosed: ``disclosure.json``.
+      disclosed: text of ``disclosure.json``.
     """
     words = vocabulary.load(ctx.run.input("build_vocabulary", "vocabulary.json"))
     ships = ctx.config.ships
@@ -246,13 +246,13 @@ def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
 
 
 def _furthest(about: Mapping[str, Any]) -> float:
-    """The difference of what ships from the model, as ``bundle.json`` states it."""
+    """Largest difference between exported files and the model, from ``bundle.json``."""
     (measured,) = about["parity"].values()
     return measured["max_probability_difference" if about["ships"] == "counts" else "max_logit_difference"]
 
 
 def _add_network(model: KeyboardLM, made: Path, bundle: Path, rows_RT: np.ndarray) -> dict[str, object]:
-    """Export the network, and with int8 weights where that does no harm; what was measured of both."""
+    """Export the network, and a version with int8 weights if its quality suffices; return the measurements."""
     export.export_onnx(model, made / "model.onnx")
     exact = export.parity(model, made / "model.onnx", rows_RT)
     export.quantise(made / "model.onnx", made / "model.int8.onnx")
@@ -267,10 +267,10 @@ def _add_network(model: KeyboardLM, made: Path, bundle: Path, rows_RT: np.ndarra
 
 
 def _counts_parity(model: CountedNGram, made: Path, rows_RT: np.ndarray) -> dict[str, float]:
-    """Distance between the predictions of the counts that a keyboard loads and those that were compared.
+    """Largest difference between predictions of the exported counts and those of the compared model.
 
     Raises:
-      ArithmeticError: it does at all.
+      ArithmeticError: there is a difference.
     """
     last_RK = rows_RT[:, : model.order - 1].astype(np.int64)
     ours, theirs = model.dense(last_RK), counted.load(made / artifacts.COUNTS).dense(last_RK)
@@ -281,7 +281,7 @@ def _counts_parity(model: CountedNGram, made: Path, rows_RT: np.ndarray) -> dict
 
 
 def _measured_before(bundle: Path, made: Path) -> Int8 | None:
-    """Measurement of an unfinished earlier attempt: times differ at each run, and a retry is the same bundle."""
+    """Measurement of an unfinished earlier attempt, as times vary and a retry must give the same bundle."""
     if not (bundle / "bundle.json").exists():
         return None
     about = json.loads((bundle / "bundle.json").read_text(encoding="utf-8"))
@@ -292,18 +292,18 @@ def _measured_before(bundle: Path, made: Path) -> Int8 | None:
 def keyboard_dictionary(
     arm: Arm, words: Vocabulary, usual: Mapping[str, TypicalForm], disclosed: str, name: str
 ) -> Dictionary:
-    """The words of what ships, as they are usually written, with what the launch discloses in the header.
+    """Dictionary of the shipped model's words in their typical form, with the privacy statement in its header.
 
-    Guarantee: a function of files of the bundle. Model, counts, vocabulary and disclosure are released and accounted
-    for already, and how words are written is public; so it is post-processing, and anyone can make it again.
+    Guarantee: a function of the bundle's files. Model, counts, vocabulary and disclosure are already released and
+    accounted for, and the typical forms are public; so it is post-processing, and anyone can derive it again.
 
     Args:
-      name: the arm's, for the header.
+      name: name of the arm, for the header.
     """
     stated = Disclosure.model_validate_json(disclosed)
     launch, loss = stated.launch, stated.accounting
     made_at = datetime.fromisoformat(launch.created_at)
-    # LatinIME writes a region as en_US; HeliBoard reads any other tag as it is.
+    # LatinIME writes a region as en_US; HeliBoard reads any other tag unchanged.
     locale = re.sub(r"^([a-z]{2,3})-([A-Z]{2})$", r"\1_\2", launch.locale)
     numbers = {"rho": up(loss.rho, 4), "epsilon": up(loss.bound), "delta": f"{loss.delta:.3g}"}
     bound = launch.void or " ".join(f"{name} {value}" for name, value in numbers.items())
@@ -323,7 +323,7 @@ def keyboard_dictionary(
 
 
 def _written(words: Vocabulary, usual: Mapping[str, TypicalForm]) -> Vocabulary:
-    """The words as keyboards show them; of those that would be written alike each stays as the model has it."""
+    """Return the words as keyboards show them; words with the same typical form keep the model's form."""
     forms = [usual[word].form if word in usual else word for word in words.words]
     times = Counter(forms)
     return Vocabulary(tuple(form if times[form] == 1 else word for word, form in zip(words.words, forms, strict=True)))
@@ -337,7 +337,7 @@ def write_dictionary(dictionary: Dictionary, stem: Path) -> None:
     """
     text, content = combined.to_text(dictionary), binary.to_bytes(dictionary)
     if combined.from_text(text) != dictionary or binary.from_bytes(content) != dictionary.as_keyboards_read_it():
-        raise ArithmeticError(f"{stem.name}.dict: what was written reads back as another dictionary; report this")
+        raise ArithmeticError(f"{stem.name}.dict: the written file reads back as another dictionary; report this")
     write_text(stem.with_name(f"{stem.name}.combined"), text)
     write_bytes(stem.with_name(f"{stem.name}.dict"), content)
 
@@ -350,13 +350,13 @@ def _held_out_rows(ctx: StageContext, words: Vocabulary) -> np.ndarray:
 
 
 def exported_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
-    """The bundle exported again; how fast int8 ran is taken from what is there."""
+    """Export the bundle again, with the recorded speed of int8, and compare."""
     if not record.result["published"]:
         return
     shutil.copytree(run.public("publish") / "bundle", ctx.public / "bundle")
     content = (ctx.public / "bundle" / "disclosure.json").read_text(encoding="utf-8")
     build_bundle(ctx, ctx.public / "bundle", content)
-    # Written again since, a report still says of the launch what was published with the model.
+    # A report may have been rewritten since; it must still state the same of the launch.
     then, now = Disclosure.model_validate_json(content), disclosed(run)
     yield from ("disclosure.json",) if now is None or not same_launch(then, now) else ()
     yield from file_differences(record, run, ctx.run)

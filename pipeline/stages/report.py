@@ -1,4 +1,4 @@
-"""Stage ``report``: what the stages found as one disclosure, and its renderings."""
+"""Stage ``report``: collect the stages' results into one disclosure, and render it."""
 
 from collections.abc import Iterator, Mapping
 from importlib import metadata
@@ -58,7 +58,7 @@ _LIMITATIONS = (
 )
 
 
-# When and by what it was written, and what the ledger held then: the latter is held against the ledger itself.
+# Time, software and state of the ledger at writing; ``verify`` compares the ledger's state with the ledger itself.
 _OF_ITS_TIME: dict[str, Any] = {"tool": True, "composition": True, "verification": True, "launch": {"created_at"}}
 
 
@@ -67,15 +67,15 @@ class Report(StageResult):
 
     files: tuple[str, ...]
     disclosure_sha256: str
-    summary: tuple[str, ...] = Field(description="the launch in a few lines, for whoever answers")
-    concerns: tuple[str, ...] = Field(description="warnings and worst facts; an approval accepts each")
+    summary: tuple[str, ...] = Field(description="the launch in a few lines, for reviewers")
+    concerns: tuple[str, ...] = Field(description="warnings and main concerns; an approval accepts each")
 
 
 def report(ctx: StageContext) -> Report:
-    """The disclosure and its renderings, for a launch and for a hold."""
+    """Write the disclosure and its renderings, also for a held launch."""
     disclosed = disclosure(ctx)
     require_listed(disclosed)
-    # First, so that whatever happens to figures and pages, what there is to say is said.
+    # Written first, so that it exists even if rendering figures or pages fails.
     write_text(ctx.public / "disclosure.json", render.as_json(disclosed))
     files = render.render(disclosed, ctx.public, prints=ctx.settings.prints)
     return Report(
@@ -87,12 +87,12 @@ def report(ctx: StageContext) -> Report:
 
 
 def block(model: type[_Block], result: Mapping[str, Any], **more: object) -> _Block:
-    """A block of the disclosure as a stage stated it, with what else belongs in it."""
+    """Build a block of the disclosure from a stage's result and further fields."""
     return model.model_validate({**result, **more}, extra="ignore")
 
 
 def disclosure(ctx: StageContext) -> Disclosure:
-    """The whole document, for a launch and for a hold."""
+    """Build the whole document, also for a held launch."""
     config, result = ctx.config, ctx.run.result
     public, private, trained = result("ingest_public"), result("ingest_private"), result("fine_tune")
     whole = total(config, spent(config, ctx.run))
@@ -172,8 +172,8 @@ def _accounting(ctx: StageContext, trained: dict[str, Any], whole: Total) -> Acc
 def group_losses(rho: float, delta: float) -> tuple[GroupLoss, ...]:
     """Loss of a person with several devices to Gaussian releases of which one device loses ``rho``.
 
-    Guarantee: each device adds a vector of bounded length, so the vectors of k devices are k times as long at most:
-    rho grows by the square, and epsilon is that of the exact curve there. No such rule holds for a chance of failing.
+    Guarantee: each device adds a vector of bounded length, so the sum of k devices' vectors is at most k times as long:
+    rho grows by k squared, and epsilon is that of the exact curve there. No such rule holds for failure probabilities.
     """
     stated = ((devices, devices**2 * rho) for devices in _GROUPS)
     return tuple(GroupLoss(devices=devices, rho=each, epsilon=epsilon_of_rho(each, delta)) for devices, each in stated)
@@ -182,7 +182,7 @@ def group_losses(rho: float, delta: float) -> tuple[GroupLoss, ...]:
 def _words(ctx: StageContext) -> AddedWords:
     shown = artifacts.shown_words(ctx) if ctx.config.report.show_new_words else None
     discovered, built = ctx.run.result("discover"), ctx.run.result("build_vocabulary")
-    # Under a budget what the words cover is among what was asked of test devices.
+    # With a budget, coverage of words is part of the release about test devices.
     compared = optional(ctx, "ab_test")
     names = ("coverage", "coverage_low", "coverage_high")
     coverage = {name: compared[name] for name in names if compared.get(name) is not None}
@@ -199,7 +199,7 @@ def _words(ctx: StageContext) -> AddedWords:
 
 
 def _given_files(ctx: StageContext) -> dict[str, str]:
-    """Digests of the blocklist and of the sheet a person decided on, by file name."""
+    """Digests of the blocklist and of the reviewers' sheet, by file name."""
     record = ctx.run.record("build_vocabulary")
     read = record.inputs if record else {}
     return {Path(name).name: digest for name, digest in read.items() if name.startswith(f"{GIVEN}/")}
@@ -211,7 +211,7 @@ def _composition(ctx: StageContext) -> Composition:
 
 
 def _reused(ctx: StageContext) -> tuple[ReusedRelease, ...]:
-    """Releases that were taken over, with the spend that covers them; the ledger names both."""
+    """Reused releases, with the spends that cover them, from the ledger."""
     entries = PrivacyLedger.of(ctx.settings).entries(ctx.config.population)
     records = [record for name in SPENDING if (record := ctx.run.record(name)) and record.reused_from]
     commits = [commit for record in records if (commit := reused_commit(record, entries))]
@@ -221,13 +221,13 @@ def _reused(ctx: StageContext) -> tuple[ReusedRelease, ...]:
 def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ...]:
     more = []
     if private["synthetic"]:
-        more.append("The population is synthetic: nothing here says how real typists would fare.")
+        more.append("The population is synthetic: the results say nothing about real typists.")
     if config.mechanism.randomness == "seeded":
         more.append("Noise was seeded: anyone with the launch file can subtract it, so there is no privacy at all.")
     if not config.private_text.simulated:
         more.append(
-            "A person who withdraws is left out of later launches, and what is kept of their text is erased. What was "
-            "released before stays, this model among it: it cannot be made to forget one device."
+            "A person who withdraws is excluded from later launches, and their stored text is erased. Earlier releases "
+            "stay, this model included: it cannot be made to forget one device."
         )
     return (*more, *limits(config), *_LIMITATIONS)
 
@@ -240,7 +240,7 @@ def _artifacts(ctx: StageContext) -> tuple[Artifact, ...]:
         Artifact(stage=record.stage, file=file, sha256=digest, made_by=record.reused_from)
         for record in records
         for file, digest in record.outputs.items()
-        if not file.startswith("corpus/")  # its digest stands in the corpus' own manifest
+        if not file.startswith("corpus/")  # the corpus' own manifest has its digest
     )
 
 
@@ -254,7 +254,7 @@ def _verification(ctx: StageContext) -> Verification:
 
 
 def disclosed(run: RunDir) -> Disclosure | None:
-    """The disclosure of a launch as it lies there; None if there is none that can be read."""
+    """Read the disclosure in a launch's folder; None if it is missing or unreadable."""
     try:
         return Disclosure.model_validate_json((run.path / "public" / "report" / "disclosure.json").read_bytes())
     except (OSError, ValidationError):
@@ -262,11 +262,11 @@ def disclosed(run: RunDir) -> Disclosure | None:
 
 
 def same_launch(one: Disclosure, other: Disclosure) -> bool:
-    """Return whether two disclosures state the same of a launch, whenever they were written."""
+    """Return whether two disclosures state the same about a launch, regardless of when they were written."""
     return not any(says_otherwise(one, other))
 
 
 def says_otherwise(one: Disclosure, other: Disclosure) -> Iterator[str]:
-    """Fields in which two disclosures differ, those apart that are of the time of writing."""
+    """Yield fields in which two disclosures differ, except those about the time of writing."""
     said, again = (value.model_dump(mode="json", exclude=_OF_ITS_TIME) for value in (one, other))
     return differences(said, again)

@@ -1,4 +1,4 @@
-"""Inputs of the audit of words found centrally: text and key of the launch that found them, and its release."""
+"""Inputs of the audit of central word discovery: text and key of the launch that made it, and its release."""
 
 import json
 
@@ -15,9 +15,9 @@ KEPT = f"central/{RELEASED}"
 
 
 def audited(ctx: StageContext) -> tuple[Verdict, ...]:
-    """Verdicts on the words that a launch found, in the context of its stage ``discover``."""
+    """Verdicts on a central word discovery, in the context of its stage ``discover``."""
     config = ctx.config.central_discovery
-    assert config is not None, "the words were found locally"
+    assert config is not None, "discovery was local"
     stated = ctx.run.result("discover")
     kept = json.loads((ctx.private / KEPT).read_text(encoding="utf-8"))
     words = {word.word: (word.share, word.low, word.high, word.form) for word in artifacts.discovered_words(ctx)}

@@ -1,4 +1,4 @@
-"""Inputs of the audit of counts: text and key of the launch that counted, and its release."""
+"""Inputs of the audit of counts: text and key of the launch that made them, and its release."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from pretrain.ngrams.ngram import NGram
 def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     """Verdicts on the counts that a launch released, in the context of its stage ``count``."""
     config, words = ctx.config.counts, artifacts.vocabulary(ctx, "build_vocabulary")
-    assert config is not None, "nothing was counted"
+    assert config is not None, "the launch has no counts"
     start_weight = ctx.run.result("count")["counts"]["start_weight"]
     public, base = artifacts.public_streams(ctx, words)[0], artifacts.vocabulary(ctx, "ingest_public")
     cells = asked_of_devices(ctx, words, public, start_weight)

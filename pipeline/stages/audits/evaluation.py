@@ -1,4 +1,4 @@
-"""Inputs of the audit of an evaluation under a budget: held-out devices, their vectors, and the release."""
+"""Inputs of the audit of an evaluation with a budget: held-out devices, their vectors, and the release."""
 
 import json
 
@@ -14,9 +14,9 @@ from pretrain.words import SENTENCE_END
 
 
 def audited(ctx: StageContext) -> tuple[Verdict, ...]:
-    """Verdicts on the sums that a launch released of test devices, in the context of its stage ``ab_test``."""
+    """Verdicts on the released sums over test devices, in the context of stage ``ab_test``."""
     config, store = ctx.config.evaluation, artifacts.store(ctx)
-    assert config is not None, "nothing was released of test devices"
+    assert config is not None, "evaluation has no budget"
     released_M = np.array(json.loads((ctx.private / RELEASED).read_text(encoding="utf-8"))["sums"])
     typed = (store.words.owner(int(device)) for device in store.devices("test"))
     return evaluation_audit(

@@ -1,4 +1,4 @@
-"""Inputs of the audit of words found locally: typed words, the key, and the layers that discovery left."""
+"""Inputs of the audit of local word discovery: typed words, the key, and discovery's saved layers."""
 
 from pathlib import Path
 
@@ -16,9 +16,9 @@ KEPT = "layers"
 
 
 def audited(ctx: StageContext) -> tuple[Verdict, ...]:
-    """Verdicts on the words that a launch found, in the context of its stage ``discover``."""
+    """Verdicts on a local word discovery, in the context of its stage ``discover``."""
     config = ctx.config.discovery
-    assert isinstance(config, TrieConfig), "an aggregator found the words"
+    assert isinstance(config, TrieConfig), "discovery was central"
     folder = ctx.private / KEPT
     typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"), ctx.private)
     published = {word.word: word.form for word in artifacts.discovered_words(ctx)}
@@ -28,7 +28,7 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
 
 
 def layers_of(folder: Path) -> list[Layer]:
-    """The finished layers of a discovery."""
+    """Load the finished layers of a discovery."""
     records = participation.read(folder)
     layers: list[Layer] = []
     devices, asked_in = records["device"].to_numpy(), records["layer"].to_numpy()
@@ -41,7 +41,7 @@ def layers_of(folder: Path) -> list[Layer]:
 
 
 def rule_of(config: TrieConfig, letters: str, known: frozenset[str]) -> Rule:
-    """The rule of a launch file."""
+    """Build the audit's rule from a launch file."""
     return Rule(
         epsilon0=config.epsilon0,
         messages=config.messages_per_device,

@@ -1,4 +1,4 @@
-"""Inputs of the audit of training: chosen rounds, their devices' text, and the key's noise."""
+"""Inputs of the audit of training: chosen rounds, their devices' text, and the noise of the key."""
 
 import copy
 import os
@@ -44,16 +44,16 @@ from pretrain.vocabulary import TokenStream, join_streams
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """A finished run, from its files. Private.
+    """A finished training run, from its files. Private.
 
     Attributes:
-      folder: of its rounds.
-      rule: with the key that the noise was drawn by.
-      start: the model that training began with, placed where devices train.
-      final_P: weights of the model that is published.
-      recorded: devices of each round, by their numbers among those that train.
-      devices: how many train, made-up ones included.
-      text: token ids of some of them, by number; read apart from what training reads.
+      folder: folder of its rounds.
+      rule: the round's rule, with the key of the noise.
+      start: the initial model, on the device that trains.
+      final_P: weights of the published model.
+      recorded: devices of each round, by their index among the training devices.
+      devices: number of training devices, synthetic ones included.
+      text: token ids of some of them, by index; read independently of training's own text.
     """
 
     folder: Path
@@ -69,7 +69,7 @@ class TrainingRun:
 
     @property
     def rounds(self) -> int:
-        """Rounds done."""
+        """Number of finished rounds."""
         return len(self.trace.joined_TN)
 
 
@@ -109,7 +109,7 @@ def verdicts(run: TrainingRun, threads: int = 1) -> tuple[Verdict, ...]:
     """Verdicts on the released sums and bits of a run.
 
     Args:
-      threads: chunks of devices at work at the same time.
+      threads: chunks of devices processed in parallel.
     """
     config, size = run.rule.config, run.directions.num_parameters
     strategy = audit_trace.strategy_of(run.rule, run.rounds)
@@ -137,7 +137,7 @@ def _adaptive(config: MechanismConfig, rounds: int) -> AdaptiveRule | None:
     adaptive = config.adaptive_clipping
     if adaptive is None:
         return None
-    # Noise of one round alone begins anew in each.
+    # Independent noise starts afresh in each round.
     restarts = range(rounds) if isinstance(config, IndependentMechanism) else (0, *getattr(config, "restarts", ()))
     return AdaptiveRule(
         start=config.clip_norm,
@@ -162,10 +162,10 @@ def _round(run: TrainingRun, number: int, noise_P: np.ndarray, rule: Rule, threa
 
 
 def _updates(run: TrainingRun, number: int, model_P: np.ndarray, threads: int) -> Iterator[tuple[np.ndarray, float]]:
-    """Update and weight of each device of a round, from the model that was kept and the device's own text."""
+    """Yield update and weight of each device of a round, from the saved model and the device's own text."""
     config, cohort = run.rule.config, run.recorded.get(number, np.empty(0, dtype=np.int32))
     if config.secagg and len(cohort) <= secagg_neighbours(config.report_goal):
-        return  # too few to hide in: nothing was sent
+        return  # too few devices for secure aggregation: no device sent an update
     model = copy.deepcopy(run.start)
     server.load_weights(model, model_P.astype(np.float64))
     rows = cohort_rows(run.text(cohort), np.arange(len(cohort)), run.local, round_offset(run.rule.seed, number))

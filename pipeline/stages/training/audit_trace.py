@@ -1,4 +1,4 @@
-"""Traces that training leaves for the audits of its noise, the claim that they test, and its noise a second time."""
+"""Traces of training for the noise audits, the claim that the audits test, and the regenerated noise."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,12 +32,12 @@ from pretrain.vocabulary import TokenStream
 FILE = "audit.npz"
 _TRAINING = "fine_tune"
 _WITNESS = "witness."
-# Rows of so many devices are made again, those of whole rounds spread over a longer run.
+# Number of devices whose text is read again, from whole rounds spread over a longer run.
 _MOST_DEVICES = 50_000
 
 
 def directions(model: KeyboardLM, count: int, key: bytes) -> Directions:
-    """Direction canaries of a run.
+    """Return the direction canaries of a run.
 
     Their seed follows from the noise key, which the ledger's reservation commits to before training.
     """
@@ -46,7 +46,7 @@ def directions(model: KeyboardLM, count: int, key: bytes) -> Directions:
 
 
 def save(done: FineTuneResult, planted: Directions, path: Path) -> None:
-    """Keep what the audits need. Secret: released sums without their noise."""
+    """Save the inputs of the audits. Secret: they allow the released sums to be computed without noise."""
     assert done.probe is not None, "a launch plants directions"
     arrays = {
         "synthetic_joined": done.synthetic_joined_TD,
@@ -61,7 +61,7 @@ def save(done: FineTuneResult, planted: Directions, path: Path) -> None:
 
 
 def load(path: Path) -> tuple[np.ndarray, Trace, Directions]:
-    """Rounds by synthetic devices, and the trace with its directions.
+    """Load the rounds of synthetic devices, and the trace with its directions.
 
     Raises:
       OSError: the file is not on this machine.
@@ -79,15 +79,15 @@ def load(path: Path) -> tuple[np.ndarray, Trace, Directions]:
 
 
 def whitener(mechanism: mechanisms.Mechanism, rounds: int) -> np.ndarray:
-    """``[T, T]``: what makes the noise of the released sums independent again."""
+    """Whitening matrix, ``[T, T]``: makes the noise of the released sums independent between rounds."""
     return mechanisms.whitener(mechanism, rounds, whitening.of_tree, whitening.of_coefficients)
 
 
 def claim(config: MechanismConfig, mechanism: mechanisms.Mechanism, rounds: int, joined_TN: np.ndarray) -> Claim:
-    """Accountant's claim about a canary that joined as often as it was allowed to.
+    """The accountant's claim about a canary that joined as often as the limits allow.
 
-    For the enforced limits, not the observed ones: canaries are more eager than any real device. Where nothing
-    is enforced, for the rounds that a canary really joined.
+    For the enforced limits, not the observed ones, as canaries join more often than real devices. Without enforced
+    limits, for the rounds that a canary actually joined.
     """
     rule, joined = RoundRule(config, seed=0, stored=mechanism), int(joined_TN.sum(axis=0).max(initial=1))
     promised = accounting.guarantee_of(mechanism, rounds, *rule.eager_limits(rounds, joined), (config.delta,))
@@ -95,7 +95,7 @@ def claim(config: MechanismConfig, mechanism: mechanisms.Mechanism, rounds: int,
 
 
 def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: RoundRecords) -> Again:
-    """References for the trace: models and records from their files, and noise by the audit's own generator."""
+    """Reference values for the trace: models and records from their files, and noise of the audit's own generator."""
     config, start, final = ctx.config, artifacts.model(ctx, "adapt"), artifacts.model(ctx, _TRAINING)
     step = config.server
     optimiser = Optimiser(
@@ -119,7 +119,7 @@ def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Roun
         models(planted, flat_weights(start), flat_weights(final)),
         optimiser,
         noise_along(rule, planted, len(seen.rows_T)),
-        # Rounding is of every device's own; along a direction it adds up like the deviations of a sum.
+        # Each device rounds independently; along a direction the errors add up like standard deviations.
         0.0 if encoding is None else encoding.rounding_std,
         config.mechanism.clipping == "per-layer",
         rows,
@@ -133,20 +133,20 @@ def noise_along(rule: RoundRule, planted: Directions, rounds: int) -> np.ndarray
 
 
 def strategy_of(rule: RoundRule, rounds: int) -> strategies.Strategy:
-    """The strategy of a launch's noise, as an audit makes it from the papers."""
+    """Strategy matrix of a launch's noise, as the audit implements it from the papers."""
     if rule.config.kind == "tree":
         return strategies.of_tree(rounds, rule.config.restarts)
     return strategies.of_matrix(whitener(rule.mechanism, rounds), rule.config.kind)
 
 
 def models(planted: Directions, start_P: np.ndarray, final_P: np.ndarray) -> Models:
-    """The models before and after training, as training recorded those between."""
+    """Return the models before and after training, in the form of the recorded ones between."""
     places_K = witness.followed(len(start_P))
     return Models(places_K, planted.project(start_P), start_P[places_K], planted.project(final_P), final_P[places_K])
 
 
 def cohorts_row(rule: RoundRule, data: TrainingData, recorded: Mapping[int, np.ndarray], rounds: int) -> AuditRow:
-    """The row about the participation records: each round's devices are those that seed and key choose."""
+    """Audit row of the participation records: each round's devices must be those that seed and key choose."""
     cohorts = rule.cohorts(data.synthetic_D, data.stress_D, data.stress_rate)
     state, wrong = cohorts.init(), []
     for number in range(rounds):
@@ -164,20 +164,20 @@ def trained_row(
     recorded: Mapping[int, np.ndarray],
     seen: RoundRecords,
 ) -> AuditRow:
-    """The row about the text that was trained on: that of the recorded devices, each once, and no other."""
+    """Audit row of the training text: it must be that of the recorded devices, each once, and no other."""
     rounds, wrong = len(seen.rows_T), []
     step = max(1, -(-rounds * rule.config.report_goal // _MOST_DEVICES))
     looked_at = range((rounds - 1) % step, rounds, step)
     for number in looked_at:
         cohort = recorded.get(number, np.empty(0, dtype=np.int32)).tolist()
-        # Each device's text from a stream that holds no other: whoever reads another's, or one's twice, does not here.
+        # A stream of one device's text alone: a fault that reads another device, or one twice, cannot repeat here.
         rows = [
             row
             for device in cohort
             for row in round_rows(_alone(data.devices, device), np.zeros(1, np.int32), local, rule.seed, number)
         ]
         if rule.config.secagg and len(rows) <= secagg_neighbours(rule.config.report_goal):
-            rows = []  # Too few to hide in: nothing was sent.
+            rows = []  # Too few devices for secure aggregation: no device sent an update.
         rows = [row for row in rows if len(row.targets_RT)]
         once = len(set(cohort)) == len(cohort) and len(rows) == seen.updates_T[number]
         if not once or int(rows_digest(rows)[0]) != seen.rows_T[number]:

@@ -1,4 +1,4 @@
-"""A positive control beside every audit: canaries that were surely learnt must be found, or a pass says nothing."""
+"""Positive control of every audit: the attack must find canaries that a model has certainly learnt."""
 
 import shutil
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from pipeline.stages.training.twin import CONTROL_ROUNDS, train_control
 from pretrain.model import KeyboardLM
 from reports.disclosure.findings import ControlBlock, ControlRow
 
-# What is not found by then, the search or the ranks cannot find.
+# Canaries that are not found by then cannot be found by the search or the ranks.
 MOST_ROUNDS = 512
 
 
@@ -23,16 +23,16 @@ def control(
     attack: Callable[[KeyboardLM, CanarySet], Sequence[CanaryRow]],
     directory: Path,
 ) -> ControlBlock:
-    """Train the canaries that the fewest devices share without noise, until those of most copies are found.
+    """Train without noise on the canaries with the fewest devices, until those with the most copies are found.
 
-    The same words on the same devices as in the audit, clipped as always, searched for and ranked by the same code.
+    It uses the audit's words and devices, its clipping, and the same code to search and rank.
 
     Args:
-      attack: what the audit does with a model and its canaries.
+      attack: the audit's attack on a model and its canaries.
       directory: for checkpoints; removed at the end.
 
     Returns:
-      What was found at the end, by copies; after ``MOST_ROUNDS`` whatever that is.
+      Canaries found at the end, by copies; after ``MOST_ROUNDS`` the result may be incomplete.
     """
     chosen, model = planted.on_fewest(), start
     for rounds in range(CONTROL_ROUNDS, MOST_ROUNDS + 1, CONTROL_ROUNDS):
@@ -45,7 +45,7 @@ def control(
 
 
 def summed_up(rows: Sequence[CanaryRow], rounds: int, devices: int) -> ControlBlock:
-    """Canaries found, by number of copies: completed by a search, and ranked among as many as a search lists."""
+    """Count the canaries found, by number of copies: completed by the search, and ranked within its list."""
     copies = sorted({row.n_e for row in rows})
     table = []
     for n_e in copies:

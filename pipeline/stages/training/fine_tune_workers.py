@@ -1,7 +1,7 @@
 """The rounds of a launch: one definition, run by this process or by the workers of a gang (``run.gang``).
 
 As a program this module is one of those workers. Its arguments are folder of all runs, launch id, attempt and logging
-level. The key of the noise is no argument, which any user of the machine could read: it is in the run's private folder.
+level. The noise key is in the run's private folder and no argument, as any user of the machine can read arguments.
 """
 
 import fcntl
@@ -43,7 +43,7 @@ from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import subkey
 from pretrain.vocabulary import TokenStream
 
-# What training reads of the public half: fetched by the stage, once, before workers read it.
+# Public inputs of training: the stage fetches them once, before workers read them.
 _INPUTS = (("build_vocabulary", "vocabulary.json"), ("ingest_public", "corpus"), ("adapt", "model.safetensors"))
 _STAGE = "fine_tune"
 _log = logging.getLogger(__name__)
@@ -51,14 +51,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainingOutput:
-    """The trained model and what the stage saves with it.
+    """The trained model, and further outputs that the stage saves.
 
     Attributes:
-      model: after the last round.
-      mechanism: that made the noise.
-      planted: the canary devices among the others, as many as ``audit.in_launch`` asks for.
+      model: the model after the last round.
+      mechanism: the mechanism of its noise.
+      planted: the canary devices, as many as ``audit.in_launch`` asks for.
       probe: direction canaries.
-      done: of ``federated.train``; private parts included.
+      done: result of ``federated.train``; private parts included.
     """
 
     model: KeyboardLM
@@ -69,13 +69,13 @@ class TrainingOutput:
 
 
 def train(ctx: StageContext, process: Worker = ALONE) -> TrainingOutput:
-    """Train the rounds that are still to be done; with none left, the result as the last checkpoint has it.
+    """Train the remaining rounds; with none left, return the result of the last checkpoint.
 
     Args:
-      process: which of the workers this is; every one calls this with the same run folder.
+      process: this worker's place in the gang; every worker calls this with the same run folder.
 
     Raises:
-      StaleAttempt: a newer attempt has begun; no checkpoint was written since.
+      StaleAttempt: a newer attempt has begun; this one has written no checkpoint since.
     """
     config = ctx.config
     planted = planted_in(ctx)
@@ -95,7 +95,7 @@ def train(ctx: StageContext, process: Worker = ALONE) -> TrainingOutput:
 
 
 def planted_in(ctx: StageContext) -> canaries.CanarySet:
-    """The canaries that the launched model is trained on, as the stage noted them for its workers or made anew."""
+    """Canaries that are planted in the launched model, from the stage's file for its workers or made here."""
     config, words, noted = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary"), ctx.private / PLANTED
     if noted.is_file() and (planted := canaries.load(noted)).vocabulary_digest == words.digest:
         return planted
@@ -104,7 +104,7 @@ def planted_in(ctx: StageContext) -> canaries.CanarySet:
 
 
 def training_data(ctx: StageContext, planted: canaries.CanarySet) -> TrainingData:
-    """Whose text is trained on: the devices of the train split, then those of the canaries."""
+    """Training data: the devices of the train split, then those of the canaries."""
     words, store = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.store(ctx)
     devices = store.encode(words, "train", planted.devices)
     real = len(devices) - len(planted.devices)
@@ -118,9 +118,9 @@ def training_data(ctx: StageContext, planted: canaries.CanarySet) -> TrainingDat
 
 
 def watched_on(ctx: StageContext) -> TokenStream:
-    """Text that training is watched on and that trains nothing: of validation devices, or public under a budget.
+    """Validation text for training: that of validation devices or, with an evaluation budget, public text.
 
-    Guarantee: where the launch has a budget for evaluation, validation devices are not read.
+    Guarantee: if the launch has a budget for evaluation, validation devices are not read.
     """
     words = artifacts.vocabulary(ctx, "build_vocabulary")
     if EVALUATION.asked(ctx.config):
@@ -129,13 +129,13 @@ def watched_on(ctx: StageContext) -> TokenStream:
 
 
 def train_together(ctx: StageContext) -> TrainingOutput:
-    """``train`` by as many processes as ``runtime.workers`` and ``runtime.hosts`` say; the bits are the same for any.
+    """Run ``train`` with the processes of ``runtime.workers`` and ``runtime.hosts``; any number gives the same bits.
 
-    Workers find configuration, inputs and key in the run's folder and leave their checkpoints there; what they have
-    done is then read from the last one. They end with this process, however it ends.
+    Workers read configuration, inputs and key from the run's folder and write their checkpoints there; the result is
+    read from the last one. They end with this process, for any reason.
 
     Raises:
-      PermanentError: what a worker met and would meet again.
+      PermanentError: a worker met an error that a retry would meet again.
       OSError: a worker or a host was lost; the stage, run again, resumes from the last checkpoint.
     """
     runtime = ctx.config.runtime
@@ -145,7 +145,7 @@ def train_together(ctx: StageContext) -> TrainingOutput:
         for stage, name in _INPUTS:
             ctx.run.input(stage, name)
         artifacts.mechanism(ctx.run)
-        # Once for all of them: public text is not read by each, and the devices' tokens are there to be mapped.
+        # Done once for all workers, which then need no public text and map the devices' tokens.
         planted = planted_in(ctx)
         canaries.save(planted, ctx.private / PLANTED)
         (ctx.private / PLANTED).chmod(PRIVATE)
@@ -172,19 +172,19 @@ def _run_gang(ctx: StageContext) -> None:
 
 
 def main(root: Path, launch_id: str, attempt: int, level: str) -> int:
-    """Train as one worker; the exit code is as of a stage.
+    """Train as one worker, and return a stage's exit code.
 
-    What is permanent is also left for the stage, which sees only that a worker failed.
+    A permanent error is also written to a file for the stage, which otherwise sees only that a worker failed.
     """
     settings.let_threads_sleep()
     logs.configure(level, settings.log_form())
-    # The stage itself asked the ledger about the records that it opened, to start this.
+    # The stage has already checked the records against the ledger before it started the workers.
     run = RunDir(root, launch_id, as_it_lies)
     config = load_kept_launch(run.public("launch") / "launch.json")
     ctx = StageContext(config, run, settings.load(), _STAGE, stage_key(config, run, _STAGE), attempt=attempt)
     _end_with_stage(ctx.private)
     device = config.runtime.device
-    # GPUs of one machine add up among themselves.
+    # GPUs of one machine sum among themselves.
     secret = subkey(ctx.noise_key, "wire") if device == "cpu" or config.runtime.hosts > 1 else None
     work.attempt(attempt)
     try:
@@ -197,7 +197,7 @@ def main(root: Path, launch_id: str, attempt: int, level: str) -> int:
             train(ctx, process)
     except (LaunchError, ValueError, ArithmeticError, OSError) as error:
         code = exit_code(error) or TEMPORARY
-        _log.error("a worker ended: %s", error)
+        _log.error("a worker failed: %s", error)
         if code == PERMANENT:
             write_text(ctx.private / FAILED, json.dumps({"error": str(error)}), PRIVATE)
         return code
@@ -205,9 +205,9 @@ def main(root: Path, launch_id: str, attempt: int, level: str) -> int:
 
 
 def _end_with_stage(folder: Path) -> None:
-    """End this process, as temporarily failed, as soon as the stage that started the gang has ended, on any host.
+    """End this process with a temporary failure as soon as the stage that started the gang ends, on any host.
 
-    The stage holds its lock for as long as it lives, and the operating system lets go of it.
+    The stage holds its lock for as long as it lives, and the operating system releases it.
     """
     processes.end_with(os.getppid(), TEMPORARY)  # this host's torchrun
 

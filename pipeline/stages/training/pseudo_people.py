@@ -1,4 +1,4 @@
-"""Whose text a twin is trained on: pieces of public text that play the launch's devices."""
+"""Training text of a twin: pieces of public text in place of the launch's devices."""
 
 import itertools
 
@@ -7,19 +7,19 @@ import numpy as np
 from federated.planning.rehearsal import pseudo_users
 from pretrain.vocabulary import EOS, TokenStream, join_streams
 
-# Two or three sentences: enough for an update as long as the clip norm, at a small part of what a person's text costs.
+# Two or three sentences: enough for an update as long as the clip norm, at a small part of a real device's cost.
 WORDS = 20
 
 
 def pseudo_people(text: TokenStream, count: int, seed: int) -> TokenStream:
-    """Exactly ``count`` owners of whole sentences of ``text``, each of ``WORDS`` words and what ends the last sentence.
+    """Exactly ``count`` owners of whole sentences of ``text``, each of ``WORDS`` words rounded up to a sentence.
 
-    Text that does not suffice is cut again, in another order.
+    Text that is too short is cut again, in another order.
 
-    Guarantee: nothing but ``text``, which is public, is in it.
+    Guarantee: the result contains only ``text``, which is public.
 
     Raises:
-      ValueError: there is no sentence.
+      ValueError: the text has no sentence.
     """
     if not np.any(text.tokens_N == EOS):
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Canaries apart from the launch: on a twin under the launch's noise, and on a control without any.
+"""Models with canaries apart from the launch: a twin under the launch's noise, and a control without noise.
 
-Neither is ever shipped. Both are trained on public text and made-up devices alone, so neither costs any privacy nor
-has an entry in the ledger, and whoever has the public half of a launch and the twin's key can train them again.
+Neither ever ships. Both are trained only on public text and synthetic devices, so they cost no privacy and have no
+entry in the ledger, and both can be trained again from the public half of a launch and the twin's key.
 """
 
 import copy
@@ -24,7 +24,7 @@ from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import TokenStream, join_streams
 
-# Rounds of a control between two looks at it.
+# Rounds of a control between two checks.
 CONTROL_ROUNDS = 16
 _NEXT_TO_NONE = 1e-9
 _CHUNK = 16
@@ -32,14 +32,14 @@ _CHUNK = 16
 
 @dataclass(frozen=True)
 class TwinModel:
-    """A model that never ships, and what its canary devices did."""
+    """A model that never ships, and the participation of its canary devices."""
 
     model: KeyboardLM
     done: FineTuneResult
 
     @property
     def weights_sha256(self) -> str:
-        """Names the model's every bit."""
+        """SHA-256 of the model's weights."""
         return hashlib.sha256(flat_weights(self.model).astype("<f4").tobytes()).hexdigest()
 
 
@@ -52,14 +52,14 @@ def train_twin(
     directory: Path,
     on_round: Progress | None = None,
 ) -> TwinModel:
-    """The launch's rounds on public text: its starting model, mechanism, noise, clip, cohorts and canary devices.
+    """Train with the launch's starting model, mechanism, noise, clip, cohorts and canary devices, on public text.
 
-    Killed, it goes on from its checkpoint in ``directory``.
+    After an interruption it resumes from its checkpoint in ``directory``.
 
     Args:
-      start: that the launch's training begins with; it stays what it is.
+      start: starting model of the launch's training; not modified.
       people: public text, see ``pseudo_people``.
-      rule: the launch's, with a key of the twin's own.
+      rule: the launch's rule, with a key of the twin's own.
     """
     devices = join_streams([people, planted.devices])
     canary_D = np.arange(len(devices)) >= len(people)
@@ -69,9 +69,9 @@ def train_twin(
 
 
 def train_control(start: KeyboardLM, planted: CanarySet, config: LaunchConfig, directory: Path) -> KeyboardLM:
-    """``start`` after ``CONTROL_ROUNDS`` rounds of the canary devices alone: all in every round, clipped, no noise.
+    """Train ``CONTROL_ROUNDS`` rounds on the canary devices alone: all in every round, clipped, without noise.
 
-    Guarantee: none, and none is needed: these devices are nobody's.
+    Guarantee: none, and none is needed, as these devices are synthetic.
     """
     devices = planted.devices
     mechanism = TreeMechanism(
@@ -104,7 +104,7 @@ def _train(
 
 
 def _runtime(config: LaunchConfig, rounds: int) -> RuntimeConfig:
-    """One process, measured at both ends only; chunks of a size that is no measurement, which would change bits."""
+    """Runtime with one process, validation at both ends only, and a fixed chunk size, as a tuned one changes bits."""
     chunk = config.runtime.chunk_devices or _CHUNK
     changes = {"workers": 1, "evaluate_every_rounds": rounds, "chunk_devices": chunk}
     return config.runtime.model_copy(update=changes)

@@ -156,7 +156,7 @@ def test_a_better_model_becomes_everybody_s_once(trial: Trial):
 def test_a_worse_model_is_taken_back_from_those_who_had_it(trial: Trial):
     done = trial.decide(trial.logged(picks=0.9))
     assert done.decision == "roll back"
-    assert "change in predictions taken (PRate)" in done.reasons[0]
+    assert "change in predictions accepted (PRate)" in done.reasons[0]
     assert (trial.alias("champion"), trial.alias("experiment"), trial.alias("previous")) == (1, None, None)
     assert trial.now.state == "rolled back"
     assert trial.now.detail.startswith("from its experiment by ana at")
@@ -205,7 +205,7 @@ def test_how_it_ended_is_verified(trial: Trial):
 @pytest.mark.slow
 def test_nothing_is_decided_before_its_days_are_over(trial: Trial):
     files = trial.logged()
-    with pytest.raises(TooEarly, match=r"goes on until the end of .* decided once"):
+    with pytest.raises(TooEarly, match=r"runs until the end of .* decided once"):
         trial.decide(files, today=trial.tried.last)
     look, _ = live.look(trial.config, trial.run, trial.settings, files, today=trial.tried.last)
     assert not look.over
@@ -242,7 +242,7 @@ def test_people_are_not_judged_by_a_simulator(trial: Trial):
     made = pq.read_table(file)
     days = [began.first + timedelta(days=number % 2) for number in range(len(made))]
     logs.write(made.set_column(2, "day", pa.array(days)), Path(file), simulated=True)
-    with pytest.raises(ValueError, match=r"a simulator made them, and private_text\.source is 'files'"):
+    with pytest.raises(ValueError, match=r"a simulator made them, but private_text\.source is 'files'"):
         live.look(people, trial.run, trial.settings, [file])
 
 

@@ -119,9 +119,9 @@ def test_discovered_words_have_a_headline_and_evidence_of_their_own() -> None:
     [
         ({}, [], [], True),
         # Not shown to be no worse: enough against the starting point, not against what users have.
-        ({("start", "prate"): (0.0, 0.1)}, ["predictions taken (PRate) may be worse by 10.00%"], [], True),
+        ({("start", "prate"): (0.0, 0.1)}, ["predictions accepted (PRate) may be worse by 10.00%"], [], True),
         ({("champion", "prate"): (0.0, 0.1)}, [], [], False),
-        ({("champion", "prate"): (-0.1, 0.02)}, [], ["predictions taken (PRate) changes by -10.00%"], False),
+        ({("champion", "prate"): (-0.1, 0.02)}, [], ["predictions accepted (PRate) changes by -10.00%"], False),
         ({("champion", "words_modified"): (0.1, 0.02)}, [], ["words modified (WMR) changes by +10.00%"], False),
         ({("champion", "words_modified"): (0.1, 0.2)}, [], [], True),
         ({("champion", "top1_recall"): (-0.1, 0.02)}, [], ["top-1 recall changes by -10.00%"], False),

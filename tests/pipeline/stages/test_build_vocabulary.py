@@ -101,7 +101,7 @@ def test_words_that_somebody_changed_are_refused(ctx: StageContext) -> None:
     path = ctx.run.private("discover") / "words.json"
     assert [word.word for word in artifacts.discovered_words(ctx)] == list(FOUND)
     path.write_text(path.read_text(encoding="utf-8").replace("sunny", "other"), encoding="utf-8")
-    with pytest.raises(StageInputMissing, match=r"words\.json: not the words that discovery left there"):
+    with pytest.raises(StageInputMissing, match=r"words\.json: not the words that discovery wrote"):
         artifacts.discovered_words(ctx)
     path.unlink()
     with pytest.raises(StageInputMissing, match="restore the file"):

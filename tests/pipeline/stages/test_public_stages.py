@@ -85,7 +85,7 @@ def test_a_stage_that_uses_what_its_key_leaves_out_fails(public: Public, setting
     stages = public.stages
     stages |= {"pretrain": replace(stages["pretrain"], needs=())}
     runner.run_stage("ingest_public", FIRST, A, settings, stages)
-    with pytest.raises(AssertionError, match=r"it used \{'ingest_public'\}"):
+    with pytest.raises(AssertionError, match=r"it read \{'ingest_public'\}"):
         runner.run_stage("pretrain", FIRST, A, settings, stages)
 
 
@@ -149,5 +149,5 @@ def test_a_change_of_code_is_noticed(tmp_path: Path, place: str):
 def test_code_that_is_not_there_is_refused(tmp_path: Path, place: str):
     write_text(tmp_path / "pretrain" / "step.py", "x = 1\n")
     write_text(tmp_path / "pretrain" / "empty" / "words.txt", "no source")
-    with pytest.raises(ValueError, match=f"code: '{place}' is no source of ours"):
+    with pytest.raises(ValueError, match=f"code: '{place}' has no source file"):
         cache.code_digest(tmp_path, ("pretrain", place))
