@@ -1,5 +1,6 @@
 """The documents name only what exists, and every command's help shows an example."""
 
+import functools
 import math
 import re
 import subprocess
@@ -28,6 +29,7 @@ DOCUMENTS = (
 GENERATED = {ROOT / "docs" / "reference" / f"{name}.md" for name in ("commands", "fields", "gates")}
 
 
+@functools.cache
 def commands() -> dict[str, str]:
     """Full name of every command -> its help."""
     found = {}

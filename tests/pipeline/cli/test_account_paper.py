@@ -8,16 +8,6 @@ from federated.mechanisms import Tree
 from tests.helpers.launches.account_command import answer, run
 
 
-@pytest.mark.slow
-def test_paper() -> None:
-    told = answer("--paper")
-    assert told["ok"]
-    assert {"source", "table", "row", "published", "ours", "match"} <= set(told["rows"][0])
-    assert sum(row["match"] is True and row["follows"] for row in told["rows"]) == 116
-    assert all(row["match"] for row in told["rows"] if row["follows"])
-    assert len(told["skipped"]) == 2
-
-
 def only(monkeypatch: pytest.MonkeyPatch, *rows: Row) -> None:
     monkeypatch.setattr(published, "ROWS", rows)
 
@@ -25,6 +15,9 @@ def only(monkeypatch: pytest.MonkeyPatch, *rows: Row) -> None:
 def test_paper_as_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [row for row in published.ROWS if row.row in ("NWP de-DE", "pt-PT TreeAgg-7", "BandMF band=342")]
     only(monkeypatch, *rows)
+    told = answer("--paper")
+    assert (told["ok"], len(told["skipped"])) == (True, 2), "two numbers of one row"
+    assert {"source", "table", "row", "published", "ours", "match"} <= set(told["rows"][0])
     text = run("--paper").stdout
     assert "1 of 1 numbers that follow from their inputs match" in text
     # Without a terminal too, a row of the table stands on one line.

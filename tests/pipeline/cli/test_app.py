@@ -263,20 +263,3 @@ def test_a_bug_keeps_its_traceback():
         buggy()
     # Rich's traceback would print local variables, and those may hold a client's text.
     assert cli.app.pretty_exceptions_enable is False
-
-
-def commands(app: typer.Typer, prefix: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """Every command line, without its arguments."""
-    named = [(*prefix, item.name or item.callback.__name__) for item in app.registered_commands]
-    for group in app.registered_groups:
-        named += commands(group.typer_instance, (*prefix, group.name))
-    return named
-
-
-@pytest.mark.parametrize("words", commands(cli.app), ids=" ".join)
-def test_every_command_has_help_with_an_example(words: tuple[str, ...]):
-    group, name = cli.app, words[-1]
-    for part in words[:-1]:
-        group = next(item.typer_instance for item in group.registered_groups if item.name == part)
-    (found,) = [item for item in group.registered_commands if (item.name or item.callback.__name__) == name]
-    assert f"Example: tacit {' '.join(words)}" in found.callback.__doc__

@@ -304,7 +304,7 @@ def _race(url: str, launch: str, start, results) -> None:
 @pytest.mark.slow
 def test_racing_processes_never_overspend(ledger_url: str):
     registered(PrivacyLedger.create(ledger_url), "people", budget=1.0)
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     start, results = context.Event(), context.Queue()
     racers = [context.Process(target=_race, args=(ledger_url, f"racer-{n}", start, results)) for n in range(2)]
     for racer in racers:

@@ -145,7 +145,7 @@ def _hold(root: Path, held, release) -> None:
 
 
 def test_one_process_at_a_time_and_a_dead_one_holds_nothing(run: RunDir):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     held, release = context.Event(), context.Event()
     other = context.Process(target=_hold, args=(run.root, held, release))
     other.start()

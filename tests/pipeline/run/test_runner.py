@@ -288,7 +288,7 @@ def _die(settings: Settings, where: str) -> None:
 def test_a_crash_at_any_step_is_repaired_by_running_again(
     calls: Calls, settings: Settings, where: str, computed_again: bool
 ):
-    victim = multiprocessing.get_context("spawn").Process(target=_die, args=(settings, where))
+    victim = multiprocessing.get_context("fork").Process(target=_die, args=(settings, where))
     victim.start()
     victim.join(60)
     assert victim.exitcode == 9

@@ -77,7 +77,7 @@ def test_any_other_failure_ends_the_launch_there(settings: Settings, broken: str
 
 
 def test_a_restart_takes_away_what_a_kill_left(calls: Calls, settings: Settings):
-    gone = multiprocessing.get_context("spawn").Process(target=os.getpid)
+    gone = multiprocessing.get_context("fork").Process(target=os.getpid)
     gone.start()
     gone.join()
     run = run_folder(settings, ID)

@@ -90,7 +90,7 @@ def _die(path: str) -> None:
 @pytest.mark.slow
 def test_a_kill_in_the_first_seconds_is_repaired(tmp_path: Path):
     path = tmp_path / "runs" / "mlflow.db"
-    process = multiprocessing.get_context("spawn").Process(target=_die, args=(str(path),))
+    process = multiprocessing.get_context("fork").Process(target=_die, args=(str(path),))
     process.start()
     process.join(240)
     assert process.exitcode == 9

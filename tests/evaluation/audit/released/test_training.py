@@ -144,9 +144,6 @@ FAULTS: dict[str, tuple[Bug, str]] = {
     "another device's text, read so": (lambda: neighbours_text(), "rounds"),
     "participations that nobody recorded": (lambda: unrecorded_tenth(), "rounds"),
     "all digits": (lambda: all_digits(), "digits"),
-    "clipping bits without noise": (of_bits(0.0), "clipping_bits"),
-    "a millionth of the bits' noise": (of_bits(1e-6), "clipping_bits"),
-    "the bits' noise twice": (of_bits(2.0), "clipping_bits"),
     "bits twice as large": (lambda: bits_of_one(), "clipping_bits"),
     "clip norms that do not follow": (of_estimates(1.01), "clip_norms"),
 }
