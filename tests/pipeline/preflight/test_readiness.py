@@ -133,7 +133,7 @@ def test_a_clock_years_ahead_is_known(settings: Settings, monkeypatch: pytest.Mo
     now = clock.now()
     monkeypatch.setattr(clock, "now", lambda: now + timedelta(days=401))
     (line,) = found(launch_config(private_text=PEOPLE), settings)
-    assert "put the clock right" in line
+    assert "set the clock" in line
 
 
 def people_of(folder: Path, devices: int, locales: tuple[str, ...] = ("en-US",)) -> dict[str, object]:
@@ -206,7 +206,7 @@ def test_a_population_of_a_few_is_what_is_told(settings: Settings, tmp_path: Pat
         pq.write_table(pa.table({"client_id": [""] * 300, "text": ["hello"] * 300}), tmp_path / "people.parquet")
     config = launch_config(private_text=private, ab_test={"buckets": 20}, mechanism={"report_goal": 400})
     (line,) = look(config, settings, launch_id(config)).problems
-    assert line.startswith(f"private_text: population 'people' has {told}+ devices, too few to train on")
+    assert line.startswith(f"private_text: population 'people' has {told}+ devices, too few to split")
     assert "client_id" in line
 
 

@@ -119,4 +119,4 @@ def test_without_a_rehearsal_the_plan_goes_on_and_says_so(
 ) -> None:
     result = run_stage("plan", config(), launch_id(config()), settings, staged(monkeypatch)).result
     assert (result["rehearsed"], result["verdict"]) == (False, None)
-    assert "nobody rehearsed this run" in caplog.text
+    assert "this run was not rehearsed" in caplog.text
