@@ -1,7 +1,7 @@
-"""A reviewer's answer in Airflow, read from Airflow's API under an account that can only read.
+"""Read a reviewer's answer from Airflow's API, under an account with read access only.
 
-The task that asked hands over which try of which task it is, and names nobody: who answered, and what, and about which
-launch and report, is for Airflow's server to say.
+The task that asked passes only its own identity (run, task, attempt): the reviewer, the answer, the launch and the
+report all come from Airflow's server.
 """
 
 import json
@@ -22,10 +22,12 @@ from pipeline.ground.errors import ReleaseRefused
 from pipeline.ground.settings import AirflowReader
 from pipeline.publication.approvals import Question, Review
 
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # A server of this installation: no proxy's.
+_OPENER = urllib.request.build_opener(
+    urllib.request.ProxyHandler({})
+)  # The server belongs to this installation: no proxy.
 _SECONDS, _MOST_BYTES = 60, 1 << 22
 _WORDS = {"Approve": "approve", "Reject": "reject"}
-# In /proc/net/tcp: a socket that listens.
+# State of a listening socket in /proc/net/tcp.
 _LISTENS = "0A"
 
 
@@ -38,7 +40,7 @@ class _Param(BaseModel):
 
 
 class _Detail(BaseModel):
-    """Used fields of Airflow's answer about a question (its ``HITLDetail``)."""
+    """The fields of Airflow's ``HITLDetail`` that are used here."""
 
     body: str
     params: dict[str, _Param] = {}
@@ -51,29 +53,29 @@ class _Detail(BaseModel):
 def read(
     question: Question, launch_id: str, concerns: Sequence[str], airflow: AirflowReader | None, account: str
 ) -> Review:
-    """Read who answered a question, and what.
+    """Read the answer to a question, and the account that gave it.
 
     Guarantee: the account in the review is the one that Airflow's server authenticated for the answer, and the launch
-    and the report are those that the question showed; nothing of it is taken from the task or from the command line.
+    and the report are those that the question showed; none of it comes from the task or from the command line.
 
     Args:
-      concerns: warnings and worst facts of the launch's report; an approval accepts each.
-      account: of the operating system, under which the answer is written down.
+      concerns: warnings and main concerns of the launch's report; an approval accepts each.
+      account: account of the operating system that records the answer.
 
     Raises:
-      ReleaseRefused: nobody answered there, about another launch, or without accepting every concern.
-      OSError: Airflow cannot be asked.
+      ReleaseRefused: there is no answer, or it is about another launch, or approves without accepting every concern.
+      OSError: Airflow does not answer.
     """
     if airflow is None:
         raise ReleaseRefused(
-            "review: Airflow cannot be asked who answered; set TACIT_AIRFLOW_URL, TACIT_AIRFLOW_USER and "
-            "TACIT_AIRFLOW_PASSWORD to its address and an account that can read"
+            "review: the answer cannot be read from Airflow; set TACIT_AIRFLOW_URL, TACIT_AIRFLOW_USER and "
+            "TACIT_AIRFLOW_PASSWORD to its address and an account with read access"
         )
     place = f"{question.task_id} of {question.run_id}, try {question.try_number}"
     detail = _ask(question, place, airflow)
     answer = _WORDS.get(" and ".join(detail.chosen_options or ()))
     if answer is None or detail.responded_by_user is None or detail.responded_at is None:
-        raise ReleaseRefused(f"review: {place}: nobody approved or rejected there, says Airflow")
+        raise ReleaseRefused(f"review: {place}: has no approval or rejection in Airflow")
     shown = {each.description for each in detail.params.values()}
     reports = re.findall(r"disclosure has SHA-256\s+`([0-9a-f]{64})`", detail.body)
     if f"Launch `{launch_id}` " not in detail.body or len(reports) != 1 or not shown.issuperset(concerns):
@@ -82,7 +84,7 @@ def read(
     if answer == "approve" and left_open:
         raise ReleaseRefused(
             f"review: {place}: approved without accepting {len(left_open)} of {len(detail.params)} concerns, so "
-            "nothing is written down; clear the task to be asked again, and tick every box or reject"
+            "the answer does not count; clear the task to be asked again, and tick every box or reject"
         )
     try:
         return Review(
@@ -95,7 +97,7 @@ def read(
         )
     except ValidationError as error:
         name = detail.responded_by_user.id[:100]
-        raise ReleaseRefused(f"review: {name!r} answered in Airflow, which no reviewer can be called") from error
+        raise ReleaseRefused(f"review: {name!r} answered in Airflow, which is not a valid reviewer's name") from error
 
 
 def _ask(question: Question, place: str, airflow: AirflowReader) -> _Detail:
@@ -108,11 +110,11 @@ def _ask(question: Question, place: str, airflow: AirflowReader) -> _Detail:
         return _Detail.model_validate(_fetched(asked, {"Authorization": f"Bearer {token}"}))
     except urllib.error.HTTPError as error:
         if error.code == 404:
-            raise ReleaseRefused(f"review: {place}: Airflow knows no question there") from error
+            raise ReleaseRefused(f"review: {place}: has no question in Airflow") from error
         if error.code in (401, 403):
             raise ReleaseRefused(
                 f"review: Airflow does not let {airflow.user!r} read its questions; TACIT_AIRFLOW_USER and "
-                "TACIT_AIRFLOW_PASSWORD must be those of an account that can"
+                "TACIT_AIRFLOW_PASSWORD must be those of an account with read access"
             ) from error
         raise
     except (ValueError, KeyError) as error:
@@ -126,10 +128,11 @@ def _fetched(address: str, headers: dict[str, str], body: bytes | None = None) -
 
 
 def runs_apart(url: str) -> bool:
-    """True if Airflow's server runs where the account of this process cannot answer in a reviewer's place.
+    """True if this process' account cannot impersonate a reviewer on Airflow's server.
 
-    On another machine or in another container it does. On this one it does if another account listens at the address,
-    and this one is not root: whoever runs the server reads its passwords. Where that cannot be seen, it does not.
+    True for a server on another machine or in another container. On this machine, true if another account listens at
+    the address and this account is not root, as the account that runs the server can read its passwords. False if the
+    listener cannot be determined.
     """
     place = urlsplit(url)
     port = place.port or (443 if place.scheme == "https" else 80)
@@ -140,7 +143,7 @@ def runs_apart(url: str) -> bool:
 
 
 def _is_here(family: int, address: tuple[Any, ...]) -> bool:
-    """True if an address is this machine's: nothing else can be listened at."""
+    """True if an address belongs to this machine, as only its own addresses can be bound."""
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         try:
             probe.bind((address[0], 0, *address[2:]))
@@ -150,7 +153,7 @@ def _is_here(family: int, address: tuple[Any, ...]) -> bool:
 
 
 def _listeners(port: int) -> set[int]:
-    """Accounts that listen at a port of this machine, as Linux tells; empty where it does not."""
+    """Accounts that listen at a port of this machine, on Linux; empty on other systems."""
     owners = set[int]()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         if not Path(table).is_file():

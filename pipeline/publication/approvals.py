@@ -1,8 +1,8 @@
-"""Release state of a launch, from its report to its users: one state, from its records and the ledger.
+"""Release state of a launch, from its report to its publication, derived from its records and the ledger.
 
-People answer about a report, by its digest; publications and rollbacks are entries of the ledger too. So whatever the
-launch file says by now and whatever a task of Airflow was set to, a launch with reviewers is published only after one
-of them approved the report as it stands, and one that was rejected or rolled back stays so.
+Reviewers answer about a report, by its digest; publications and rollbacks are entries of the ledger too. So a launch
+with reviewers is published only after enough of them approved its current report, and a rejected or rolled-back launch
+stays so, regardless of later changes to the launch file or to the state of a task in Airflow.
 """
 
 import json
@@ -28,16 +28,16 @@ from pipeline.tracking.mlflow_tracker import receipts_of_locale
 from pretrain.files import write_text
 from reports.standing import badge
 
-# The system that authenticated the account, and its name there.
+# Authenticating system, and the account's name there.
 Account = Annotated[str, Field(pattern=f"^(os|airflow):{ACCOUNT_NAME}$")]
 State = Literal["unfinished", "held", "waiting", "approved", "in experiment", "rejected", "published", "rolled back"]
 MAY_PUBLISH = frozenset({"approved", "in experiment", "published"})
-# Records of what comes once a launch may be published; an experiment reads logs, which no stage made.
+# Stages after the approval; an experiment reads logs, which no stage made.
 _AFTERWARDS = frozenset({"publish", "experiment"})
 
 
 class Standing(BaseModel):
-    """The state of a launch, why in words, and the accounts that approved its report as it stands."""
+    """The state of a launch, its reason, and the accounts that approved its current report."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -47,7 +47,7 @@ class Standing(BaseModel):
 
 
 class Question(BaseModel):
-    """The try of a task in Airflow that asked a reviewer."""
+    """The attempt of an Airflow task that asked a reviewer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -59,12 +59,12 @@ class Question(BaseModel):
 
 @dataclass(frozen=True)
 class Rollback:
-    """A registered model whose users have an earlier version again.
+    """Rollback of a registered model to an earlier version.
 
     Attributes:
-      champion: the version that they have now.
-      rolled_back: the version that they had.
-      launch_id: of the version that was rolled back.
+      champion: the version after the rollback.
+      rolled_back: the version before the rollback.
+      launch_id: launch of the version that was rolled back.
     """
 
     registered_model: str
@@ -79,9 +79,9 @@ class Review(BaseModel):
     Attributes:
       account: the account that answered, as the system authenticated it: ``os:NAME`` of the operating system, or
         ``airflow:NAME``.
-      indistinct_from: the account of the operating system that runs Airflow's server and wrote the answer down, so that
-        it could have answered itself; empty: there is none.
-      report: SHA-256 of the ``disclosure.json`` that was read.
+      indistinct_from: an account of the operating system that both runs Airflow's server and recorded the answer, so
+        that it could have answered itself; empty if there is none.
+      report: SHA-256 of the reviewed ``disclosure.json``.
       question: None for an answer on the command line.
     """
 
@@ -96,15 +96,17 @@ class Review(BaseModel):
 
     @property
     def who(self) -> str:
-        """The account in words, with the one that it cannot be told apart from."""
-        return f"{self.account} (not told apart from {self.indistinct_from})" if self.indistinct_from else self.account
+        """Return the account, with the one that it cannot be distinguished from."""
+        return (
+            f"{self.account} (indistinguishable from {self.indistinct_from})" if self.indistinct_from else self.account
+        )
 
 
 def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Standing:
-    """State of a launch; the one place that decides it, from records that the ledger holds.
+    """Derive the state of a launch from the records that the ledger holds; no other code decides it.
 
     Args:
-      entries: all of the ledger, in order.
+      entries: all entries of the ledger, in order.
     """
     entries = list(entries)
     now, tried = _without_experiment(config, run, entries), experiment.of(config, run.launch_id, entries)
@@ -120,7 +122,7 @@ def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Sta
 def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Standing:
     decided, reported, published = (run.record(stage) for stage in ("decide", "report", "publish"))
     if decided is None or reported is None:
-        return Standing(state="unfinished", detail="not every stage before the decision and its report has ended")
+        return Standing(state="unfinished", detail="not every stage up to the report has finished")
     if decided.result.get("decision") != "launch":
         return Standing(state="held", detail="; ".join(decided.result.get("reasons", ())))
     of_launch = [entry for entry in entries if entry.launch_id == run.launch_id]
@@ -141,7 +143,7 @@ def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Ent
     needed, report = config.policy.approvals, reported.result["disclosure_sha256"]
     answers = {
         review.report: persons(_of_report(reviews, review.report)) for _, review in reviews
-    }  # None of them rejects.
+    }  # None of these rejects.
     approved = answers.get(report, [])
     who = tuple(review.who for review in approved)
     if left and (any(len(enough) >= needed for enough in answers.values()) or not config.reviewers):
@@ -161,19 +163,19 @@ def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Ent
 
 
 def approvers(run_id: str, entries: Iterable[Entry]) -> tuple[str, ...]:
-    """Accounts that approved a launch, each once, the first one first."""
+    """Accounts that approved a launch, each once, in order of their approval."""
     answers = (entry for entry in entries if entry.kind == "review" and entry.launch_id == run_id)
     reviews = [Review.model_validate_json(entry.binding) for entry in answers]
     return tuple(dict.fromkeys(review.who for review in reviews if review.answer == "approve"))
 
 
 def show(run: RunDir, now: Standing) -> None:
-    """Draw where a launch stands, beside its report, which shows the picture and stays as its reviewers read it."""
+    """Draw the state of a launch as a picture beside its report, which itself never changes after the review."""
     write_text(run.public("launch") / STATE, badge(now.state, now.detail))
 
 
 def announce(config: LaunchConfig, run: RunDir, settings: Settings) -> Standing:
-    """State of a launch, shown beside its report and in MLflow from now on."""
+    """Derive the state of a launch, and show it beside its report and in MLflow."""
     ledger, tracker = PrivacyLedger.of(settings), mlflow_tracker.MlflowTracker(settings, config, run.launch_id)
     now = standing(config, run, ledger.entries())
     show(run, now)
@@ -183,10 +185,10 @@ def announce(config: LaunchConfig, run: RunDir, settings: Settings) -> Standing:
 
 
 def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Review) -> Standing:
-    """Write a reviewer's answer down, and say where the launch stands then. The same answer again is free.
+    """Record a reviewer's answer, and return the launch's new state; repeating the same answer is free.
 
     Raises:
-      ReleaseRefused: they are no reviewer of this launch, saw another report, or the launch does not wait.
+      ReleaseRefused: the account is no reviewer of this launch, read another report, or the launch does not wait.
     """
     if not is_reviewer(verdict.account, config.reviewers):
         named = ", ".join(config.reviewers) or "nobody"
@@ -201,38 +203,40 @@ def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Re
     if earlier is not None and verdict.model_copy(update={"question": earlier.question}) == earlier:
         return before
     if before.state != "waiting":
-        raise ReleaseRefused(f"review: {run.launch_id} waits for no answer, it is {before.state}: {before.detail}")
+        raise ReleaseRefused(
+            f"review: {run.launch_id} does not wait for an answer, it is {before.state}: {before.detail}"
+        )
     report = run.result("report")["disclosure_sha256"]
     if verdict.report != report and noted is None:
         raise ReleaseRefused(
-            f"review: the report of {run.launch_id} has digest {report[:12]} by now, and {verdict.account} saw "
+            f"review: the report of {run.launch_id} has digest {report[:12]} by now, and {verdict.account} read "
             f"{verdict.report[:12]}; let them read it again"
         )
     before_them = _of_report(_reviews(entry for entry in ledger.entries() if entry.launch_id == run.launch_id), report)
     if verdict.answer == "approve" and noted is None and verdict not in persons([*before_them, verdict]):
         them = " and ".join(each.who for each in before_them)
         raise ReleaseRefused(
-            f"review: {verdict.who} is no other person than {them}, who approved; policy.approvals: "
-            f"{config.policy.approvals} asks for as many persons, each under an account that no other of them uses"
+            f"review: {verdict.who} may be the same person as {them}, who approved; policy.approvals: "
+            f"{config.policy.approvals} requires different persons, each with an account of their own"
         )
     ledger.note("review", config.population, run.launch_id, _stage_of(verdict), verdict.model_dump())
     return standing(config, run, ledger.entries())
 
 
 def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> None:
-    """See that a launch may be published, now or again.
+    """Check that a launch may be published, for the first time or again.
 
-    Guarantee: no model reaches users against a reviewer's word or without it where the launch names reviewers, however
-    publication was started. What was decided and reported was made of what the stages before it say now.
+    Guarantee: if a launch names reviewers, no model reaches users after a rejection or without their approval, however
+    publication was started. The decision and the report were made from the current results of the earlier stages.
 
     Raises:
-      ReleaseRefused: it is held, waits, was rejected or was rolled back; or a stage was run again since.
+      ReleaseRefused: the launch is held, waits, was rejected or was rolled back; or a stage was run again since.
     """
     before = (record for record in run.records() if record.stage not in _AFTERWARDS)
     for record in before:
         if changed := changed_inputs(record, run):
             raise ReleaseRefused(
-                f"publish: {run.launch_id}: {changed[0]} is not what stage {record.stage!r} was made of; run "
+                f"publish: {run.launch_id}: {changed[0]} has changed since stage {record.stage!r} read it; run "
                 f"{record.stage!r} and the stages after it again"
             )
     now = standing(config, run, ledger.entries())
@@ -244,13 +248,13 @@ def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
 def rollback(
     locale: str, feature: str, settings: Settings, reason: str, by: str, population: PopulationKey | None = None
 ) -> Rollback:
-    """Give users of one feature back what they had before; the version before that is then the next to go back to.
+    """Restore the previous version for users of one feature; the version before it becomes the next one to restore.
 
     Args:
-      population: None for the people who published first for the locale and feature.
+      population: None for the population of people that published first for the locale and feature.
 
     Raises:
-      ReleaseRefused: there is no previous version, or no reason.
+      ReleaseRefused: there is no previous version, or the reason is empty.
     """
     registry, ledger = Registry(settings), PrivacyLedger.of(settings)
     ledger.require_whole(receipts_of_locale(settings, locale))
@@ -262,11 +266,11 @@ def rollback(
     champion, previous = registry.alias(name, "champion"), registry.alias(name, "previous")
     if champion is None or previous is None:
         raise ReleaseRefused(
-            f"{name}: no previous version to go back to (champion: {champion or 'none'}); only a launch that replaced "
+            f"{name}: no previous version to restore (champion: {champion or 'none'}); only a launch that replaced "
             "another one can be rolled back"
         )
     launch = registry.launch_of(name, champion)
-    if previous != champion:  # Equal after a crash below, with everything but ``previous`` done.
+    if previous != champion:  # Equal after a crash below, with only ``previous`` left to move.
         content = {"registered_model": name, "version": champion, "to_version": previous, "reason": reason, "by": by}
         to = registry.published(name, previous)
         require_restorable(registry, to)
@@ -283,7 +287,7 @@ def rollback(
 
 
 def _reviews(entries: Iterable[Entry]) -> list[tuple[str, Review]]:
-    """When each answer was given, and the answer; of a launch's own entries."""
+    """Time and content of each answer among a launch's entries."""
     return [
         (entry.created_at, Review.model_validate_json(entry.binding)) for entry in entries if entry.kind == "review"
     ]
@@ -294,28 +298,27 @@ def _of_report(reviews: Iterable[tuple[str, Review]], report: str) -> list[Revie
 
 
 def _versions(published: StageRecord | None) -> dict[str, int]:
-    """Versions that a launch registered, by the registered model's name; empty if it was not published."""
+    """Versions that a launch registered, by name of the registered model; empty if it was not published."""
     if published is None or not published.result["published"]:
         return {}
     return dict(published.result["versions"])
 
 
 def _stage_of(verdict: Review) -> str:
-    """Stage name of a review's entry: each reviewer answers once about each report."""
+    """Stage name of a review's entry, which allows one answer by each reviewer about each report."""
     return f"review of {verdict.report[:16]} by {person(verdict.account)}"
 
 
 def person(account: str) -> str:
-    """The name by which accounts are compared: without the system that knows it, and in small letters."""
+    """Name for comparing accounts: without the authenticating system, in lower case."""
     return account.partition(":")[2].casefold()
 
 
 def persons(approvals: Iterable[Review]) -> list[Review]:
-    """Approvals of different persons, in the order given.
+    """Approvals of different persons, in the given order.
 
-    Guarantee: no two of them have an account's name in common, as letters of either case, in whichever system; nor is
-    one of them given under an account that could have given the other. A person with two accounts of different names
-    is not found out here.
+    Guarantee: no two of them share an account name, ignoring case and system, and no account could have given the
+    approval of another. A person with two accounts of different names is not detected.
     """
     distinct, counted = list[Review](), set[str]()
     for each in approvals:

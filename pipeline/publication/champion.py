@@ -1,4 +1,4 @@
-"""The registered version that users of a locale and feature have."""
+"""The champion: the published version of a locale and feature."""
 
 import json
 import logging
@@ -21,15 +21,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Champion:
-    """Registered version that users of a locale and feature have.
+    """Published version of a locale and feature, with its models.
 
     Attributes:
-      published: version and launch.
+      published: its version and launch.
       words: its own vocabulary.
-      network: None where counts ship alone.
-      counts: None where the network ships alone.
-      earlier: what its disclosure says of its launch; None where it does not say it all.
-      devices: whom it trained on, as its disclosure says: population and split; None where it does not say.
+      network: None if counts ship alone.
+      counts: None if the network ships alone.
+      earlier: its launch's disclosure; None if incomplete.
+      devices: population and split of its training devices, from its disclosure; None if not stated.
     """
 
     published: PublishedModel
@@ -41,16 +41,16 @@ class Champion:
 
 
 def trained_on(population: dict) -> tuple[str, str] | None:
-    """Population and rule of its splits, of a disclosure or ``ingest_private``; None where it does not say.
+    """Population and split rule in a disclosure or a result of ``ingest_private``; None if not stated.
 
-    The rule says also how many devices are held out.
+    The rule also covers the held-out fractions.
     """
     name, rule = population.get("name") or population.get("population"), population.get("split_rule")
     return (name, rule) if name and rule else None
 
 
 def fetched(ctx: StageContext, published: PublishedModel) -> Champion:
-    """A registered version, fetched."""
+    """Fetch a registered version, and load its models."""
     with scratch(ctx.private, "champion") as folder:
         bundle = Registry(ctx.settings).fetch(published, folder)
         words = vocabularies.load(bundle / "vocabulary.json")

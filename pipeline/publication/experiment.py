@@ -1,8 +1,7 @@
-"""A live experiment between approval and champion: what the ledger holds of it, and the aliases that follow.
+"""A live experiment between approval and promotion: its ledger entries, and the aliases that follow from them.
 
-Two entries, each written once: it began (versions, what users have beside it, share, days) and it ended (promoted or
-rolled back, by whom and why). Aliases are moved after the entry is written, and may be moved again: whoever comes after
-a crash does what the ledger says.
+Two entries, each written once: its beginning (versions, control versions, share, days) and its end (promoted or rolled
+back, by whom and why). Aliases are moved after the entry is written; after a crash they are moved again by the entry.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,8 +25,8 @@ class ExperimentStart(BaseModel):
     """Ledger entry of a begun experiment.
 
     Attributes:
-      versions: that some devices get, by the name of their registered model.
-      controls: what all others have: the champion's version then; None where nothing was published before.
+      versions: versions of the treatment arm, by name of the registered model.
+      controls: versions of the control arm: the champion at that time; None without an earlier publication.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -42,9 +41,9 @@ class ExperimentEnd(BaseModel):
     """Ledger entry of an experiment's end.
 
     Attributes:
-      by: who decided or stopped it.
-      logs: SHA-256 of the files that decided; none where somebody stopped it.
-      result: SHA-256 of the record of what the gates saw; empty where nothing was looked at.
+      by: account that decided or stopped it.
+      logs: SHA-256 of the log files of the decision; empty if a person stopped it.
+      result: SHA-256 of the record with the gates' evidence; empty if no logs were evaluated.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,12 +57,12 @@ class ExperimentEnd(BaseModel):
 
 @dataclass(frozen=True)
 class Experiment:
-    """An experiment as the ledger has it.
+    """An experiment, from its ledger entries.
 
     Attributes:
       first, last: days whose logs count.
-      ended: None while it goes on.
-      ended_at: in UTC, to the second; empty while it goes on.
+      ended: None while it is running.
+      ended_at: in UTC, to the second; empty while it is running.
     """
 
     began: ExperimentStart
@@ -78,7 +77,7 @@ class Experiment:
 
     @property
     def said(self) -> str:
-        """Versions and days of a running experiment, or the end of a finished one, in words."""
+        """Describe the versions and days of a running experiment, or the end of a finished one."""
         if self.ended is not None:
             return f"by {self.ended.by} at {self.ended_at}Z: {'; '.join(self.ended.reasons)}"
         each = " and ".join(f"version {version} of {name}" for name, version in self.began.versions.items())
@@ -86,7 +85,7 @@ class Experiment:
 
 
 def of(config: LaunchConfig, launch_id: str, entries: Iterable[Entry]) -> Experiment | None:
-    """The experiment of a launch; None if it never began one."""
+    """Return the experiment of a launch; None if it never began one."""
     by_stage = {entry.stage: entry for entry in entries if (entry.kind, entry.launch_id) == (_KIND, launch_id)}
     if _BEGAN not in by_stage:
         return None
@@ -102,9 +101,9 @@ def of(config: LaunchConfig, launch_id: str, entries: Iterable[Entry]) -> Experi
 
 
 def window(config: LaunchConfig, began: date, days: int) -> tuple[date, date]:
-    """First and last day whose logs count: whole days after it began.
+    """First and last day whose logs count: whole days after the beginning.
 
-    Where the population is a simulation nobody is waited for: the days are those before, which a simulator types.
+    For a simulated population they are the days before, as a simulator writes their logs at once.
     """
     first = began - timedelta(days=days) if config.private_text.simulated else began + timedelta(days=1)
     return first, first + timedelta(days=days - 1)
@@ -113,9 +112,9 @@ def window(config: LaunchConfig, began: date, days: int) -> tuple[date, date]:
 def offer(
     config: LaunchConfig, launch_id: str, versions: Mapping[str, int], registry: Registry, ledger: PrivacyLedger
 ) -> str:
-    """Give what a launch registered to some devices first, where it asks for that, or to everybody; its alias.
+    """Offer a launch's versions to a share of devices if it asks for an experiment, else to all; return the alias.
 
-    Guarantee: a void launch goes to nobody, neither to all nor to those of an experiment (``registry.promote``).
+    Guarantee: a void launch reaches no device, not even in an experiment (``registry.promote``).
     """
     if config.experiment and not void(config):
         begin(config, launch_id, versions, registry, ledger)
@@ -127,12 +126,12 @@ def offer(
 def begin(
     config: LaunchConfig, launch_id: str, versions: Mapping[str, int], registry: Registry, ledger: PrivacyLedger
 ) -> None:
-    """Let some devices have what a launch registered. Again, it changes nothing.
+    """Begin the experiment of a launch's versions; repeating the call changes nothing.
 
     Raises:
       ReleaseRefused: another launch is in an experiment of the same model.
     """
-    assert config.experiment is not None, "no launch without the block gets here"
+    assert config.experiment is not None, "the caller checks that the launch file has the block"
     before = of(config, launch_id, ledger.entries())
     if before is None:
         for name, version in versions.items():
@@ -154,7 +153,7 @@ def begin(
 
 
 def _require_free(name: str, version: int, registry: Registry, ledger: PrivacyLedger) -> None:
-    """Two experiments at once would share their control, and only one could be promoted."""
+    """Refuse a second experiment of one model: both would share a control, and only one could be promoted."""
     other = registry.alias(name, ALIAS)
     if other in (None, version):
         return
@@ -167,23 +166,23 @@ def _require_free(name: str, version: int, registry: Registry, ledger: PrivacyLe
 
 
 def end(config: LaunchConfig, launch_id: str, how: ExperimentEnd, ledger: PrivacyLedger) -> None:
-    """Write down how an experiment ended, for good.
+    """Record the end of an experiment, permanently.
 
     Raises:
-      LedgerConflict: it ended otherwise before.
+      LedgerConflict: the ledger holds another end.
     """
     ledger.note(_KIND, config.population, launch_id, _ENDED, how.model_dump(mode="json"))
 
 
 def carry_out(config: LaunchConfig, ended: Experiment, registry: Registry) -> None:
-    """Move the aliases as the ledger says; again, it changes nothing.
+    """Move the aliases by the ledger's entry; repeating the call changes nothing.
 
-    Guarantee: what becomes champion is a version that the ledger knows, with the bundle that was approved.
+    Guarantee: only a version that the ledger holds, with the approved bundle, becomes champion.
 
     Raises:
       ReleaseRefused: the ledger holds no such bundle.
     """
-    assert ended.ended is not None, "an experiment that goes on moves nothing"
+    assert ended.ended is not None, "the experiment has ended"
     for name, version in ended.began.versions.items():
         if ended.ended.promoted:
             registry.require_known(registry.published(name, version))

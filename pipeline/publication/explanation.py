@@ -1,4 +1,4 @@
-"""Explanations of exit codes, gates and fields of the launch file, each from where it is defined."""
+"""Explanations of exit codes, gates and launch file fields, each taken from its definition."""
 
 import difflib
 import re
@@ -37,12 +37,12 @@ class FieldWords:
     """A field of the launch file.
 
     Attributes:
-      path: as in ``mechanism.noise_multiplier``.
-      where: in which kind of block it stands; empty where there is one kind.
-      takes: what may be written.
-      default: what holds where it is left out; None where it must be written.
-      example: a line of a launch file that ships, and which.
-      gates: that it sets the threshold of.
+      path: dotted path, as in ``mechanism.noise_multiplier``.
+      where: the kind of block that has it; empty if there is only one kind.
+      takes: allowed values.
+      default: value if it is left out; None if it is required.
+      example: a line of a shipped launch file, and the file's name.
+      gates: gates whose threshold it sets.
     """
 
     path: str
@@ -56,7 +56,7 @@ class FieldWords:
 
 @dataclass(frozen=True)
 class CodeMeaning:
-    """An exit code, and the page of the documents about it."""
+    """An exit code, and its page in the documentation."""
 
     code: int
     means: str
@@ -66,14 +66,14 @@ class CodeMeaning:
 
 @dataclass(frozen=True)
 class FieldMeanings:
-    """Fields of one name."""
+    """Fields with the same name."""
 
     fields: tuple[FieldWords, ...]
 
 
 @dataclass(frozen=True)
 class GateMeaning:
-    """A gate in words, and the fields of the same name."""
+    """A gate's texts, and the fields of the same name."""
 
     gate: str
     asks: str
@@ -85,7 +85,7 @@ class GateMeaning:
 
 @dataclass(frozen=True)
 class Names:
-    """All that can be explained."""
+    """Every name that can be explained."""
 
     codes: tuple[int, ...]
     gates: tuple[str, ...]
@@ -93,15 +93,15 @@ class Names:
 
 
 def names() -> Names:
-    """Every exit code, gate and path of a field."""
+    """Return every exit code, gate and path of a field."""
     return Names(tuple(ENDINGS), tuple(GATES), tuple(dict.fromkeys(path for path, _, _ in fields_of(LaunchConfig))))
 
 
 def meaning(name: str) -> CodeMeaning | GateMeaning | FieldMeanings:
-    """The meaning of a name. A gate asked for each feature is known by its base too, as ``typing_OTF``.
+    """Explain a name. A gate that exists for each feature is also found with a suffix, as ``typing_OTF``.
 
     Raises:
-      ValueError: nothing has that name.
+      ValueError: no exit code, gate or field has the name.
     """
     if re.fullmatch("[0-9]{1,3}", name) and (code := int(name)) in ENDINGS:
         return CodeMeaning(code, **asdict(ENDINGS[code]), page=f"docs/exit_codes/{code}.md")
@@ -118,7 +118,7 @@ def meaning(name: str) -> CodeMeaning | GateMeaning | FieldMeanings:
 
 
 def completions(incomplete: str = "") -> list[str]:
-    """Names that begin so; a field's last name is one too."""
+    """Complete a name from its beginning; the last part of a field's path is a name too."""
     known = names()
     last = [path.rpartition(".")[2] for path in known.fields]
     every = dict.fromkeys([*map(str, known.codes), *known.gates, *known.fields, *last])
@@ -126,7 +126,7 @@ def completions(incomplete: str = "") -> list[str]:
 
 
 def field_words(name: str | None = None) -> list[FieldWords]:
-    """Descriptions of the fields with a name, or of all; kinds of a block with the same description share one."""
+    """Describe the fields with a name, or all; kinds of a block with the same description share one entry."""
     fields = [each for each in fields_of(LaunchConfig) if name is None or _is_named(each[0], name)]
     home = settings.load().home if fields else Path()
     rows = [_field_words(path, where, field, home) for path, where, field in fields]
@@ -135,7 +135,7 @@ def field_words(name: str | None = None) -> list[FieldWords]:
 
 
 def fields_of(block: Any, path: str = "", where: str = "") -> Iterator[tuple[str, str, FieldInfo]]:
-    """Path, kind of block and definition of every field, those of blocks inside blocks too."""
+    """Yield path, kind of block and definition of every field, nested blocks included."""
     for name, field in block.model_fields.items():
         inside = f"{path}.{name}" if path else name
         yield inside, where, field
@@ -151,7 +151,7 @@ def _blocks(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _kind(block: type[BaseModel]) -> str:
-    """Kind of a block of several kinds, as the file states it: ``kind: tree``."""
+    """Kind of a block, as the file states it: ``kind: tree``; empty for a block of one kind."""
     for name, field in block.model_fields.items():
         if name in ("kind", "source"):
             return f"{name}: {get_args(field.annotation)[0]}"
@@ -198,7 +198,7 @@ def _type(annotation: Any) -> str:
 
 
 def _inner_limits(annotation: Any) -> list[str]:
-    """Limits that stand inside an annotation, such as those of a list's values."""
+    """Limits inside an annotation, such as those of a list's values."""
     limits = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
     nested = [limit for part in get_args(annotation) if not isinstance(part, str) for limit in _inner_limits(part)]
     return [*_limits(limits), *nested]
@@ -233,14 +233,14 @@ def _written(value: Any) -> str:
 
 @cache
 def _shipped(home: Path) -> tuple[tuple[str, str], ...]:
-    """Texts of the launch files that ship, by name, the demo first."""
+    """Names and texts of the shipped launch files, the demo first."""
     files = sorted((home / "dags" / "launches").glob("*.yaml"), key=lambda path: (path.stem != "demo-en-US", path.stem))
     return tuple((path.name, path.read_text(encoding="utf-8")) for path in files)
 
 
 @cache
 def _values(text: str) -> Any:
-    return yaml.load(text, Loader=yaml.CSafeLoader)  # our own files, by the compiled reader
+    return yaml.load(text, Loader=yaml.CSafeLoader)  # trusted files, by the compiled reader
 
 
 def _example(path: str, where: str, home: Path) -> str:

@@ -24,21 +24,21 @@ from pipeline.run.run_dir import Belief, RunDir, StageRecord
 from pipeline.run.stage import Stages, of_launch
 
 _log = logging.getLogger(__name__)
-UNKNOWN = "unknown"  # the state of a launch where there is no ledger to ask
+UNKNOWN = "unknown"  # the state of every launch without a ledger
 _READ = "read {run}/public/report/report.html"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One launch in a table of launches; None where it has not come so far.
+    """One launch in a table of launches; a field is None until its stage has finished.
 
     Attributes:
-      state: as ``approvals.standing`` decides it.
-      detail: why, in words.
-      failed: True if its last try failed and nothing came after it.
+      state: state by ``approvals.standing``.
+      detail: the reason.
+      failed: True if its last attempt failed, and none has begun since.
       approvers: accounts that approved it.
-      rho, epsilon: what the launch costs, at ``delta``.
-      top1_gain: of the private model over its start on held-out devices, in top-1 recall.
+      rho, epsilon: the launch's loss, at ``delta``.
+      top1_gain: gain in top-1 recall over the starting point, on held-out devices.
     """
 
     launch_id: str
@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True)
 class LaunchSummary(Row):
-    """One launch in the list of all, with the stage that runs now."""
+    """One launch in the list of all, with its running stage."""
 
     running: str | None
 
@@ -73,7 +73,7 @@ class FailedGate:
     """A gate that failed.
 
     Attributes:
-      field: of the launch file, where the threshold is set; empty where tacit sets it.
+      field: field of the launch file that sets the threshold; empty if tacit sets it.
       fix: what to do.
     """
 
@@ -88,7 +88,7 @@ class FailedGate:
 
 @dataclass(frozen=True)
 class StageTime:
-    """A stage that ended, and how long it took."""
+    """A finished stage, and its duration."""
 
     stage: str
     seconds: float
@@ -96,7 +96,7 @@ class StageTime:
 
 @dataclass(frozen=True)
 class RunningStage(ActiveStage):
-    """A stage that runs now, and its number among the stages of its launch; 0 of 0 where that is not known."""
+    """A running stage, and its number among the stages of its launch; 0 of 0 if unknown."""
 
     number: int = 0
     of: int = 0
@@ -107,10 +107,10 @@ class Status(Row):
     """One launch in full.
 
     Attributes:
-      not_yet: stages that have not ended.
-      spent: by the launch itself.
-      left: of its population's budget.
-      next: sentences for the person who started it, the most useful first.
+      not_yet: stages that have not finished.
+      spent: spends of the launch itself.
+      left: remaining budget of its population.
+      next: next steps for its owner, the most useful first.
     """
 
     stages: tuple[StageTime, ...]
@@ -124,10 +124,10 @@ class Status(Row):
 
 @dataclass(frozen=True)
 class MachineStatus:
-    """Stages that run on this machine, its newest launch, and the budget that each population has left.
+    """Running stages of this machine, its newest launch, and the remaining budget of each population.
 
     Attributes:
-      without_ledger: the fix where there is no ledger; empty where there is one.
+      without_ledger: the fix for a missing ledger; empty if there is one.
     """
 
     running: tuple[RunningStage, ...]
@@ -138,10 +138,10 @@ class MachineStatus:
 
 @dataclass(frozen=True)
 class _Launch:
-    """A launch as its folder and the ledger describe it.
+    """A launch, from its folder and the ledger.
 
     Attributes:
-      records: of the stages that ended, in the order of the graph.
+      records: records of its finished stages, in the order of the graph.
     """
 
     run: RunDir
@@ -152,10 +152,10 @@ class _Launch:
 
 
 def listed(here: Settings, stages: Stages, locale: str | None = None) -> tuple[LaunchSummary, ...]:
-    """The launches of this machine, the newest first.
+    """List the launches of this machine, newest first.
 
     Args:
-      locale: only launches of this one.
+      locale: only launches of this locale.
     """
     now = {each.launch_id: each.stage for each in running(here)}
     rows = (launch.row for launch in _launches(here, stages, entries_of(here), named.begun(here)))
@@ -165,7 +165,7 @@ def listed(here: Settings, stages: Stages, locale: str | None = None) -> tuple[L
 
 
 def machine_status(here: Settings, stages: Stages) -> MachineStatus:
-    """The status of this machine."""
+    """Return the status of this machine."""
     entries, now = entries_of(here), running(here)
     newest = max(named.begun(here), key=lambda name: (named.began(here, name), name), default=None)
     wanted = dict.fromkeys([*(each.launch_id for each in now), *([newest] if newest else [])])
@@ -180,7 +180,7 @@ def machine_status(here: Settings, stages: Stages) -> MachineStatus:
 
 
 def status(here: Settings, stages: Stages, run_id: str) -> Status:
-    """The status of one launch of this machine.
+    """Return the status of one launch of this machine.
 
     Raises:
       ValueError: its folder cannot be read.
@@ -205,7 +205,7 @@ def status(here: Settings, stages: Stages, run_id: str) -> Status:
 
 
 def failed_gates(gates: Iterable[Mapping[str, Any]]) -> tuple[FailedGate, ...]:
-    """The gates that failed, in the order in which they were asked, each with its fix.
+    """Return the failed gates, in order, each with its fix.
 
     Args:
       gates: results of gates as JSON values.
@@ -222,12 +222,12 @@ def failed_gates(gates: Iterable[Mapping[str, Any]]) -> tuple[FailedGate, ...]:
 
 
 def cost(results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Rho and epsilon that a launch states: training's, or where more was released that of all of it."""
+    """Rho and epsilon that a launch states: of all its noised releases, or of training if that is the only one."""
     return results.get("fine_tune", {}) | results.get("decide", {}).get("headline", {})
 
 
 def entries_of(here: Settings) -> list[Entry] | None:
-    """Entries of the ledger; None where there is no ledger."""
+    """Return the entries of the ledger; None without a ledger."""
     try:
         return PrivacyLedger.of(here).entries()
     except LedgerMissing:
@@ -235,15 +235,15 @@ def entries_of(here: Settings) -> list[Entry] | None:
 
 
 def without_ledger(here: Settings) -> str:
-    """Fix where there is no ledger: make one, or restore that of which launches here hold receipts."""
+    """Fix for a missing ledger: create one, or restore the one whose receipts launches here hold."""
     return str(missing(address(here.ledger_url), len(Receipts(here.runs_dir).read())))
 
 
 def _launches(here: Settings, stages: Stages, entries: Sequence[Entry] | None, ids: Iterable[str]) -> list[_Launch]:
-    """Launches that can be read, the newest first.
+    """Read the launches, newest first; unreadable ones are left out with a warning.
 
     Args:
-      entries: of the ledger; None where there is none, and then no state is known.
+      entries: entries of the ledger; None without a ledger, when no state is known.
     """
     believes = ledger_belief_now(here.ledger_url)
     read = [launch for run_id in ids if (launch := _launch(here, stages, run_id, entries, believes))]
@@ -254,7 +254,7 @@ def _launch(
     here: Settings, stages: Stages, run_id: str, entries: Sequence[Entry] | None, believes: Belief
 ) -> _Launch | None:
     run = RunDir(here.runs_dir, run_id, believes)
-    state, detail, approvers = UNKNOWN, "there is no privacy ledger to ask", tuple[str, ...]()
+    state, detail, approvers = UNKNOWN, "there is no privacy ledger", tuple[str, ...]()
     try:
         config = named.kept_config(here, run_id)
         records = {name: record for name in stages if (record := run.record(name))}
@@ -297,22 +297,22 @@ def _numbered(now: ActiveStage, launch: _Launch | None, stages: Stages) -> Runni
 
 
 def _next_steps(launch: _Launch, gates: Sequence[FailedGate], *, runs: bool) -> list[str]:
-    """Next steps for a launch, by its state.
+    """List the next steps for a launch, by its state.
 
     Args:
-      runs: True if a stage of it runs now.
+      runs: True if one of its stages is running.
     """
     run_id, path, state = launch.run.launch_id, launch.run.path, launch.row.state
     read, erasure = _READ.format(run=path), erasure_of(launch.run)
     erased = [] if erasure is None else [str(erasure)]
     if state == "unfinished" and erased:
-        return [*erased, "it cannot go on: launch for a later date, or under another name"]
+        return [*erased, "it cannot resume: launch for a later date, or under another name"]
     if state == "unfinished":
         if runs:
-            return ["wait, or see how far it is with 'tacit status'"]
+            return ["wait, or see its progress with 'tacit status'"]
         code = launch.stop.exit_code if launch.stop else None
-        look = [f"see what exit code {code} asks for: tacit explain {code}"] if code else []
-        return [*look, f"go on with it: tacit launch {run_id}"]
+        look = [f"see the fix for exit code {code}: tacit explain {code}"] if code else []
+        return [*look, f"resume it: tacit launch {run_id}"]
     if state == "held":
         fixes = dict.fromkeys(gate.fix for gate in gates)
         return [*erased, *fixes, f"{read}; a changed launch file is another launch, with a spend of its own"]
@@ -322,7 +322,7 @@ def _next_steps(launch: _Launch, gates: Sequence[FailedGate], *, runs: bool) -> 
         return [f"publish it: tacit launch {run_id}"]
     if state == "in experiment":
         return [
-            f"look at its logs: tacit ab {run_id} --logs FILES",
+            f"evaluate its logs: tacit ab {run_id} --logs FILES",
             f"decide it when its days are over: tacit experiment decide {run_id}; or stop it: tacit experiment stop",
         ]
     if state == "published":
@@ -331,5 +331,5 @@ def _next_steps(launch: _Launch, gates: Sequence[FailedGate], *, runs: bool) -> 
             f"derive it again: tacit verify {run_id}",
         ]
     if state == UNKNOWN:
-        return ["make the ledger (tacit ledger init), or set TACIT_LEDGER_URL to where it is"]
-    return erased or [f"it is over; erase what is private of it: tacit erase {run_id}"]
+        return ["create the ledger (tacit ledger init), or set TACIT_LEDGER_URL to its address"]
+    return erased or [f"it is over; erase its private files: tacit erase {run_id}"]

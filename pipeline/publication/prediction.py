@@ -1,4 +1,4 @@
-"""Predictions of a bundle, or of the champion of a locale."""
+"""Predict next words with a bundle, or with the champion of a locale."""
 
 import logging
 import re
@@ -20,10 +20,10 @@ _BUNDLE = "give a folder that 'publish' wrote, or a locale as in en-US"
 
 @dataclass(frozen=True)
 class Prediction:
-    """The likeliest next words, as they are usually written, the likeliest first.
+    """The likeliest next words in their typical form, likeliest first.
 
     Attributes:
-      known: True if the ledger knows the bundle as one that a launch registered.
+      known: True if the ledger holds the bundle as one that a launch registered.
     """
 
     text: str
@@ -34,11 +34,11 @@ class Prediction:
 def predict(
     bundle: str, text: str, here: Settings, feature: str = "NWP", population: PopulationKey | None = None
 ) -> Prediction:
-    """The three likeliest next words.
+    """Predict the three likeliest next words.
 
     Args:
-      bundle: a folder, used as it is, or a locale, for the champion that the ledger holds.
-      feature, population: of that champion; None for the people who published first.
+      bundle: a bundle's folder, or a locale, for the champion in the ledger.
+      feature, population: of that champion; None for the population of people that published first.
 
     Raises:
       ValueError: there is no such bundle, or the text is too long.
@@ -52,7 +52,7 @@ def predict(
     if Path(bundle).is_dir():
         words, known = KeyboardPredictor(Path(bundle)).suggest(text, 3), is_known_bundle(Path(bundle), here)
         if not known:
-            _log.warning("%s: the ledger here knows no launch that registered this bundle", bundle)
+            _log.warning("%s: no launch in the ledger here registered this bundle", bundle)
         return Prediction(text, tuple(words), known)
     with tempfile.TemporaryDirectory() as folder:
         registry = Registry(here)

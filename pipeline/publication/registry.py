@@ -1,13 +1,13 @@
-"""The registered model of a locale and feature: versions and the aliases that point at them.
+"""The registered model of a locale and feature: its versions, and the aliases that point at them.
 
-The alias ``candidate`` marks what was registered last, ``champion`` what users get, ``previous`` what they had before
-and ``experiment`` what some of them get for now (``publication.experiment``). Moving an alias is the release, so each
-step can be repeated after a crash.
+The alias ``candidate`` marks the version registered last, ``champion`` the one that users get, ``previous`` the one
+before it, and ``experiment`` the one that a share of devices tries (``publication.experiment``). Moving an alias is the
+publication, so each step can be repeated after a crash.
 
-MLflow is a display. Whoever reaches it can register a model, edit its tags and move an alias, so the ledger holds the
-digest of every bundle that a launch registered and which of them is the champion; a version that it does not know is
-neither served nor gone back to. Publication, the end of an experiment and a rollback all come through ``promote``, the
-one place that decides which version is champion.
+MLflow is only a display: anyone with access can register a model, edit its tags and move an alias. So the ledger holds
+the digest of every registered bundle, and which of them is the champion; a version that it does not hold is neither
+served nor restored. Publication, the end of an experiment and a rollback all go through ``promote``, the only function
+that decides which version is champion.
 """
 
 import json
@@ -38,13 +38,13 @@ _BUNDLE = "data/bundle"
 
 
 def model_name(locale: str, feature: str, *, simulated: bool = False) -> str:
-    """``keyboard-<locale>-<feature>``, of people; it goes into MLflow's filters, so nothing else may be a name.
+    """Name of a registered model: ``keyboard-<locale>-<feature>``, checked as it becomes part of MLflow's filters.
 
     Args:
-      simulated: of a simulation, whose registered models have names of their own.
+      simulated: True for a simulation, whose registered models have names of their own.
 
     Raises:
-      ValueError: no locale, or no feature.
+      ValueError: the locale or feature is invalid.
     """
     if not re.fullmatch(LOCALE, locale) or locale.endswith("\n"):
         raise ValueError(
@@ -60,7 +60,7 @@ class PublishedModel:
     """A registered version of a model: its launch and the digest of its bundle.
 
     Attributes:
-      bundle_sha256: of ``bundle.json``, which holds the digest of every other file.
+      bundle_sha256: digest of ``bundle.json``, which holds the digests of all other files.
     """
 
     name: str
@@ -69,10 +69,10 @@ class PublishedModel:
     bundle_sha256: str
 
 
-# What users of each feature have; a feature that was never published is left out.
+# Published version of each feature; a feature that was never published is left out.
 Champions = Mapping[str, PublishedModel]
 
-# Tags that say which bundle of which launch a model is.
+# Tags that identify the launch and bundle of a version.
 _IDENTITY = ("tacit.launch", "bundle.sha256")
 
 
@@ -91,33 +91,33 @@ class Registry:
         return PrivacyLedger.of(self._settings)
 
     def names_of(self, config: LaunchConfig) -> dict[str, str]:
-        """The registered model of each feature of a launch, the main one first; see ``name_for``."""
+        """Name of the registered model of each feature of a launch, the main one first; see ``name_for``."""
         return {name: self.name_for(config.locale, name, config.population) for name in config.features}
 
     def name_for(self, locale: str, feature: str, population: PopulationKey | None) -> str:
-        """The registered model of a locale and feature: of the population that published first, or of another one.
+        """Name of the registered model of a locale and feature, for the first population that published or for another.
 
-        Guarantee: what is published for one population, as a demo's or a toy's, takes no other's place and is compared
-        with no other's: each has a registered model of its own, and simulations have other names than people.
+        Guarantee: a publication for one population, such as a demo, never replaces another population's model and is
+        never compared with it: each has a registered model of its own, and simulations have other names than people.
 
         Args:
-          population: None for the people who published first.
+          population: None for the population of people that published first.
         """
         name = model_name(locale, feature, simulated=population is not None and is_simulation(population))
         owner = self._owner(name)
-        # MLflow takes no colon.
+        # MLflow allows no colon.
         return name if population is None or owner in (None, population) else f"{name}-{population.replace(':', '-')}"
 
     def _owner(self, name: str) -> PopulationKey | None:
-        """The population that a registered model is of; None where nothing was registered."""
+        """Population of a registered model; None if it has no version."""
         claim = self._ledger.noted("model", "", name)
         return None if claim is None else claim.population
 
     def owner(self, name: str) -> PopulationKey:
-        """The population that a registered model is of.
+        """Population of a registered model.
 
         Raises:
-          ReleaseRefused: nothing was registered under this name.
+          ReleaseRefused: the model has no version.
         """
         owner = self._owner(name)
         if owner is None:
@@ -125,10 +125,10 @@ class Registry:
         return owner
 
     def require_of(self, name: str, population: PopulationKey) -> None:
-        """See that a registered model is of this population, and that the ledger knows the population.
+        """Check that a registered model belongs to this population, and that the population is registered.
 
         Raises:
-          PopulationUnknown: nobody registered it, so nothing bounds what it lost.
+          PopulationUnknown: it is not registered, so no budget bounds its loss.
           ReleaseRefused: the model is another population's.
         """
         self._ledger.population(population)
@@ -140,7 +140,7 @@ class Registry:
     def register(
         self, config: LaunchConfig, launch_id: str, bundle: Path, tags: dict[str, str], feature: str | None = None
     ) -> int:
-        """Version number of a bundle for a feature; the same bundle of the same launch is registered once for each.
+        """Register a launch's bundle for a feature, once, and return its version number.
 
         Args:
           feature: None for the main one.
@@ -158,7 +158,7 @@ class Registry:
                     return self._noted(name, int(version.version))
             tracker = mlflow_tracker.MlflowTracker(self._settings, config, launch_id)
             identity = {key: tags[key] for key in _IDENTITY}
-            # A kill between logging and registering left a model behind: it is taken, or taken away.
+            # A crash between logging and registering left a model behind: it is used, or deleted.
             logged = tracker.logged_model(identity)
             source, model_id = logged or mlflow_tracker.log_bundle(
                 self._settings, tracker.parent_run_id, bundle, identity
@@ -179,7 +179,7 @@ class Registry:
         return version
 
     def alias(self, name: str, alias: str) -> int | None:
-        """The version an alias points at."""
+        """Return the version that an alias points at, or None."""
         with mlflow_tracker.answering():
             models = self._client.search_registered_models(f"name = '{name}'")
             value = models[0].aliases.get(alias) if models else None
@@ -191,24 +191,24 @@ class Registry:
             self._client.set_registered_model_alias(name, alias, str(version))
 
     def delete_alias(self, name: str, alias: str) -> None:
-        """Let an alias point nowhere."""
+        """Remove an alias."""
         with mlflow_tracker.answering():
             self._client.delete_registered_model_alias(name, alias)
 
     def describe(self, name: str, key: str, value: str) -> None:
-        """Say something of a registered model, for whoever reads MLflow."""
+        """Set a tag of a registered model, for readers of MLflow."""
         with mlflow_tracker.answering():
             self._client.set_registered_model_tag(name, key, value)
 
     def of_launch(self, name: str, launch_id: str) -> PublishedModel | None:
-        """The newest version that a launch registered; None if it registered none."""
+        """Return the newest version that a launch registered; None if it registered none."""
         with mlflow_tracker.answering():
             versions = self._client.search_model_versions(f"name = '{name}'")
         numbers = [int(version.version) for version in versions if version.tags.get("tacit.launch") == launch_id]
         return self.published(name, max(numbers)) if numbers else None
 
     def champion_before(self, name: str, launch_id: str) -> PublishedModel | None:
-        """Version that users have without this launch: the champion or, if that is this launch, the one before."""
+        """Return the baseline of a launch: the champion or, if that is the launch itself, the version before it."""
         for alias in ("champion", "previous"):
             number = self.alias(name, alias)
             if number is None:
@@ -219,12 +219,12 @@ class Registry:
         return None
 
     def launch_of(self, name: str, version: int) -> str:
-        """The launch that registered a version."""
+        """Return the launch that registered a version."""
         with mlflow_tracker.answering():
             return self._client.get_model_version(name, str(version)).tags["tacit.launch"]
 
     def before(self, name: str, version: int, leave_out: Collection[int]) -> int | None:
-        """The newest older version of another launch that was champion; None if there is none."""
+        """Return the newest older version of another launch that was champion; None if there is none."""
         launch = self.launch_of(name, version)
         with mlflow_tracker.answering():
             versions = self._client.search_model_versions(f"name = '{name}'")
@@ -233,22 +233,22 @@ class Registry:
         return next((number for number in older if self.was_champion(self.published(name, number))), None)
 
     def published(self, name: str, version: int) -> PublishedModel:
-        """A registered version, as its tags name it."""
+        """Return a registered version, from its tags."""
         tags = self.tags(name, version)
         return PublishedModel(name, version, tags["tacit.launch"], tags["bundle.sha256"])
 
     def tags(self, name: str, version: int) -> dict[str, str]:
-        """The tags of a registered version."""
+        """Return the tags of a registered version."""
         with mlflow_tracker.answering():
             return dict(self._client.get_model_version(name, str(version)).tags)
 
     def require_known(self, published: PublishedModel) -> None:
-        """See that a launch registered this version, with this bundle.
+        """Check that a launch registered this version, with this bundle.
 
-        Guarantee: what is served to users, gone back to or compared with is what a launch under this ledger published.
+        Guarantee: every version that is served, restored or compared was published by a launch under this ledger.
 
         Raises:
-          ReleaseRefused: the ledger does not know it.
+          ReleaseRefused: the ledger does not hold its digest.
         """
         bound = self._ledger.bound_results(published.launch_id)
         recorded = bound.get(_version(published.name, published.version), ("", ""))[0]
@@ -259,17 +259,17 @@ class Registry:
             )
 
     def files(self, name: str, version: int, folder: Path) -> dict[str, str]:
-        """SHA-256 of every file of a registered model, its own code included, by path; fetched into ``folder``."""
+        """Fetch a registered model into ``folder``, and return the SHA-256 of every file by path, its code included."""
         root = mlflow_tracker.download_model(self._settings, name, version, folder)
         noted_at_download = "registered_model_meta"
         return {file: digest for file, digest in shown.digests(root).items() if file != noted_at_download}
 
     def fetch(self, published: PublishedModel, folder: Path) -> Path:
-        """Bring a version's bundle into ``folder``.
+        """Fetch a version's bundle into ``folder``.
 
         Raises:
-          ReleaseRefused: the ledger does not know it.
-          PermanentError: a file is not what was registered.
+          ReleaseRefused: the ledger does not hold its digest.
+          PermanentError: a file differs from the registered one.
         """
         self.require_known(published)
         root = mlflow_tracker.download_model(self._settings, published.name, published.version, folder) / _BUNDLE
@@ -279,18 +279,18 @@ class Registry:
         for filename, digest in digests.items():
             if sha256(root / filename) != digest:
                 raise PermanentError(
-                    f"{published.name} version {published.version}: {filename} is not what was registered; restore "
-                    "MLflow's artifacts, or move the alias to a version that is whole"
+                    f"{published.name} version {published.version}: {filename} differs from the registered file; "
+                    "restore MLflow's artifacts, or move the alias to an intact version"
                 )
         return root
 
     def download(self, name: str, alias: str, folder: Path) -> Path:
-        """Bring the bundle behind an alias into ``folder``.
+        """Fetch the bundle behind an alias into ``folder``.
 
         Raises:
-          ReleaseRefused: the alias points nowhere, or the champion is another than the ledger's.
+          ReleaseRefused: the alias does not exist, or the champion differs from the ledger's.
           LedgerTampered: the ledger cannot be relied on.
-          PermanentError: a file is not what was registered.
+          PermanentError: a file differs from the registered one.
         """
         version = self.alias(name, alias)
         if version is None:
@@ -301,18 +301,18 @@ class Registry:
         return self.fetch(published, folder)
 
     def require_champion(self, published: PublishedModel) -> None:
-        """See that this is the champion that the ledger holds, and that the ledger is behind no receipt.
+        """Check that this is the champion in the ledger, and that the ledger is behind no receipt.
 
         Raises:
-          ReleaseRefused: the alias was moved by something else than a publication or a rollback.
+          ReleaseRefused: the alias was not moved by a publication or a rollback.
           LedgerTampered: the ledger cannot be relied on.
         """
         self._ledger.require_whole({})
         recorded = self._ledger.bound_results(published.name).get("champion", ("", ""))[0]
         if recorded != _digest(published):
             raise ReleaseRefused(
-                f"{published.name}: version {published.version} is called champion in MLflow, but it was neither "
-                "published nor rolled back to last; set the alias back, or roll back"
+                f"{published.name}: version {published.version} is called champion in MLflow, but the last publication "
+                "or rollback set another one; restore the alias, or roll back"
             )
 
     def crown(self, published: PublishedModel) -> None:
@@ -322,7 +322,7 @@ class Registry:
         self._ledger.bind_result(published.launch_id, _crowned(published), _digest(published))
 
     def was_champion(self, published: PublishedModel) -> bool:
-        """Return whether a version has been champion before, so that publishing it again does not undo a rollback."""
+        """Return whether a version was champion before; publishing it again must not undo a rollback."""
         bound = self._ledger.bound_results(published.launch_id)
         return bound.get(_crowned(published), ("",))[0] == _digest(published)
 
@@ -340,18 +340,18 @@ def _digest(published: PublishedModel) -> str:
 
 
 def void(config: LaunchConfig) -> str:
-    """Why no guarantee of a launch holds for anybody; empty if they do."""
+    """Reason why a launch has no privacy guarantee, such as seeded noise; empty if it has one."""
     return "noise was seeded" if config.mechanism.randomness == "seeded" else ""
 
 
 def promote(config: LaunchConfig, registry: Registry, name: str, version: int) -> str:
-    """Make a version the candidate and then the champion; the alias that it has got.
+    """Make a version the candidate and then the champion, and return the alias that it has.
 
-    Once: a version that was champion before stays what it is now, so that a launch that is published again after a
-    rollback does not come back by itself. ``previous`` is never a version of the same launch.
+    A version that was champion before keeps its alias, so that publishing a launch again does not undo a rollback.
+    ``previous`` is never a version of the same launch.
 
-    Guarantee: a void launch is never champion. Nor is one on a population that nobody registered, or of which the
-    registered model is not: a simulation's takes no place of people's, nor theirs of a simulation's.
+    Guarantee: a void launch is never champion, nor is a launch on an unregistered population, or on a population that
+    the registered model does not belong to: simulations never replace people's models, nor the other way round.
 
     Raises:
       ReleaseRefused, PopulationUnknown: see ``Registry.require_of``.
@@ -372,38 +372,39 @@ def promote(config: LaunchConfig, registry: Registry, name: str, version: int) -
 
 
 def require_restorable(registry: Registry, published: PublishedModel) -> None:
-    """See that a version was champion before, so that users may get it back.
+    """Check that a version was champion before, so that it may be restored.
 
     Raises:
-      ReleaseRefused: it never was, whatever an alias of MLflow says, or the ledger does not know it.
+      ReleaseRefused: it never was champion, whatever MLflow's alias says, or the ledger does not hold its digest.
     """
     registry.require_known(published)
     if not registry.was_champion(published):
         raise ReleaseRefused(
-            f"{published.name}: version {published.version} never was champion, so nobody goes back to it; set the "
-            "alias 'previous' in MLflow back"
+            f"{published.name}: version {published.version} was never champion, so it is not restored; correct the "
+            "alias 'previous' in MLflow"
         )
 
 
 def _model_description(about: Mapping[str, str]) -> str:
-    """A registered model's description, as Markdown.
+    """Describe a registered model, as Markdown.
 
     Args:
-      about: its tags: locale, feature and population.
+      about: tags of the model: locale, feature and population.
     """
     return (
-        f"What keyboards in {about['locale']} get for {about['feature']}, trained on population "
-        f"`{about['population']}`. `champion` is what users have, `previous` what `tacit rollback` gives them back, "
-        "`candidate` what was registered last, `experiment` what a share of devices tries. The ledger knows every "
-        "version by its digest: one that it does not know is neither served nor gone back to, whatever its alias."
+        f"Model of keyboards in {about['locale']} for {about['feature']}, trained on population "
+        f"`{about['population']}`. `champion` is the users' version, `previous` the version that `tacit rollback` "
+        "restores, `candidate` the version registered last, `experiment` the version that a share of devices tries. "
+        "The ledger holds the digest of every version: a version without one is neither served nor restored, whatever "
+        "its alias."
     )
 
 
 def _version_description(tags: Mapping[str, str]) -> str:
-    """A version's description, as Markdown.
+    """Describe a version, as Markdown.
 
     Args:
-      tags: of the version (``pipeline.stages.publish.registered_tags``).
+      tags: tags of the version (``pipeline.stages.publish.registered_tags``).
     """
     return (
         f"Launch `{tags.get('tacit.launch', '?')}`: device-level rho {tags.get('privacy.rho', '?')}, epsilon "
@@ -414,7 +415,7 @@ def _version_description(tags: Mapping[str, str]) -> str:
 
 
 def published_before(ctx: StageContext) -> Champions:
-    """Versions that users of this locale, population and each feature of the launch have without this launch."""
+    """Return the baseline of each feature of a launch, for its locale and population."""
     registry = Registry(ctx.settings)
     population = ctx.population or ctx.config.population
     names = {feature: registry.name_for(ctx.config.locale, feature, population) for feature in ctx.config.features}
@@ -425,7 +426,7 @@ def published_before(ctx: StageContext) -> Champions:
 def published_then(
     ctx: StageContext, stated: Mapping[str, Any] | None, others: Mapping[str, Mapping[str, Any] | None] | None = None
 ) -> Callable[[StageContext], Champions]:
-    """The registered versions that a stage says it used, for the main feature and for others."""
+    """Return a function that looks up the baselines stated by a finished stage, for the main feature and others."""
 
     def then(_: StageContext) -> Champions:
         named = {ctx.config.feature: stated, **(others or {})}

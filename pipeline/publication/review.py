@@ -1,4 +1,4 @@
-"""A launch in review: its state, the concerns to accept, and a reviewer's answer."""
+"""Review of a launch: its state, the concerns to accept, and a reviewer's answer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ class ReviewState:
 
 @dataclass(frozen=True)
 class WaitingReview(ReviewState):
-    """A launch that waits for an answer: the summary of its report, and the main concerns that an approval accepts."""
+    """A launch that waits for an answer: the report's summary, and the main concerns that an approval accepts."""
 
     summary: tuple[str, ...]
     concerns: tuple[str, ...]
 
 
 def review_state(config: LaunchConfig, run: RunDir, here: Settings) -> ReviewState:
-    """State of a launch for its reviewers; nothing is written."""
+    """Return the state of a launch for its reviewers; writes nothing."""
     ledger = PrivacyLedger.of(here)
     return _state(run, ledger, approvals.standing(config, run, ledger.entries()))
 
@@ -49,17 +49,17 @@ def answer_review(
     report: str | None = None,
     question: Question | None = None,
 ) -> ReviewState:
-    """Record an answer for good, and show the state of the launch from now on.
+    """Record a reviewer's answer permanently, and show the launch's new state.
 
     Args:
-      by: account of the operating system that runs this.
+      by: account of the operating system that runs the command.
       verdict: approve or reject; None with ``question``.
-      accept: numbers of the main concerns that an approval accepts: all of them, as each is a box to tick in Airflow.
-      report: SHA-256 of the ``disclosure.json`` that was read; None for the one that is there.
-      question: the try of a task whose answer Airflow has.
+      accept: numbers of the accepted main concerns; an approval must accept all, as in Airflow's form.
+      report: SHA-256 of the reviewed ``disclosure.json``; None for the current one.
+      question: the attempt of the Airflow task that holds the answer.
 
     Raises:
-      ValueError: no such answer, or a concern is not accepted.
+      ValueError: the verdict is unknown, or a concern is not accepted.
       ReleaseRefused: see ``approvals.review``.
     """
     ledger, account = PrivacyLedger.of(here), f"os:{by}"
@@ -88,7 +88,7 @@ def _state(run: RunDir, ledger: PrivacyLedger, now: Standing) -> ReviewState:
 
 
 def _require_accepted(concerns: Sequence[str], accepted: Sequence[int]) -> None:
-    """See that an approval accepts every main concern of the report.
+    """Check that an approval accepts every main concern of the report.
 
     Raises:
       ValueError: some are not accepted, or there is no such number.

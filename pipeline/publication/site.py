@@ -1,4 +1,4 @@
-"""The site of all launches: its index and keyboards, from records that the ledger holds and from its entries."""
+"""Build the site of all launches, an index and keyboards to try, from ledger entries and accepted records."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
@@ -24,7 +24,7 @@ from reports.figures.trends import Course
 from reports.keyboard import Writing
 from reports.site import Launches, LedgerLaunch, Site
 
-# Entries that are about a population, or whose registered model a name is.
+# Kinds of entries that are about a population, or about a registered model.
 _NO_LAUNCH = frozenset({"register", "budget", "devices", "model"})
 
 
@@ -49,7 +49,7 @@ def build(here: Settings, stages: Stages) -> Site:
 
 
 def _published(here: Settings) -> Callable[[str], Mapping[str, str]]:
-    """Files that a launch published, by records that the ledger holds."""
+    """Return a function that lists a launch's published files, from records that the ledger holds."""
     believes = ledger_belief_now(here.ledger_url)
 
     def files(run_id: str) -> Mapping[str, str]:
@@ -60,7 +60,7 @@ def _published(here: Settings) -> Callable[[str], Mapping[str, str]]:
 
 
 def _elsewhere(entries: Collection[Entry], begun: Collection[str]) -> list[LedgerLaunch]:
-    """Launches that only the ledger knows, the newest first."""
+    """Launches of other machines, which only the ledger holds, newest first."""
     others: dict[str, list[Entry]] = {}
     for entry in entries:
         if entry.does not in _NO_LAUNCH and entry.launch_id not in begun:
@@ -80,9 +80,9 @@ def _elsewhere(entries: Collection[Entry], begun: Collection[str]) -> list[Ledge
 
 
 def courses(entries: Collection[Entry], population: PopulationKey) -> list[Course]:
-    """Rho of one device of a population against each of its ceilings, from its registration to now.
+    """Time series of a device's rho against each ceiling of a population, from its registration to now.
 
-    A spend is as the ledger counts it now: the outcome of a reservation, from the time of that reservation.
+    A spend counts as the ledger counts it now: with its committed amount, from the time of its reservation.
     """
     theirs = [entry for entry in entries if entry.population == population]
     changes = [entry.created_at for entry in theirs if entry.kind in ("register", "budget")]
@@ -100,7 +100,7 @@ def courses(entries: Collection[Entry], population: PopulationKey) -> list[Cours
     rows = []
     for days in dict.fromkeys(each.days for each in ceilings(registered(theirs, population), Ceilings(), "device")):
         times = {*changes, *(each.written for each in counted), now}
-        if days is not None:  # It stops to count just after the last window that has it.
+        if days is not None:  # It leaves the sum just after the last window that contains it.
             over = timedelta(days=days, microseconds=1)
             times |= {clock.written(datetime.fromisoformat(each.written) + over) for each in counted}
         rows.append(Course(population, days, tuple(point(days, at) for at in sorted(times) if at <= now)))

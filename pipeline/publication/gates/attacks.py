@@ -1,4 +1,4 @@
-"""Gates over what attacks found, and over what they would have found."""
+"""Gates on the results of attacks and audits, and on the audits' power."""
 
 from collections.abc import Iterator
 
@@ -7,12 +7,12 @@ from pipeline.launch.policy import PolicyConfig
 from pipeline.publication.gates.evidence import Evidence, at_least, at_most, finite, gate, show
 from reports.disclosure.document import GateResult
 
-# An audit that would not notice a tenth less noise, or updates a tenth too long, nine times out of ten says nothing.
+# An audit must notice a tenth less noise, or updates a tenth too long, with probability 0.9.
 LEAST_NOISE, LEAST_CLIP = 0.9, 1.1
 
 
 def of_attacks(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
-    """Memorised canaries and audits of training's noise where something was trained; audits of every release."""
+    """Yield gates on canaries and noise audits, if the launch trains on devices, and on audits of every release."""
     if not evidence.counts_alone:
         yield from _of_canaries(evidence, policy)
         yield at_most(
@@ -20,7 +20,7 @@ def of_attacks(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
             "audits of the noise",
             _contradictions(evidence),
             0,
-            "audits that speak against the claimed noise, clipping, separation or accounting",
+            "audits that contradict the claimed noise, clipping, separation or accounting",
         )
         yield _released(evidence)
         yield _power(evidence)
@@ -55,13 +55,13 @@ def _of_canaries(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResul
         "exposure of all canaries together",
         evidence.pooled_p_value,
         evidence.alpha,
-        "chance of one-device canaries so well remembered, if the guarantee holds,",
+        "p-value of the memorisation of one-device canaries under the guarantee",
     )
     yield _control(evidence)
 
 
 def _control(evidence: Evidence) -> GateResult:
-    """Canaries that were learnt without noise must be found, or finding none of the others means nothing."""
+    """Gate on the control: the attack must find canaries that were learnt without noise."""
     name, title = "control", "canaries that were learnt are found"
     control = evidence.control
     if control is None:
@@ -75,24 +75,24 @@ def _control(evidence: Evidence) -> GateResult:
 
 
 def _contradictions(evidence: Evidence) -> int | None:
-    """Audits that failed; None where the verdict or the rows behind it are missing."""
+    """Number of failed audits; None if the verdict or its rows are missing."""
     if evidence.noise_audit_passed is None or not evidence.audits:
         return None
     return max(sum(row.verdict == "failed" for row in evidence.audits), int(not evidence.noise_audit_passed))
 
 
 def _released(evidence: Evidence) -> GateResult:
-    """Every audit of what was released must be there, and pass; the evidence names audits and no figure of theirs."""
+    """Gate on the audits of released models: each must exist and pass; evidence has no figures of theirs."""
     rows = {row.type: row.verdict for row in evidence.audits}
     verdicts = {kind: rows.get(kind, "not run") for kind in TRAINED}
     problems = [f"{kind.replace('_', ' ')}: {verdict}" for kind, verdict in verdicts.items() if verdict != "passed"]
-    whole = "models follow from released sums, and these from recorded devices and all the noise"
+    whole = "models follow from released sums, and the sums from recorded devices and the full noise"
     count = None if "not run" in verdicts.values() else len(problems)
     return gate("released", "noise in what was released", count, 0, not problems, "; ".join(problems) or whole)
 
 
 def _power(evidence: Evidence) -> GateResult:
-    """Some audit must notice little less noise, and some a clip norm that is little too loose."""
+    """Gate on power: an audit must notice slightly too little noise, and one a slightly too large clip norm."""
     noise = max((row.least_noise for row in evidence.audits if row.least_noise is not None), default=None)
     clip = min((row.least_clip for row in evidence.audits if row.least_clip is not None), default=None)
     passed = finite(noise) and noise >= LEAST_NOISE and finite(clip) and clip <= LEAST_CLIP
@@ -104,7 +104,7 @@ def _power(evidence: Evidence) -> GateResult:
 
 
 def _release_audits(evidence: Evidence) -> GateResult:
-    """Each release must have each verdict that its audit gives, and pass it."""
+    """Gate on release audits: each release must have and pass each verdict of its audit."""
     name, title = "release_audits", "each release made again from its key"
     if evidence.releases is None or evidence.release_audits is None:
         return gate(name, title, None, 0, False, "missing")
@@ -123,6 +123,6 @@ def _release_audits(evidence: Evidence) -> GateResult:
         for verdict in audit.verdicts
         if not verdict.passed
     ]
-    whole = f"all of {', '.join(evidence.releases)} are bounded contributions and all the noise, made again"
+    whole = f"{', '.join(evidence.releases)}: bounded contributions and the full noise, each derived again"
     text = "; ".join((*absent, *wrong)) or whole
     return gate(name, title, None if absent else len(wrong), 0, not (absent or wrong), text)

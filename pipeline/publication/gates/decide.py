@@ -1,4 +1,4 @@
-"""The declared gates over the evidence of a launch.
+"""Evaluate the declared gates on the evidence of a launch.
 
 ``decide`` is pure. A gate without evidence fails, a number that is not finite fails, and one
 failed gate holds the launch. Holding is a value, not an error: a held launch still gets its
@@ -14,8 +14,8 @@ from pipeline.publication.gates.guarantee import of_the_guarantee
 from pipeline.publication.gates.utility import of_utility
 from reports.disclosure.document import DecisionBlock, GateResult
 
-# What it promises of words that are found locally too, whether or not a device's messages make a number together.
-_COVERED = "each spends from a budget, a device's or, where words are found locally, a typed word's"
+# Its statement about local discovery, with or without a total over a device's messages.
+_COVERED = "each spends from a budget, of a device or, in local word discovery, of a typed word"
 
 
 def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:
@@ -24,8 +24,7 @@ def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:
     Guarantee: a launch has device-level rho at most ``policy.max_rho`` by two accountants, and epsilon over all its
     releases at most ``policy.max_total_epsilon``; it takes the population to at most
     ``policy.population_max_rho`` and ``population_max_epsilon`` and in no window above ``policy.budget``,
-    kept to the participation that the accounting assumed, and added all the noise that it was accounted with to what it
-    released.
+    kept to the participation that the accounting assumed, and added all the accounted noise to its releases.
     """
     gates = tuple(_gates(evidence, policy))
     failed = tuple(f"{gate.title}: {gate.evidence}" for gate in gates if not gate.passed)

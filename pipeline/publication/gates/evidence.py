@@ -1,4 +1,4 @@
-"""Evidence that the gates examine, and one gate's answer: a number, or a list of problems, against its limit."""
+"""Evidence for the gates, and the result of one gate: a number, or a list of problems, against its limit."""
 
 import math
 from typing import TypeGuard
@@ -12,15 +12,15 @@ from reports.disclosure.utility import OtherFeature
 
 
 class Evidence(BaseModel):
-    """Evidence for the gates, by the names that the stages' results give it.
+    """Evidence for the gates, under the names of the stages' results.
 
-    Anything may be missing; what is missing fails its gate.
+    Any field may be missing; missing evidence fails its gate.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     # The launch file and the ledger.
-    counts_alone: bool = Field(default=False, description="nothing was trained on devices, so no canary was planted")
+    counts_alone: bool = Field(default=False, description="the launch trains nothing on devices, so has no canaries")
     enforced_min_sep: int | None = None
     enforced_max_participations: int | None = None
     population_rho: float | None = Field(default=None, description="the ledger's total, this launch included")
@@ -28,13 +28,13 @@ class Evidence(BaseModel):
         default=None, description="most that one device lost in any window of the budget, this launch included"
     )
     population_epsilon: float | None = Field(
-        default=None, description="of one device over all releases in the ledger, this launch's too"
+        default=None, description="epsilon of one device over all releases in the ledger, this launch included"
     )
-    window_epsilon: float | None = Field(default=None, description="the most of that in any window of the budget")
+    window_epsilon: float | None = Field(default=None, description="the same, at most in any window of the budget")
     population_discovery_epsilon: float | None = Field(
         default=None, description="the ledger's item-level total, or the most in any window, this launch included"
     )
-    ledger_problems: tuple[str, ...] | None = Field(default=None, description="what verifying the ledger found")
+    ledger_problems: tuple[str, ...] | None = Field(default=None, description="problems found in the ledger")
     # fine_tune
     rho: float | None = None
     epsilon: float | None = Field(default=None, description="first accountant, at the policy's delta")
@@ -43,7 +43,7 @@ class Evidence(BaseModel):
     observed_max_participations: int | None = None
     violations: int | None = Field(default=None, description="participations that broke an enforced bound")
     # all releases
-    total_epsilon: float | None = Field(default=None, description="of one device; None where a release is missing")
+    total_epsilon: float | None = Field(default=None, description="of one device; None if a release is missing")
     # discover
     epsilon0: float | None = None
     # audit
@@ -51,11 +51,11 @@ class Evidence(BaseModel):
     random_continuations: int | None = None
     found_single_user: int | None = Field(default=None, description="one device's canaries that a search found")
     broken_ceilings: int | None = Field(default=None, description="one device's canaries better known than allowed")
-    pooled_p_value: float | None = Field(default=None, description="of all one-device canaries together")
+    pooled_p_value: float | None = Field(default=None, description="over all one-device canaries together")
     alpha: float | None = None
-    noise_audit_passed: bool | None = Field(default=None, description="None where no noise was audited")
+    noise_audit_passed: bool | None = Field(default=None, description="None if no noise was audited")
     audits: tuple[AuditVerdict, ...] = ()
-    control: ControlBlock | None = Field(default=None, description="what the attacks find where nothing was hidden")
+    control: ControlBlock | None = Field(default=None, description="the attacks' result on a model without noise")
     # audit_releases
     releases: dict[str, tuple[str, ...]] | None = Field(
         default=None, description="verdicts that each release of the launch must have, by its stage"
@@ -65,30 +65,34 @@ class Evidence(BaseModel):
     top1_gain_low: float | None = Field(default=None, description="lower end of private minus starting point")
     top3_gain_low: float | None = None
     ngram_gain_low: float | None = Field(
-        default=None, description="lower end of private minus public n-gram, alone and mixed: the lower"
+        default=None, description="lower end of private minus public n-gram: the lower of alone and mixed"
     )
     new_word_top3_low: float | None = Field(
-        default=None, description="lower end of top-3 recall where a discovered word is typed; None: there is none"
+        default=None, description="lower end of top-3 recall where a discovered word is typed; None if never"
     )
-    distinct_private: int | None = Field(default=None, description="different words that the model ever puts first")
+    distinct_private: int | None = Field(
+        default=None, description="different words among the model's first suggestions"
+    )
     session_words: int | None = Field(default=None, description="0: not asked for, or no layout; then no gate")
-    broken_margins: tuple[str, ...] | None = Field(default=None, description="simulated typing that got worse")
+    broken_margins: tuple[str, ...] | None = Field(default=None, description="missed margins of simulated typing")
     missing_metrics: tuple[str, ...] | None = Field(default=None, description="metrics that have no interval")
     worse_than_champion: tuple[str, ...] | None = Field(
-        default=None, description="what is clearly worse than with the model that users have, or was not compared"
+        default=None, description="metrics that are clearly worse than the users' model, or were not compared"
     )
-    attempt: int | None = Field(default=None, description="the how-manieth on these held-out devices")
-    confidence: float | None = Field(default=None, description="of the intervals that gates look at")
-    broken_typists: tuple[str, ...] | None = Field(default=None, description="where simulated typists contradict")
+    attempt: int | None = Field(default=None, description="attempt number on these held-out devices")
+    confidence: float | None = Field(default=None, description="confidence of the gates' intervals")
+    broken_typists: tuple[str, ...] | None = Field(
+        default=None, description="metrics on which simulated typists contradict"
+    )
     launched_for: tuple[str, ...] | None = Field(
         default=None, description="features of the launch file, the main one first"
     )
-    others: dict[str, OtherFeature] | None = Field(default=None, description="what speaks against the further ones")
-    uncovered: tuple[str, ...] | None = Field(default=None, description="uses of private text under no guarantee")
+    others: dict[str, OtherFeature] | None = Field(default=None, description="evidence on the further features")
+    uncovered: tuple[str, ...] | None = Field(default=None, description="uses of private text without a guarantee")
 
 
 def at_most(name: str, title: str, value: float | None, threshold: float | None, what: str) -> GateResult:
-    # A sum that the ledger let through is no more here.
+    # Same tolerance as the ledger's, so that a sum that it accepted passes here.
     passed = finite(value) and finite(threshold) and value <= threshold * (1 + ROUNDING)
     return gate(name, title, value, threshold, passed, f"{what} is {show(value)}, at most {show(threshold)} allowed")
 
@@ -102,7 +106,7 @@ def at_least(
 
 
 def none_of(name: str, title: str, problems: tuple[str, ...] | None, otherwise: str) -> GateResult:
-    """Nobody found a problem; where nobody looked, the gate fails."""
+    """Gate that passes without problems; it fails if the check is missing."""
     text = "missing" if problems is None else "; ".join(problems) or otherwise
     return gate(name, title, None if problems is None else len(problems), 0, problems == (), text)
 

@@ -1,4 +1,4 @@
-"""Gates over what the launch cost, and may cost."""
+"""Gates on the privacy loss of the launch and its population."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,12 @@ from pipeline.launch.policy import PolicyConfig
 from pipeline.publication.gates.evidence import Evidence, at_most, finite, gate, show
 from reports.disclosure.document import GateResult
 
-# The two accountants compute the same exact curve; past this they do not agree.
+# The two accountants compute the same exact curve; a larger difference is a disagreement.
 EPSILON_TOLERANCE = 1e-3
 
 
 def of_the_guarantee(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
-    """Budgets of launch and population, and the participation that the accounting rests on."""
+    """Yield gates on the budgets of launch and population, and on the participation that the accounting assumes."""
     yield at_most("budget", "privacy budget of the launch", evidence.rho, policy.max_rho, "device-level rho")
     yield at_most(
         "total",
@@ -61,7 +61,7 @@ def of_the_guarantee(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateR
         "most rounds of one device, from the participation records",
     )
     yield at_most("violations", "participation violations", evidence.violations, 0, "participations out of bounds")
-    if policy.max_discovery_epsilon0 is not None:  # a launch without it discovers centrally, within its rho
+    if policy.max_discovery_epsilon0 is not None:  # a launch without it uses central discovery, within its rho
         yield at_most(
             "discovery",
             "local privacy of discovery",

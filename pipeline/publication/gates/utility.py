@@ -1,4 +1,4 @@
-"""Gates over what the launch is worth to people who type."""
+"""Gates on the utility of the launch's model to its users."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from reports.disclosure.utility import OtherFeature
 
 
 def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
-    """Gains on held-out devices, and nothing that gets worse for people who type.
+    """Yield gates on gains on held-out devices, and on metrics of typing that must not get worse.
 
-    What is about the model is one gate; what a feature is judged by is a gate of that feature, and one that fails holds
-    the launch for all of them: it is one model under one spend, and a launch file says for whom.
+    A property of the model is one gate; a metric that judges a feature is a gate of that feature. One that fails holds
+    the launch for all its features, as they share one model and one spend.
     """
     features = tuple(_by_feature(evidence))
     for each in features:
@@ -72,7 +72,7 @@ def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
 
 @dataclass(frozen=True)
 class _FeatureFindings:
-    """Findings against one feature; ``suffix`` and ``of`` tell its gates from those of another."""
+    """Evidence on one feature; ``suffix`` and ``of`` distinguish its gates from those of others."""
 
     attempt: int | None
     broken_margins: tuple[str, ...] | None
@@ -83,7 +83,7 @@ class _FeatureFindings:
 
 
 def _by_feature(evidence: Evidence) -> Iterator[_FeatureFindings]:
-    """The evidence of each feature that the launch file names: one that nobody looked at fails its gates."""
+    """Yield the evidence of each feature of the launch file; missing evidence fails its gates."""
     main, *others = evidence.launched_for or ("",)
     of = f" ({main})" if others else ""
     if evidence.launched_for is None:
@@ -103,9 +103,9 @@ def _judged(stated: Evidence | OtherFeature | None, suffix: str, of: str) -> _Fe
 
 
 def _champion(judged: _FeatureFindings) -> GateResult:
-    """Nothing may be clearly worse than with the model that users have, whether or not typing was simulated.
+    """Gate on the baseline: no metric may be clearly worse than with the users' model, simulated or not.
 
-    Where nobody has a model yet there is nothing to be worse than, and the gate passes.
+    Without a published model the gate passes.
     """
     title = f"against what users have{judged.of}"
     otherwise = "no metric is clearly worse than with the model that users have, if they have one"
@@ -113,7 +113,7 @@ def _champion(judged: _FeatureFindings) -> GateResult:
 
 
 def _attempts(evidence: Evidence, judged: _FeatureFindings) -> GateResult:
-    """Intervals of a later attempt on the same held-out devices must be surer, or one of many would pass by luck."""
+    """Gate on repeated attempts: later ones on the same held-out devices need intervals of higher confidence."""
     attempt, confidence = judged.attempt, evidence.confidence
     needed = confidence_of(attempt) if attempt is not None and attempt > 0 else None
     passed = finite(confidence) and finite(needed) and confidence >= needed
@@ -131,7 +131,7 @@ def _typing(evidence: Evidence, judged: _FeatureFindings) -> GateResult:
         broken = (*broken, *(f"{name}: could not be estimated" for name in missing))
     else:
         broken = None
-    # Under a budget nothing is typed again: then it is recall that must not be worse, for every feature.
+    # With an evaluation budget typing is not simulated; then recall must not be worse, for every feature.
     what = "recall" if evidence.session_words == 0 else "simulated typing"
     title = f"{what}, against the starting point{judged.of}"
     return none_of(f"typing{judged.suffix}", title, broken, f"no metric of {what} breaks its margin")

@@ -194,7 +194,7 @@ def outcome(**changes: object) -> Rehearsal:
     [
         ({"noise_to_signal": None}, "even noise-to-signal 0.01 costs more than 0.002 accuracy"),
         ({"noise_to_signal": 60.0}, "60 is the largest that was tried"),
-        ({"noiseless_accuracy": 0.1}, "learns nothing more from pretrained model"),
+        ({"noiseless_accuracy": 0.1}, "pretrained model learns nothing more from this text"),
         ({}, "server learning rate 1 is at the end of the searched range"),
     ],
 )

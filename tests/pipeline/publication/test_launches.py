@@ -54,7 +54,7 @@ def test_what_runs_is_seen_and_not_disturbed(tracked: Settings):
         (row,) = answered(tracked.home, "runs")["runs"]
         assert row["running"] == "fine_tune"
         assert f"running: {run_id}, fine_tune (stage 8 of 14), since" in printed(tracked.home, "status")
-        assert "wait, or see how far it is" in printed(tracked.home, "status", run_id)
+        assert "wait, or see its progress" in printed(tracked.home, "status", run_id)
         with progress.kept_in(run.private("fine_tune") / progress.FILE):
             progress.along("words", 8.0)(2.0)
             (point,) = [each["progress"] for each in answered(tracked.home, "status")["running"]]
@@ -84,7 +84,7 @@ def test_status_of_a_launch_says_what_was_spent_and_what_to_do_next(tracked: Set
     begun = decided_launch(tracked, until="fine_tune")[1]
     answer = answered(tracked.home, "status", begun)
     assert answer["spent"] == [{"stage": "fine_tune", "unit": "device", "amount": RHO, "kind": "commit"}]
-    assert answer["next"] == [f"go on with it: tacit launch {begun}"]
+    assert answer["next"] == [f"resume it: tacit launch {begun}"]
     assert "8 of 14 stages" in printed(tracked.home, "status", begun)
     assert "not yet: audit, ab_test, audit_releases, decide, report, publish" in printed(tracked.home, "status", begun)
     waiting = decided_launch(tracked, name="other", reviewers=["ana"])[1]
@@ -101,8 +101,8 @@ def test_status_says_what_was_erased_and_that_it_was_not_verified(tracked: Setti
     _, begun = decided_launch(tracked, until="plan")
     forget(run_folder(tracked, begun), tracked, "its window is over")
     erased, end = answered(tracked.home, "status", begun)["next"]
-    assert "without having been verified, because its window is over" in erased
-    assert end == "it cannot go on: launch for a later date, or under another name"
+    assert "without verification, because its window is over" in erased
+    assert end == "it cannot resume: launch for a later date, or under another name"
 
 
 @pytest.mark.slow

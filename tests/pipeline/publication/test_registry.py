@@ -68,7 +68,7 @@ def test_a_version_that_no_launch_registered_is_not_served(tracked: Settings, tm
     forged = {**honest.tags, "privacy.rho": "0.01"}
     client.create_model_version(NAME, honest.source, honest.run_id, tags=forged)
     client.set_registered_model_alias(NAME, "champion", "2")
-    with pytest.raises(ReleaseRefused, match="neither published nor rolled back to"):
+    with pytest.raises(ReleaseRefused, match="the last publication or rollback set another one"):
         registry.download(NAME, "champion", tmp_path / "got")
     with pytest.raises(ReleaseRefused, match="the ledger holds no such bundle"):
         registry.fetch(registry.published(NAME, 2), tmp_path / "got")
