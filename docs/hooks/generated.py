@@ -60,7 +60,7 @@ def _gates() -> Iterator[str]:
 
 def _commands() -> Iterator[str]:
     yield "# Commands\n"
-    yield "Every command has `--help`, with an example. Launches are named by file, id, or how an id begins.\n"
+    yield "Every command has `--help`, with an example. Launches are named by file, id, or the beginning of an id.\n"
     yield from _command(typer.main.get_command(app), "tacit")
 
 

@@ -1,4 +1,4 @@
-"""``tacit account``: the guarantee of a mechanism, without running anything."""
+"""``tacit account``: compute the guarantee of a mechanism, without a launch."""
 
 import textwrap
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ def account(
         str | None,
         typer.Argument(
             metavar="LAUNCH",
-            help="a launch file: its mechanism, at the limits that it enforces. The id of a launch that has trained, "
-            "or how that begins: what happened in it, with all that it released",
+            help="a launch file: its mechanism, at its enforced limits. The id of a trained launch, or its beginning: "
+            "the observed participation, with all its releases",
             autocompletion=completions,
         ),
     ] = None,
@@ -35,7 +35,7 @@ def account(
         typer.Option(
             "--mechanism",
             metavar="BLOCK",
-            help="a mechanism block of a launch file, as YAML or as the file that holds it ('tacit explain mechanism')",
+            help="a mechanism block of a launch file, as YAML or as a file with it ('tacit explain mechanism')",
         ),
     ] = None,
     preset: Annotated[
@@ -44,7 +44,7 @@ def account(
             "--preset",
             metavar="NAME",
             help="a published setting: a launch of Xu et al. 2023 or McMahan et al. 2024, or the parameters of a BLT "
-            "that ran in production, min-sep-100, min-sep-400 or min-sep-1000; a block's fields replace its own",
+            "that ran in production, min-sep-100, min-sep-400 or min-sep-1000; a given block's fields replace its own",
         ),
     ] = None,
     changes: Annotated[
@@ -53,32 +53,29 @@ def account(
     ] = None,
     strategy: Annotated[
         Path | None,
-        typer.Option(
-            "--strategy", metavar="FILE", help="the mechanism.json of a plan, instead of a strategy found anew"
-        ),
+        typer.Option("--strategy", metavar="FILE", help="the mechanism.json of a plan, instead of a new search"),
     ] = None,
     delta: Annotated[
         list[float] | None, typer.Option(help="may be given several times; default: the block's, or 1e-10")
     ] = None,
     twice: Annotated[
-        bool, typer.Option("--twice", help="ask dp_accounting too, as a launch does: takes two seconds more")
+        bool, typer.Option("--twice", help="also run dp_accounting, as a launch does: takes two more seconds")
     ] = False,
-    published: Annotated[bool, typer.Option("--paper", help="every published number again, beside ours")] = False,
-    slow: Annotated[bool, typer.Option("--slow", help="with --paper: also what takes minutes")] = False,
+    published: Annotated[bool, typer.Option("--paper", help="recompute every published number")] = False,
+    slow: Annotated[bool, typer.Option("--slow", help="with --paper: also numbers that take minutes")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The guarantee of a launch, a mechanism block or a published setting.
+    """Compute the guarantee of a launch, a mechanism block or a published setting.
 
-    A block is the one that a launch file holds, checked in the same way;
-    min_sep is the papers' MinS + 1. Fields that a guarantee does not depend on
-    may be left out: clip_norm, randomness, and report_goal unless devices are
-    sampled.
+    A block has the form and the checks of a launch file's; min_sep is the
+    papers' MinS + 1. Fields that do not affect a guarantee are optional:
+    clip_norm, randomness, and report_goal unless devices are sampled.
 
     Correlated noise is accounted by device, under zero-out adjacency.
-    Independent noise is stated twice: as it holds whoever knows the sample,
-    and with what a secret sample gains. For rounds of a fixed size the second
-    statement is under replace-one adjacency, where one device changes a sum by
-    twice the clip norm.
+    Independent noise gets two statements: one that holds even if the sample is
+    known, and one amplified by a secret sample. For rounds of a fixed size the
+    second statement is under replace-one adjacency, where one device changes a
+    sum by twice the clip norm.
 
     Example: tacit account dags/launches/demo-en-US.yaml --set noise_multiplier=8
 
@@ -101,7 +98,7 @@ def account(
     base = {"mechanism": mechanism, "preset": preset}
     given = base | {"set": changes, "strategy": strategy}
     if slow and not published:
-        raise ValueError("slow: goes with --paper; add --paper, or leave it out")
+        raise ValueError("slow: needs --paper; add --paper, or leave it out")
     if published:
         _alone("--paper", {"launch": launch, **given, "delta": delta})
         paper(slow, as_json)
@@ -110,7 +107,7 @@ def account(
     for each in deltas:
         check_delta(each)
     if launch is not None and not is_file(launch):
-        _alone(f"launch {launch}", given, "; name its launch file to ask what another mechanism would give")
+        _alone(f"launch {launch}", given, "; name its launch file to compute other mechanisms")
         from pipeline.verify.guarantee import guarantee_again, of_launch
 
         config, folder, _ = open_existing(launch)
@@ -126,14 +123,14 @@ def account(
 
 
 def _alone(source: str, others: Mapping[str, object], fix: str = "") -> None:
-    """ValueError if something is given beside a source that answers alone."""
+    """ValueError if other options are given beside a complete source."""
     doubled = [name for name, value in others.items() if value]
     if doubled:
-        raise ValueError(f"{doubled[0]}: {source} says this already; leave out {', '.join(doubled)}{fix}")
+        raise ValueError(f"{doubled[0]}: {source} already states this; leave out {', '.join(doubled)}{fix}")
 
 
 def _as_content(guarantee: "Guarantee") -> dict:
-    """A guarantee as JSON values, the answer of ``--json``."""
+    """Convert a guarantee to JSON values, for ``--json``."""
     content = {
         "rounds": guarantee.rounds,
         "min_sep": guarantee.min_sep,
@@ -157,7 +154,7 @@ def _as_content(guarantee: "Guarantee") -> dict:
 
 
 def _as_text(guarantee: "Guarantee") -> str:
-    """A guarantee as lines for a person. Epsilons are rounded up."""
+    """Format a guarantee as lines of text. Epsilons are rounded up."""
     lines = [
         ("sensitivity^2", f"{guarantee.sensitivity_squared:g}"),
         ("rho (zCDP)", f"{guarantee.rho:.6g}"),
@@ -191,7 +188,7 @@ def _amplified_text(sampled: "AmplifiedGuarantee") -> str:
 
 
 def _aligned(lines: list[tuple[str, str]]) -> str:
-    """Names in one column, values beside them, long ones folded."""
+    """Format names in one column and values beside them, with long values wrapped."""
     indent = max(len(name) for name, _ in lines) + 2
     return "\n".join(
         textwrap.fill(value, _WIDTH, initial_indent=f"{name:<{indent}}", subsequent_indent=" " * indent)

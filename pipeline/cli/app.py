@@ -2,7 +2,8 @@
 
 Standard output holds the answer and, with ``--json``, one JSON object and nothing else. Logs,
 progress and tables go to standard error. Exit codes: 0 done, 3 a launch that is held, 65 permanent
-(a person must act), 75 temporary (try again later), 1 a bug, 2 a wrong command line; the same where the reader leaves.
+(a person must act), 75 temporary (retry later), 1 a bug, 2 a wrong command line; closing the output early
+changes none of them.
 
 A command parses its arguments, calls one function of the pipeline that returns a frozen value, and prints that value.
 """
@@ -39,7 +40,7 @@ from pipeline.telemetry import logs
 
 _HELP = """Launch private keyboard language models.
 
-One YAML file describes one launch. Begin with one that ships, or make one of your own (tacit init en-GB.yaml):
+One YAML file describes one launch. Start with a shipped one, or make one of your own (tacit init en-GB.yaml):
 
     tacit check dags/launches/demo-en-US.yaml
 
@@ -47,12 +48,12 @@ One YAML file describes one launch. Begin with one that ships, or make one of yo
 
     tacit status
 
-Every command shows an example under --help. Exit codes: 0 done, 3 a launch is held, 65 a person must act, 75 try again
-later. What one of them, a gate or a field of the launch file means:
+Every command shows an example under --help. Exit codes: 0 done, 3 a launch is held, 65 a person must act, 75 retry
+later. To explain an exit code, a gate or a field of the launch file:
 
     tacit explain policy.min_top1_gain
 """
-# What the help shows, in this order.
+# Help groups, in order.
 _GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Launch": {
         "init": init.init,
@@ -84,13 +85,13 @@ _ORDER = [name for commands in _GROUPS.values() for name in commands]
 
 
 class CommandGroup(typer.core.TyperGroup):
-    """Commands in the order of the help groups, and what has no group after them."""
+    """Group that lists its commands in the order of the help groups, then those without a group."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(self.commands, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
 
-# Locals of a traceback could hold a client's text, so the plain traceback of Python is kept.
+# Local variables in a traceback could hold client text, so Python's plain traceback is used.
 app = typer.Typer(cls=CommandGroup, help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False)
 for group, commands in _GROUPS.items():
     for name, each in commands.items():
@@ -110,7 +111,7 @@ def _version(asked: bool) -> None:
 def _configure(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="warnings and errors only")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and end")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and exit")
     ] = False,
 ) -> None:
     try:
@@ -124,9 +125,9 @@ def _configure(
 
 @app.command(hidden=True)
 def ready() -> None:
-    """Import what every stage needs, then be the command that standard input brings; without one, end.
+    """Import the modules of all stages, then run the command read from standard input; without one, exit.
 
-    The command is one line, a JSON list of arguments: what starts this gains the seconds that imports take.
+    The command is one line, a JSON list of arguments. The caller saves the seconds that imports take.
 
     Example: tacit ready <<< '["check", "dags/launches/demo-en-US.yaml"]'
     """

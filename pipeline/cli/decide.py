@@ -1,4 +1,4 @@
-"""``tacit review`` and ``tacit rollback``: decisions of people."""
+"""``tacit review`` and ``tacit rollback``: record a person's decision."""
 
 from typing import Annotated
 
@@ -17,7 +17,7 @@ def rollback(
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
     as_json: AsJson = False,
 ) -> None:
-    """Give users back the version they had before; again, and they get the one before that.
+    """Restore the users' previous version; a second rollback restores the one before it.
 
     Example: tacit rollback en-US --reason "suggests nothing after numbers"
     """
@@ -26,7 +26,7 @@ def rollback(
     from pipeline.publication.registry import model_name
 
     here = settings.load()
-    model_name(locale, feature)  # What can be no name is refused before anything is asked.
+    model_name(locale, feature)  # Refuses an invalid name before it connects to MLflow.
     of = None if population is None else population_key(population)
     done = approvals.rollback(locale, feature, here, reason, settings.account(), of)
     if (here.runs_dir / done.launch_id).is_dir():
@@ -43,18 +43,18 @@ def review(
     ] = None,
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")] = "",
     accept: Annotated[
-        list[int] | None, typer.Option(help="number of a main concern that the approval accepts; once for each")
+        list[int] | None, typer.Option(help="number of a main concern that the approval accepts; repeatable")
     ] = None,
-    report: Annotated[str | None, typer.Option(help="SHA-256 of the disclosure.json that was read")] = None,
+    report: Annotated[str | None, typer.Option(help="SHA-256 of the reviewed disclosure.json")] = None,
     answered_in_airflow: Annotated[
         tuple[str, str, str, int] | None,
-        typer.Option(metavar="DAG RUN TASK TRY", help="record the answer that Airflow has of this try of a task"),
+        typer.Option(metavar="DAG RUN TASK TRY", help="record the answer in Airflow of this attempt of a task"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the state of a launch; with --answer, record the answer of the account that runs this, for good.
+    """Show the state of a launch; with --answer, permanently record the answer of the account that runs the command.
 
-    Without an answer it lists the main concerns of the report; an approval accepts each by its number.
+    Without --answer it lists the main concerns of the report; an approval accepts each by its number.
 
     Example: tacit review en-US-0123abcd --answer approve --accept 1 --accept 2
     """
@@ -63,7 +63,7 @@ def review(
 
     config, run, here = open_existing(launch)
     if verdict is not None and answered_in_airflow is not None:
-        raise ValueError("--answer: the answer in Airflow is Airflow's to tell; give one of the two options")
+        raise ValueError("--answer: the answer is read from Airflow; give one of the two options")
     if verdict is None and answered_in_airflow is None:
         now = review_state(config, run, here)
     else:

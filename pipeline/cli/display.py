@@ -1,4 +1,4 @@
-"""Terminal output of a launch: progress of long work, one short table per stage, and a summary at the end."""
+"""Terminal output of a launch: progress of long work, one short table per stage, and a final summary."""
 
 import io
 import logging
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from pipeline.run.runner import StageOutcome
     from pipeline.stages.launch import Ending
 
-SECONDS = 10.0  # between two lines about one piece of work
+SECONDS = 10.0  # between two progress lines of one piece of work
 
-# A result's own bookkeeping, which the table leaves out.
+# Bookkeeping fields of a result, which the table leaves out.
 _HIDDEN = frozenset({"headline", "datasets", "curve", "spend"})
 _LONGEST_TEXT = 72
 
 
 def stage_table(config: "LaunchConfig", run: Path) -> Callable[["StageOutcome"], None]:
-    """Print each stage of a launch as it ends.
+    """Return a function that prints each stage of a launch as it ends.
 
     Args:
       run: the launch's folder.
@@ -44,10 +44,10 @@ def stage_table(config: "LaunchConfig", run: Path) -> Callable[["StageOutcome"],
 
 
 def show_stage(outcome: "StageOutcome", console: "Console", stages: Sequence[str], run: Path) -> None:
-    """Print how many stages have ended, and this one's name, time and top-level values.
+    """Print the number of finished stages, and a stage's name, duration and top-level values.
 
     Args:
-      stages: that its launch runs; they may end in another order, as ``ab_test`` before ``audit`` under Airflow.
+      stages: stages of its launch; they may end in another order, as ``ab_test`` before ``audit`` under Airflow.
       run: the launch's folder.
     """
     from rich.table import Table
@@ -57,9 +57,9 @@ def show_stage(outcome: "StageOutcome", console: "Console", stages: Sequence[str
     record = outcome.record
     ended = [name for name in stages if (run / "public" / name / RESULT).is_file()]
     number = f"{len(ended)}/{len(stages)}" if record.stage in stages and not outcome.skipped else ""
-    done = "done before, nothing redone" if outcome.skipped else f"{record.seconds:.1f} s"
+    done = "already done" if outcome.skipped else f"{record.seconds:.1f} s"
     if record.reused_from and not outcome.skipped:
-        done = f"taken over from {record.reused_from}, {done}"
+        done = f"reused from {record.reused_from}, {done}"
     table = Table(
         title=f"{number} {record.stage} ({done})".strip(), title_justify="left", show_header=False, min_width=60
     )
@@ -76,7 +76,7 @@ def show_stage(outcome: "StageOutcome", console: "Console", stages: Sequence[str
 
 
 def shown(value: object) -> str | None:
-    """A value as one cell of text; None for what does not fit one."""
+    """Format a value as one table cell; None if it does not fit."""
     if value is None or value == "":
         return "-"
     if isinstance(value, bool):
@@ -97,7 +97,7 @@ def shown(value: object) -> str | None:
 
 
 def ending(end: "Ending") -> str:
-    """Text at the end of a launch: its outcome, and where to look."""
+    """Final text of a launch: its outcome, and its files."""
     from pipeline.stages.launch import HeldEnding
 
     why = [f"  - {reason}" for reason in end.reasons]
@@ -122,14 +122,14 @@ def ending(end: "Ending") -> str:
 
 
 def standard_error() -> "Console":
-    """Standard error for people's tables; where log lines are JSON nothing else stands among them."""
+    """Console on standard error for tables; silent if log lines are JSON."""
     from rich.console import Console
 
     return Console(stderr=True, quiet=settings.log_form() == "json")
 
 
 class ProgressFilter(logging.Filter):
-    """Lets a line about some work pass every ten seconds and at its end; draws its bar where there is a terminal."""
+    """Log filter that passes a progress line every ten seconds and at the end, and draws a bar on a terminal."""
 
     def __init__(self, *, quiet: bool = False, console: "Console") -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class ProgressFilter(logging.Filter):
 
 
 def show_progress(handlers: Iterable[logging.Handler], shown: ProgressFilter) -> None:
-    """Let handlers of log lines show progress; lines go to what standard error is then, so that a bar stays whole."""
+    """Attach the progress filter to log handlers, which then write to the current standard error."""
     for handler in handlers:
         handler.addFilter(shown)
         if isinstance(handler, logging.StreamHandler):
@@ -177,7 +177,7 @@ def show_progress(handlers: Iterable[logging.Handler], shown: ProgressFilter) ->
 
 
 class _StandardError(io.TextIOBase):
-    """Standard error as it is when something is written: rich puts itself in its place while it draws a bar."""
+    """Stream that looks up ``sys.stderr`` at each write, as rich replaces it while it draws a bar."""
 
     def write(self, text: str) -> int:
         return sys.stderr.write(text)

@@ -1,4 +1,4 @@
-"""``tacit experiment``: a launch between approval and everybody."""
+"""``tacit experiment``: the live experiment of an approved launch."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipeline.experiments.decide import DecisionResult, Look
     from reports.disclosure.utility import ArmMetric
 
-_HELP = """Let some devices try an approved model before all get it, and decide by what keyboards log.
+_HELP = """Try an approved model on a share of devices before all get it, and decide by the keyboards' logs.
 
 Needs the block 'experiment' in the launch file. It begins when the launch is published.
 """
@@ -26,7 +26,7 @@ app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=Fal
 Logs = Annotated[
     list[str] | None,
     typer.Option(
-        help="Parquet files or globs, again for more; default: the launch's folder in TACIT_EXPERIMENT_LOGS, once it "
+        help="Parquet files or globs, repeatable; default: the launch's folder in TACIT_EXPERIMENT_LOGS, once it "
         "holds the file _SUCCESS"
     ),
 ]
@@ -35,7 +35,7 @@ Logs = Annotated[
 @app.command()
 @command
 def status(launch: LaunchName, as_json: AsJson = False) -> None:
-    """Show the state of an experiment: shares of both arms, the days that count, and the logs that are missing.
+    """Show the state of an experiment: shares of both arms, the days that count, and missing logs.
 
     Example: tacit experiment status en-US-0123abcd
     """
@@ -54,9 +54,9 @@ def status(launch: LaunchName, as_json: AsJson = False) -> None:
 @app.command()
 @command
 def decide(launch: LaunchName, logs: Logs = None, as_json: AsJson = False) -> None:
-    """Decide an experiment whose days are over, once: everybody gets the model (exit 0), or nobody does (exit 3).
+    """Decide an experiment whose days are over, once: all devices get the model (exit 0), or none does (exit 3).
 
-    Before its days are over it ends with 75: try again later. Decided before, it finishes what was interrupted.
+    Before its days are over it exits with 75: retry later. If already decided, it completes an interrupted decision.
 
     Example: tacit experiment decide en-US-0123abcd --logs 'logs/*.parquet'
     """
@@ -77,7 +77,7 @@ def stop(
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
     as_json: AsJson = False,
 ) -> None:
-    """Stop an experiment: users keep what they have, whatever its logs say. Ends with 3.
+    """Stop an experiment: users keep their present model, whatever its logs show. Exits with 3.
 
     Example: tacit experiment stop en-US-0123abcd --reason "crashes on old phones"
     """
@@ -94,12 +94,12 @@ def stop(
 @command
 def simulate(
     launch: LaunchName,
-    out: Annotated[Path | None, typer.Option(help="a folder; default: where 'decide' looks")] = None,
+    out: Annotated[Path | None, typer.Option(help="a folder; default: the one that 'decide' reads")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rehearse an experiment: logs of its days by simulated typists, who type public text under both arms.
+    """Rehearse an experiment: write logs of its days by simulated typists, who type public text in both arms.
 
-    Logs of a simulator decide nothing about people: only where the population is a simulation too.
+    Simulated logs can decide only an experiment on a simulated population.
 
     Example: tacit experiment simulate demo-en-US-0123abcd
     """
@@ -107,12 +107,14 @@ def simulate(
 
     config, run, here = open_existing(launch)
     made = simulate_logs(config, run, here, out)
-    text = f"{len(made.files)} days in {made.folder}; look: tacit ab {made.launch_id} --logs '{made.folder}/*.parquet'"
+    text = (
+        f"{len(made.files)} days in {made.folder}; evaluate: tacit ab {made.launch_id} --logs '{made.folder}/*.parquet'"
+    )
     answer(made, as_json, text=text)
 
 
 def show(launch: str, patterns: list[str], as_json: bool) -> None:
-    """Print the results in an experiment's logs, which decides nothing."""
+    """Print the results of an experiment's logs, without deciding it."""
     from pipeline.experiments.decide import look
 
     config, run, here = open_existing(launch)
@@ -138,7 +140,7 @@ def _answer(launch_id: str, done: "DecisionResult", as_json: bool) -> None:
     text += gate_lines(failed) or [f"  - {reason}" for reason in done.reasons]
     if rolled_back:
         text.append(
-            "next:    users keep what they had; a changed launch file is another launch, with its own experiment"
+            "next:    users keep their present model; a changed launch file is another launch, with its own experiment"
         )
     if done.look is not None:
         text += ["", *_lines(done.look)]
@@ -148,7 +150,7 @@ def _answer(launch_id: str, done: "DecisionResult", as_json: bool) -> None:
 
 
 def _lines(seen: "Look") -> list[str]:
-    """Days, buckets, every metric of both arms with its relative change, and the gates."""
+    """Format days, buckets, every metric of both arms with its relative change, and the gates."""
     from evaluation.comparison.verdicts import LOWER_IS_BETTER
     from evaluation.live.logs import CONTROL, TREATMENT
     from reports.formats import metric_name
@@ -156,8 +158,8 @@ def _lines(seen: "Look") -> list[str]:
     until = f"logs until {seen.logged_until}"
     page = [
         f"days {seen.first_day} to {seen.last_day}, {until}" + (", of simulated users" if seen.simulated else ""),
-        f"{seen.treated_buckets:,} of {seen.buckets:,} buckets had the model, {seen.share:.2%} were to "
-        f"(chance {seen.split_chance:.3g})",
+        f"{seen.treated_buckets:,} of {seen.buckets:,} buckets had the model, {seen.share:.2%} expected "
+        f"(p-value {seen.split_chance:.3g})",
         "",
         f"{'':<{_NAME}}{'control':>18}{'with the model':>18}  relative change (95%)",
     ]
@@ -169,7 +171,7 @@ def _lines(seen: "Look") -> list[str]:
     page += [f"no interval: {', '.join(map(metric_name, seen.undefined))}"] if seen.undefined else []
     page += ["", *(f"{'ok' if gate.passed else 'NOT':>4}  {gate.title}: {gate.evidence}" for gate in seen.gates)]
     if not seen.over:
-        page.append("a look: it decides nothing, and its intervals miss more often the more often one looks")
+        page.append("an interim result: it decides nothing, and repeated looks lower the coverage of its intervals")
     return page
 
 

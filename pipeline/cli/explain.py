@@ -1,4 +1,4 @@
-"""``tacit explain``: what an exit code, a gate or a field of the launch file means, from where it is defined."""
+"""``tacit explain``: explain an exit code, a gate or a field of the launch file, from its definition."""
 
 from typing import Annotated
 
@@ -21,9 +21,9 @@ def explain(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What an exit code, a gate or a field of the launch file means: where it is set, what it takes, what to do.
+    """Explain an exit code, a gate or a field of the launch file: its meaning, its allowed values and the fix.
 
-    A field may be given by its last name alone; all blocks that have one are shown.
+    A field may be given by the last part of its path; all blocks with such a field are shown.
 
     Example: tacit explain utility
     """

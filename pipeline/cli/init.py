@@ -1,4 +1,4 @@
-"""``tacit init``: a launch file from a few answers, valid and planned."""
+"""``tacit init``: draft a valid launch file from a few answers, with a planned mechanism."""
 
 import re
 import sys
@@ -15,30 +15,32 @@ from reports.losses import up
 
 @command
 def init(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="the launch file to make, such as en-US.yaml")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="the launch file to create, such as en-US.yaml")],
     locale: Annotated[str | None, typer.Option(help="BCP 47 tag, as in en-US")] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="path or glob of your Parquet or JSON lines (client_id, text[, ts]); synthetic: made up"),
+        typer.Option(
+            help="path or glob of your Parquet or JSON lines (client_id, text[, ts]); or synthetic, for made-up text"
+        ),
     ] = None,
-    population: Annotated[int | None, typer.Option(help="devices that have such text, about")] = None,
-    rho: Annotated[float | None, typer.Option(help="most that one device loses to this launch, as zCDP")] = None,
+    population: Annotated[int | None, typer.Option(help="approximate number of devices with such text")] = None,
+    rho: Annotated[float | None, typer.Option(help="largest loss of one device to this launch, as zCDP")] = None,
     budget: Annotated[
-        float | None, typer.Option(help="most that it loses to all launches; default: 3 times rho")
+        float | None, typer.Option(help="largest loss of one device to all launches; default: 3 times rho")
     ] = None,
     days: Annotated[
         int | None,
-        typer.Option(help="the budget holds in any so many days, which needs a column ts; default: for ever"),
+        typer.Option(help="length of the budget's window in days, which needs a column ts; default: no window"),
     ] = None,
     public: Annotated[
         str | None, typer.Option(help="public text: sample (English, ships in wheels), c4, or a path or glob of yours")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a launch file from a few answers: valid, and with the mechanism that the planner finds for the population.
+    """Draft a valid launch file from a few answers, with the mechanism that the planner finds for the population.
 
-    What is not given by an option is asked for on a terminal. The file is named after itself, an existing one is never
-    overwritten, and everything in it may be changed: 'tacit explain FIELD' says what a line means.
+    Missing options are asked for on a terminal. The launch is named after the file, an existing file is never
+    overwritten, and everything in it may be changed: 'tacit explain FIELD' explains a line.
 
     Example: tacit init es-ES.yaml --locale es-ES --data 'data/*.parquet' --population 50000 --rho 0.5
     """
@@ -51,14 +53,18 @@ def init(
     if not re.fullmatch(LOCALE, tag):
         raise ValueError(f"--locale: {shown(repr(tag))} is no BCP 47 tag; write one as in en-US or sr-Latn-RS")
     text = data or asks("data", "Your text: a path or glob of Parquet or JSON lines, or synthetic", SYNTHETIC)
-    devices = asks("population", "Devices that have such text, about", None, int) if population is None else population
-    loses = asks("rho", "Most that one device loses to this launch (rho)", 0.5, float) if rho is None else rho
+    devices = (
+        asks("population", "Approximate number of devices with such text", None, int)
+        if population is None
+        else population
+    )
+    loses = asks("rho", "Largest loss of one device to this launch (rho)", 0.5, float) if rho is None else rho
     most, read = 3 * loses if budget is None else budget, public or ("sample" if tag.startswith("en") else "c4")
     made = draft(file, Answers(file.stem, tag, text, read, devices, loses, most, days))
     run = made.mechanism
     lines = [
         f"{file}: {run.kind}, {run.rounds:,} rounds of {run.report_goal:,} devices",
-        f"at worst rho {made.rho:.4g}, epsilon {up(made.epsilon)} at delta {made.delta:g}; with the words "
+        f"worst case rho {made.rho:.4g}, epsilon {up(made.epsilon)} at delta {made.delta:g}; with the words "
         f"{made.total_epsilon:g} or less",
         *(f"  not feasible: {reason}" for reason in made.reasons),
         *(f"next: {row}" for row in made.next),
@@ -67,7 +73,7 @@ def init(
 
 
 def _asker(as_json: bool) -> Any:
-    """Function that asks for an answer that no option gave; an error where nobody can answer."""
+    """Return a function that prompts for an answer missing from the options; it raises without a terminal."""
 
     def ask(option: str, question: str, default: object, kind: type = str) -> Any:
         if as_json or not sys.stdin.isatty():

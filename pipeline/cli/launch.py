@@ -1,4 +1,4 @@
-"""``tacit check``, ``tacit launch`` and ``tacit stage``: a launch checked, run, or run stage by stage."""
+"""``tacit check``, ``tacit launch`` and ``tacit stage``: check a launch, run it, or run one of its stages."""
 
 import logging
 import re
@@ -25,10 +25,10 @@ Date = Annotated[str | None, typer.Option(help="YYYYMMDD of a scheduled run; it 
 def check(
     launch: LaunchName,
     date: Date = None,
-    alone: Annotated[bool, typer.Option("--alone", help="the launch file alone, not this installation")] = False,
+    alone: Annotated[bool, typer.Option("--alone", help="check the launch file alone, not this installation")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Validate a launch file, and all that is known of its launch here; every problem names field, value and fix.
+    """Check a launch file, its data, budget and installation; every problem names field, value and fix.
 
     Example: tacit check dags/launches/demo-en-US.yaml
     """
@@ -43,7 +43,7 @@ def check(
             dated = date is not None
             done = readiness.check(named.config, named.run_id, settings.load(), STAGES, dated=dated)
     except ValueError as error:
-        if as_json:  # The log of whoever asked, such as Airflow's first task, says it too.
+        if as_json:  # For the log of the caller, such as Airflow's first task.
             typer.echo(printable(str(error)), err=True)
         answer({"ok": False, "errors": str(error).splitlines()}, as_json, text=str(error))
         raise typer.Exit(PERMANENT) from error
@@ -58,8 +58,8 @@ def check(
 def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> None:
     """Run every stage of a launch in this process, without Airflow. Run it again to resume.
 
-    Ends with 0 where it is published, or waits for its reviewers, and with 3 where gates hold it: then it says which,
-    at which values, what was spent, and what to do next ('tacit explain 3').
+    Exits with 0 if it is published or waits for its reviewers, and with 3 if gates hold it: then it lists the gates
+    with their values, the spends, and the next steps ('tacit explain 3').
 
     Example: tacit launch dags/launches/demo-en-US.yaml
     """
@@ -83,12 +83,12 @@ def stage(
     date: Date = None,
     run: Annotated[
         str | None,
-        typer.Option("--id", help="the id that 'tacit check' gave: a file that is another launch by now is refused"),
+        typer.Option("--id", help="the id from 'tacit check': a file that has changed since is refused"),
     ] = None,
-    attempt: Annotated[int, typer.Option(help="of the task that the stage is; logs and telemetry say it")] = 1,
+    attempt: Annotated[int, typer.Option(help="attempt number of the stage's task, for logs and telemetry")] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Run one stage of a launch, which is what Airflow does. A finished stage is not redone.
+    """Run one stage of a launch, as Airflow does. A finished stage does not run again.
 
     Example: tacit stage pretrain dags/launches/demo-en-US.yaml
     """
@@ -101,7 +101,7 @@ def stage(
     run_id = run or named.run_id
     done = run_stage(name, named.config, run_id, here, STAGES, erase_expired=sweep)
     if done.skipped:
-        _log.info("%s: done before from the same inputs, so nothing is made again; 'tacit verify' would", name)
+        _log.info("%s: already done with the same inputs, so it does not run again; 'tacit verify' would", name)
     display.stage_table(named.config, here.runs_dir / run_id)(done)
     answer(done.result, as_json, text=f"{name}: {'done before' if done.skipped else 'done'}")
 
@@ -109,7 +109,7 @@ def stage(
 def _date(date: str | None) -> str | None:
     if date is None:
         return None
-    # What is no day of any month would be no date in the id either, and the launch would count as today's.
+    # An impossible date would not be parsed from the id, and the launch would count as today's.
     with suppress(ValueError):
         if re.fullmatch(r"[0-9]{8}", date) and datetime.fromisoformat(date):
             return date

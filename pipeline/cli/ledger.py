@@ -1,4 +1,4 @@
-"""``tacit ledger``: budgets of populations, and what every launch spent."""
+"""``tacit ledger``: budgets of populations, and spends of launches."""
 
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -17,32 +17,34 @@ if TYPE_CHECKING:
     from pipeline.ledger.ledger import PrivacyLedger
     from pipeline.ledger.statement import Statement
 
-# A schedule has as many dates in as many years; nobody fills more in at once.
+# Limit on the days of a forecast; no backfill is longer.
 _MOST_DAYS = 1830
 
-app = typer.Typer(no_args_is_help=True, help="What every launch spent. Example: tacit ledger show")
+app = typer.Typer(no_args_is_help=True, help="Budgets and spends. Example: tacit ledger show")
 
 MaxRho = Annotated[float, typer.Option(help="device-level rho of all launches together")]
 MaxTotal = Annotated[
-    float, typer.Option("--max-epsilon", help="epsilon of one device over all releases of all launches, words too")
+    float, typer.Option("--max-epsilon", help="epsilon of one device over all releases of all launches, words included")
 ]
 Delta = Annotated[float, typer.Option(help="delta at which that epsilon holds, over all launches together")]
 MaxEpsilon = Annotated[
     float | None, typer.Option("--max-discovery-epsilon", help="epsilon of one typed word, of all launches together")
 ]
 WindowDays = Annotated[
-    int | None, typer.Option(help="both hold in any so many days, and text is kept no longer; default: for ever")
+    int | None, typer.Option(help="length of the window of both, and retention of text; default: no window")
 ]
-LifetimeRho = Annotated[float | None, typer.Option(help="beside a window: device-level rho of all launches for ever")]
+LifetimeRho = Annotated[
+    float | None, typer.Option(help="beside a window: device-level rho of all launches, without a window")
+]
 LifetimeEpsilon = Annotated[
-    float | None, typer.Option(help="beside a window: epsilon over all releases of all launches for ever")
+    float | None, typer.Option(help="beside a window: epsilon over all releases of all launches, without a window")
 ]
 
 
 @app.command("init")
 @command
 def ledger_init(as_json: AsJson = False) -> None:
-    """Make this installation's ledger, once; nothing else ever makes one.
+    """Create this installation's ledger, once; no other command creates one.
 
     Example: tacit ledger init
     """
@@ -99,7 +101,7 @@ def ledger_budget(
     reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
     max_rho: Annotated[float | None, typer.Option(help="device-level rho of all launches together")] = None,
     max_epsilon: Annotated[
-        float | None, typer.Option(help="epsilon of one device over all releases of all launches, words too")
+        float | None, typer.Option(help="epsilon of one device over all releases of all launches, words included")
     ] = None,
     delta: Annotated[float | None, typer.Option(help="delta at which that epsilon holds")] = None,
     max_discovery_epsilon: MaxEpsilon = None,
@@ -108,7 +110,7 @@ def ledger_budget(
     lifetime_epsilon: LifetimeEpsilon = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a population's budget; only those named at its registration may. What is not named stays.
+    """Change a population's budget; only accounts named at its registration may. Options left out stay unchanged.
 
     Example: tacit ledger budget en-US --max-rho 2 --max-discovery-epsilon 80 --reason "reviewed 2026-11"
     """
@@ -126,7 +128,7 @@ def ledger_budget(
     }
     changed = {option: value for option, value in named.items() if value is not None}
     if not changed:
-        raise ValueError("--max-rho: nothing is named, so nothing would change; name what is to change")
+        raise ValueError("--max-rho: no amount is given, so nothing would change; give at least one")
     budget = _budget(**ledger.population(key).budget.model_dump() | changed)
     _answer_population(ledger, ledger.change_budget(key, budget, settings.account(), reason), as_json)
 
@@ -136,7 +138,7 @@ def ledger_budget(
 def ledger_show(
     population: Annotated[str | None, typer.Option(help="only this population")] = None, as_json: AsJson = False
 ) -> None:
-    """List reservations and commits, and what each population has spent.
+    """List reservations and commits, and the total spend of each population.
 
     Example: tacit ledger show --population chitchat:chitchat-2018
     """
@@ -149,7 +151,7 @@ def ledger_show(
 @app.command("verify")
 @command
 def ledger_verify(as_json: AsJson = False) -> None:
-    """Check the hash chain, its triggers, and that it is behind no receipt on this machine.
+    """Check the ledger's hash chain, its triggers, and the receipts on this machine.
 
     Example: tacit ledger verify
     """
@@ -165,7 +167,7 @@ def ledger_verify(as_json: AsJson = False) -> None:
 @app.command("export")
 @command
 def ledger_export(as_json: AsJson = False) -> None:
-    """The whole ledger as one JSON object, with or without --json.
+    """Print the whole ledger as one JSON object, with or without --json.
 
     Example: tacit ledger export > ledger.json
     """
@@ -180,10 +182,10 @@ def ledger_forecast(
     last: Annotated[str, typer.Option("--to", help="the last date")],
     as_json: AsJson = False,
 ) -> None:
-    """What the launches of a schedule's dates would spend, one after the other, before any of them runs.
+    """Forecast the spends of a schedule's launches, one after another, before any of them runs.
 
-    Nothing is written. A date that has spent spends nothing again; one that would be refused is named with the reason,
-    and the command then ends with 65. 'make backfill' asks it before Airflow is asked for the runs.
+    Nothing is written. A date that has spent spends nothing again. A date that would be refused is listed with the
+    reason, and the command then exits with 65. 'make backfill' runs it before it creates runs in Airflow.
 
     Example: tacit ledger forecast dags/launches/en-US.yaml --from 2026-09-01 --to 2026-11-30
     """
@@ -195,7 +197,7 @@ def ledger_forecast(
     if not begins <= ends <= begins + timedelta(days=_MOST_DAYS):
         raise ValueError(f"--to: {ends} is not from {begins} to {_MOST_DAYS} days later; correct one of them")
     if config.schedule is None:
-        raise ValueError(f"schedule: {launch} has none, so it has no dates; 'tacit plan' says what its launch costs")
+        raise ValueError(f"schedule: {launch} has none, so it has no dates; 'tacit plan' shows the cost of its launch")
     found = forecast_dates(config, settings.load(), STAGES, begins, ends)
     name, refused = found.population, found.refused
     lines = [
@@ -217,7 +219,7 @@ def _day(text: str, option: str) -> date:
 
 
 def _lines(stated: "Statement") -> list[str]:
-    """The whole statement for people; a device and a typed word are two units."""
+    """Format the whole statement; a device and a typed word are two units."""
     lines = [f"ledger: {stated.ledger}", *map(_line, stated.entries)]
     for name, rho in stated.totals.items():
         lines.append(f"spent on {name}: device-level rho {rho:.6g}")
@@ -234,11 +236,11 @@ def _lines(stated: "Statement") -> list[str]:
                 f"spent on {name}: of epsilon {window.max_epsilon:g} over all releases in any {window.days} days, "
                 f"{up(window.epsilon)} in the last {window.days} and {up(window.most_epsilon)} in the worst",
             ]
-    return lines if stated.entries else [*lines, "it is empty"]
+    return lines if stated.entries else [*lines, "the ledger is empty"]
 
 
 def _line(entry: "Entry") -> str:
-    """One entry for people."""
+    """Format one entry."""
     from pipeline.ledger.entries import NO_UNIT
 
     about = f"{entry.seq:>4} {entry.kind:<10} {entry.population:<20} "
@@ -269,7 +271,7 @@ def _ledger() -> "PrivacyLedger":
 
 
 def _budget(**named: float | None) -> "Budget":
-    """The budget of these options; ValueError that names the option."""
+    """Build a budget from the options; ValueError that names the option."""
     from pydantic import ValidationError
 
     from pipeline.ledger.budget import Budget
@@ -277,8 +279,8 @@ def _budget(**named: float | None) -> "Budget":
     for option in ("lifetime_rho", "lifetime_epsilon"):
         if named[option] is not None and named["window_days"] is None:
             raise ValueError(
-                f"--{option.replace('_', '-')}: stands beside --window-days; without a window "
-                f"--{option.replace('lifetime', 'max').replace('_', '-')} is for ever"
+                f"--{option.replace('_', '-')}: needs --window-days; without a window "
+                f"--{option.replace('lifetime', 'max').replace('_', '-')} already holds for ever"
             )
     try:
         return Budget.model_validate(named)

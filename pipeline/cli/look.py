@@ -1,4 +1,4 @@
-"""``tacit runs``, ``tacit status``, ``tacit predict``, ``tacit site``: launches and models of this machine."""
+"""``tacit runs``, ``tacit status``, ``tacit predict``, ``tacit site``: show launches and models of this machine."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -20,15 +20,14 @@ _HEADS = ("launch", "locale", "features", "began", "state", "rho", "epsilon", "g
 
 @command
 def runs(
-    locale: Annotated[str | None, typer.Option(help="only launches of this one, such as en-US")] = None,
+    locale: Annotated[str | None, typer.Option(help="only launches of this locale, such as en-US")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the launches of this machine, the newest first: what they spent, what they gained, which one runs.
+    """List the launches of this machine, newest first, with state, spend, gain and running stage.
 
-    A state is that of 'tacit review': unfinished, held, waiting, approved, in experiment, rejected, published or
-    rolled back. Epsilon
-    holds at the delta of each launch file; the gain is that of the private model over its start on held-out devices,
-    with its interval.
+    The states are those of 'tacit review': unfinished, held, waiting, approved, in experiment, rejected, published or
+    rolled back. Epsilon holds at the delta of each launch file; the gain is that of the private model over its starting
+    point on held-out devices, with its interval.
 
     Example: tacit runs --locale en-US
     """
@@ -46,15 +45,15 @@ def status(
         str | None,
         typer.Argument(
             metavar="LAUNCH",
-            help="a launch file, a launch id, or how an id begins; without one, what goes on here",
+            help="a launch file, a launch id, or the beginning of an id; without one, the status of this machine",
             autocompletion=completions,
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show running stages, the end of the last launch, and the budget that each population has left.
+    """Show running stages, the last launch, and the remaining budget of each population.
 
-    Of one launch: where it stands, which stages have ended, what was spent, and what to do next.
+    For one launch: its state, its finished stages, its spends, and the next steps.
 
     Example: tacit status demo-en-US
     """
@@ -102,15 +101,15 @@ def _of_launch(here: settings.Settings, launch: str, as_json: bool) -> None:
 @command
 def predict(
     bundle: Annotated[str, typer.Argument(help="a bundle folder, or a locale such as en-US for its champion")],
-    text: Annotated[str, typer.Argument(help="what has been typed so far")],
+    text: Annotated[str, typer.Argument(help="the text typed so far")],
     feature: Annotated[str, typer.Option(help="with a locale: NWP, SC or OTF")] = "NWP",
     population: OfPopulation = None,
     as_json: AsJson = False,
 ) -> None:
-    """The three likeliest next words, as they are usually written.
+    """Predict the three likeliest next words, in their typical form.
 
-    A locale's champion is the one that the ledger holds. A folder is used as it is; the answer says whether the ledger
-    knows its bundle.json as one that a launch registered.
+    A locale's champion is the one in the ledger. A folder is used directly; the answer states whether a launch in the
+    ledger registered its bundle.json.
 
     Example: tacit predict en-US "see you"
     """
@@ -124,9 +123,9 @@ def predict(
 
 @command
 def site(as_json: AsJson = False) -> None:
-    """Write an index of all launches into the runs directory, and keyboards to try published ones on.
+    """Write an index of all launches into the runs directory, and keyboards to try published models.
 
-    It lists what 'tacit runs' does, with links, and figures of what was spent and gained over time.
+    The index lists the launches of 'tacit runs' with links, and figures of spends and gains over time.
 
     Example: tacit site
     """
@@ -145,7 +144,7 @@ def site(as_json: AsJson = False) -> None:
 
 
 def gate_lines(gates: "Sequence[FailedGate]") -> list[str]:
-    """Failed gates for a terminal, each with its field and its fix."""
+    """Format failed gates, each with its field and its fix."""
     lines = []
     for gate in gates:
         where = f" ({gate.field} in the launch file)" if gate.field else ""
@@ -154,7 +153,7 @@ def gate_lines(gates: "Sequence[FailedGate]") -> list[str]:
 
 
 def budget_lines(spent: "Sequence[StageSpend]", left: "Sequence[Remainder]") -> list[str]:
-    """Spend of a launch and remainder of its population's budget, for a terminal."""
+    """Format a launch's spends and its population's remaining budget."""
     lines = [f"spent:   {each}" for each in spent] or ["spent:   nothing"]
     return [*lines, *(f"left:    {each}, for {each.population}" for each in left)]
 

@@ -1,4 +1,4 @@
-"""``tacit verify``, ``tacit erase`` and ``tacit withdraw``: a finished launch derived again, or erased."""
+"""``tacit verify``, ``tacit erase`` and ``tacit withdraw``: derive a finished launch again, or erase launches."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 def verify(
     launch: LaunchName,
     thorough: Annotated[
-        bool, typer.Option("--thorough", help="train again too, public and private, from the first step")
+        bool, typer.Option("--thorough", help="also repeat public and private training, from the first step")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Derive again what a launch disclosed: its stages, its report, who took part, what ledger and MLflow hold.
+    """Derive a launch's disclosure again: its stages, its report, its participation, and its records elsewhere.
 
-    Stages are run or measured again in a folder of their own, so it takes as long as the audits and the comparison
-    did; with --thorough as long as the whole launch, and the models must come out bit for bit. What cannot be checked
-    here, as without the private folder, is not verified.
+    Stages are run or measured again in a separate folder, which takes as long as the audits and the comparison; with
+    --thorough as long as the whole launch, and the models must be equal bit for bit. A check that cannot be made here,
+    as without the private folder, counts as not verified.
 
     Example: tacit verify demo-en-US-0123abcd
     """
@@ -50,7 +50,7 @@ def erase(
         str | None,
         typer.Argument(
             metavar="LAUNCH",
-            help="a launch file, a launch id, or how an id begins; left out with --expired",
+            help="a launch file, a launch id, or the beginning of an id; not with --expired",
             autocompletion=completions,
         ),
     ] = None,
@@ -58,16 +58,17 @@ def erase(
         bool,
         typer.Option(
             "--expired",
-            help="every launch that was over longer ago than TACIT_RETENTION_DAYS, or has outlived its window",
+            help="every launch that ended more than TACIT_RETENTION_DAYS ago, or whose text window is over",
         ),
     ] = False,
-    unverified: Annotated[bool, typer.Option("--unverified", help="even if it does not verify")] = False,
+    unverified: Annotated[bool, typer.Option("--unverified", help="erase it even if it does not verify")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Erase a finished launch's noise keys, client text and participation records, once it verifies.
+    """Erase a finished launch's noise keys, client text and participation records, after verifying it.
 
-    With --expired, run it once a day: text goes when its window is over, whether its launch verifies, was held, never
-    ended or is damaged. One launch that cannot be erased keeps no other from it; then the command ends with 65 or 75.
+    Run it once a day with --expired: it erases text when its window is over, even if the launch does not verify, was
+    held, never finished or is damaged. If one launch cannot be erased, the others still are, and the command exits with
+    65 or 75.
 
     Example: tacit erase demo-en-US-0123abcd
     """
@@ -75,7 +76,7 @@ def erase(
     from pipeline.verify.expiry import sweep
 
     if (launch is None) == (not expired):
-        raise ValueError("launch: name one, or --expired for all whose time is over")
+        raise ValueError("launch: name one, or give --expired for all expired launches")
     if launch is None:
         _answer_sweep(sweep(settings.load()), as_json)
         return
@@ -89,16 +90,16 @@ def withdraw(
     ids: Annotated[
         str,
         typer.Option(
-            help="a file of client ids, one a line, or Parquet or JSON lines with client_id; - for lines of input"
+            help="a file of client ids, one a line, or Parquet or JSON lines with client_id; - for standard input"
         ),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Leave the devices of people who withdrew out of a population for good, and erase launches that read their text.
+    """Exclude the devices of people who withdrew permanently, and erase launches that read their text.
 
-    Ids are the same only byte for byte. The ledger keeps keyed hashes of them and no id. What is private of each launch
-    here that holds text of one of them is erased, finished or not; released models stay. The same list again finishes
-    what an interruption left, as does 'tacit erase --expired'.
+    Ids are compared byte for byte. The ledger keeps keyed hashes of them and no id. The private files of each launch
+    here that holds their text are erased, finished or not; released models stay. After an interruption, run it again
+    with the same list, or run 'tacit erase --expired'.
 
     Example: tacit withdraw en-US --ids withdrawn.txt
     """
@@ -106,12 +107,12 @@ def withdraw(
 
     listed = withdrawal.read_ids(None if ids == "-" else Path(ids))
     done = expiry.withdraw(settings.load(), population, listed)
-    seen = f"{population}: left out from now on; launches here have read text of {done.seen} of these devices"
+    seen = f"{population}: devices excluded; launches here have read text of {done.seen} of them"
     _answer_sweep(done, as_json, seen)
 
 
 def _answer_sweep(done: "Sweep", as_json: bool, *sentences: str) -> None:
-    """Say what was erased and what was not, and end with the code of that."""
+    """Print the erased and the kept launches, and exit with the code of the failures."""
     kept = [f"kept: {failure.launch_id}: {failure.why}" for failure in done.kept]
     answer(done, as_json, text="\n".join([*sentences, f"erased: {', '.join(done.erased) or 'none'}", *kept]))
     if done.exit_code:

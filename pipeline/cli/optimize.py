@@ -1,4 +1,4 @@
-"""``tacit optimize``: the best strategy for a run, before anyone takes part."""
+"""``tacit optimize``: find the best strategy matrix for a run."""
 
 from dataclasses import asdict
 from typing import Annotated, Literal
@@ -9,13 +9,13 @@ from pipeline.cli.support import AsJson, answer, command
 
 app = typer.Typer(
     no_args_is_help=True,
-    help="The strategy of least loss for a run. Example: tacit optimize blt --rounds 2052 --min-sep 342 "
+    help="Find the strategy of least loss for a run. Example: tacit optimize blt --rounds 2052 --min-sep 342 "
     "--max-participations 6 --num-buffers 3 --loss max",
 )
 
 Rounds = Annotated[int, typer.Option(help="rounds of training")]
-MinSep = Annotated[int, typer.Option(help="rounds from one participation to the next, at least (MinS + 1)")]
-MaxParticipations = Annotated[int, typer.Option(help="rounds one device may join (MaxP)")]
+MinSep = Annotated[int, typer.Option(help="least number of rounds between participations (MinS + 1)")]
+MaxParticipations = Annotated[int, typer.Option(help="most rounds that one device may join (MaxP)")]
 
 
 @app.command()
@@ -24,11 +24,13 @@ def blt(
     rounds: Rounds,
     min_sep: MinSep,
     max_participations: MaxParticipations,
-    num_buffers: Annotated[int, typer.Option(help="model copies that the noise state takes")] = 3,
-    loss: Annotated[Literal["max", "rms"], typer.Option(help="noise of the worst prefix, or of all")] = "max",
+    num_buffers: Annotated[int, typer.Option(help="size of the noise state, in model copies")] = 3,
+    loss: Annotated[
+        Literal["max", "rms"], typer.Option(help="noise of the worst prefix sum, or root mean square over all")
+    ] = "max",
     as_json: AsJson = False,
 ) -> None:
-    """Decays and scales of a buffered linear Toeplitz mechanism (McMahan et al. 2024), for a launch file.
+    """Optimise decays and scales of a buffered linear Toeplitz mechanism (McMahan et al. 2024), for a launch file.
 
     Example: tacit optimize blt --rounds 2052 --min-sep 342 --max-participations 6 --num-buffers 3 --loss max
     """
@@ -45,13 +47,13 @@ def banded(
     rounds: Rounds,
     min_sep: MinSep,
     max_participations: MaxParticipations,
-    bands: Annotated[int | None, typer.Option(help="noise vectors that the state takes; default: min_sep")] = None,
+    bands: Annotated[int | None, typer.Option(help="size of the noise state, in vectors; default: min_sep")] = None,
     kind: Annotated[
         Literal["matrix", "toeplitz"], typer.Option(help="BandMF, or one column for all rounds")
     ] = "matrix",
     as_json: AsJson = False,
 ) -> None:
-    """Losses of the best banded strategy (BandMF or BandToep), to compare with.
+    """Compute the loss of the best banded strategy (BandMF or BandToep), for comparison.
 
     Example: tacit optimize banded --rounds 200 --min-sep 50 --max-participations 4
     """

@@ -1,4 +1,4 @@
-"""``tacit account --paper``: every published number beside ours."""
+"""``tacit account --paper``: recompute every published number."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ _MARKS = {True: "yes", False: "NO", None: "-"}
 
 
 def paper(slow: bool, as_json: bool) -> None:
-    """Compute, print, and exit with 65 if a number that follows from its inputs came out otherwise."""
+    """Compute and print the numbers, and exit with 65 if one that follows from its inputs differs."""
     from federated.accounting.published import compare
 
     outcome = compare(slow, _followed)
@@ -31,7 +31,7 @@ def paper(slow: bool, as_json: bool) -> None:
 
 
 def _followed(rows: Sequence["Row"]) -> Iterator["Row"]:
-    """Pass rows on under a bar of progress or, where no terminal is, a log line for each table."""
+    """Yield the rows under a progress bar or, without a terminal, with a log line for each table."""
     console, table = Console(stderr=True), None
     for row in track(rows, "published numbers", console=console, transient=True, disable=not console.is_terminal):
         if not console.is_terminal and (row.source, row.table) != table:
@@ -61,7 +61,7 @@ def _content(outcome: "Published") -> dict:
 
 
 def _text(outcome: "Published") -> str:
-    table = Table(title="Published numbers, computed again from their inputs", title_justify="left")
+    table = Table(title="Published numbers, recomputed from their inputs", title_justify="left")
     for name in ("source", "table", "row", "quantity"):
         table.add_column(name, overflow="fold")
     for name in ("published", "ours"):
@@ -82,7 +82,7 @@ def _endings(outcome: "Published") -> list[str]:
         f"{sum(bool(row.match) for row in following)} of {len(following)} numbers that follow from their inputs match"
     ]
     notes = {f"* {checked.row.row}: {checked.row.note}": None for checked in outcome.done if not checked.row.follows}
-    lines += ["Known not to follow from what was published:", *notes] if notes else []
+    lines += ["Known not to follow from the published inputs:", *notes] if notes else []
     lines += [f"differs: {checked.row.name}: {checked.row.printed}, ours {checked.ours}" for checked in _wrong(outcome)]
     if outcome.skipped:
         names = ", ".join(dict.fromkeys(row.row for row in outcome.skipped))

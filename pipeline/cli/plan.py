@@ -1,4 +1,4 @@
-"""``tacit plan`` and ``tacit rehearse``: what a launch file costs, whether it pays, and what would be better."""
+"""``tacit plan`` and ``tacit rehearse``: cost of a launch file, its forecast gain, and better settings."""
 
 import logging
 from pathlib import Path
@@ -26,21 +26,21 @@ def plan(
     launch: LaunchName,
     devices: Annotated[
         int | None,
-        typer.Option(help="devices that may take part; default: planning.population_estimate, or what was ingested"),
+        typer.Option(help="devices that may take part; default: planning.population_estimate, or the ingested number"),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="folder for the numbers and pictures; default: runs/ID/public/planning")
     ] = None,
     noise_to_signal: Annotated[
         float | None,
-        typer.Option(help="search for the cheapest mechanism with so much noise, as 'tacit rehearse' finds it"),
+        typer.Option(help="find the cheapest mechanism with this ratio, as measured by 'tacit rehearse'"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Worst-case guarantee of a launch file and, where it was rehearsed, whether it pays and what to run instead.
+    """Show the worst-case guarantee of a launch file and, if rehearsed, its forecast gain and better settings.
 
-    Reads no private text, but for a digest of its files where another launch here may have used the same: a launch
-    file is enough, and its rehearsal. With --noise-to-signal it looks for the cheapest mechanism of that ratio instead.
+    It reads no private text, except for a digest of the files if another launch here may have used the same. With
+    --noise-to-signal it finds the cheapest mechanism with that ratio instead.
 
     Example: tacit plan dags/launches/en-US.yaml --devices 2000000
     """
@@ -61,9 +61,9 @@ def plan(
         lines += [
             "",
             f"not rehearsed: run tacit rehearse {launch} (about {done.minutes:,} minutes of CPU). The file's "
-            f"noise-to-signal ratio, {done.noise_to_signal:.4g}, is untried: so much noise stays in the model, per "
-            "coordinate and in clip norms of the mean update, whatever people type, and nobody knows whether a model "
-            "trained under it is better than the one that it starts from. So no mechanism is recommended.",
+            f"noise-to-signal ratio, {done.noise_to_signal:.4g}, is untested: it is the noise in the model per "
+            "coordinate, in clip norms of the mean update, and it is unknown whether a model trained under it is "
+            "better than its starting point. So no mechanism is recommended.",
         ]
     elif isinstance(done, RehearsedPlan):
         _show_trade(done.found, done.of_file, console)
@@ -78,9 +78,9 @@ def rehearse(
     launch: LaunchName,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate the launch on its public text: does it pay, how to split its rho, clip norm, server rate, noise.
+    """Simulate the launch on its public text, to forecast its gain, the split of its rho, clip norm and server rate.
 
-    Runs the stages ingest_public and pretrain if they have not run; the launch then finds them done.
+    It runs the stages ingest_public and pretrain if they have not run; the launch then finds them done.
     Run it again to resume.
 
     Example: tacit rehearse dags/launches/en-US.yaml
@@ -91,7 +91,7 @@ def rehearse(
     config, run_id = named.config, named.run_id
     planning = config.planning
     if planning is None:
-        raise ValueError(f"planning: {launch} has no such block, and the rehearsal is described in it; add one")
+        raise ValueError(f"planning: {launch} has no such block, which describes the rehearsal; add one")
     from pipeline.preflight import rehearsal as core
     from pipeline.stages.graph import STAGES
     from pipeline.tracking import mlflow_tracker
@@ -109,7 +109,7 @@ def rehearse(
         *(f"note: {remark}" for remark in done.remarks),
         "For the launch file:",
         done.paste,
-        f"Noise that it can bear: {'none of those tried' if ratio is None else f'noise-to-signal {ratio:g}'}",
+        f"Tolerable noise: {'none of those tried' if ratio is None else f'noise-to-signal {ratio:g}'}",
         f"Verdict: {done.verdict.answer}. {done.verdict.sentence}",
         *(f"note: {note}" for note in done.verdict.notes),
         f"Then: tacit plan {launch}",
@@ -124,10 +124,10 @@ def _worst_case_lines(plan: "LaunchPlan") -> list[str]:
     lines = [
         f"Of {sum(plan.devices.values()):,} devices that may take part about {plan.training_devices:,} train and "
         f"{plan.devices['test']:,} test.",
-        f"The launch file as it stands: rho {plan.rho:.6g} (zCDP), mu {plan.mu:.6g} (GDP), "
+        f"The launch file: rho {plan.rho:.6g} (zCDP), mu {plan.mu:.6g} (GDP), "
         f"sensitivity^2 {plan.sensitivity_squared:g}",
         *(f"  epsilon {up(value)} at delta {delta:g}" for delta, value in plan.epsilon.items()),
-        f"  per {plan.unit}, {plan.adjacency} adjacency, at worst within the enforced limits",
+        f"  per {plan.unit}, {plan.adjacency} adjacency, worst case within the enforced limits",
         *_feasible_lines(plan),
     ]
     if plan.beside:
@@ -140,7 +140,7 @@ def _worst_case_lines(plan: "LaunchPlan") -> list[str]:
         *lines,
         f"  all releases together cost one device epsilon {up(plan.total.epsilon)} at delta {plan.total.delta:g}, of "
         f"policy.max_total_epsilon {plan.max_total_epsilon:g}: {in_words(plan.total)}",
-        f"Words of {plan.training_devices:,} devices, this file's way first:",
+        f"Word discovery on {plan.training_devices:,} devices, this file's kind first:",
         *(f"  {way}" for way in plan.words),
         *(f"  ledger: {line}" for line in (*plan.ledger.problems, *plan.ledger.notes)),
         *(f"  {each}" for each in plan.reuse),
@@ -167,17 +167,15 @@ def _feasible_lines(plan: "LaunchPlan") -> list[str]:
 
 
 def _rehearsed_lines(plan: "RehearsedPlan") -> list[str]:
-    """The verdict, the split, and blocks to paste."""
+    """Format the verdict, the split, and blocks to paste."""
     verdict, of_file = plan.found, plan.of_file
     lines = [f"Verdict: {verdict.answer}. {verdict.sentence}", *(f"note: {note}" for note in verdict.notes)]
     lines.append(
-        "This file says another run than those that were rehearsed."
+        "This file's own setting was not rehearsed."
         if of_file is None
-        else f"This file's own run: {100 * of_file.gain:+.2f} points (± {200 * of_file.error:.2f})."
+        else f"This file's own setting: {100 * of_file.gain:+.2f} points (± {200 * of_file.error:.2f})."
     )
-    lines.append(
-        "Discovery spends an epsilon for each typed word, which adds up with no rho: it stays as the file has it."
-    )
+    lines.append("Discovery spends an epsilon per typed word, which never adds to rho: it stays as in the file.")
     if verdict.best is not None:
         lines += ["For the launch file:", verdict.outcomes[verdict.best].yaml]
     return [*lines, f"files: {plan.files[0]}"]
@@ -190,7 +188,7 @@ def _proposal_text(proposal: "Proposal") -> list[str]:
     if proposal.feasible:
         lines = [f"Proposal: {cost}; the target, {wanted}, is met."]
     else:
-        lines = [f"The target, {wanted}, cannot be met: {cost} is the nearest. One of these would do:"]
+        lines = [f"The target, {wanted}, cannot be met: {cost} is the nearest. One of these changes suffices:"]
         lines += [f"  - {change.sentence}" for change in proposal.changes if change.needed is not None]
         lines += [f"  ({change.sentence})" for change in proposal.changes if change.needed is None]
     lines += ["Why:", *(f"  - {reason}" for reason in proposal.reasons)]
@@ -200,7 +198,7 @@ def _proposal_text(proposal: "Proposal") -> list[str]:
 
 
 def _show_options(options: "tuple[Option, ...]", target_rho: float, console: "Console") -> None:
-    """The alternatives in 80 columns, and what else must be known about some of them."""
+    """Print the alternatives in 80 columns, with notes on some of them."""
     from rich.table import Table
 
     title = "The same noise in the model by other means; ok: meets the target"

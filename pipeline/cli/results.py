@@ -1,4 +1,4 @@
-"""``tacit audit`` and ``tacit ab``: what a launch's attacks and its comparison found, for a terminal."""
+"""``tacit audit`` and ``tacit ab``: show the results of a launch's audits and of its comparison."""
 
 from typing import Annotated
 
@@ -10,10 +10,10 @@ from pipeline.cli.support import AsJson, LaunchName, answer, command, open_exist
 
 @command
 def audit(launch: LaunchName, as_json: AsJson = False) -> None:
-    """Show what the audits of a launch found: canaries, each population apart, and the audits of the noise.
+    """Show the audit results of a launch: canaries of each population, and the audits of the noise.
 
     Rank 1 among the random continuations means memorised, the middle means unknown; exposure above its
-    ceiling speaks against the guarantee. The stage that attacks is 'tacit stage audit'.
+    ceiling contradicts the guarantee. 'tacit stage audit' runs the audits.
 
     Example: tacit audit demo-en-US-0123abcd
     """
@@ -48,15 +48,15 @@ def ab(
     feature: Annotated[str | None, typer.Option(help="NWP, SC or OTF; without it the launch's main one")] = None,
     logs: Annotated[
         list[str] | None,
-        typer.Option(help="Parquet files or globs, again for more: what keyboards logged of its live experiment"),
+        typer.Option(help="Parquet files or globs, repeatable: the keyboards' logs of its live experiment"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how the arms of a launch compare on held-out devices; with --logs, what its live experiment says so far.
+    """Compare the arms of a launch on held-out devices; with --logs, show interim results of its live experiment.
 
-    First the metrics of one feature for every arm, with intervals; then, for each pair, whether the
-    candidate is shown not to be inferior. The stage that compares is 'tacit stage ab_test'; every number
-    is in its comparison.json.
+    It prints the metrics of one feature for every arm, with intervals; then, for each pair, whether the
+    candidate is shown not to be inferior. 'tacit stage ab_test' makes the comparison, with every number in
+    its comparison.json.
 
     Example: tacit ab demo-en-US-0123abcd --feature OTF
     """
@@ -89,12 +89,12 @@ def ab(
     champion = about["champion"]
     lines += ["", "champion: " + (_named(champion) if champion else "none, nothing was published before this launch")]
     if compared["simulation_without_privacy"]:
-        lines.append("non_private: trained without noise, which only a simulation may do; the model was not kept")
+        lines.append("non_private: trained without noise, which only a simulation may do; the model was deleted")
     lines += [
         "",
         f"attempt {about.get('attempt', 0) or 'not counted'}; not inferior, within a margin of the primary metric:",
     ]
-    # Of a feature that the launch is not for there is no verdict: then that of its main one.
+    # A feature outside the launch has no verdict; the main feature's is shown.
     judged = wanted if wanted in config.features else config.feature
     for row in (row for row in compared["verdicts"] if row.get("feature", "") in ("", judged)):
         margin = row.get("margin") or compared.get("margin")

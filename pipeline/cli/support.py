@@ -1,4 +1,4 @@
-"""Shared parts of all commands: errors as exit codes, the answer on standard output, names of launches."""
+"""Shared parts of all commands: conversion of errors to exit codes, output, and names of launches."""
 
 import functools
 import io
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _LEAST_DELTA = 1e-30
-_WIDTH = 140  # where no terminal says how wide it is
+_WIDTH = 140  # columns without a terminal
 
 
 def completions(incomplete: str) -> list[str]:
-    """Completions that a shell offers for a launch; what they need is imported when it asks."""
+    """Shell completions of a launch's name; imports are delayed until a shell asks."""
     from pipeline.run.named import completions as named
 
     return named(incomplete)
@@ -39,7 +39,7 @@ LaunchName = Annotated[
     str,
     typer.Argument(
         metavar="LAUNCH",
-        help="a launch file, a launch id, or how an id begins ('tacit runs' lists them)",
+        help="a launch file, a launch id, or the beginning of an id ('tacit runs' lists them)",
         autocompletion=completions,
     ),
 ]
@@ -47,23 +47,23 @@ LaunchName = Annotated[
 OfPopulation = Annotated[
     str | None,
     typer.Option(
-        help="NAME, or SOURCE:NAME of a simulation, as 'tacit ledger show' lists it; default: the first people"
+        help="NAME, or SOURCE:NAME of a simulation, as in 'tacit ledger show'; default: the first that published"
     ),
 ]
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """A command of the application: an expected error becomes a message and an exit code; a bug keeps its traceback."""
+    """Wrap a command: an expected error becomes a message and an exit code; a bug keeps its traceback."""
 
     @functools.wraps(function)
     def wrapped(**asked: Any) -> None:
         try:
             function(**asked)
-        except Exception as error:  # raised again unless exit_code knows it
+        except Exception as error:  # re-raised unless exit_code has a code for it
             code = exit_code(error)
             if code is None:
                 raise
-            _log.debug("what led to the error below", exc_info=True)
+            _log.debug("traceback of the error below", exc_info=True)
             if settings_module.log_form() == "json":
                 _log.error("%s", printable(str(error)))
             else:
@@ -76,14 +76,14 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def answer(value: object, as_json: bool, text: str = "") -> None:
-    """Print the value that a function returned: one line of JSON, or text for a person."""
+    """Print a returned value: as one line of JSON, or as text."""
     typer.echo(json.dumps(json_of(value), allow_nan=False) if as_json else printable(text))
 
 
 def json_of(value: Any) -> Any:
-    """JSON values of a frozen value: fields by their names, times to the second, deltas as ``1e-10``.
+    """Convert a frozen value to JSON values: fields by name, times to the second, deltas as ``1e-10``.
 
-    A field with ``metadata={"json": False}`` is for Python alone.
+    A field with ``metadata={"json": False}`` is left out.
     """
     if is_dataclass(value) and not isinstance(value, type):
         named = (each.name for each in fields(value) if each.metadata.get("json", True))
@@ -100,12 +100,12 @@ def json_of(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """Text that any terminal can take: what was no UTF-8 on the command line, or half a character, is spelt out."""
+    """Escape characters that no terminal can print: bytes that are not UTF-8, and lone surrogates."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def table_text(table: "Table") -> str:
-    """A table as text, as wide as the terminal that standard output is."""
+    """Format a table in the width of the terminal on standard output."""
     from rich.console import Console
 
     terminal, page = Console(), io.StringIO()
@@ -114,7 +114,7 @@ def table_text(table: "Table") -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for people, by its two largest units."""
+    """Format a duration by its two largest units."""
     whole = round(seconds)
     for unit, size, below, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60), ("min", 60, "s", 1)):
         if whole >= size:
@@ -123,7 +123,7 @@ def duration(seconds: float) -> str:
 
 
 def check_delta(delta: float) -> None:
-    """ValueError unless certificates can be computed at it."""
+    """ValueError unless certificates can be computed at this delta."""
     if not _LEAST_DELTA <= delta < 1:
         raise ValueError(
             f"delta: got {delta:g}; give a number between 0 and 1, as in 1e-10, and not below {_LEAST_DELTA:g}"
@@ -131,7 +131,7 @@ def check_delta(delta: float) -> None:
 
 
 def open_existing(name: str) -> "tuple[LaunchConfig, RunDir, Settings]":
-    """A launch that was begun on this machine, as people name it, with the configuration that it keeps."""
+    """Open a launch of this machine by its name, with its stored configuration."""
     from pipeline.run import named
     from pipeline.run.known import run_folder
     from pipeline.tracking.mlflow_tracker import MlflowTracker

@@ -1,7 +1,7 @@
 """Allowlist of spans and metrics: every name, and its permitted values. Nothing else leaves the process.
 
-A value is a number that a stage's result, which is public, or its configuration states, a number of the machine, or a
-word of a closed set. Free text, such as an error's message, may quote what a person typed, so none is on the list.
+A value is a number from a stage's public result or its configuration, a number about the machine, or a word of a closed
+set. Free text, such as an error's message, may quote private text, so the list has none.
 """
 
 import math
@@ -20,7 +20,7 @@ Value = str | int | float | bool
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric by the name under which OpenTelemetry knows it."""
+    """Kind, unit and description of an OpenTelemetry metric."""
 
     kind: Literal["gauge", "histogram"]
     unit: str
@@ -28,22 +28,22 @@ class Metric:
 
 
 METRICS = {
-    "tacit.stage.duration": Metric("gauge", "s", "how long a stage worked, to two digits"),
-    "tacit.stage.exit_code": Metric("gauge", "", "how a stage ended: 0 done, 65 permanent, 75 temporary, 1 a bug"),
-    "tacit.stage.reused": Metric("gauge", "", "1 where another launch had made it"),
+    "tacit.stage.duration": Metric("gauge", "s", "duration of a stage, to two digits"),
+    "tacit.stage.exit_code": Metric("gauge", "", "exit code of a stage: 0 done, 65 permanent, 75 temporary, 1 a bug"),
+    "tacit.stage.reused": Metric("gauge", "", "1 if its outputs are reused from another launch"),
     "tacit.rounds.done": Metric("gauge", "", "rounds of training done"),
-    "tacit.rounds.total": Metric("gauge", "", "rounds of training that there will be"),
-    "tacit.round.duration": Metric("histogram", "s", "how long a round took, to two digits"),
-    "tacit.devices.goal": Metric("gauge", "", "report goal: devices that the mean of a round is over"),
+    "tacit.rounds.total": Metric("gauge", "", "rounds of training in total"),
+    "tacit.round.duration": Metric("histogram", "s", "duration of a round, to two digits"),
+    "tacit.devices.goal": Metric("gauge", "", "report goal: number of devices in a round's mean"),
     "tacit.noise.multiplier": Metric("gauge", "", "noise per clip norm, before the mechanism's sensitivity"),
     "tacit.noise.clip_norm": Metric("gauge", "", "clip norm that training begins with"),
-    "tacit.spend.rho": Metric("gauge", "", "rho that a stage spent (unit device)"),
-    "tacit.spend.epsilon": Metric("gauge", "", "epsilon that a stage spent, of its unit; units never add up"),
-    "tacit.launch.held": Metric("gauge", "", "1 where the decision is to hold, 0 where it is to launch"),
-    "tacit.memory.peak": Metric("gauge", "By", "most memory that the stage's process held, to two digits"),
-    "tacit.memory.gpu_peak": Metric("gauge", "By", "most memory that it held on a GPU, to two digits"),
+    "tacit.spend.rho": Metric("gauge", "", "rho spent by a stage (unit device)"),
+    "tacit.spend.epsilon": Metric("gauge", "", "epsilon spent by a stage, per its unit; units never add up"),
+    "tacit.launch.held": Metric("gauge", "", "1 if the decision is to hold, 0 if it is to launch"),
+    "tacit.memory.peak": Metric("gauge", "By", "peak memory of the stage's process, to two digits"),
+    "tacit.memory.gpu_peak": Metric("gauge", "By", "peak GPU memory of the stage's process, to two digits"),
 }
-# Of a span: a metric's name says the same there.
+# Attributes of a span; a metric's name has the same meaning there.
 SPAN = "tacit.stage"
 ERRORS = frozenset(
     {name for name, value in vars(errors).items() if isinstance(value, type)}
@@ -62,7 +62,7 @@ def _one_of(*words: str) -> Callable[[Value], bool]:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a finite number; a truth value is none."""
+    """Return whether a value is a finite number; booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
@@ -81,10 +81,10 @@ ATTRIBUTES: Mapping[str, Callable[[Value], bool]] = {
 
 
 def only(attributes: Mapping[str, Value]) -> dict[str, Value]:
-    """The attributes that may be said.
+    """Filter attributes by the allowlist.
 
-    Guarantee: what is not on the list, or has a value that its name does not allow, is dropped, whoever asks; times
-    and sizes have ``two_digits``.
+    Guarantee: every attribute that is not on the list, or has a value that its name does not allow, is dropped; times
+    and sizes are rounded to ``two_digits``.
     """
     return {
         name: two_digits(value) if name in METRICS and METRICS[name].unit and isinstance(value, int | float) else value
@@ -94,22 +94,22 @@ def only(attributes: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def two_digits(amount: float) -> float:
-    """A time or a size as it may be told: how much text there is shows in more digits than two."""
+    """Round a time or a size to two digits, as more digits would reveal the amount of text."""
     return float(f"{amount:.2g}")
 
 
 def this_hour() -> str:
-    """The time of day as it may be told: the next stage's would tell how long this one took in more than two digits."""
+    """Current time rounded to the hour, as two stages' exact times would reveal a duration in more than two digits."""
     return datetime.now(UTC).replace(minute=0, second=0, microsecond=0).isoformat(timespec="seconds")
 
 
 def error_type(error: BaseException) -> str:
-    """The class of an error, where it is one that we know; never its message."""
+    """Class of an error, if it is an expected one; never its message."""
     name = type(error).__name__
     return name if name in ERRORS else OTHER_ERROR
 
 
 def prometheus_name(metric: str) -> str:
-    """Prometheus's name of a metric that it takes by OTLP."""
+    """Name of a metric in Prometheus after ingestion by OTLP."""
     suffix = {"s": "_seconds", "By": "_bytes", "": ""}[METRICS[metric].unit]
     return metric.replace(".", "_") + suffix

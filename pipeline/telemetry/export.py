@@ -1,6 +1,6 @@
-"""OpenTelemetry's providers as the settings ask for them; nothing of it is imported where they ask for none.
+"""OpenTelemetry providers by the settings; OpenTelemetry is imported only if the settings ask for it.
 
-The providers are our own and not the process's, so that no library's spans leave through them.
+The providers belong to tacit and are not the process's global ones, so no library's spans leave through them.
 """
 
 import functools
@@ -30,7 +30,7 @@ _SCOPE = "tacit"
 class Emitter:
     """Exporter of spans and metrics.
 
-    Guarantee: only what ``allowed.only`` lets through, whatever is handed in.
+    Guarantee: it exports only attributes that ``allowed.only`` passes.
     """
 
     traces: "TracerProvider"
@@ -38,21 +38,21 @@ class Emitter:
     instruments: "Mapping[str, Gauge | Histogram]"
 
     def begin(self, launch_id: str, attributes: Mapping[str, Value]) -> "Span":
-        """A span of the launch's trace, which is the same for all its stages, on any machine."""
+        """Begin a span in the launch's trace, which all its stages share, on any machine."""
         return self.traces.get_tracer(_SCOPE).start_span(SPAN, _trace_of(launch_id), attributes=only(attributes))
 
     def end(self, span: "Span", attributes: Mapping[str, Value], failed: bool) -> None:
-        """End a span, which lasted as long as may be told; a failed one has no words of the error."""
+        """End a span with its rounded duration; a failed span has no error message."""
         from opentelemetry.trace import Status, StatusCode
 
         said = only(attributes)
         span.set_attributes(said)
         span.set_status(Status(StatusCode.ERROR if failed else StatusCode.OK))
-        began = getattr(span, "start_time", None)  # of one that a sampler left out there is none
+        began = getattr(span, "start_time", None)  # a span that the sampler dropped has none
         span.end(began and began + round(1e9 * float(said.get("tacit.stage.duration", 0))))
 
     def record(self, metrics: Mapping[str, Value], labels: Mapping[str, Value]) -> None:
-        """Set gauges and add to histograms, those of them that are on the list."""
+        """Set gauges and add to histograms, for metrics on the allowlist."""
         said = only(labels)
         for name, value in only(metrics).items():
             if name in METRICS:
@@ -61,14 +61,14 @@ class Emitter:
                 put(value, said)
 
     def flush(self) -> None:
-        """Send what is there: the process may end with the stage."""
+        """Send pending data, as the process may end with the stage."""
         self.traces.force_flush()
         self.metrics.force_flush()
 
 
 @functools.cache
 def emitter(where: Telemetry) -> Emitter | None:
-    """The process's emitter; None where nobody asked for one."""
+    """Return the process's emitter; None if the settings ask for none."""
     if where == Telemetry():
         return None
     from opentelemetry.sdk.metrics import MeterProvider
@@ -77,7 +77,7 @@ def emitter(where: Telemetry) -> Emitter | None:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES go before ours.
+    # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
     resource = Resource({"service.name": "tacit"}).merge(OTELResourceDetector().detect())
     traces = TracerProvider(resource=resource)
     if spans := _span_exporter(where):
@@ -95,7 +95,7 @@ def emitter(where: Telemetry) -> Emitter | None:
 
 
 def _trace_of(launch_id: str) -> "Context":
-    """The context that a launch's spans share: nobody has to carry it from stage to stage."""
+    """Context shared by a launch's spans, derived from its id so that stages need not pass it on."""
     from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
     digest = hashlib.sha256(b"tacit trace " + launch_id.encode()).digest()
@@ -112,7 +112,7 @@ def _span_exporter(where: Telemetry) -> "SpanExporter | None":
         case "console":
             from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
-            return ConsoleSpanExporter(out=sys.stderr)  # standard output is the answer's
+            return ConsoleSpanExporter(out=sys.stderr)  # standard output is for the command's answer
     return None
 
 

@@ -1,8 +1,9 @@
-"""The list of what may leave ``private/``: every field of every public result, and every public file, with its source.
+"""List of all values that may leave ``private/``: every field of every public result, and every public file, with its
+source.
 
-A field without a source stays: the runner refuses the result, whatever it says. Where a new figure comes from is thus
-decided here, once, in words of a closed set, and not by looking for what should not have left. None of the sources is
-the noise, a sum before noise, one device's text, norm or loss, or a statistic of these.
+The runner refuses a result with a field that has no source. The source of a new figure is thus declared here, once, in
+a closed vocabulary, instead of searching for values that should not have left. None of the sources is the noise, an
+unnoised sum, one device's text, norm or loss, or a statistic of these.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,14 +20,14 @@ class Source(StrEnum):
     """Source of a public figure."""
 
     SETTINGS = "launch file, code, versions, processor and ledger"
-    PUBLIC = "public text, and what was trained on it alone"
-    SCHEDULE = "which devices take part: their number, seed and key, never their text; accounting follows from it"
-    RELEASED = "a release that is accounted, processed further"
-    PERSON = "what a person decided about a release"
+    PUBLIC = "public text, and models trained on it alone"
+    SCHEDULE = "participation of devices: their number, seed and key, never their text; accounting follows from it"
+    RELEASED = "post-processing of an accounted release"
+    PERSON = "a person's decision about a release"
     CLOCK = "the clock: an hour, and two digits of a duration"
     STORE = "use without a budget: counts of devices in tens, of rows in hundreds, and a keyed digest"
     HELD_OUT = "held-out devices: released under the budget of evaluation, or listed as a use without one"
-    VERDICT = "use without a budget: whether an audit passed, which an honest run does whatever its devices typed"
+    VERDICT = "use without a budget: the verdict of an audit, which an honest run passes whatever its devices typed"
     LIVE = "use without a budget: logged counts of a live experiment"
 
 
@@ -34,10 +35,10 @@ _SETTINGS, _PUBLIC, _SCHEDULE, _RELEASED, _PERSON = list(Source)[:5]
 _CLOCK, _STORE, _HELD_OUT, _VERDICT, _LIVE = list(Source)[5:]
 Fields = dict[Source, str]
 
-# Of each class its own fields, by source; inherited ones stand with the class that has them, blocks with their own
-# class. The keys of a free mapping stand under ``Class.field``.
+# Fields of each class, by source; inherited fields are listed with the class that declares them, blocks with their own
+# class, and the keys of a free mapping under ``Class.field``.
 FIELDS: dict[str, Fields] = {
-    # What every stage states.
+    # Every stage.
     "StageResult": {},
     "Dataset": {_SETTINGS: "name context", _STORE: "digest"},
     "Spend": {
@@ -184,7 +185,7 @@ FIELDS: dict[str, Fields] = {
     },
     "SecondOpinion": {_HELD_OUT: "jackknife delta bootstrap agree"},
     "HeadWords": {_SETTINGS: "arm words", _HELD_OUT: "typed predicted right"},
-    # Decision, report, publication, experiment: what they say follows from the results above.
+    # Decision, report, publication, experiment: their fields follow from the results above.
     "GateResult": {_SETTINGS: "id title threshold", _RELEASED: "value passed evidence"},
     "DecisionBlock": {_RELEASED: "decision reasons"},
     "Decide.headline": {_RELEASED: "decision", _SETTINGS: "delta failure", _SCHEDULE: "rho mu epsilon epsilon_pld"},
@@ -249,33 +250,33 @@ FILES: dict[str, Mapping[str, Source]] = {
     "FineTune": {"model.safetensors": _RELEASED, "canaries.json": _SETTINGS},
     "Audit": {"canaries.json": _SETTINGS},
     "AbTest": {"comparison.json": _HELD_OUT},
-    # Renderings of the disclosure, which is held against the list before it is written.
+    # Renderings of the disclosure, which is checked against the list before it is written.
     "Report": {"*": _RELEASED},
     "Publish": {"bundle/*": _RELEASED},
 }
-# Fields whose keys code makes up: each is a figure of its own.
+# Fields whose keys are set by code: each key is a figure of its own.
 FREE = ("headline", "curve", "secagg")
 
 
 def require_listed(result: BaseModel, files: Iterable[str] = ()) -> None:
-    """Refuse a result, or files beside it, of which something has no source.
+    """Refuse a result with a field, or a public file, that has no source.
 
-    Guarantee: what the runner keeps of a stage, and so what MLflow, Airflow, gates and reports can see of it, is on the
-    list.
+    Guarantee: every value that the runner keeps of a stage, and so every value that MLflow, Airflow, gates and reports
+    can read, is on the list.
 
     Raises:
-      PermanentError: something is not.
+      PermanentError: a field or file is not on the list.
     """
     sourceless = [*unlisted(result), *(name for name in files if not _file_listed(type(result), name))]
     if sourceless:
         raise PermanentError(
             f"{', '.join(sorted(set(sourceless)))}: no source in pipeline/telemetry/leaving.py, so it may not leave; "
-            "state there where it comes from, or keep it in the private half"
+            "declare its source there, or keep it in the private half"
         )
 
 
 def unlisted(value: Any) -> Iterator[str]:
-    """Fields of a result, and of all blocks in it, that have no source."""
+    """Yield fields of a result, and of all its blocks, that have no source."""
     if isinstance(value, BaseModel):
         for name, field in type(value).model_fields.items():
             content = getattr(value, name)
@@ -294,13 +295,13 @@ def unlisted(value: Any) -> Iterator[str]:
 
 
 def source(of: type[BaseModel], name: str) -> Source | None:
-    """The source of a field, by the class that states it; None if it has none."""
+    """Return the source of a field, by the class that declares it; None if it has none."""
     listed = (_find(FIELDS.get(each.__name__, {}), name) for each in of.__mro__ if _states(each, name))
     return next(listed, None)
 
 
 def blocks_of(annotation: Any) -> set[type[BaseModel]]:
-    """The classes of blocks that a field may hold."""
+    """Return the classes of blocks that a field may hold."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return {annotation}
     return {block for part in get_args(annotation) for block in blocks_of(part)}

@@ -1,6 +1,6 @@
-"""Log lines for people, or as JSON with launch, stage and attempt: one object a line, on standard error.
+"""Log lines on standard error: as text, or as one JSON object a line with launch, stage and attempt.
 
-Both standard streams bear a reader that leaves, and say once that a disk is full.
+A closed pipe on a standard stream is not an error, and a full disk is reported once.
 """
 
 import io
@@ -21,8 +21,8 @@ _QUIET = ("mlflow", "alembic", "httpx", "datasets", "matplotlib", "fontTools", "
 class JsonLines(logging.Formatter):
     """A log record as one JSON object.
 
-    Guarantee: nothing but what the line for people says, and which launch, stage and attempt it is of. Arguments that a
-    caller gave beside the message are left out, as are the values in a traceback's frames.
+    Guarantee: it holds only the content of the text line, and the launch, stage and attempt. Extra arguments of the
+    caller are left out, as are the values in a traceback's frames.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -41,7 +41,7 @@ class JsonLines(logging.Formatter):
 
 
 def configure(level: int | str, form: str) -> None:
-    """Send logs to standard error, in the form that the settings name: ``text`` or ``json``."""
+    """Send logs to standard error, in the form of the settings: ``text`` or ``json``."""
     logging.basicConfig(
         level=level,
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
@@ -53,14 +53,14 @@ def configure(level: int | str, form: str) -> None:
     for handler in logging.getLogger().handlers:
         if form == "json":
             handler.setFormatter(JsonLines())
-        # The quantiser of onnxruntime tells the root logger about every tensor.
+        # The quantiser of onnxruntime logs every tensor to the root logger.
         handler.addFilter(lambda record: record.name != "root" or record.levelno >= logging.WARNING)
     for noisy in _QUIET:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
 class _PatientFile(io.FileIO):
-    """Says a failure once, by the stream's name; what nobody reads any more goes nowhere."""
+    """Stream that reports a write failure once, by its name, and discards output to a closed pipe."""
 
     def __init__(self, descriptor: int, name: str) -> None:
         super().__init__(descriptor, "wb", closefd=False)
@@ -79,12 +79,12 @@ class _PatientFile(io.FileIO):
 
 
 def patient(stream: TextIO | None, name: str) -> TextIO:
-    """The same stream, on which a command ends as it would have ended with somebody reading.
+    """Wrap a stream so that a reader that closes it early does not change the command's exit code.
 
-    Work that is done is not reported as failed, and a scheduler does not try again, because `head` had enough.
+    Otherwise finished work would be reported as failed, and a scheduler would retry it, because `head` had stopped.
 
     Args:
-      stream: None where it is closed.
+      stream: the stream; None if it is closed.
     """
     if stream is None:
         return io.TextIOWrapper(io.BufferedWriter(io.FileIO(os.devnull, "wb")), "utf-8")
@@ -94,5 +94,5 @@ def patient(stream: TextIO | None, name: str) -> TextIO:
 
 
 def be_patient() -> None:
-    """Both standard streams from now on."""
+    """Wrap both standard streams with ``patient``."""
     sys.stdout, sys.stderr = patient(sys.stdout, "standard output"), patient(sys.stderr, "standard error")

@@ -1,4 +1,4 @@
-"""A stage as a span and as metrics, from its mechanism and its public result; off unless somebody asks.
+"""Export a stage as a span and metrics, from its mechanism and its public result; off by default.
 
 with watched(launch_id, stage, locale, features, mechanism) as finished:
     finished(result, reused=False)
@@ -19,7 +19,7 @@ from pipeline.telemetry.allowed import Value, error_type
 
 _BUG = 1
 _ROUND = {"round": "tacit.rounds.done", "rounds": "tacit.rounds.total", "seconds": "tacit.round.duration"}
-# What a metric has beside the labels of its stage.
+# Labels of a metric beside those of its stage.
 _BESIDE = {
     "tacit.spend.rho": ("unit",),
     "tacit.spend.epsilon": ("unit",),
@@ -28,7 +28,7 @@ _BESIDE = {
 
 
 class ResultCallback(Protocol):
-    """A call with a stage's public result, once there is one."""
+    """Function to call with a stage's public result."""
 
     def __call__(self, result: Mapping[str, Any], *, reused: bool) -> None: ...
 
@@ -37,13 +37,13 @@ class ResultCallback(Protocol):
 def watched(
     launch_id: str, stage: str, locale: str, features: tuple[str, ...], mechanism: MechanismConfig | None
 ) -> Iterator[ResultCallback]:
-    """Tell how a stage goes, from beginning to end.
+    """Export the span and metrics of a stage, from its beginning to its end.
 
     Args:
-      mechanism: where the launch trains on devices.
+      mechanism: the mechanism, if the launch trains on devices.
 
     Guarantee: everything that leaves the process passes ``allowed.only``, and comes from the launch file, the stage's
-    public result, the clock, or this process's use of memory; of an error its class alone.
+    public result, the clock, or this process's memory use; an error is exported by its class alone.
     """
     with work.at(launch_id, stage, locale, features) as at_work:
         emitter = export.emitter(settings.telemetry())
@@ -71,11 +71,11 @@ def watched(
 
 
 def progress(point: Mapping[str, object]) -> None:
-    """Tell of a round that is done; of other points nothing."""
+    """Export a finished round; other points of progress are ignored."""
     emitter = export.emitter(settings.telemetry()) if "round" in point else None
     if emitter is not None:
         values = {name: point[key] for key, name in _ROUND.items() if isinstance(point.get(key), int | float)}
-        emitter.record(values, _labels(work.now()))  # type: ignore[arg-type]  # numbers, as was just looked at
+        emitter.record(values, _labels(work.now()))  # type: ignore[arg-type]  # numbers, as checked above
 
 
 def _labels(at_work: work.Work) -> dict[str, Value]:
@@ -89,7 +89,7 @@ def _labels(at_work: work.Work) -> dict[str, Value]:
 
 
 def _planned(mechanism: MechanismConfig | None, stage: str) -> dict[str, Value]:
-    """Rounds, devices and noise of the launch file, where the stage trains on devices."""
+    """Rounds, devices and noise of the launch file, if the stage trains on devices."""
     if stage != "fine_tune" or mechanism is None:
         return {}
     return {
@@ -101,7 +101,7 @@ def _planned(mechanism: MechanismConfig | None, stage: str) -> dict[str, Value]:
 
 
 def _facts(stage: str, result: Mapping[str, Any], *, reused: bool) -> dict[str, Value]:
-    """Values of a stage's public result that are on the list."""
+    """Values of a stage's public result that are on the allowlist."""
     facts: dict[str, Value] = {"tacit.stage.reused": int(reused)}
     spend, decision = result.get("spend") or {}, result.get("decision")
     facts |= {f"tacit.spend.{name}": spend[name] for name in ("rho", "epsilon") if spend.get(name) is not None}
@@ -114,7 +114,7 @@ def _facts(stage: str, result: Mapping[str, Any], *, reused: bool) -> dict[str, 
 
 
 def _memory() -> dict[str, Value]:
-    """Most memory so far."""
+    """Peak memory so far."""
     peak = {"tacit.memory.peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

@@ -1,4 +1,4 @@
-"""Current work of this process: launch, stage and attempt, for its log lines, spans and metrics."""
+"""Current launch, stage and attempt of this process, for its log lines, spans and metrics."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Work:
-    """Empty outside a stage.
+    """Current work of the process; empty outside a stage.
 
     Attributes:
-      attempt: of the task that the stage is, as Airflow counts; 1 elsewhere.
+      attempt: attempt number of the stage's task in Airflow; 1 elsewhere.
       locale: of the launch.
       features: of the launch, joined by '+'.
     """
@@ -22,23 +22,23 @@ class Work:
     features: str = ""
 
 
-# Of the process and not of a thread or context: a process works on one stage at a time, and its pools log too.
+# Global to the process, not to a thread or context: it runs one stage at a time, and its pools log too.
 _now = Work()
 
 
 def now() -> Work:
-    """Current work."""
+    """Return the current work."""
     return _now
 
 
 def attempt(number: int) -> None:
-    """Say which attempt of its task this process is."""
+    """Set the attempt number of this process."""
     _set(replace(_now, attempt=number))
 
 
 @contextmanager
 def at(launch_id: str, stage: str, locale: str, features: tuple[str, ...]) -> Iterator[Work]:
-    """Work on a stage of a launch, for as long as the block lasts."""
+    """Set the current launch and stage for the duration of the block."""
     before = _now
     _set(Work(launch_id, stage, before.attempt, locale, "+".join(features)))
     try:

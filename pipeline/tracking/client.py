@@ -1,4 +1,4 @@
-"""A client of MLflow, imported at its first use; with ``mlflow_tracker`` the only code that imports it."""
+"""MLflow's client, imported at its first use; only this module and ``mlflow_tracker`` import MLflow."""
 
 import fcntl
 import sqlite3
@@ -18,9 +18,9 @@ _SQLITE = "sqlite:///"
 
 
 def connect(settings: Settings) -> "MlflowClient":
-    """A client of the tracking store and registry, made if this is their first use.
+    """Connect to the tracking store and registry, and create them at their first use.
 
-    MLflow is imported here and not above: it takes seconds, and commands that find their work
+    MLflow is imported here and not above: it takes seconds, and commands whose work is already
     done never need it.
 
     Raises:
@@ -30,7 +30,7 @@ def connect(settings: Settings) -> "MlflowClient":
     quiet_mlflow()
     from mlflow import MlflowClient
 
-    # Of several processes that meet a database without tables, all but one would fail: making a client makes them.
+    # A client creates the database's tables, and of several processes that do so at once all but one would fail.
     with answering(), one_process(settings):
         if settings.tracking_uri.startswith(_SQLITE):
             path = Path(settings.tracking_uri.removeprefix(_SQLITE))
@@ -42,7 +42,7 @@ def connect(settings: Settings) -> "MlflowClient":
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Turn what MLflow raises when its store does not answer into a ``ServiceUnavailable``."""
+    """Convert MLflow's errors for an unavailable store to ``ServiceUnavailable``."""
     from mlflow.exceptions import MlflowException
 
     try:
@@ -53,14 +53,14 @@ def answering() -> Iterator[None]:
                 "MLflow's database was made by another version; back it up and run 'mlflow db upgrade' with its URL"
             ) from error
         if error.error_code == "RESOURCE_DOES_NOT_EXIST":
-            raise PermanentError(f"MLflow does not hold what was asked for: {error.message}") from error
+            raise PermanentError(f"MLflow refused the request: {error.message}") from error
         if error.error_code in ("INTERNAL_ERROR", "TEMPORARILY_UNAVAILABLE", "REQUEST_LIMIT_EXCEEDED"):
             raise ServiceUnavailable(f"MLflow does not answer: {error.message}") from error
         raise
 
 
 def load(uri: str = "") -> Any:
-    """MLflow, imported at its first use as that takes seconds, and told of a tracking store."""
+    """Import MLflow, which takes seconds, and set its tracking store."""
     quiet_mlflow()
     import mlflow
 
@@ -79,12 +79,12 @@ def one_process(settings: Settings) -> Iterator[None]:
 
 
 def ensure_database(path: Path, make: Callable[[Path], object]) -> None:
-    """Have ``make`` fill MLflow's SQLite file, whole or not at all, if there is none.
+    """Create MLflow's SQLite file with ``make``, atomically, if there is none.
 
-    For one process at a time. A kill leaves a temporary file, never a part of the tables.
+    For one process at a time. A kill leaves a temporary file, never some of the tables.
 
     Raises:
-      PermanentError: a file that is no database, or one that lacks its version.
+      PermanentError: the file is not a database, or has no version.
     """
     if path.exists():
         _require_version(path)
@@ -94,7 +94,7 @@ def ensure_database(path: Path, make: Callable[[Path], object]) -> None:
 
 
 def _require_version(path: Path) -> None:
-    """See that MLflow's tables were made to the end, which is when their version is written."""
+    """Check that MLflow's tables are complete, as their version is written last."""
     try:
         with closing(sqlite3.connect(path)) as database:
             tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}

@@ -1,12 +1,12 @@
 """MLflow: one parent run per launch, one child run per stage, one registered model per locale and feature.
 
     experiment  keyboard/<locale>
-      run       <launch_id>            configuration, provenance, the row of the table of launches (``tracking.table``)
+      run       <launch_id>            configuration, provenance, its row in the table of launches (``tracking.table``)
         run     <stage>                its numbers and curve, digests of data sets, every public file
 
-A run is found again by its ``tacit.key`` tag. Only files of the public half of a run directory
-are logged, and only those that the stage's record names by digest. Times are those of the record: the hour in which
-a stage began, and its seconds in two digits.
+A run is identified by its ``tacit.key`` tag. Only files of the public half of a run directory are logged, and only
+those that the stage's record names by digest. Times are those of the record: the hour in which a stage began, and its
+seconds to two digits.
 """
 
 import logging
@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 
 _KEY, RECORD, _CONTENT = "tacit.key", "tacit.record", "tacit.content"
 _STATE = "tacit.state"
-_HEADS = "tacit.ledger"  # a text of receipts of the ledger (``pipeline.ledger.receipts.heads``)
-_BATCH = 100  # MLflow's most parameters or tags in one request
+_HEADS = "tacit.ledger"  # tag with receipts of the ledger (``pipeline.ledger.receipts.heads``)
+_BATCH = 100  # MLflow's limit on parameters or tags in one request
 
 
 class MlflowTracker:
@@ -52,7 +52,7 @@ class MlflowTracker:
         return connect(self._settings)
 
     def log_stage(self, run: RunDir, record: StageRecord) -> None:
-        """Log a finished stage; a second time with the same record changes nothing.
+        """Log a finished stage; logging the same record again changes nothing.
 
         Metrics can only be appended to, so an unfinished or outdated run is dropped and the
         stage gets a new one: a curve never holds a point twice.
@@ -91,31 +91,31 @@ class MlflowTracker:
             self._set_status(parent, table.status_of_state(state))
 
     def _set_status(self, run_id: str, wanted: str) -> None:
-        """Never RUNNING: nobody could tell when the process that logs was killed."""
+        """Set a run's status, never to RUNNING, as a killed process could not reset it."""
         if wanted == table.WAITING:
             self._client.update_run(run_id, status=wanted)
         else:
             self._client.set_terminated(run_id, wanted, end_time=_this_hour())
 
     def receipts(self) -> Mapping[str, str]:
-        """Receipts of the ledger in MLflow, by where."""
+        """Receipts of the ledger in MLflow, by place."""
         return receipts_of_locale(self._settings, self._config.locale)
 
     def keep_receipts(self, heads: str) -> None:
-        """Keep the receipts of the ledger's last entries with the launch and its locale."""
+        """Store the receipts of the ledger's last entries with the launch and its locale."""
         with answering():
             self._client.set_experiment_tag(self._experiment_id, _HEADS, heads)
             self._client.set_tag(self.parent_run_id, _HEADS, heads)
 
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
-        """Bring back a public file of a finished stage; False if there is none."""
+        """Fetch a public file of a finished stage; False if there is none."""
         with answering():
             return any(
                 self._fetch(run, filename, destination) for run in self._find(_KEY, f"{self._launch_id}/{stage}")
             )
 
     def identical(self, stage: str, content: str) -> Iterator[tuple[StageRecord, Callable[[str, Path], bool]]]:
-        """Finished public stages of this locale with this content key, each with what fetches its files."""
+        """Yield finished public stages of this locale with this content key, each with a function that fetches files."""
         with answering():
             runs = self._find(_CONTENT, content)
         for run in runs:
@@ -136,7 +136,7 @@ class MlflowTracker:
 
     @cached_property
     def parent_run_id(self) -> str:
-        """The launch's own run, made at the first use."""
+        """Id of the launch's own run, created at its first use."""
         key = self._launch_id
         self._experiment_id  # noqa: B018 - before the lock: it takes the same one
         with one_process(self._settings):
@@ -146,12 +146,12 @@ class MlflowTracker:
                 flat = shown.parameters(self._config.model_dump(mode="json"))
                 self._log_params(run_id, table.parameters(flat))
                 self._client.log_dict(run_id, self._config.model_dump(mode="json"), "launch.json")
-        # Machines that share a server but no disk may both have made one; all use the same.
+        # Machines that share a server but no disk may both have created one; all use the same.
         return self._find(_KEY, key)[0].info.run_id
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Show the launch as failed, where MLflow knows it, if what is done in this block fails."""
+        """Show the launch as failed in MLflow if the block raises."""
         try:
             yield
         except Exception:
@@ -181,13 +181,13 @@ class MlflowTracker:
         return number
 
     def _mend(self, experiment_id: str) -> None:
-        """Show launches as failed that a kill ended: no process of theirs is left to say so."""
+        """Show launches as failed whose process was killed before it could do so."""
         for run in self._client.search_runs([experiment_id], "tags.`tacit.launch` LIKE '%'"):
             launch = run.data.tags["tacit.launch"]
             if launch == self._launch_id or run.info.status not in (table.WAITING, "RUNNING"):
                 continue
             if stage := table.interrupted_stage(self._settings.runs_dir / launch):
-                _log.warning("%s: ended in %s without saying so; MLflow shows it as failed", launch, stage)
+                _log.warning("%s: was killed in %s; MLflow now shows it as failed", launch, stage)
                 self._show_failed(run.info.run_id)
 
     def _show_failed(self, run_id: str) -> None:
@@ -195,7 +195,7 @@ class MlflowTracker:
         self._set_status(run_id, table.FAILED)
 
     def logged_model(self, tags: Mapping[str, str]) -> tuple[str, str] | None:
-        """URI and id of the model that was logged whole with these tags; what was cut off or is there twice goes."""
+        """URI and id of the complete logged model with these tags; deletes incomplete and duplicate ones."""
         with answering():
             models = self._client.search_logged_models([self._experiment_id])
             ours = [model for model in models if all(model.tags.get(name) == value for name, value in tags.items())]
@@ -206,7 +206,7 @@ class MlflowTracker:
             return (whole[0].model_uri, whole[0].model_id) if whole else None
 
     def logged(self, key: str) -> list[shown.LoggedRun]:
-        """Runs that MLflow holds under a key: a launch's own run, or that of one of its stages."""
+        """Runs in MLflow under a key: a launch's own run, or that of one of its stages."""
         with answering():
             return [self._logged(run) for run in self._find(_KEY, key)]
 
@@ -251,7 +251,7 @@ class MlflowTracker:
     def _log_datasets(self, run_id: str, record: StageRecord) -> None:
         from mlflow.entities import Dataset, DatasetInput, InputTag
 
-        # The digest names the data; nothing of a data set itself is logged. MLflow keeps 36 characters of it.
+        # Only the digest of a data set is logged, no content. MLflow stores 36 characters of it.
         inputs = [
             DatasetInput(
                 Dataset(name=item["name"], digest=item["digest"][:36], source_type="local", source='{"uri": "digest"}'),
@@ -276,11 +276,11 @@ class MlflowTracker:
     def _log_row(self, parent: str, record: StageRecord) -> dict[str, str]:
         """Log a stage's columns in its launch's row and curves, once; return the row's tags.
 
-        MLflow shows the value of the latest time: in one hour each value is a millisecond after the one before it.
+        MLflow shows the value with the latest time, so values of one hour get increasing milliseconds.
         """
         present, row = self._client.get_run(parent).data, table.columns(record)
         tags = {name: value for name, value in row.items() if isinstance(value, str)}
-        if present.tags.get(_STATE) in (None, table.FAILED.lower()):  # It goes on.
+        if present.tags.get(_STATE) in (None, table.FAILED.lower()):  # The launch resumes.
             tags[_STATE] = "unfinished"
         for name, value in tags.items():
             self._client.set_tag(parent, name, value)
@@ -301,7 +301,7 @@ class MlflowTracker:
         return {**present.tags, **tags}
 
     def _fetch(self, run: "Run", filename: str, destination: Path) -> bool:
-        """Bring a file of a finished stage's run; False if it has none of this name."""
+        """Fetch a file of a finished stage's run; False if it has none of this name."""
         inside = filename.rpartition("/")[0] or None
         listed = {item.path for item in self._client.list_artifacts(run.info.run_id, inside)}
         if RECORD not in run.data.tags or filename not in listed:
@@ -310,7 +310,7 @@ class MlflowTracker:
         with scratch(destination.parent, "fetch") as folder:
             got = Path(self._client.download_artifacts(run.info.run_id, filename, dst_path=str(folder)))
             if filename == RESULT and sha256(got) != run.data.tags[RECORD]:
-                _log.warning("%s: %s in MLflow is not what the stage logged", run.data.tags[_KEY], RESULT)
+                _log.warning("%s: %s in MLflow differs from the logged one", run.data.tags[_KEY], RESULT)
                 return False
             with atomic(destination) as temporary:
                 got.replace(temporary)
@@ -319,24 +319,24 @@ class MlflowTracker:
 
 
 def _span(record: StageRecord) -> tuple[int, int]:
-    """Begin and end of a stage in milliseconds, as its record tells: the hour, and its seconds in two digits.
+    """Begin and end of a stage in milliseconds, from its record: the hour, and its seconds to two digits.
 
-    Guarantee: whatever MLflow is told of time follows from the record, whose seconds have two digits.
+    Guarantee: every time in MLflow follows from the record, whose seconds have two digits.
     """
     begin = round(1000 * datetime.fromisoformat(record.started_at).timestamp())
     return begin, begin + round(1000 * record.seconds)
 
 
 def _this_hour() -> int:
-    """Milliseconds; finer, the end of a stage and the begin of the next would tell how long it took."""
+    """Current hour in milliseconds, as finer times of consecutive stages would reveal a stage's duration."""
     return round(1000 * datetime.fromisoformat(this_hour()).timestamp())
 
 
 def log_bundle(settings: Settings, run_id: str, bundle: Path, tags: Mapping[str, str]) -> tuple[str, str]:
-    """Log a bundle as a pyfunc model that carries its own code; returns its URI and id.
+    """Log a bundle as a pyfunc model with its own code, and return its URI and id.
 
     MLflow calls ``pretrain.predictor._load_pyfunc`` on the bundle's folder: nothing is pickled,
-    and the requirements are stated instead of guessed.
+    and the requirements are explicit instead of inferred.
     """
     needed = ("numpy", "onnxruntime", "regex", "langcodes")
     with answering():
@@ -361,10 +361,10 @@ def download_model(settings: Settings, name: str, number: int, folder: Path) -> 
 
 
 def receipts_of_locale(settings: Settings, locale: str) -> Mapping[str, str]:
-    """Receipts of the privacy ledger in MLflow, of a locale's experiment and of each of its launches, by where.
+    """Receipts of the privacy ledger in MLflow, of a locale's experiment and of each of its launches, by place.
 
-    Each is what the ledger ended with when a launch last wrote to it. The last entry's hash covers all entries before
-    it, so a ledger from which one of them was taken away shows.
+    Each is the last entry at the time when a launch last wrote to the ledger. Its hash covers all earlier entries, so
+    the removal of one of them is detected.
 
     Raises:
       ServiceUnavailable: MLflow does not answer.

@@ -11,7 +11,7 @@ from pretrain.files import sha256
 
 @dataclass(frozen=True)
 class LoggedRun:
-    """One run in MLflow: ``metrics`` by step, the ``latest`` that it shows, and digests of its files."""
+    """One run in MLflow: ``metrics`` by step, the ``latest`` values shown, and digests of its files."""
 
     status: str
     latest: Mapping[str, float]
@@ -22,9 +22,9 @@ class LoggedRun:
 
 
 def points(record: StageRecord) -> Iterator[tuple[str, int, float]]:
-    """Name, step and value: seconds, top-level numbers of the result, its curve point by point.
+    """Yield (name, step, value): seconds, top-level numbers of the result, its curve point by point.
 
-    What else a result has of numbers (hundreds, of a comparison) is in ``result.json`` beside: each would be a column.
+    Nested numbers (hundreds, for a comparison) are only in ``result.json``, as each would be a column.
     """
     yield "stage/seconds", 0, record.seconds
     for key, value in numbers(record.result).items():
@@ -37,7 +37,7 @@ def points(record: StageRecord) -> Iterator[tuple[str, int, float]]:
 
 
 def numbers(values: Mapping[str, object]) -> dict[str, float]:
-    """The entries that are numbers; booleans are not."""
+    """Return the entries that are numbers; booleans are not."""
     return {
         key: float(value)
         for key, value in values.items()
@@ -46,7 +46,7 @@ def numbers(values: Mapping[str, object]) -> dict[str, float]:
 
 
 def parameters(content: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    """Dotted parameter names: ``mechanism.rounds``."""
+    """Flatten a configuration to dotted names, as ``mechanism.rounds``."""
     flat: dict[str, str] = {}
     for key, value in content.items():
         if isinstance(value, Mapping):
@@ -62,6 +62,6 @@ def _name(key: str) -> str:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file below a folder, by its path from there."""
+    """SHA-256 of every file below a folder, by relative path."""
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}

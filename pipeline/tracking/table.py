@@ -1,7 +1,7 @@
 """MLflow's table of launches: the experiment of a locale, its columns, and a status for each launch.
 
-The columns are few numbers, by their names in table 1 of Xu et al. 2023. They follow from results, which hold nothing
-but what is public or released. Only what is published has a tick.
+The columns are a few numbers, named as in table 1 of Xu et al. 2023. They come from results, which hold only public or
+released values. Only a published launch gets a tick.
 """
 
 import fcntl
@@ -14,28 +14,28 @@ from pipeline.run.run_dir import RESULT, StageRecord
 
 VIEW = "launches"
 WAITING, DONE, AGAINST, FAILED = "SCHEDULED", "FINISHED", "KILLED", "FAILED"
-# Of ``pipeline.publication.approvals``; in every other state a launch goes on or waits for somebody.
+# States of ``pipeline.publication.approvals``; in every other state a launch continues or waits for a person.
 _ENDED = {"published": DONE, "held": AGAINST, "rejected": AGAINST, "rolled back": AGAINST}
-# In the order in which people read them; the metrics, then the tags.
+# Columns in reading order; the metrics, then the tags.
 METRICS: Mapping[str, str] = {
     "rounds": "rounds of training",
     "MinS": "fewest rounds between two participations of one device, as observed",
     "MaxP": "most rounds that one device joined, as observed",
-    "report_goal": "devices that a round adds up, its fixed denominator",
-    "rho": "zCDP of one device, all that the launch released together",
-    "epsilon": "the report's one number: rho as epsilon at the launch's delta, and local discovery where it counts",
-    "top1_recall": "how often the next word was suggested first, on held-out devices",
-    "top3_recall": "how often it was among the three suggestions",
-    "top1_gain": "top-1 recall, less that of the model that training began with",
-    "PRate": "suggestions that simulated typists took",
-    "WMR": "words that they changed while or after typing them",
+    "report_goal": "devices in the sum of a round, its fixed denominator",
+    "rho": "zCDP of one device over all noised releases of the launch",
+    "epsilon": "the report's total: rho as epsilon at the launch's delta, and local discovery if present",
+    "top1_recall": "share of next words that were the first suggestion, on held-out devices",
+    "top3_recall": "share of next words that were among the three suggestions",
+    "top1_gain": "top-1 recall minus that of the starting point",
+    "PRate": "suggestions that simulated typists accepted",
+    "WMR": "words that simulated typists corrected while or after typing them",
 }
 TAGS: Mapping[str, str] = {
     "decision": "of the gates: launch or hold",
-    "tacit.state": "where it stands: unfinished, failed, held, waiting, approved, rejected, published, rolled back",
-    "approver": "who approved its report",
+    "tacit.state": "state: unfinished, failed, held, waiting, approved, rejected, published, rolled back",
+    "approver": "accounts that approved its report",
 }
-# Those with the two ends of an interval, as name_low and name_high.
+# Metrics with an interval, as name_low and name_high.
 WITH_INTERVAL = ("top1_recall", "top3_recall", "top1_gain", "PRate", "WMR")
 _ARM = "private"
 _OF_THE_ARM = {
@@ -50,12 +50,12 @@ _OF_TRAINING = {
     "observed_max_participations": "MaxP",
     "report_goal": "report_goal",
 }
-# Curves to hold launches against each other by; those of other stages are with the stage's run.
+# Curves for comparing launches; those of other stages are in the stage's run.
 CURVES: Mapping[str, Sequence[str]] = {
     "pretrain": ("validation_loss",),
     "fine_tune": ("validation_loss", "validation_recall", "validation_top1"),
 }
-# Of the launch file: what launches are told apart by. All of it is in launch.json beside.
+# Fields of the launch file that distinguish launches; launch.json has all of them.
 _PARAMETERS = (
     "name",
     "seed",
@@ -98,7 +98,7 @@ def _compared(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 
 
 def curves(record: StageRecord) -> Iterator[tuple[str, int, float]]:
-    """Name, step and value of the points that a stage adds to its launch's run."""
+    """Yield (name, step, value) of the points that a stage adds to its launch's run."""
     for point in record.result.get("curve", ()):
         for name in CURVES.get(record.stage, ()):
             if (value := point.get(name)) is not None and "step" in point:
@@ -106,18 +106,18 @@ def curves(record: StageRecord) -> Iterator[tuple[str, int, float]]:
 
 
 def parameters(flat: Mapping[str, str]) -> dict[str, str]:
-    """The flat parameters of a launch file that its run shows."""
+    """Select the flat parameters of a launch file that its run shows."""
     chosen = {name: value for name, value in flat.items() if name.startswith(_PARAMETERS)}
     return {name: value for name, value in chosen.items() if value != "None"}
 
 
 def experiment_name(locale: str) -> str:
-    """The name of a locale's experiment."""
+    """Name of a locale's experiment."""
     return f"keyboard/{locale}"
 
 
 def experiment_tags(experiment_id: str, locale: str) -> dict[str, str]:
-    """Tags of an experiment that MLflow's pages read: its note, its kind, and a shared view with columns chosen."""
+    """Tags of an experiment for MLflow's pages: its note, its kind, and a shared view with selected columns."""
     return {
         "mlflow.note.content": experiment_note(experiment_id, locale),
         "mlflow.experimentKind": "custom_model_development",
@@ -126,18 +126,18 @@ def experiment_tags(experiment_id: str, locale: str) -> dict[str, str]:
 
 
 def experiment_note(experiment_id: str, locale: str) -> str:
-    """The experiment's description, as Markdown."""
+    """Describe an experiment, as Markdown."""
     rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in {**METRICS, **TAGS}.items())
     ends = ", ".join(f"`{name}`" for name in WITH_INTERVAL)
     return (
         f"**[Launches of {locale}, with columns chosen](#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW})** "
-        "(those of table 1 of Xu et al. 2023): a run each, and below it a run for each stage, with its curves and "
-        "files.\n\n"
-        f"| column | what it is |\n|---|---|\n{rows}\n\n"
-        f"{ends} have the ends of their interval beside them, as `_low` and `_high`. A tick is a published launch; a "
-        "cross is one that is held, was rejected or rolled back, or failed: `tacit.state` says which; a clock waits "
-        "for its next stage or its reviewers. Everything else is in artifacts: `launch.json`, and `result.json` of "
-        "each stage. MLflow is a display: `tacit verify LAUNCH` holds it against the launch and the ledger.\n"
+        "(those of table 1 of Xu et al. 2023): each is a run, with a child run for each stage, its curves and files.\n\n"
+        f"| column | meaning |\n|---|---|\n{rows}\n\n"
+        f"{ends} have the ends of their interval beside them, as `_low` and `_high`. A tick marks a published launch; a "
+        "cross marks one that is held, was rejected or rolled back, or failed, as `tacit.state` shows; a clock marks "
+        "one that waits for its next stage or its reviewers. All other results are in artifacts: `launch.json`, and "
+        "`result.json` of each stage. MLflow is only a display: `tacit verify LAUNCH` checks it against the launch and "
+        "the ledger.\n"
     )
 
 
@@ -157,17 +157,17 @@ def _view() -> dict[str, object]:
 
 
 def status_of_state(state: str) -> str:
-    """The status of a launch in a state."""
+    """Return MLflow's status for a launch's state."""
     return _ENDED.get(state, WAITING)
 
 
 def status_after(record: StageRecord, decision: str | None, before: str) -> str:
-    """The status of a launch when one of its stages has ended.
+    """Return MLflow's status for a launch after one of its stages has ended.
 
     Args:
-      decision: of its gates, as far as it is known.
-      before: its status until then. A stage that is made again, or that Airflow runs beside those of the launch, leaves
-        a launch that is over as it was: the stages behind it say what became of it.
+      decision: decision of its gates, if known.
+      before: its status before. A stage that runs again, or beside the launch's own stages in Airflow, does not change
+        the status of a finished launch, which its later stages decide.
     """
     if record.stage == "publish":
         return DONE if record.result.get("published") else AGAINST
@@ -177,13 +177,13 @@ def status_after(record: StageRecord, decision: str | None, before: str) -> str:
 
 
 def interrupted_stage(launch: Path) -> str | None:
-    """A stage of a launch that was begun and ended by nobody; None if there is none.
+    """Return a stage that has begun, has not ended, and is not running; None if there is none.
 
-    The lock itself is asked, as the stage may run in another container or on another host that shares the folder. It is
-    asked for a moment and shared, so only who starts that very stage at that moment is told to try again.
+    It tests the lock itself, as the stage may run in another container or on another host that shares the folder. The
+    lock is shared and brief, so only a process that starts this stage at that moment is told to retry.
 
     Args:
-      launch: its folder.
+      launch: the launch's folder.
     """
     for lock in sorted(launch.glob("private/*/.lock")):
         stage = lock.parent.name
@@ -193,7 +193,7 @@ def interrupted_stage(launch: Path) -> str | None:
 
 
 def _held(lock: Path) -> bool:
-    """Return whether a process holds a lock, or nobody here may ask."""
+    """Return whether a process holds a lock, or the lock file may not be read."""
     try:
         with lock.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""One thing that was derived again, the sum of all of them, and stages of a launch that have no record.
+"""One check of a verification, the summary of all checks, and checks of stages without a record.
 
-A launch ends published, held, rejected or rolled back, and may end without evidence, for which it is then held. Each of
-these endings verifies. One that has not ended is no broken launch: what has not finished is named, and not verified.
+A launch ends published, held, rejected or rolled back; one with missing evidence is held. Each of these endings
+verifies. A launch that has not ended is not broken: its unfinished stages are listed, and are not verified.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +17,11 @@ from pipeline.run.stage import of_launch
 from pipeline.stages.graph import STAGES, is_evidence
 
 TOLERANCE = 1e-9
-_UNFINISHED = "unfinished:"  # how checks of stages begin that have not finished
+_UNFINISHED = "unfinished:"  # prefix of the id of a check on an unfinished stage
 
 
 class Check(BaseModel):
-    """One thing that was derived again; ``passed`` is None if it cannot be checked here, which is not verified."""
+    """One check of a verification; ``passed`` is None if it cannot be made here, which counts as not verified."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -31,7 +31,7 @@ class Check(BaseModel):
 
 
 def in_words(problems: list[str], most: int = 4) -> str:
-    """The first few of many, and how many more there are."""
+    """Join the first few problems, with the number of further ones."""
     more = f" and {len(problems) - most} more" if len(problems) > most else ""
     return "; ".join(problems[:most]) + more
 
@@ -42,8 +42,8 @@ class Verification:
 
     Attributes:
       ok: True if every check was made and passed.
-      failed, unknown: how many did, and how many could not be made here.
-      unfinished: stages that are still to be run.
+      failed, unknown: number of checks that failed, and that could not be made here.
+      unfinished: stages that have not finished.
     """
 
     ok: bool
@@ -60,12 +60,12 @@ class Verification:
                 f"NOT verified: {self.failed} of {made} checks failed, and {self.unknown} could not be made here{rest}"
             )
         if self.unfinished:
-            return f"not finished: {', '.join(self.unfinished)}; what has finished verified: {made} checks"
+            return f"not finished: {', '.join(self.unfinished)}; finished stages verified: {made} checks"
         return f"verified: {made} checks"
 
 
 def verification(checks: Sequence[Check]) -> Verification:
-    """Count checks by how they ended; a stage that has not finished is no check."""
+    """Summarise checks by outcome; an unfinished stage is not counted as a check."""
     unfinished = tuple(check.id.removeprefix(_UNFINISHED) for check in checks if check.id.startswith(_UNFINISHED))
     failed, unknown = (sum(check.passed is outcome for check in checks) for outcome in (False, None))
     unknown -= len(unfinished)
@@ -81,14 +81,15 @@ def of_missing_stage(
     *,
     is_bound: bool,
 ) -> Check | None:
-    """Check of a stage without a record; None where the launch does not have that stage.
+    """Check of a stage without a record; None if the launch does not have that stage.
 
-    Guarantee: a record that the ledger knows, or that another stage read, was lost, and is never called unfinished.
+    Guarantee: a missing record that the ledger holds, or that another stage read, is reported as lost, never as
+    unfinished.
 
     Args:
-      standing: says where the launch stands.
-      stop: how its last try ended, where it ended badly.
-      is_bound: whether the ledger holds a record of the stage.
+      standing: returns the state of the launch.
+      stop: end of the last attempt, if it failed.
+      is_bound: True if the ledger holds a record of the stage.
     """
     if name not in of_launch(config, STAGES) and not is_bound:
         return None

@@ -1,11 +1,11 @@
-"""Erase what is private of a launch: noise keys, client text, noise state, participation records, discovered words.
+"""Erase a launch's private files: noise keys, client text, noise state, participation records, discovered words.
 
-All of it goes at once, as a key without the text still takes the noise off what was published. A statement of what was
-erased, when and why stands in its place, its digest in the ledger; what was published, MLflow and the ledger stay.
-Files are unlinked; what a disk keeps of them is the disk's, so keep ``runs/`` on an encrypted one.
+All files are erased together, as a key alone still allows the noise to be subtracted from published models. A statement
+of the erased files, time and reason replaces them, with its digest in the ledger; public files, MLflow and the ledger
+stay. Files are unlinked, not overwritten on the disk, so keep ``runs/`` on an encrypted one.
 
-Each step may be the last one before a crash. The statement is written first and the private folder goes last, so
-that a launch that has both is one whose erasure is to be finished.
+Each step may be the last one before a crash. The statement is written first and the private folder is removed last, so
+a launch with both has an unfinished erasure.
 """
 
 import logging
@@ -26,26 +26,26 @@ from pipeline.run.known import run_folder
 from pipeline.run.run_dir import ERASED, RunDir
 from pretrain.files import sha256
 
-ASKED = "somebody asked for it"
-# What a statement names of a launch that nobody verified, in place of checks.
-UNTRIED = ("nothing was verified before",)
+ASKED = "on request"
+# Entry of a statement for a launch without a verification.
+UNTRIED = ("no verification was run",)
 _log = logging.getLogger(__name__)
 
 
 def erase(
     config: LaunchConfig, run: RunDir, settings: Settings, *, because: str = ASKED, unverified: bool = False
 ) -> Erasure:
-    """Erase the private folder of a launch that is over; again, it finishes what an interruption left.
+    """Erase the private folder of a finished launch; a second call completes an interrupted erasure.
 
-    Guarantee: the launch's noise can no longer be subtracted by whoever gets at this machine, and nothing that anybody
-    typed is left in the launch's folder.
+    Guarantee: an attacker with access to this machine can no longer subtract the launch's noise, and the launch's
+    folder holds no typed text.
 
     Args:
-      because: why, in words that may be shown.
-      unverified: erase a launch that does not verify; from then on nothing can show that it was sound.
+      because: the reason, in public words.
+      unverified: erase a launch that does not verify; afterwards it can never be verified.
 
     Raises:
-      PermanentError: it is not over, or does not verify.
+      PermanentError: the launch has not ended, or does not verify.
     """
     from pipeline.verify.launch import verify  # Slow to import.
 
@@ -53,25 +53,25 @@ def erase(
     if not run.erased:
         if ended_at(config, run, settings) is None:
             raise PermanentError(
-                f"{run.launch_id}: it is not over, and needs what is private to end: 'tacit launch' its file first"
+                f"{run.launch_id}: has not ended, and needs its private files to end: 'tacit launch' its file first"
             )
         wrong = [check.id for check in verify(config, run, settings) if check.passed is not True]
         if wrong and not unverified:
             raise PermanentError(
-                f"{run.launch_id}: it does not verify ({', '.join(wrong[:4])}), and once erased nobody could tell why; "
-                f"see 'tacit verify {run.launch_id}', or erase it all the same with --unverified"
+                f"{run.launch_id}: does not verify ({', '.join(wrong[:4])}), and the cause cannot be found after an "
+                f"erasure; see 'tacit verify {run.launch_id}', or erase it anyway with --unverified"
             )
     return forget(run, settings, because, wrong)
 
 
 def erase_named(name: str, settings: Settings, *, unverified: bool = False) -> Erasure:
-    """Erase a launch as people name it; one whose configuration is gone or damaged only with ``unverified``.
+    """Erase a launch by its name; one with a missing or damaged configuration only with ``unverified``.
 
     Raises:
       ValueError: there is no such launch, or its configuration cannot be read.
       PermanentError: see ``erase``.
     """
-    # A launch whose file is gone has no other name than its folder's.
+    # Without its configuration, a launch is known only by its folder's name.
     is_folder = unverified and (settings.runs_dir / name / "private").is_dir()
     run = run_folder(settings, name if is_folder else named.begun_id(name, settings))
     try:
@@ -84,14 +84,14 @@ def erase_named(name: str, settings: Settings, *, unverified: bool = False) -> E
 
 
 def forget(run: RunDir, settings: Settings, because: str, not_verified: Sequence[str] = UNTRIED) -> Erasure:
-    """Erase the private folder of a launch whatever its state; the statement of it.
+    """Erase the private folder of a launch in any state, and return the statement.
 
-    Guarantee: needs no record, no launch file and no ledger, and what cannot be written down does not keep text:
-    where the statement cannot be written, or not be bound in the ledger, the files are unlinked before that is said.
+    Guarantee: needs no record, no launch file and no ledger: if the statement cannot be written, or its digest cannot
+    be recorded in the ledger, the files are unlinked before the error is raised.
 
     Raises:
-      StageBusy: a stage of it is being run; nothing was erased.
-      LaunchError, ValueError, OSError: the files are gone, but the ledger could not be told; the same call again does.
+      StageBusy: a stage of the launch is running; nothing was erased.
+      LaunchError, ValueError, OSError: the files are gone, but the ledger has no entry; call again to write it.
     """
     private, again = run.path / "private", run.erased
     files = sum(entry.is_file() for entry in private.rglob("*"))
@@ -106,7 +106,7 @@ def forget(run: RunDir, settings: Settings, because: str, not_verified: Sequence
             not_verified=tuple(not_verified),
             files=files,
         )
-        with suppress(OSError):  # A full disk, on which there is room once the files are gone.
+        with suppress(OSError):  # A full disk has room once the files are gone.
             write_erasure(run, erasure)
         for entry in _entries(run):
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
@@ -115,7 +115,7 @@ def forget(run: RunDir, settings: Settings, because: str, not_verified: Sequence
         _log.warning("%s", erasure)
     path = run.path / "public" / "launch" / ERASED
     PrivacyLedger.of(settings).bind_result(run.launch_id, ERASED, sha256(path))
-    # Last, so that what was not written down is found again.
+    # Last, so that an interrupted erasure is found again.
     if private.is_dir():
         private.rmdir()
     return read_erasure(path)
@@ -127,7 +127,7 @@ def _entries(run: RunDir) -> list[Path]:
 
 
 def ended_at(config: LaunchConfig, run: RunDir, settings: Settings) -> datetime | None:
-    """Time at which a launch was published, or held or rejected for good; None if it is not over."""
+    """Time at which a launch was published, or finally held or rejected; None if it has not ended."""
     now = standing(config, run, PrivacyLedger.of(settings).entries())
     last = run.record("publish") or run.record("report")
     if last is None or now.state in ("unfinished", "waiting", "approved"):

@@ -1,12 +1,13 @@
 """Expiry of launches' private files: text by its window, the rest by the retention time.
 
-    half erased   a statement of it stands there, but the private folder does too: the erasure is finished
-    window        all text is older than the days for which its population's may be kept
-    withdrawal    somebody withdrew whose text it has read (``withdrawal``)
-    retention     the launch was over longer ago than ``TACIT_RETENTION_DAYS``
+    half erased   an erasure's statement exists, but the private folder too: the erasure is completed
+    window        all text is older than its population's retention
+    withdrawal    a person withdrew whose text it has read (``withdrawal``)
+    retention     the launch ended longer ago than ``TACIT_RETENTION_DAYS``
 
-A window waits for nothing: neither for the launch to end nor for it to verify, and not for a record, a launch file or
-the ledger. The retention time is the installation's own wish, so a launch that does not verify is kept then, and named.
+Expiry by the window is unconditional: it does not wait for the launch to end or verify, and needs no record, no launch
+file and no ledger. The retention time is the installation's choice, so a launch that does not verify is kept, and
+reported.
 """
 
 import logging
@@ -37,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Failure:
-    """A launch that was to be erased and was not, or not wholly; and why."""
+    """A launch whose erasure failed, in whole or in part, with the reason."""
 
     launch_id: str
     why: str
@@ -46,24 +47,24 @@ class Failure:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Erased launches, and those that were kept because they could not be erased."""
+    """Erased launches, and those whose erasure failed."""
 
     erased: list[str] = field(default_factory=list)
     kept: list[Failure] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
-        """0; or that of the failures: permanent if a person must act on one of them."""
+        """Exit code: 0, or that of the failures, permanent if a person must act on one of them."""
         codes = {failure.exit_code for failure in self.kept}
         return 0 if not codes else TEMPORARY if codes == {TEMPORARY} else max(codes - {TEMPORARY})
 
 
 @dataclass(frozen=True)
 class Withdrawal(Sweep):
-    """Devices left out of a population from now on, and the launches that were erased for it.
+    """Exclusion of devices from a population, and the launches that were erased for it.
 
     Attributes:
-      seen: of how many of them launches here have read text: all, some or none.
+      seen: whether launches here have read text of all, some or none of the devices.
     """
 
     population: str = ""
@@ -71,23 +72,23 @@ class Withdrawal(Sweep):
 
 
 def withdraw(settings: Settings, population: str, device_ids: Collection[str]) -> Withdrawal:
-    """Leave devices out of a population for good, and erase launches that read their text; see ``withdrawal``."""
+    """Exclude devices from a population permanently, and erase launches that read their text; see ``withdrawal``."""
     seen = withdrawal.withdraw(settings, population_key(population), device_ids)
     return Withdrawal(**vars(sweep(replace(settings, retention_days=None))), population=population, seen=seen)
 
 
 def sweep(settings: Settings) -> Sweep:
-    """Erase every launch of this installation whose time is over.
+    """Erase every expired launch of this installation.
 
-    Guarantee: one launch that cannot be erased keeps no other from it; not even by a bug, whose error is raised when
-    all others are done.
+    Guarantee: a launch that cannot be erased does not prevent the erasure of others; an unexpected error is raised
+    after all others are done.
     """
     done = Sweep()
     try:
         left_out = withdrawal.lists(settings)
     except (LaunchError, ValueError, OSError) as error:
         left_out = {}
-        done.kept.append(_failure("", error, "who withdrew is not known"))
+        done.kept.append(_failure("", error, "the list of withdrawals cannot be read"))
     with ExitStack() as each:
         for path in sorted(settings.runs_dir.glob("*/private"), reverse=True):
             each.callback(_sweep_one, path.parent.name, settings, left_out, done)
@@ -105,18 +106,18 @@ def _sweep_one(launch_id: str, settings: Settings, left_out: Mapping[PopulationK
             done.erased.append(launch_id)
     except (LaunchError, ValueError, ArithmeticError, OSError) as error:
         if isinstance(error, FileNotFoundError) and not (settings.runs_dir / launch_id / "private").exists():
-            return  # Another sweep was there first.
+            return  # Another sweep has erased it.
         done.kept.append(_failure(launch_id, error, "kept for longer than it should be"))
 
 
 def _erase_if_over(run: RunDir, settings: Settings, left_out: Mapping[PopulationKey, Withdrawals]) -> bool:
-    """Erase a launch if its time is over; whether it was."""
+    """Erase a launch if it has expired; return whether it had."""
     if run.erased:
         forget(run, settings, "")
         return True
     text = text_window(run, settings)
     if text.is_over:
-        forget(run, settings, f"what people typed may be kept for {text.days} days after {text.as_of}")
+        forget(run, settings, f"typed text may be kept for {text.days} days after {text.as_of}")
         return True
     if withdrawal.holds_text_of(run, left_out):
         forget(run, settings, ASKED)
@@ -127,16 +128,16 @@ def _erase_if_over(run: RunDir, settings: Settings, left_out: Mapping[Population
     ended = ended_at(config, run, settings)
     if ended is None or ended > clock.now() - timedelta(days=settings.retention_days):
         return False
-    erase(config, run, settings, because=f"it was over for {settings.retention_days:g} days")
+    erase(config, run, settings, because=f"it ended more than {settings.retention_days:g} days ago")
     return True
 
 
 def text_window(run: RunDir, settings: Settings) -> TextWindow:
-    """Retention of a launch's text: as was written down, or else as its record or its launch file says.
+    """Retention window of a launch's text: from the file beside it, or else its record or its launch file.
 
     Raises:
-      ValueError: none of them can be read, so that a person has to say.
-      LaunchError: there is only the launch file, and no ledger that knows its population.
+      ValueError: none of them can be read, so a person must decide.
+      LaunchError: only the launch file is left, and no ledger has its population.
     """
     written = read_window(run) or recorded_window(run)
     if written is not None:
@@ -146,20 +147,20 @@ def text_window(run: RunDir, settings: Settings) -> TextWindow:
 
 
 def _files(run: RunDir) -> Iterator[Path]:
-    """Private files that may say something of somebody: all but the pipeline's own."""
+    """Yield private files that may hold personal data: all except the pipeline's bookkeeping."""
     for path in (run.path / "private").rglob("*"):
         if path.name not in TRACES and not path.is_dir():
             yield path
 
 
 def _by_launch_file(run: RunDir, settings: Settings, newest: date) -> TextWindow:
-    """The window of the launch file and its population, from the day of the launch or of its newest private file."""
+    """Window of the launch file and its population, from the date of the launch or of its newest private file."""
     path = run.path / "public" / "launch" / "launch.json"
     try:
         config = load_kept_launch(path)
     except ValueError as error:
         raise ValueError(
-            f"{path}: damaged or gone, as is what else says how long its text may be kept; erase it now: "
+            f"{path}: damaged or gone, and no other file states the retention of its text; erase it now: "
             f"tacit erase {run.launch_id} --unverified"
         ) from error
     if config.private_text.simulated:

@@ -1,4 +1,4 @@
-"""The files of a launch: what its records name, nothing less and nothing more, and records that the ledger knows."""
+"""Verify a launch's files: exactly those that its records name, and records that the ledger holds."""
 
 import json
 from collections.abc import Container, Iterator, Mapping
@@ -22,7 +22,7 @@ from pretrain.files import sha256
 from reports.standing import badge
 
 EXPERIMENT = "experiment"
-# What stands beside the stages in a launch's folder: its file, its plans, its rehearsal, how its experiment ended.
+# Folders beside those of stages: the launch file, plans, rehearsal, and the end of an experiment.
 _BESIDE: dict[str, dict[str, set[str] | None]] = {
     "public": {
         "launch": {"launch.json", ERASED, STATE, RECEIPTS},
@@ -37,7 +37,7 @@ _BESIDE: dict[str, dict[str, set[str] | None]] = {
 def files(
     config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord], ledger: PrivacyLedger
 ) -> Iterator[Check]:
-    """Every stage: its files, its record in the ledger, its private folder; then what no stage wrote."""
+    """Check each stage's files, its record in the ledger and its private folder; then files of no stage."""
     bound = ledger.bound_results(run.launch_id)
     now = cache(lambda: standing(config, run, ledger.entries()))
     for name in STAGES:
@@ -52,11 +52,11 @@ def files(
     if (run.path / "public" / "launch" / STATE).exists():
         yield _state(run, now())
     added = list(_added(run, records))
-    yield Check(id="files", passed=not added, detail=in_words(added) or "nothing but what stages wrote")
+    yield Check(id="files", passed=not added, detail=in_words(added) or "no files but those of the stages")
 
 
 def _state(run: RunDir, now: Standing) -> Check:
-    """The picture beside the report says where the launch stands."""
+    """Check that the picture beside the report shows the launch's state."""
     drawn = (run.path / "public" / "launch" / STATE).read_text(encoding="utf-8")
     same = drawn == badge(now.state, now.detail)
     detail = f"{STATE} says {now.state}" if same else f"{STATE} does not say that the launch is {now.state}"
@@ -77,39 +77,39 @@ def _stage_files(name: str, config: LaunchConfig, run: RunDir, record: StageReco
 
 
 def _bound(name: str, record: StageRecord, bound: Mapping[str, tuple[str, str]], entries: list[Entry]) -> Check:
-    """The record is the one that the runner wrote down in the ledger, and so are its receipts."""
+    """Check that the ledger holds the record's digest, and its receipts."""
     digest, receipt = bound.get(name, ("", ""))
     spent = {entry.does: entry.hash for entry in entries if (entry.launch_id, entry.stage) == (record.launch_id, name)}
-    # A launch whose source was lost half-way released anew.
+    # A launch whose source was lost during a reuse made a new release.
     kinds = ("reserve", "commit") if "commit" in spent else ("reuse",)
     receipts = {kind: spent[kind] for kind in kinds if kind in spent} | {"result": receipt}
     if receipt_digest(record) != digest:
-        return Check(id=f"bound:{name}", passed=False, detail=f"{RESULT} is not what the ledger holds of this stage")
+        return Check(id=f"bound:{name}", passed=False, detail=f"{RESULT} does not match the ledger")
     if record.ledger != receipts:
-        return Check(id=f"bound:{name}", passed=False, detail="its receipts are not the ledger's entries")
-    return Check(id=f"bound:{name}", passed=True, detail=f"{RESULT} is what the ledger holds")
+        return Check(id=f"bound:{name}", passed=False, detail="its receipts do not match the ledger's entries")
+    return Check(id=f"bound:{name}", passed=True, detail=f"{RESULT} matches the ledger")
 
 
 def is_gone(run: RunDir, stage: str) -> bool:
-    """Return whether nothing is left of a stage's private folder but bookkeeping."""
+    """Return whether a stage's private folder holds only bookkeeping files."""
     folder = run.path / "private" / stage
     return not folder.is_dir() or {entry.name for entry in folder.iterdir()} <= bookkeeping.TRACES
 
 
 def missing(run: RunDir, ledger: PrivacyLedger) -> tuple[bool | None, str]:
-    """Result for an absent private folder: verified only if it was erased after it had been verified.
+    """Result for a missing private folder: verified only if it was erased after a verification.
 
-    Guarantee: a statement that the launch had verified counts only if the ledger holds its digest.
+    Guarantee: a statement of that verification counts only if the ledger holds its digest.
     """
     path = run.path / "public" / "launch" / ERASED
     if not path.is_file():
         return None, "cannot be checked: the private folder is not on this machine"
     stated = json.loads(path.read_text(encoding="utf-8"))
     if not stated["verified"]:
-        return None, f"cannot be checked: erased on {stated['erased_at'][:10]} without having been verified"
+        return None, f"cannot be checked: erased on {stated['erased_at'][:10]} without verification"
     if ledger.bound_results(run.launch_id).get(ERASED, ("", ""))[0] != sha256(path):
-        return False, f"{ERASED} is not what the ledger holds"
-    return True, f"erased on {stated['erased_at'][:10]}; the whole launch verified before that"
+        return False, f"{ERASED} does not match the ledger"
+    return True, f"erased on {stated['erased_at'][:10]}; the whole launch had verified before"
 
 
 def _private(name: str, run: RunDir, record: StageRecord, gone: tuple[bool | None, str]) -> Iterator[Check]:
@@ -118,7 +118,7 @@ def _private(name: str, run: RunDir, record: StageRecord, gone: tuple[bool | Non
     if is_gone(run, name):
         yield Check(id=f"private:{name}", passed=gone[0], detail=gone[1])
     elif record.private_digest is None:
-        yield Check(id=f"private:{name}", passed=False, detail="its record does not say what the private folder held")
+        yield Check(id=f"private:{name}", passed=False, detail="its record has no digest of the private folder")
     else:
         try:
             wrong = run.private_problems(name, record.private_digest)
@@ -128,7 +128,7 @@ def _private(name: str, run: RunDir, record: StageRecord, gone: tuple[bool | Non
 
 
 def _added(run: RunDir, finished: Container[str]) -> Iterator[str]:
-    """Files and folders of a launch that no stage leaves, in words."""
+    """Yield messages for files and folders of a launch that no stage writes."""
     for path in sorted(run.path.iterdir()):
         if path.name not in _BESIDE or not path.is_dir() or path.is_symlink():
             yield f"{path.name} was added"
@@ -149,7 +149,7 @@ def _added(run: RunDir, finished: Container[str]) -> Iterator[str]:
 
 
 def _left_over(folder: Path, place: str, *, is_finished: bool) -> Iterator[str]:
-    """Hidden files in a stage's folder that are not the pipeline's own, and empty folders of a finished stage."""
+    """Yield messages for unknown hidden files in a stage's folder, and for empty folders of a finished stage."""
     for path in sorted(folder.rglob("*")):
         if not is_finished and (path.is_dir() or bookkeeping.is_in_progress(path.relative_to(folder))):
             continue
@@ -159,7 +159,7 @@ def _left_over(folder: Path, place: str, *, is_finished: bool) -> Iterator[str]:
 
 
 def ledger_checks(run: RunDir, records: Mapping[str, StageRecord], ledger: PrivacyLedger) -> Iterator[Check]:
-    """The ledger is whole, holds every receipt of the launch, and the spends that its stages state."""
+    """Check that the ledger is whole, and holds every receipt of the launch and the spends of its stages."""
     problems = ledger.verify([receipt for record in records.values() for receipt in record.ledger.values()])
     yield Check(id="ledger", passed=not problems, detail="; ".join(problems) or "the hash chain is whole")
     ours = [entry for entry in ledger.entries() if entry.launch_id == run.launch_id and entry.kind in SPENDING]
@@ -169,29 +169,27 @@ def ledger_checks(run: RunDir, records: Mapping[str, StageRecord], ledger: Priva
             continue
         spend, entry = record.result["spend"], entries.get(name)
         same = entry is not None and entry.kind == "commit" and entry.spend == Spend.model_validate(spend)
-        detail = "the ledger holds what the stage states" if same else "the ledger does not hold what the stage states"
+        detail = "the ledger holds the stage's spend" if same else "the ledger does not hold the stage's spend"
         yield Check(id=f"spend:{name}", passed=same, detail=detail)
 
 
 def experiment_record(run: RunDir) -> dict[str, StageRecord]:
-    """The record of how it ended, by its name; empty while it goes on."""
+    """Record of the end of a launch's experiment, by name; empty while it is running."""
     ended = run.record(EXPERIMENT)
     return {} if ended is None else {EXPERIMENT: ended}
 
 
 def experiment_ended(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Iterator[Check]:
-    """The record is the one whose digest the ledger holds. The logs are not kept, so metrics are not derived again."""
+    """Check that the ledger holds the experiment record's digest; logs are not kept, so metrics are not recomputed."""
     tried, ending = experiment.of(config, run.launch_id, ledger.entries()), experiment_record(run).get(EXPERIMENT)
     if tried is None or tried.ended is None:
         if ending is not None:
-            yield Check(
-                id=EXPERIMENT, passed=False, detail="there is a record of its end, and the ledger knows of none"
-            )
+            yield Check(id=EXPERIMENT, passed=False, detail="there is a record of its end, but no ledger entry")
         elif tried is not None:
-            yield Check(id=EXPERIMENT, passed=True, detail=f"goes on: {tried.said}")
+            yield Check(id=EXPERIMENT, passed=True, detail=f"is running: {tried.said}")
         return
     if ending is None or record_digest(ending) != tried.ended.result:
-        yield Check(id=EXPERIMENT, passed=False, detail="its record is lost, or another than the ledger's")
+        yield Check(id=EXPERIMENT, passed=False, detail="its record is lost, or does not match the ledger")
         return
     look = ending.result["look"]
     passed = look is not None and all(gate["passed"] for gate in look["gates"])

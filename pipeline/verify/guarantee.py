@@ -1,4 +1,4 @@
-"""The guarantee of a launch, from what happened: its mechanism file, and who took part."""
+"""Verify the guarantee of a launch, from its mechanism file and its participation records."""
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -35,7 +35,7 @@ from reports.disclosure.document import Disclosure
 
 
 def guarantee(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord]) -> Iterator[Check]:
-    """The mechanism is what was asked for, and every number of its accounting comes out again."""
+    """Check that the mechanism is that of the launch file, and derive every number of its accounting again."""
     if "fine_tune" not in records or "plan" not in records:
         return
     stated = records["fine_tune"].result
@@ -45,7 +45,7 @@ def guarantee(config: LaunchConfig, run: RunDir, records: Mapping[str, StageReco
         )
         return
     same = mechanisms.fits(config.mechanism, artifacts.mechanism(run))
-    detail = "the mechanism file is what the launch file asks for" if same else "not what the launch file asks for"
+    detail = "the mechanism file fits the launch file" if same else "the mechanism file does not fit the launch file"
     yield Check(id="mechanism", passed=same, detail=detail)
     again, delta = guarantee_again(config, run), config.mechanism.delta
     derived = {
@@ -67,7 +67,7 @@ def guarantee(config: LaunchConfig, run: RunDir, records: Mapping[str, StageReco
 
 
 def _untrained(stated: Mapping[str, object]) -> bool:
-    """Return whether a stage states the figures of a launch without training: no round, no loss, nobody."""
+    """Return whether a stage states the figures of a launch without training: no round, no loss, no device."""
     nothing = ("rounds", "rho", "epsilon", "observed_max_participations", "violations", "synthetic_devices")
     return stated["spend"] is None and all(stated[name] == 0 for name in nothing)
 
@@ -77,7 +77,7 @@ def participation(
 ) -> Iterator[Check]:
     """Check that the rule, by the seed or the key, picks the recorded devices, which give the stated figures."""
     if not TRAINING.asked(config) or "fine_tune" not in records:
-        return  # Nobody took part, as ``guarantee`` sees; or nobody has yet.
+        return  # No device took part, as ``guarantee`` checks, or training has not begun.
     path = run.path / "private" / "fine_tune" / "rounds" / "participation.parquet"
     store = run.path / "private" / "ingest_private" / "store"
     if not path.exists() or not store.exists():
@@ -112,7 +112,7 @@ def participation(
 
 
 def by_the_file(config: LaunchConfig, records: Mapping[str, StageRecord]) -> Iterator[Check]:
-    """Check what stages state of releases that the launch file alone decides: nothing depends on who took part."""
+    """Check statements about releases that the launch file alone decides, independent of participation."""
     for release in releases(config):
         if release.by_file is None or release.certain or release.stage not in records:
             continue
@@ -128,10 +128,10 @@ def by_the_file(config: LaunchConfig, records: Mapping[str, StageRecord]) -> Ite
 
 
 def of_launch(config: LaunchConfig, trained: accounting.Guarantee) -> accounting.Guarantee:
-    """The guarantee of a whole launch for one device: of all that was released under noise of those that lose most.
+    """Guarantee of all noised releases of a launch, for one device of the split that loses most.
 
-    Guarantee: what is released of the devices that train adds up; a device that is held out loses what evaluation
-    costs and nothing else, so the larger of the two counts. Where training is all there is, it is that of training.
+    Guarantee: releases about training devices add up; a held-out device loses only to evaluation, so the larger of the
+    two counts. If training is the only release, it is that of training.
     """
     spends = planned(config, Outlook(trained.rho, None))
     splits = {split: _noised(config, spends, split) for split in ("train", "test")}
@@ -154,13 +154,13 @@ def of_launch(config: LaunchConfig, trained: accounting.Guarantee) -> accounting
 
 
 def _noised(config: LaunchConfig, spends: Mapping[str, Spend], split: str) -> dict[str, Spend]:
-    """Spends under noise of the devices of a split, by the block of the launch file that has the noise."""
+    """Spends of noised releases about a split's devices, by the block of the launch file with the noise."""
     made = (release for release in releases(config) if release.split == split)
     return {release.block: spends[release.stage] for release in made if spends[release.stage].rho is not None}
 
 
 def _together(trained: accounting.Guarantee, spends: Collection[Spend]) -> CombinedGuarantee:
-    """Loss of noised releases on the same devices together, at each delta of a guarantee that holds their failures."""
+    """Total loss to noised releases on the same devices, at each delta of a guarantee that includes their failures."""
     failure = math.fsum(spend.failure for spend in spends)
     deltas = [delta for delta in trained.epsilon if delta > failure]
     made = compose([spend.rho for spend in spends if spend.rho is not None], [delta - failure for delta in deltas])
@@ -172,7 +172,7 @@ def _together(trained: accounting.Guarantee, spends: Collection[Spend]) -> Combi
 
 
 def whole(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord]) -> Iterator[Check]:
-    """Check the loss of one device on the disclosure's front, derived from the launch file and what happened."""
+    """Check the disclosure's total loss of one device, derived from the launch file and the participation records."""
     stated = disclosed(run)
     if stated is None or not {"fine_tune", "plan"} <= records.keys():
         return
@@ -197,7 +197,7 @@ def whole(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord])
 def _one_number(
     config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord], stated: Disclosure
 ) -> Iterator[Check]:
-    """The total over all releases, composed from what layers and rounds show."""
+    """Check the total over all releases, composed from the recorded layers and rounds."""
     if "discover" not in records:
         return
     delta, said = config.mechanism.delta, stated.accounting.total
@@ -209,7 +209,7 @@ def _one_number(
         spends[release.stage] = release.again(config, happened)
         asked = {name: getattr(block, name) for name in release.asks}
         same = all(happened[name] == value for name, value in asked.items())
-        detail = f"{', '.join(asked)} are the launch file's" if same else f"not as {asked}"
+        detail = f"{', '.join(asked)} are the launch file's" if same else f"differs from the launch file's {asked}"
         yield Check(id=f"{release.name} asked", passed=same, detail=detail)
     whole = total(config, spends)
     wrong = list(differences(said.model_dump(mode="json"), whole.model_dump(mode="json"), "total"))
@@ -218,17 +218,17 @@ def _one_number(
 
 
 def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] = ()) -> accounting.Guarantee:
-    """The guarantee of a launch that has trained, from what happened and its mechanism file.
+    """Derive the guarantee of a trained launch again, from its participation records and its mechanism file.
 
     Raises:
-      StageInputMissing: it has not trained, or a file is lost.
+      StageInputMissing: the launch has not trained, or a file is lost.
     """
     if not TRAINING.asked(config):
         return accounting.untrained(tuple(deltas) or (config.mechanism.delta,))
     stated = run.result("fine_tune")
     agreed, encoding = config.mechanism.secagg, None
     if agreed is not None:
-        # Made again from the launch file; only the sizes are taken from what was stated.
+        # Derived again from the launch file; only the sizes come from the stated result.
         sizes = (stated["secagg"]["num_parameters"], stated["secagg"]["devices"])
         encoding = plan_encoding(*sizes, agreed.bits)
     mechanism = artifacts.mechanism(run)
@@ -236,7 +236,7 @@ def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] =
 
 
 def observed(result: dict) -> Observation:
-    """The accountant's input as the fine-tuning stage stated it."""
+    """Read the accountant's input from the result of stage ``fine_tune``."""
     min_sep = result["observed_min_sep"]
     return Observation(
         rounds=result["rounds"],

@@ -1,4 +1,4 @@
-"""Re-derive what a launch disclosed, from its files, its records, the ledger and MLflow."""
+"""Derive a launch's disclosure again, from its files, its records, the ledger and MLflow."""
 
 from collections.abc import Callable, Container, Iterator
 from itertools import chain
@@ -15,7 +15,7 @@ from pipeline.verify.check import Check, Verification, verification
 from pretrain.files import remove_leavings
 
 SUBJECTS = ("files", "ledger", "guarantee", "participation", "disclosure", "again", "tracked", "registered")
-# Takes as long as training took.
+# Takes as long as training.
 THOROUGH = (*SUBJECTS, "trained")
 
 
@@ -27,11 +27,11 @@ def verify_launch(
     thorough: bool = False,
     on_check: Callable[[Check], None] = lambda check: None,
 ) -> Verification:
-    """Every check of one launch, and whether it verifies; see ``verify``.
+    """Make every check of one launch, and summarise them; see ``verify``.
 
     Args:
-      thorough: train again too, which takes as long as training took.
-      on_check: hears of each check as it is made.
+      thorough: also repeat training, which takes as long as before.
+      on_check: called with each check.
     """
     checks = []
     for check in verify(config, run, settings, THOROUGH if thorough else SUBJECTS):
@@ -41,13 +41,13 @@ def verify_launch(
 
 
 def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Container[str] = SUBJECTS) -> Iterator[Check]:
-    """All checks of one launch; it verifies if every one of them passed.
+    """Yield all checks of one launch; it verifies if every one of them passed.
 
-    Guarantee: what is not on this machine or not recorded gives a check that did not pass. Nothing is fetched into the
-    launch's folder, so what was lost or changed there shows.
+    Guarantee: a file or record that is missing on this machine gives a check that does not pass. Nothing is fetched
+    into the launch's folder, so lost or changed files are detected.
 
     Args:
-      only: subjects to look at.
+      only: subjects to check.
     """
     run, ledger = RunDir(run.root, run.launch_id, as_it_lies), PrivacyLedger.of(settings)
     remove_leavings(run.path / "private", below=False)
@@ -80,7 +80,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
 
 
 def _whole(name: str, checks: Iterator[Check]) -> Iterator[Check]:
-    """Checks that stop at what they cannot even read, which is a check that failed."""
+    """Yield checks, and a failed check for an unreadable file that stops them."""
     try:
         yield from checks
     except ServiceUnavailable as error:

@@ -1,6 +1,6 @@
-"""Verify that MLflow shows what the launch states: runs, files, numbers, and the registered model.
+"""Verify that MLflow shows a launch's own statements: runs, files, numbers, and the registered model.
 
-Nothing of MLflow is believed: it is a display, to which whoever reaches it can write.
+MLflow is only a display, which anyone with access can edit, so no content of it is trusted.
 """
 
 import tempfile
@@ -26,7 +26,7 @@ from pretrain.files import text_sha256
 def tracked(
     config: LaunchConfig, run: RunDir, settings: Settings, records: Mapping[str, StageRecord]
 ) -> Iterator[Check]:
-    """Each stage's run in MLflow, and the launch's own."""
+    """Check each stage's run in MLflow, and the launch's own."""
     tracker = MlflowTracker(settings, config, run.launch_id)
     for name, record in records.items():
         yield _held_against(f"tracked:{name}", tracker, f"{run.launch_id}/{name}", partial(_stage, record))
@@ -39,10 +39,10 @@ def _held_against(identity: str, tracker: MlflowTracker, key: str, compare: Call
     except ServiceUnavailable as error:
         return Check(id=identity, passed=None, detail=str(error))
     if not logged:
-        return Check(id=identity, passed=None, detail="MLflow holds no run of it")
+        return Check(id=identity, passed=None, detail="MLflow has no run of it")
     wrong = [f"there are {len(logged)} runs of it"] if len(logged) > 1 else []
     wrong += compare(logged[0])
-    return Check(id=identity, passed=not wrong, detail=in_words(wrong) or "MLflow shows what it says")
+    return Check(id=identity, passed=not wrong, detail=in_words(wrong) or "MLflow matches the record")
 
 
 def _stage(record: StageRecord, logged: LoggedRun) -> list[str]:
@@ -80,7 +80,7 @@ def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: Lo
 
 
 def _metrics(expected: Mapping[str, list[tuple[int, float]]], logged: LoggedRun) -> Iterator[str]:
-    """Metrics that are not as they are stated."""
+    """Yield messages for metrics that differ from the record."""
     for key in sorted(expected.keys() | logged.metrics.keys()):
         points = expected.get(key, [])
         if points != logged.metrics.get(key) or points[-1][1] != logged.latest.get(key):
@@ -90,7 +90,7 @@ def _metrics(expected: Mapping[str, list[tuple[int, float]]], logged: LoggedRun)
 def registered(
     config: LaunchConfig, run: RunDir, settings: Settings, records: Mapping[str, StageRecord]
 ) -> Iterator[Check]:
-    """The registered model, fetched: its files are those that were published, and its tags say what the launch says."""
+    """Fetch the registered model, and check that its files are the published ones and its tags fit the launch."""
     record = records.get("publish")
     if record is None or not record.result["published"]:
         return
@@ -111,7 +111,7 @@ def registered(
 def _version(
     registry: Registry, record: StageRecord, name: str, version: int, expected: Mapping[str, str]
 ) -> tuple[bool | None, str]:
-    """Return whether one feature's registered version is the one that was published, and why."""
+    """Return whether one feature's registered version is the published one, with the reason."""
     try:
         wrong = list(_tags(registry.tags(name, version), expected))
         with tempfile.TemporaryDirectory() as folder:
@@ -125,7 +125,7 @@ def _version(
     wrong += differences(record.result["registered_files"], present)
     if wrong:
         return False, f"version {version} of {name}: {in_words(wrong)}"
-    return True, f"version {version} of {name}: {len(present)} files fetched, each as it was published"
+    return True, f"version {version} of {name}: {len(present)} files fetched, equal to the published ones"
 
 
 def _tags(present: Mapping[str, str], expected: Mapping[str, str]) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Stages run once more, from the same inputs and keys, in a folder of their own: they must say and write the same.
+"""Run stages again from the same inputs and keys in a separate folder, and compare their results and files.
 
-Nothing is released by that: the same noise is drawn by the same key, and what comes out is compared and thrown away.
-Public training, ingestion and the rounds of private training are done again only if asked for (``trained``), as they
-take as long as they took; else their models are measured, and private training is taken up from its last checkpoint.
+This is no new release: the same key gives the same noise, and the outputs are compared and deleted. Public training,
+ingestion and the rounds of private training are repeated only on request (``trained``), as they take as long as before;
+otherwise their models are evaluated, and private training is resumed from its last checkpoint.
 """
 
 import os
@@ -31,10 +31,10 @@ from pretrain.files import scratch
 def replay(
     config: LaunchConfig, run: RunDir, settings: Settings, records: Mapping[str, StageRecord], of_this_code: bool
 ) -> Iterator[Check]:
-    """Each finished stage made or measured again.
+    """Run or evaluate each finished stage again.
 
     Args:
-      of_this_code: whether the launch was made by the code that is running; other code need not say the same.
+      of_this_code: True if the running code made the launch; other code may give other results.
     """
     for name, stage in STAGES.items():
         if stage.replay and name in records:
@@ -44,7 +44,7 @@ def replay(
 def trained(
     config: LaunchConfig, run: RunDir, settings: Settings, records: Mapping[str, StageRecord], of_this_code: bool
 ) -> Iterator[Check]:
-    """Public text read, public models trained and all rounds of private training done again, from their first step."""
+    """Repeat ingestion, public training and all rounds of private training, from their first step."""
     for name, stage in STAGES.items():
         if stage.replay and stage.replay.in_full(config) and name in records:
             yield replay_one(name, config, run, settings, records[name], of_this_code, from_nothing=True)
@@ -59,16 +59,18 @@ def replay_one(
     of_this_code: bool,
     from_nothing: bool = False,
 ) -> Check:
-    """One stage made or measured again; a release that was taken over, where it was made.
+    """Run or evaluate one stage again; a reused release in the launch that made it.
 
-    What other code or another kind of processor made may not come out here: then it is neither verified nor wrong.
+    A difference from results of other code or another type of processor is neither verified nor an error.
     """
     check_id, stage = f"trained:{name}" if from_nothing else f"again:{name}", STAGES[name]
     how = stage.replay or Replay()
     if stage.spends and record.reused_from is not None:
         made = origin(run, record)
         if made is None:
-            return Check(id=check_id, passed=None, detail=f"{record.reused_from}, which made it, is not here")
+            return Check(
+                id=check_id, passed=None, detail=f"launch {record.reused_from}, which made it, is not on this machine"
+            )
         of_this_code = made_by_this_code(made[1], settings, PrivacyLedger.of(settings))
         return replay_one(name, *made[:2], settings, made[2], of_this_code, from_nothing)
     if any(is_gone(run, each) for each in _private(config, run, name, record)):
@@ -80,20 +82,20 @@ def replay_one(
         except ServiceUnavailable as error:
             return Check(id=check_id, passed=None, detail=str(error))
         except (LaunchError, ValueError, ArithmeticError, OSError, KeyError) as error:
-            wrong = [f"it cannot be made again: {error}"]
-    excuse = None if of_this_code else "other code made it, and the code that is running does not say the same"
+            wrong = [f"it cannot be run again: {error}"]
+    excuse = None if of_this_code else "other code made it, and the running code gives another result"
     if not how.anywhere and record.processor != (here := processor()):
         excuse = excuse or f"made on {record.processor}; this is {here}, whose last digits may differ"
     if wrong and excuse:
         return Check(id=check_id, passed=None, detail=f"{excuse}: {in_words(wrong)}")
-    detail = f"not the same: {in_words(wrong)}" if wrong else "the same again"
+    detail = f"differs: {in_words(wrong)}" if wrong else "equal"
     return Check(id=check_id, passed=not wrong, detail=detail)
 
 
 def second_run_differences(
     stage: Stage, how: Replay, ctx: StageContext, record: StageRecord, run: RunDir, from_nothing: bool
 ) -> Iterator[str]:
-    """Differences of a stage's second run, or of a cheap look at what it left, from its record and files."""
+    """Yield differences of a stage's second run, or of a cheap check of its outputs, from its record and files."""
     if from_nothing and not how.full:
         _keep_only_the_key(ctx.private)
     place = how.full if from_nothing else how.again
@@ -101,7 +103,7 @@ def second_run_differences(
 
 
 def _keep_only_the_key(folder: Path) -> None:
-    """Let every round be done again under the key of then."""
+    """Remove all files but the noise key, so that every round is repeated with the original noise."""
     for left in folder.iterdir():
         if left.is_dir():
             shutil.rmtree(left)
@@ -110,12 +112,12 @@ def _keep_only_the_key(folder: Path) -> None:
 
 
 def _private(config: LaunchConfig, run: RunDir, name: str, record: StageRecord) -> Iterator[str]:
-    """Stages whose private folders are read where a stage is made again: those that it opened, and its own."""
+    """Yield stages whose private folders a second run reads: those that the stage opened, and its own."""
     for other in (*STAGES[name].needs, *STAGES[name].may_need):
         opened = any(path.startswith(f"{other}/") for path in record.inputs)
         if opened and STAGES[other].private and (made := run.record(other)) and made.private_outputs:
             yield other
-    # A seeded key is no file.
+    # A seeded key has no file.
     keyed = "reserve" in record.ledger and config.mechanism.randomness != "seeded"
     if keyed or record.private_outputs:
         yield name
@@ -123,9 +125,9 @@ def _private(config: LaunchConfig, run: RunDir, name: str, record: StageRecord) 
 
 @contextmanager
 def _beside(config: LaunchConfig, run: RunDir, settings: Settings, stage: Stage) -> Iterator[StageContext]:
-    """A folder like the launch's, in which one stage is empty and the others are the launch's own.
+    """Create a copy of the launch's folder with one stage empty, and yield that stage's context.
 
-    It lies in the private half, because what a stage makes again there is as private as what it made before.
+    It is in the private half, as the second run's outputs are as private as the first's.
     """
     name, private = stage.name, run.path / "private"
     with scratch(private if private.is_dir() else Path(tempfile.gettempdir()), "again") as folder:
@@ -136,10 +138,10 @@ def _beside(config: LaunchConfig, run: RunDir, settings: Settings, stage: Stage)
                 if other.name != name and not other.name.startswith("."):
                     (there.path / half / other.name).symlink_to(other.resolve(), target_is_directory=True)
         if not (stage.replay and stage.replay.afresh) and (private / name).is_dir():
-            # Checkpoints, sheets: files are only ever replaced whole, so a second name for each costs nothing.
+            # Files such as checkpoints are only ever replaced whole, so hard links are safe.
             shutil.copytree(private / name, there.path / "private" / name, copy_function=os.link)
         alone = config.model_copy(update={"runtime": config.runtime.model_copy(update={"workers": 1, "hosts": 1})})
-        # Without its key, which only a stage that spends has, none is drawn.
+        # A stage without a key file, which only spending stages have, draws none.
         has_key = stage.spends and (config.mechanism.randomness == "seeded" or (private / name / KEY).is_file())
         key = stage_key(config, run, name) if has_key else None
         yield StageContext(alone, there, settings, name, key)

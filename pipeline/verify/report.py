@@ -1,4 +1,4 @@
-"""The disclosure derived again from the stages, and its renderings from it."""
+"""Verify the report: derive the disclosure from the stages again, and its renderings from the disclosure."""
 
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -26,7 +26,7 @@ _FILE = "disclosure.json"
 
 
 def of_this_code(run: RunDir, settings: Settings, ledger: PrivacyLedger) -> bool:
-    """Return whether the running commit wrote a launch's report; other code need not compute the same."""
+    """Return whether the running commit wrote a launch's report; other code may give other results."""
     stated = disclosed(run)
     if not ledger.bound_results(run.launch_id) or stated is None:
         return False
@@ -40,12 +40,12 @@ def report(
     records: Mapping[str, StageRecord],
     of_this_code: bool,
 ) -> Iterator[Check]:
-    """The disclosure says what the stages say, the ledger held what it says, and every page is made from it."""
+    """Check the disclosure against the stages and the ledger, and every page against the disclosure."""
     stated = disclosed(run)
     if "report" not in records:
-        return  # Unfinished or lost, which ``files`` says.
+        return  # Unfinished or lost, which ``files`` reports.
     if stated is None:
-        yield Check(id="disclosure", passed=False, detail="there is no disclosure that can be read")
+        yield Check(id="disclosure", passed=False, detail="the disclosure is missing or unreadable")
         return
     yield _digest(run, records["report"])
     yield _derived(StageContext(config, run, settings, "report", None), stated, of_this_code)
@@ -58,7 +58,7 @@ def report(
 def _digest(run: RunDir, record: StageRecord) -> Check:
     stated = record.result["disclosure_sha256"]
     same = sha256(run.path / "public" / "report" / _FILE) == stated
-    detail = f"SHA-256 {stated[:12]}..." if same else f"{_FILE} is not the one that the report stage wrote"
+    detail = f"SHA-256 {stated[:12]}..." if same else f"{_FILE} differs from the one that stage report wrote"
     return Check(id="disclosure", passed=same, detail=detail)
 
 
@@ -69,29 +69,31 @@ def _derived(ctx: StageContext, stated: Disclosure, of_this_code: bool) -> Check
         return Check(id="disclosure:again", passed=False, detail=f"it cannot be derived again: {error}")
     wrong = list(says_otherwise(stated, again))
     if wrong and not of_this_code:
-        detail = f"other code wrote it, and the code that is running does not say the same: {in_words(wrong)}"
+        detail = f"other code wrote it, and the running code gives another result: {in_words(wrong)}"
         return Check(id="disclosure:again", passed=None, detail=detail)
     detail = (
-        f"not what the stages say: {in_words(wrong)}" if wrong else "every statement again from the stages' results"
+        f"differs from the stages: {in_words(wrong)}" if wrong else "every statement follows from the stages' results"
     )
     return Check(id="disclosure:again", passed=not wrong, detail=detail)
 
 
 def _ledger_then(stated: Disclosure, config: LaunchConfig, settings: Settings, of_this_code: bool) -> Check:
-    """The ledger, as long as it was then, ended as the disclosure says and held the spends that it lists."""
+    """Check that the ledger, at its length of that time, ended as disclosed and held the disclosed spends."""
     count, head = stated.verification.ledger_entries, stated.verification.ledger_head
     then = PrivacyLedger.of(settings).entries()[:count]
     same = len(then) == count and (then[-1].hash if then else None) == head
     again = composition(then, config.population, asked(config))
     detail = f"{count} entries then, ending in {str(head)[:12]}, with these spends"
-    # What later code states beside it was not stated then.
+    # Fields of later code were not stated at that time.
     listed = stated.composition.model_dump(exclude_unset=not of_this_code)
     same = same and not any(differences(listed, _like(listed, again.model_dump())))
-    return Check(id="disclosure:ledger", passed=same, detail=detail if same else "the ledger did not hold what it says")
+    return Check(
+        id="disclosure:ledger", passed=same, detail=detail if same else "the ledger did not hold the disclosed entries"
+    )
 
 
 def _like(stated: Any, again: Any) -> Any:
-    """A value with no more fields than another one."""
+    """Restrict a value to the fields of another one."""
     if isinstance(stated, Mapping) and isinstance(again, Mapping):
         return {name: _like(stated[name], again[name]) for name in stated.keys() & again.keys()}
     if isinstance(stated, list | tuple) and isinstance(again, list | tuple) and len(stated) == len(again):
@@ -100,12 +102,12 @@ def _like(stated: Any, again: Any) -> Any:
 
 
 def _printed(run: RunDir, stated: Disclosure) -> Check:
-    """Paper is made of the page; fonts and libraries of another machine give other bytes, which show nothing."""
+    """Check that the PDF is the printed page; another machine's fonts and libraries may give other bytes."""
     folder = run.path / "public" / "report"
     page, paper = (folder / render.PAGE).read_text(encoding="utf-8"), (folder / render.PDF).read_bytes()
     if printed(page, stated.launch.created_at) == paper:
         return Check(id="rendered:pdf", passed=True, detail="the page, printed again, byte by byte")
-    detail = "not what this machine prints of the page: other fonts or libraries, or another text; read the page"
+    detail = "differs from this machine's print of the page: other fonts or libraries, or another text; read the page"
     return Check(id="rendered:pdf", passed=None, detail=detail)
 
 
@@ -115,7 +117,7 @@ def _rendered(stated: Disclosure, record: StageRecord, of_this_code: bool) -> Ch
         again = {path.relative_to(folder).as_posix(): sha256(path) for path in made}
     wrong = file_differences({name: digest for name, digest in record.outputs.items() if name != render.PDF}, again)
     if wrong and not of_this_code:
-        detail = f"other code rendered them, and the code that is running does not do the same: {in_words(wrong)}"
+        detail = f"other code rendered them, and the running code gives another result: {in_words(wrong)}"
         return Check(id="rendered", passed=None, detail=detail)
     detail = in_words(wrong) or f"{len(again)} files rendered again from the disclosure, byte by byte"
     return Check(id="rendered", passed=not wrong, detail=detail)

@@ -1,10 +1,10 @@
-"""A person withdraws: later launches leave their devices out, and launches that read their text are erased.
+"""Withdrawal of a person: later launches exclude their devices, and launches that read their text are erased.
 
-A launch is erased whole, finished or not. Text of one device could be cut out of a store, but not out of the noise
-state and the checkpoints that followed from it, and a launch without it could neither be resumed nor derived again.
-What was released before stays, with the spends of those who withdrew: it cannot be taken back.
+A launch is erased whole, finished or not. Text of one device could be removed from a store, but not from the noise
+state and the checkpoints that depend on it, and a launch without it could neither be resumed nor derived again.
+Earlier releases stay, with their spends: they cannot be undone.
 
-Guarantee: neither the statement of an erasure nor a log line says that somebody withdrew, who, or how many.
+Guarantee: neither the statement of an erasure nor a log line reveals that a person withdrew, who, or how many.
 """
 
 import logging
@@ -30,14 +30,14 @@ _log = logging.getLogger(__name__)
 
 
 def read_ids(path: Path | None) -> frozenset[str]:
-    """The ids of a list, as ``ingest_private`` reads ids.
+    """Read a list of client ids, as ``ingest_private`` reads ids.
 
     Args:
-      path: Parquet or JSON lines with ``client_id``, or text with an id a line, taken byte for byte; None for text on
-        standard input.
+      path: Parquet or JSON lines with ``client_id``, or text with one id a line, compared byte for byte; None for text
+        on standard input.
 
     Raises:
-      ValueError: it holds no id, is not UTF-8, or is damaged.
+      ValueError: the list holds no id, is not UTF-8, or is damaged.
       OSError: it cannot be read.
     """
     if path is not None and path.suffix in (".parquet", ".jsonl", ".json", ".gz"):
@@ -57,7 +57,7 @@ def read_ids(path: Path | None) -> frozenset[str]:
 
 
 def withdraw(settings: Settings, population: PopulationKey, device_ids: Collection[str]) -> str:
-    """Leave devices out of a population for good; of how many of them launches here have text: all, some or none.
+    """Exclude devices permanently, and return whether launches here have text of all, some or none of them.
 
     Raises:
       PopulationUnknown, LedgerTampered: as of ``withdrawals.withdraw``.
@@ -72,7 +72,7 @@ def lists(settings: Settings) -> dict[PopulationKey, Withdrawals]:
     """Withdrawn devices of each population, by its key.
 
     Raises:
-      LaunchError, ValueError, OSError: the ledger does not say.
+      LaunchError, ValueError, OSError: the ledger cannot be read.
     """
     entries = PrivacyLedger.of(settings).entries()
     keys = sorted({entry.population for entry in entries if entry.kind == withdrawals.KIND})
@@ -80,10 +80,10 @@ def lists(settings: Settings) -> dict[PopulationKey, Withdrawals]:
 
 
 def holds_text_of(run: RunDir, left_out: Mapping[PopulationKey, Withdrawals]) -> bool:
-    """True if a launch may hold text of somebody who withdrew.
+    """True if a launch may hold text of a person who withdrew.
 
-    Guarantee: False only if everybody was left out when the text was read, or none of them is in the store. Where that
-    cannot be told, as of a store that is damaged or that was never finished, it is True.
+    Guarantee: False only if all of them were excluded when the text was read, or none of them is in the store. True if
+    that is unknown, as for a damaged or unfinished store.
     """
     read_from, noted = _population(run), read_window(run)
     for population, withdrawn in left_out.items():
@@ -102,12 +102,12 @@ def _ids(run: RunDir) -> list[str]:
     """Ids of the devices whose text a launch holds.
 
     Raises:
-      ValueError: it holds text, and nothing says whose.
+      ValueError: it holds text of unknown devices.
     """
     folder = run.path / "private" / "ingest_private"
     left = {path.name for path in folder.iterdir()} - TRACES - {SEAL} if folder.is_dir() else set()
     if left - {"store"}:
-        raise ValueError(f"{folder}: text that was never finished")
+        raise ValueError(f"{folder}: the store is unfinished")
     return pieces.device_ids(folder / "store") if left else []
 
 
@@ -119,7 +119,7 @@ def _read_ids(run: RunDir) -> list[str]:
 
 
 def _population(run: RunDir) -> PopulationKey | None:
-    """The population of a launch; None if its launch file cannot be read."""
+    """Return the population of a launch; None if its launch file cannot be read."""
     try:
         return load_kept_launch(run.path / "public" / "launch" / "launch.json").population
     except ValueError:
@@ -131,4 +131,4 @@ def _runs(settings: Settings) -> Iterator[RunDir]:
         try:
             yield RunDir(settings.runs_dir, path.parent.name)
         except ValueError:
-            _log.warning("%s: not the folder of a launch", path.parent)
+            _log.warning("%s: not a launch's folder", path.parent)

@@ -73,13 +73,13 @@ def test_text_is_a_small_table() -> None:
         ((*TREE, "--delta", "0"), "delta: got 0"),
         ((*TREE, "--strategy", "no.json"), "strategy: no.json does not exist; give the mechanism.json"),
         (("trial",), "launch: 'trial' is no launch file"),
-        (("trial", "--set", "rounds=5"), "set: launch trial says this already; leave out set; name its launch file"),
-        (("trial.yaml", *TREE), "mechanism: launch file trial.yaml says this already"),
-        (("trial.yaml", "--preset", "NWP de-DE"), "preset: launch file trial.yaml says this already"),
+        (("trial", "--set", "rounds=5"), "set: launch trial already states this; leave out set; name its launch file"),
+        (("trial.yaml", *TREE), "mechanism: launch file trial.yaml already states this"),
+        (("trial.yaml", "--preset", "NWP de-DE"), "preset: launch file trial.yaml already states this"),
         (("--preset", "min-sep-9"), "'min-sep-9' does not exist; choose one of min-sep-100"),
         (("--json",), "account: no mechanism; name a launch file, or give --mechanism, --preset or --paper"),
-        (("--slow",), "slow: goes with --paper"),
-        (("--paper", *TREE), "mechanism: --paper says this already"),
+        (("--slow",), "slow: needs --paper"),
+        (("--paper", *TREE), "mechanism: --paper already states this"),
     ],
 )
 def test_a_mistake_is_one_line_with_the_fix(

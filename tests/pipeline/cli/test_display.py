@@ -45,7 +45,7 @@ def test_a_stage_is_a_short_table(tmp_path: Path):
     assert "device" in text.getvalue()
     again = io.StringIO()
     show_stage(StageOutcome(RECORD, skipped=True), Console(file=again, width=80), stages, tmp_path)
-    assert again.getvalue().startswith("fine_tune (done before, nothing redone)"), "no number that would jump"
+    assert again.getvalue().startswith("fine_tune (already done)"), "no number that would jump"
 
 
 @pytest.mark.parametrize(

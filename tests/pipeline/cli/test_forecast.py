@@ -61,7 +61,7 @@ def test_what_has_no_room_is_named_and_stops_whoever_asked(file: Path):
 def test_a_check_of_a_date_says_it_too(file: Path):
     run_id = launch_id(load_launch(file), "20261101")
     checked = ended("check", str(file), "--date", "20261101", "--json")
-    assert f"would spend, at worst: {run_id}: rho" in checked.stderr
+    assert f"worst-case spend: {run_id}: rho" in checked.stderr
     assert "would spend" not in ended("check", str(file), "--json").stderr
     ledger = PrivacyLedger(load().ledger_url)
     ended(

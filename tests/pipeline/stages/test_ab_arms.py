@@ -93,7 +93,7 @@ def test_champion_is_what_users_have_without_this_launch(tracked: Settings, tmp_
     for kept in (tracked.runs_dir / "mlflow-artifacts").rglob("bundle.json"):
         if sha256(kept) == found.bundle_sha256:
             kept.with_name("model.onnx").write_bytes(b"another model")
-    with pytest.raises(PermanentError, match=r"version 1: model\.onnx is not what was registered"):
+    with pytest.raises(PermanentError, match=r"version 1: model\.onnx differs from the registered file"):
         registry.fetch(found, tmp_path / "again")
 
 
