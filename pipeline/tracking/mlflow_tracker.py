@@ -115,7 +115,7 @@ class MlflowTracker:
             )
 
     def identical(self, stage: str, content: str) -> Iterator[tuple[StageRecord, Callable[[str, Path], bool]]]:
-        """Yield finished public stages of this locale with this content key, each with a function that fetches files."""
+        """Yield finished public stages of this locale with this content key, each with a function that fetches them."""
         with answering():
             runs = self._find(_CONTENT, content)
         for run in runs:

@@ -131,9 +131,9 @@ def experiment_note(experiment_id: str, locale: str) -> str:
     ends = ", ".join(f"`{name}`" for name in WITH_INTERVAL)
     return (
         f"**[Launches of {locale}, with columns chosen](#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW})** "
-        "(those of table 1 of Xu et al. 2023): each is a run, with a child run for each stage, its curves and files.\n\n"
+        "(those of table 1 of Xu et al. 2023): each is a run, with a child run per stage, its curves and files.\n\n"
         f"| column | meaning |\n|---|---|\n{rows}\n\n"
-        f"{ends} have the ends of their interval beside them, as `_low` and `_high`. A tick marks a published launch; a "
+        f"{ends} have the ends of their interval beside them, as `_low` and `_high`. A tick is a published launch; a "
         "cross marks one that is held, was rejected or rolled back, or failed, as `tacit.state` shows; a clock marks "
         "one that waits for its next stage or its reviewers. All other results are in artifacts: `launch.json`, and "
         "`result.json` of each stage. MLflow is only a display: `tacit verify LAUNCH` checks it against the launch and "

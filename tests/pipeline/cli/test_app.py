@@ -70,7 +70,7 @@ def test_check_a_good_file(tacit: Shell, file: str):
     expected = launch_id(launch_config())
     note = (
         "one device loses epsilon 3.65 at delta 1e-06 at worst, of policy.max_total_epsilon 10: local words 1.00 "
-        "(against whoever collects them), training 2.65"
+        "(local guarantee), training 2.65"
     )
     nothing = {"errors": [], "notes": [note], "reuse": []}
     assert tacit.json("check", file) == {"ok": True, "launch_id": expected} | nothing

@@ -248,7 +248,7 @@ def test_an_expired_launch_cannot_be_checked_and_makes_nothing_more(
     assert found["private:ingest_private"].passed is None
     assert "cannot be checked: erased on" in found["private:ingest_private"].detail
     assert found["files"].passed
-    with pytest.raises(PermanentError, match=r"discover: what was private .* was erased"):
+    with pytest.raises(PermanentError, match=r"discover: the private files .* were erased"):
         run_stage("discover", config, run.launch_id, settings, stages_of({"discover": lambda ctx: Counted(value=1)}))
     assert run_stage("ingest_private", config, run.launch_id, settings, STAGES).skipped
     assert not run_stage("decide", config, run.launch_id, settings, STAGES).skipped
