@@ -6,18 +6,18 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pretrain.config import Amount, Config, SpendingBlock
 
-# Chance of a stress device to join a round: 1,150 of 2,000 in Ramaswamy et al. 2020.
+# Probability that a stress device joins a round: 1,150 of 2,000 in Ramaswamy et al. 2020.
 STRESS_RATE = 0.575
-# Chance of each family of tests to alarm although everything is right.
+# False alarm rate of each family of tests.
 ALPHA = 0.01
-# Direction canaries below which the audit of a whole run says nothing: where mu 1 is claimed, 64 notice a device that
-# is told apart 2.6 times as well nine times out of ten, 16 notice 7 times, 8 notice 23 times.
+# Least number of direction canaries for a meaningful audit of a run. At a claimed mu of 1 and with 90% power, 64 notice
+# a device that is 2.6 times as distinguishable, 16 a factor of 7, 8 a factor of 23.
 LEAST_DIRECTIONS = 64
-# Continuations that an attacker asks a model for.
+# Number of continuations that an attacker requests from a model.
 BEAM_WIDTH = 5
 
 NGRAM_ORDER = 3
-# Of each interval.
+# Confidence of each interval.
 CONFIDENCE = 0.95
 # Share of words before which the baseline may offer a phrase.
 COMPOSE_RATE = 0.05
@@ -25,14 +25,14 @@ COMPOSE_RATE = 0.05
 HISTORY_WEIGHT = 0.2
 # Public words beyond this many are rare.
 RARE_AFTER = 1000
-# Simulated typing is to be so long that the relative change of the primary metric has this standard error.
+# Simulated typing is planned for this standard error of the relative change of the primary metric.
 PLANNED_ERROR = 0.005
-# More words than this nobody types again, whatever is left to be told.
+# Upper bound on the words typed again, for any precision.
 MOST_TYPED = 300_000
-# Relative losses that still count as neutral: of the primary metric what sessions can tell, at most this; of a
-# guardrail.
+# Relative losses that still count as neutral: for the primary metric the resolution of the sessions, up to this bound;
+# for a guardrail.
 WIDEST_MARGIN, GUARDRAIL_MARGIN = 0.05, 0.01
-# Devices that share a canary, copies of it.
+# Default grid: devices that share a canary, and copies of it.
 GridCount = Annotated[int, Field(ge=1, le=100_000)]
 
 
@@ -49,19 +49,19 @@ class AuditConfig(Config):
     examples: tuple[GridCount, ...] = Field(
         min_length=1,
         max_length=16,
-        description="n_e: copies of it on each device, whose other sentences up to the most are public",
+        description="n_e: copies of it on each device; public sentences fill the device up to the largest number",
     )
     repeats: PositiveInt = Field(le=100, description="canaries in each cell of the grid")
     populations: tuple[Literal["compliant", "stress"], ...] = Field(
         default=("compliant",),
         min_length=1,
-        description="a grid for each: devices that obey the timer, and devices that are always available",
+        description="one grid each: devices that obey the timer, and devices that are always available",
     )
     in_launch: tuple[Literal["compliant", "stress"], ...] | None = Field(
         default=None,
         max_length=2,
-        description="populations whose canaries the launched model holds; the others' live on a twin of public text. "
-        "Left out: all. Direction canaries are no words, and stay in the launch whatever it says",
+        description="populations whose canaries the launched model holds; a twin of public text holds the others. "
+        "Left out: all. Direction canaries are no words, and are always in the launch",
     )
     directions: PositiveInt = Field(
         default=1000,
@@ -92,7 +92,7 @@ class AuditConfig(Config):
 
     @property
     def sentences_per_device(self) -> int:
-        """Sentences of a synthetic device, canaries included: of the most copies there is nothing else."""
+        """Sentences of a synthetic device, canaries included: the largest number of copies."""
         return max(self.examples)
 
     @property
@@ -102,7 +102,7 @@ class AuditConfig(Config):
 
     @property
     def on_twin(self) -> tuple[Literal["compliant", "stress"], ...]:
-        """Populations whose canaries live on a twin."""
+        """Populations whose canaries the twin holds."""
         return tuple(each for each in self.populations if each not in self.launched)
 
 
@@ -110,23 +110,24 @@ class AbTestConfig(Config):
     """Comparison of arms on held-out test devices."""
 
     buckets: Annotated[int, Field(ge=2, le=10_000)] = Field(
-        default=20, description="test devices needed, at least; the jackknife leaves out one, or one of 1,000 parts"
+        default=20,
+        description="least number of test devices; the jackknife leaves out one device, or one of 1,000 parts",
     )
     session_words: NonNegativeInt = Field(
         default=4000,
         le=100_000_000,
-        description="words typed again under every arm; what decides is typed at more length; 0: none",
+        description="words typed again under every arm; deciding arms are typed on more words; 0: none",
     )
     non_private_upper_bound: bool = Field(
         default=False,
-        description="also train without noise, to see what privacy costs; only where private_text is a simulation",
+        description="also train without noise, to measure the cost of privacy; only if private_text is a simulation",
     )
 
 
 class EvaluationConfig(SpendingBlock):
-    """The budget of what held-out devices tell: one release of noisy sums, for gates and headlines alike.
+    """Budget of evaluation on held-out devices: one release of noisy sums, for gates and headline figures.
 
-    With it nothing else of held-out devices leaves: no slice, no simulated typing; training is watched on public text.
+    Nothing else about held-out devices leaves: no slice, no simulated typing; training is validated on public text.
     """
 
     split: ClassVar = "test"

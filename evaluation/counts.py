@@ -1,6 +1,6 @@
-"""Counts of what a keyboard showed and what people did, and the one definition of each metric that follows from them.
+"""Counts of suggestions and of users' reactions, and the definition of each metric over them.
 
-Simulated sessions (``evaluation.keyboard``) and logs of a live experiment (``evaluation.live``) are both counted so.
+Simulated sessions (``evaluation.keyboard``) and logs of a live experiment (``evaluation.live``) both use it.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ def metrics(counts: Mapping[str, np.ndarray]) -> dict[str, tuple[np.ndarray, np.
     ``prate`` and ``words_modified`` are the pick rate and the word modified ratio of Xu et al. 2023, section 3, and
     ``strip_accuracy``, ``click_through_rate`` the prediction accuracy and click-through rate beside them (Ramaswamy et
     al. 2020). A click-through rate is of candidates, and every event of the strip shows three. ``compose_trigger_rate``
-    and ``compose_prate`` are how often a phrase of Smart Compose is offered, and taken where it is.
+    and ``compose_prate`` are the rate of offered Smart Compose phrases, and the share of them that is accepted.
 
     Args:
-      counts: ``shown`` events of the strip; of these, ``picked`` and ``correct`` (the word that was committed stood in
-        it); ``triggered`` phrases and, of these, ``accepted``; words ``committed`` and, of these, ``modified``;
+      counts: ``shown`` events of the strip; of these, ``picked`` and ``correct`` (it held the committed
+        word); ``triggered`` phrases and, of these, ``accepted``; words ``committed`` and, of these, ``modified``;
         ``seconds`` of typing.
     """
     shown, committed = counts["shown"], counts["committed"]

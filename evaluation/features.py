@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-# What decides where nothing is typed again: under a budget, or without a layout to mistype on.
+# Primary metric without simulated typing: under a budget, or without a keyboard layout.
 UNTYPED = "top1_recall"
 
 
@@ -19,7 +19,7 @@ class Feature:
     Attributes:
       primary: the metric that must be shown not to be worse.
       metrics: rows of Xu et al. 2023, tables 1 and 2.
-      at_equal_rate: decides instead where arms offer equally often and not equally well.
+      at_equal_rate: the primary metric where arms offer at equal rates instead of equal precision.
     """
 
     primary: str

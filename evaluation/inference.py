@@ -1,10 +1,10 @@
-"""The one way this package asks a ``KeyboardLM`` for probabilities: float64 and no gradients.
+"""Inference of a ``KeyboardLM`` in this package: float64, without gradients.
 
 Shape legend: B rows, V vocabulary.
 
 Ranks compare numbers that may lie close together. In float32 the last bits depend on how
 many rows share a matrix product, so a rank could change with the batch size; in float64 the
-disagreement is near 1e-15, far below any difference that means something.
+disagreement is near 1e-15, far below any meaningful difference.
 """
 
 import copy
@@ -27,7 +27,7 @@ def float64_copy(model: KeyboardLM) -> KeyboardLM:
 
 @torch.no_grad()
 def step(model: KeyboardLM, words_B: Tensor, state: State) -> tuple[Tensor, State]:
-    """Feed one word a row: log-probabilities ``[B, V]`` of the next word, in nats, and the new state.
+    """Feed one word per row: log-probabilities ``[B, V]`` of the next word, in nats, and the new state.
 
     The distribution is the model's own, over the whole vocabulary, specials included.
     """

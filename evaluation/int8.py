@@ -1,4 +1,4 @@
-"""Measure the int8 form of a model beside the float form on held-out public text, and judge whether it ships."""
+"""Comparison of the int8 and float forms of a model on held-out public text, and the decision to ship int8."""
 
 import time
 from pathlib import Path
@@ -49,11 +49,11 @@ def measure(model: KeyboardLM, path: Path, int8_path: Path, tokens_RT: np.ndarra
       ValueError: no token to compare.
     """
     agreed = parity(model, int8_path, tokens_RT, tolerance=None, rows_at_once=1)
-    # Turn by turn, so that a busy machine slows both.
+    # Alternate, so that load on the machine slows both.
     turns = [[_seconds(form, tokens_RT) for form in (path, int8_path)] for _ in range(_REPEATS)]
     float_seconds, int8_seconds = (min(seconds) for seconds in zip(*turns, strict=True))
     float_bytes, int8_bytes = (form.stat().st_size for form in (path, int8_path))
-    # What is no number passes no threshold.
+    # NaN passes no threshold.
     misses = {
         f"top-1 agreement {agreed.top1_agreement:.4f}, at least {MIN_TOP1_AGREEMENT}": not (
             agreed.top1_agreement >= MIN_TOP1_AGREEMENT

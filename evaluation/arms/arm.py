@@ -2,9 +2,9 @@
 
 Shape legend: B sentences in step, V vocabulary, E embedding.
 
-Every arm speaks the ids of one vocabulary, the largest of the comparison; an arm that knows fewer
-words gives the others no chance. Probabilities are float64, so that how many sentences run in step
-changes them by far less than anything that is decided from them.
+Every arm uses the ids of one vocabulary, the largest of the comparison; an arm with fewer words gives
+the others probability 0. Probabilities are float64, so the number of sentences in step changes them by
+far less than any difference that matters.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from pretrain.vocabulary import BOS, UNK, Vocabulary
 
 
 class NextWord(Protocol):
-    """An arm. ``State`` is the arm's own business."""
+    """An arm. ``State`` is opaque to callers."""
 
     @property
     def vocabulary_size(self) -> int:
@@ -32,7 +32,7 @@ class NextWord(Protocol):
         """Log-probabilities ``[B, V]`` (nats) of first words, and the state after ``<bos>``.
 
         Args:
-          earlier_B: ids of what each sentence's device typed before it, for arms that remember.
+          earlier_B: ids of the device's earlier text for each sentence, for arms with memory.
         """
 
     def step(self, words_B: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
@@ -77,11 +77,11 @@ def neural(model: KeyboardLM, vocabulary_size: int | None = None, device: str = 
 
     Args:
       vocabulary_size: of the comparison, if the model's own is smaller; its ids must come first there.
-      device: ``runtime.device``, where it predicts.
+      device: ``runtime.device`` for its predictions.
 
     Raises:
       ValueError: the model's vocabulary is larger than the comparison's.
-      OSError: a GPU is asked for where there is none.
+      OSError: a GPU is requested but missing.
     """
     size = model.vocabulary_size if vocabulary_size is None else vocabulary_size
     if size < model.vocabulary_size:
@@ -93,7 +93,7 @@ def neural(model: KeyboardLM, vocabulary_size: int | None = None, device: str = 
 
 @dataclass(frozen=True)
 class PublicNGram:
-    """An n-gram model, moved by private counts or not; the state holds the last ``order - 1`` tokens.
+    """An n-gram model, with or without adaptation by private counts; the state holds the last ``order - 1`` tokens.
 
     Before the sentence it holds -1.
     """
@@ -192,9 +192,9 @@ class VocabularyAdapter:
 
 
 def translated(arm: NextWord, spoken: Vocabulary, comparison: Vocabulary) -> VocabularyAdapter:
-    """An arm that speaks ``spoken`` in the ids of ``comparison``.
+    """An arm with vocabulary ``spoken`` in the ids of ``comparison``.
 
-    A word that only ``spoken`` holds is never suggested: to be fair to the arm, extend the comparison's
+    It never suggests a word that only ``spoken`` holds: for a fair comparison, extend the comparison's
     vocabulary by ``spoken.words`` first (``vocabulary.extend``).
 
     Raises:

@@ -1,4 +1,4 @@
-"""``HeldOut``: the sentences of held-out devices, spelled out, for a simulated typist to type again.
+"""Sentences of held-out devices with their spellings, for simulated typists to type again.
 
 Shape legend: P typed words, S sentences, D devices.
 """
@@ -12,7 +12,7 @@ from pretrain.vocabulary import Vocabulary
 from pretrain.words import SENTENCE_END, WordStore
 
 # Numerator and denominator ``[D]`` of a metric by device; the metric is the ratio of their sums. Private: only
-# ``evaluation.comparison.intervals`` turns them into something to show.
+# ``evaluation.comparison.intervals`` turns them into public aggregates.
 Ratio = tuple[np.ndarray, np.ndarray]
 
 
@@ -21,11 +21,11 @@ class HeldOut:
     """Typed text of held-out devices. Private.
 
     Attributes:
-      spellings: every distinct word, the ones no vocabulary holds included.
-      word_P: int64, number of each typed word's spelling.
-      starts_S, lengths_S: int64, where each sentence begins and its words; none is empty.
+      spellings: every distinct word, including OOV words.
+      word_P: int64, index of each typed word's spelling.
+      starts_S, lengths_S: int64, start and number of words of each sentence; none is empty.
       device_S: int64, ascending.
-      devices: how many, silent ones included.
+      devices: number of devices, including silent ones.
     """
 
     spellings: tuple[str, ...]
@@ -47,17 +47,17 @@ class HeldOut:
 
     @cached_property
     def place_P(self) -> np.ndarray:
-        """Place of each word in its sentence, from 0."""
+        """Position of each word in its sentence, from 0."""
         return np.arange(len(self.word_P)) - self.starts_S[self.sentence_P]
 
     @cached_property
     def number_S(self) -> np.ndarray:
-        """Place of each sentence on its device, from 0: a counter that other devices do not move."""
+        """Index of each sentence on its device, from 0, independent of other devices."""
         first = np.searchsorted(self.device_S, self.device_S)
         return np.arange(len(self.device_S)) - first
 
     def first(self, max_words: int) -> np.ndarray:
-        """``[P]``, the words that ``held_out`` would have kept of as many, of these."""
+        """``[P]`` bool: the words that ``held_out`` with ``max_words`` would have kept."""
         keep_S = _in_turn(self.device_S, self.number_S, self.lengths_S, max_words)
         return keep_S[self.sentence_P]
 
@@ -79,11 +79,11 @@ class HeldOut:
 
 
 def held_out(words: WordStore, owners: np.ndarray, max_words: int | None = None) -> HeldOut:
-    """Sentences of the given owners of a store, all or up to so many words.
+    """Sentences of the given owners of a store, all or up to ``max_words`` words.
 
     Args:
       max_words: stop after the sentence that reaches this many, sentence by sentence over all devices
-        (everybody's first, then everybody's second), so that a small number still hears many devices.
+        (the first of each, then the second of each), so that a small number still covers many devices.
     """
     lexicon_N = np.concatenate([np.empty(0, words.tokens_N.dtype), *(words.owner(int(owner)) for owner in owners)])
     ends_S = np.flatnonzero(lexicon_N == SENTENCE_END)
@@ -109,7 +109,7 @@ def held_out(words: WordStore, owners: np.ndarray, max_words: int | None = None)
 
 
 def _in_turn(device_S: np.ndarray, number_S: np.ndarray, lengths_S: np.ndarray, max_words: int) -> np.ndarray:
-    """Sentences that are read, one of each device in turn, until they have a number of words."""
+    """Sentences up to a number of words, taken from each device in turn."""
     turn_S = np.lexsort((device_S, number_S))
     before_S = np.cumsum(lengths_S[turn_S]) - lengths_S[turn_S]
     keep_S = np.zeros(len(lengths_S), dtype=bool)

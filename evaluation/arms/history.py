@@ -2,8 +2,8 @@
 
 Shape legend: B sentences in step, N remembered tokens, V vocabulary.
 
-A unigram and a bigram cache over the device's last words, recent ones counting more. The history is
-the text as it was meant, from earlier sentences of the same device; it never leaves the device, and
+The arm has a unigram and a bigram cache over the device's last words, with larger weights for recent
+ones. The history is the intended text of earlier sentences on the same device; it never leaves the device, and
 it belongs in both arms of a fair comparison. Words outside the vocabulary are not remembered.
 """
 
@@ -18,16 +18,16 @@ from evaluation.inference import NUM_SPECIALS
 from pretrain.vocabulary import BOS
 
 _REMEMBERED = 2000
-# A word counts half after this many more.
+# Half-life of a word's weight, in words.
 _HALF_LIFE = 500.0
-# Words of history at which the cache gets half of its weight; a bigram's own evidence likewise.
+# Words of history at which the cache has half of its weight; likewise for the evidence of a bigram.
 _HALF_TRUSTED = 100.0
 _BIGRAM_HALF_TRUSTED = 2.0
 
 
 @dataclass(frozen=True)
 class WithHistory:
-    """An arm mixed with a cache of what the user typed before.
+    """An arm mixed with a cache of the user's earlier text.
 
     Attributes:
       weight: the cache's largest share of the mixture, from 0 to below 1.
@@ -38,11 +38,11 @@ class WithHistory:
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight < 1:
-            raise ValueError(f"weight: {self.weight} is no share of a mixture; use 0 to below 1, such as 0.2")
+            raise ValueError(f"weight: {self.weight} is not a share of a mixture; use 0 to below 1, such as 0.2")
 
     @property
     def vocabulary_size(self) -> int:
-        """Words of the vocabulary that the wrapped arm speaks."""
+        """Words of the wrapped arm's vocabulary."""
         return self.arm.vocabulary_size
 
     def start(self, earlier_B: Sequence[np.ndarray]) -> tuple[np.ndarray, Any]:
@@ -50,7 +50,7 @@ class WithHistory:
         log_probs_BV, inner = self.arm.start(earlier_B)
         remembered = [np.asarray(earlier[-_REMEMBERED:], dtype=np.int64) for earlier in earlier_B]
         longest = max((len(row) for row in remembered), default=0)
-        # Right-aligned, so that a column is an age.
+        # Right-aligned, so that a column corresponds to an age.
         history_BN = np.full((len(remembered), longest), -1, dtype=np.int64)
         for row, words in enumerate(remembered):
             history_BN[row, longest - len(words) :] = words

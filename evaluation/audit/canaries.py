@@ -1,17 +1,17 @@
 """Canaries of the federated Secret Sharer (Ramaswamy et al. 2020, section IV).
 
 A canary is five words drawn uniformly and independently from the model's vocabulary, specials
-excluded: a prefix of two and a secret of three. It is put on ``n_u`` synthetic devices, ``n_e``
-times on each, among sentences of public text. Nothing here is anyone's data, so canaries and
-synthetic devices may be shown.
+excluded: a prefix of two and a secret of three. It is on ``n_u`` synthetic devices, ``n_e``
+times on each, among sentences of public text. Canaries and synthetic devices hold nobody's data, so they
+may be published.
 
-Two populations, each with the whole grid of its own, never mixed in a number: *compliant* devices obey the
-timer like any other, so the formal guarantee holds for them; *stress* devices are always available, as in
-the paper, and take part one or two orders of magnitude more often than a real device ever could. A launch says
-whose canaries its model holds (``AuditConfig.in_launch``); the others live on a twin of public text.
+There are two populations, each with a whole grid of its own; no figure mixes them. *Compliant* devices obey the
+timer like any other, so the formal guarantee holds for them. *Stress* devices are always available, as in the
+paper, and take part one or two orders of magnitude more often than a real device could. ``AuditConfig.in_launch``
+names the populations whose canaries the launched model holds; a twin of public text holds the others.
 
-A secret that is uniform and independent of everything else is what makes the audit's ceiling
-(``exposure.ceiling_bits``) a theorem; do not choose canaries by hand.
+The audit's ceiling (``exposure.ceiling_bits``) is a theorem because secrets are uniform and independent of
+everything else; do not choose canaries by hand.
 """
 
 import base64
@@ -62,9 +62,9 @@ class CanarySet:
 
     Attributes:
       canaries: in the order of the grid: population, then n_u, then n_e, then repeat.
-      devices: one owner a synthetic device, ``sentences_per_device`` sentences each.
-      canary_of_device_D: int64, which canary each device types.
-      vocabulary_digest: the snapshot that canaries, devices and references are written in.
+      devices: one owner per synthetic device, ``sentences_per_device`` sentences each.
+      canary_of_device_D: int64, index of each device's canary.
+      vocabulary_digest: vocabulary snapshot of canaries, devices and references.
     """
 
     canaries: tuple[Canary, ...]
@@ -83,7 +83,7 @@ class CanarySet:
         return self._where([canary.population in populations for canary in self.canaries])
 
     def on_fewest(self) -> "CanarySet":
-        """The canaries that the fewest devices share: each on one alone, where there are such."""
+        """The canaries with the fewest devices: those on a single device, if there are any."""
         fewest = min((canary.n_u for canary in self.canaries), default=0)
         return self._where([canary.n_u == fewest for canary in self.canaries])
 
@@ -105,12 +105,12 @@ def make(config: AuditConfig, vocabulary: Vocabulary, filler: TokenStream, seed:
       filler: public text in the same vocabulary; its sentences are drawn with replacement.
 
     Raises:
-      ValueError: the vocabulary has no words, or there is no public sentence to fill up with.
+      ValueError: the vocabulary has no words, or there is no public sentence as filler.
     """
     if len(vocabulary) <= NUM_SPECIALS:
         raise ValueError("vocabulary: it holds no word besides the specials; build it from more public text")
-    # Streams of their own: canaries stay the same when only the filler changes, and share no draw
-    # with anything else that starts from the launch's seed.
+    # Separate streams: canaries do not change with the filler, and share no draw with other uses of
+    # the launch's seed.
     word_rng, device_rng = (np.random.default_rng([seed, *name]) for name in (b"canary words", b"canary devices"))
     canaries = tuple(
         _draw(word_rng, vocabulary, n_u, n_e, population)

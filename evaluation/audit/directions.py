@@ -3,9 +3,10 @@
 Shape legend: P parameters, Q the power of two not below P, N directions.
 
 Rows of a randomised Hadamard matrix, ``H D`` with random signs D, cut to P entries, have entries of one magnitude
-but are not orthogonal where P is no power of two: a canary would then be seen along other canaries' directions, and
-its length be biased. A direction is the nearest mixture of them that is orthonormal, ``G^(-1/2) H D`` with their N
-by N inner products G. No matrix of P columns is stored: inner products with all directions are one fast transform.
+but are orthogonal only if P is a power of two: otherwise a canary would have components along other canaries'
+directions, and its estimated length would be biased. The directions are the nearest orthonormal mixtures of these rows,
+``G^(-1/2) H D`` with their N by N inner products G. No matrix of P columns is stored: inner products with all
+directions are one fast transform.
 """
 
 import functools
@@ -19,23 +20,24 @@ from scipy import linalg
 from evaluation.audit.one_shot import LEAST_DIMENSION
 from evaluation.config import LEAST_DIRECTIONS
 
-# Far beyond every clip norm, so that the trainer's own clipping decides how long the update is.
+# Far beyond every clip norm, so that the trainer's own clipping determines the length of the update.
 UPDATE_NORM = 1e4
 _BITS_AT_ONCE = 5
-# Cut rows that are nearly dependent are drawn again, so many times.
+# Number of redraws if the cut rows are nearly dependent.
 _DRAWS, _LEAST_VALUE = 64, 1e-3
 _LEAST_ROUNDS = 2
 
 
 def unauditable(count: int, rounds: int, share: float = 1.0, parameters: int | None = None) -> list[str]:
-    """Why the audits of so many directions would have nothing to test, each line with what to change.
+    """Reasons why audits with this many directions would be meaningless, each with its fix; empty if there are none.
 
-    Of ``LEAST_DIRECTIONS`` canaries with a round fair coins leave fewer than three on either side once in 10^15 runs.
+    With ``LEAST_DIRECTIONS`` canaries that have a round, fair coins leave fewer than three on either side once in 10^15
+    runs.
 
     Args:
       rounds: of training.
-      share: of the canaries, those expected to have a round.
-      parameters: of the model; None where they are not known yet.
+      share: share of the canaries that is expected to have a round.
+      parameters: of the model; None if not known yet.
     """
     lines = []
     if rounds < _LEAST_ROUNDS:
@@ -45,8 +47,8 @@ def unauditable(count: int, rounds: int, share: float = 1.0, parameters: int | N
             f"about {math.floor(count * share)} of {count} would have a round, and the audits need {LEAST_DIRECTIONS}; "
             f"raise it to {math.ceil(LEAST_DIRECTIONS / share):,} or more"
         )
-    # Just above a power of two, each row has one other that is nearly the same on the first P entries. Of N rows of Q
-    # no such two are drawn at once with probability exp(-N^2 / 2Q) about, and 64 draws find such rows where it is 1/e.
+    # Just above a power of two, each row has one other that is nearly equal on the first P entries. N of Q rows contain
+    # no such pair with probability about exp(-N^2 / 2Q); where that is 1/e, 64 draws find such rows.
     least = max(LEAST_DIMENSION, _padded(-(-(count**2) // 2)) // 2 + 1)
     if parameters is not None and parameters < least:
         lines.append(
@@ -58,13 +60,13 @@ def unauditable(count: int, rounds: int, share: float = 1.0, parameters: int | N
 
 @dataclass(frozen=True)
 class Directions:
-    """N unit directions and which of them take part; a function of the fields alone.
+    """N unit directions and the coins for their participation; a function of the fields alone.
 
     Attributes:
       count: N.
       seed: kept secret from the mechanism under audit; committed to before training (``commitment``).
-      layers: sizes of the layers, P in all. One number: all entries alike. Several: every layer holds the same
-        share of the squared norm, which is what clipping by layer leaves as it is.
+      layers: sizes of the layers, P in all. One number: all entries have the same magnitude. Several: every layer
+        holds the same share of the squared norm, which clipping by layer leaves unchanged.
     """
 
     layers: tuple[int, ...]
@@ -84,20 +86,20 @@ class Directions:
 
     @functools.cached_property
     def included_N(self) -> np.ndarray:
-        """Bool: a fair coin for each direction, whether it takes part."""
+        """Bool: a fair coin for each direction's participation."""
         return np.random.default_rng([self.seed, *b"canary coins"]).random(self.count) < 0.5
 
     @property
     def commitment(self) -> str:
-        """SHA-256 to be written down before training: afterwards nobody can pick other coins or directions."""
+        """SHA-256 to record before training, so that coins and directions cannot be chosen afterwards."""
         return hashlib.sha256(f"{self.layers}|{self.count}|{self.seed}".encode()).hexdigest()
 
     def update(self, number: int) -> np.ndarray:
-        """Update that the device of one direction sends, before clipping: float32 ``[P]``, length ``UPDATE_NORM``."""
+        """Update of the device of one direction before clipping: float32 ``[P]``, length ``UPDATE_NORM``."""
         return (UPDATE_NORM * self.combined(np.arange(self.count) == number)).astype(np.float32)
 
     def combined(self, weights_N: np.ndarray) -> np.ndarray:
-        """Sum of so much of each unit direction, float64 ``[P]``."""
+        """Weighted sum of the unit directions, float64 ``[P]``."""
         weights_Q = np.zeros(self._padded)
         weights_Q[self._rows_N] = weights_N.astype(np.float64) @ self._mixture_NN
         return hadamard(weights_Q)[: self.num_parameters] * self._scaled_signs_P
@@ -109,9 +111,9 @@ class Directions:
         return self._mixture_NN @ hadamard(padded_Q)[self._rows_N]
 
     def rounding(self, vector_P: np.ndarray) -> float:
-        """Standard deviation along a direction of errors that are to each entry as its last place in float32.
+        """Standard deviation, along a direction, of float32 rounding errors in every entry.
 
-        The directions' signs are random, so such errors add up as independent ones do.
+        The directions' signs are random, so these errors add up like independent ones.
         """
         return float(np.linalg.norm(vector_P * self._scaled_signs_P)) * 2.0**-24
 
@@ -131,7 +133,7 @@ class Directions:
     def _basis(self) -> tuple[np.ndarray, np.ndarray]:
         """Rows of the Hadamard matrix, and ``G^(-1/2)`` of their inner products on the first P entries.
 
-        The product of two rows is the row of the exclusive or of their numbers, so one transform gives all of G.
+        The product of two rows is the row whose index is the exclusive or of theirs, so one transform gives all of G.
         """
         squares_Q = np.zeros(self._padded)
         squares_Q[: self.num_parameters] = self._scaled_signs_P**2
@@ -155,15 +157,15 @@ class Directions:
 def hadamard(vector_Q: np.ndarray) -> np.ndarray:
     """``H x`` for the Hadamard matrix of entries +-1 in natural order; Q a power of two.
 
-    A Kronecker product of small Hadamard matrices, so a few products by dense ones, which BLAS does
-    faster than the butterflies.
+    H is a Kronecker product of small Hadamard matrices, so ``H x`` needs a few dense products, which BLAS computes
+    faster than butterflies.
     """
     left, done_Q = len(vector_Q), vector_Q
     while left > 1:
         size = min(left, 1 << _BITS_AT_ONCE)
         left //= size
         parts = done_Q.reshape(left, size, -1)
-        # One product of matrices where the blocks are vectors: many small ones take three times as long.
+        # One matrix product if the blocks are vectors: many small products take three times as long.
         done_Q = (parts[:, :, 0] @ _small(size) if parts.shape[2] == 1 else np.matmul(_small(size), parts)).reshape(-1)
     return done_Q
 
@@ -174,5 +176,5 @@ def _small(size: int) -> np.ndarray:
 
 
 def _padded(size: int) -> int:
-    """The power of two not below."""
+    """The smallest power of two that is at least ``size``."""
     return 1 << max(0, size - 1).bit_length()

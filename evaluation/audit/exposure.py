@@ -11,9 +11,9 @@ A rank among R random references is ``1 + |R| F`` on average, where F is the sha
 secrets that score at least as well. F itself is found without ever scoring R sequences, because
 one softmax at the node (r1, r2) holds all third words at once:
 
-* a canary that is memorised has few better secrets: walking every node whose partial loss does
-  not yet exceed the canary's counts them all, exactly (``_count_exactly``);
-* otherwise nodes are drawn in proportion to how likely the model finds them, mixed with uniform
+* a memorised canary has few better secrets: a walk over every node whose partial loss does not yet
+  exceed the canary's counts them all, exactly (``_count_exactly``);
+* otherwise nodes are drawn in proportion to their probability under the model, mixed with uniform
   draws so that no weight exceeds 1/0.3^2, and reweighted (``_estimate``): unbiased.
 """
 
@@ -35,7 +35,7 @@ _NODE_ROWS = 256
 
 @dataclass(frozen=True)
 class Rank:
-    """Place of one canary.
+    """Rank of one canary.
 
     Attributes:
       rank: 1 + |R| F, not rounded.
@@ -60,7 +60,7 @@ def rank(
 
     Args:
       nodes: M, sampled nodes of the estimate; its standard error falls with their square root.
-      budget: give up counting exactly when more than this many nodes would have to be opened.
+      budget: largest number of nodes to open for an exact count.
     """
     model = float64_copy(model)
     words = model.vocabulary_size - NUM_SPECIALS
@@ -89,7 +89,7 @@ def ceiling_bits(mu: float, n_u: int, alpha: float) -> float:
     ``-log2 Phi(Phi^-1(alpha) - n_u mu)``; for ``mu = 0`` it is ``log2(1 / alpha)``.
 
     Guarantee: if training is mu-GDP for one device (zero-out), it is ``n_u mu``-GDP for n_u of
-    them, and with the devices zeroed out the rank of a uniform secret is uniform, so
+    them, and with these devices zeroed out the rank of a uniform secret is uniform, so
     ``P(rank <= k) <= Phi(Phi^-1(k / |R|) + n_u mu)`` for every k. It says nothing about devices
     that join more often than the mechanism was accounted for.
     """
@@ -151,7 +151,7 @@ def _count_exactly(
             third_BW, _ = _step(model, word_B, rows_of(state_B, row_B))
             hit_BW = total_BW[row_B, word_B, None] + third_BW >= threshold
             own_B = (first_B[row_B] == first) & (word_B == second)
-            # Rounding must not decide whether a canary is as likely as itself.
+            # Tolerance, so that rounding never ranks a canary below itself.
             own_counted |= bool(own_B.any())
             hit_BW[own_B, third] = True
             count += int(hit_BW.sum())
@@ -197,7 +197,7 @@ def draw_words(log_probs_KW: Tensor, row_M: Tensor, rng: np.random.Generator) ->
     rows, words = log_probs_KW.shape
     prob_KW = torch.softmax(log_probs_KW, dim=1)
     cumulative_KW = prob_KW.cumsum(dim=1)
-    # Row r's cumulative chances run from r to r + 1, so one sorted search serves all rows.
+    # Row r's cumulative probabilities run from r to r + 1, so one sorted search serves all rows.
     ladder = (cumulative_KW / cumulative_KW[:, -1:] + torch.arange(rows, device=row_M.device)[:, None]).flatten()
     coin_M, place_M = (torch.as_tensor(rng.random(len(row_M)), device=row_M.device) for _ in range(2))
     likely_M = torch.searchsorted(ladder, row_M + place_M, right=True) - row_M * words

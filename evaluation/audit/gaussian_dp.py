@@ -1,7 +1,7 @@
-"""From distances between normal distributions to epsilon: what the audits turn their scores into.
+"""Conversion of distances between normal distributions to epsilon, for the scores of audits.
 
-Written apart from the accountant's program on purpose, as an audit that shares the accountant's code
-shares its mistakes.
+This code is independent of the accountant on purpose: an audit that shares the accountant's code shares its
+mistakes.
 """
 
 import math
@@ -26,7 +26,7 @@ def epsilon_between(mean: float, deviation: float, delta: float) -> float:
         raise ValueError(f"delta: got {delta}, expected a number between 0 and 1")
     if not deviation > 0:
         raise ValueError(f"deviation: got {deviation}, expected a number above 0; give scores that differ")
-    # Seen from the other one: in units of its own deviation.
+    # The reverse direction, in units of the other deviation.
     return max(_one_way(mean, deviation, delta), _one_way(-mean / deviation, 1 / deviation, delta))
 
 
@@ -52,7 +52,7 @@ def delta_between(epsilon: float, mean: float, deviation: float) -> float:
     for low, high in spans:
         first = _log_chance((low - mean) / deviation, (high - mean) / deviation)
         second = epsilon + _log_chance(low, high)
-        # By logarithms: at delta 1e-10 both chances are tiny and e^epsilon is large.
+        # In logarithms: at delta 1e-10 both probabilities are tiny and e^epsilon is large.
         total += math.exp(first) * -math.expm1(second - first) if first > -math.inf else -math.exp(second)
     return max(total, 0.0)
 
@@ -71,7 +71,7 @@ def _one_way(mean: float, deviation: float, delta: float) -> float:
 
 
 def _log_chance(low: float, high: float) -> float:
-    """``log P(low < N(0, 1) < high)`` from the tail that is the smaller, so that digits survive."""
+    """``log P(low < N(0, 1) < high)`` from the smaller tail, which preserves digits."""
     if low > 0:
         low, high = -high, -low
     above, below = special.log_ndtr(high), special.log_ndtr(low)

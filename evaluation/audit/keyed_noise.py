@@ -1,8 +1,8 @@
-"""The product's secure noise a second time, from its key, for the audits of releases.
+"""Second implementation of the secure noise, from its key, for the audits of releases.
 
 Guarantee: the same bits as ``pretrain.randomness`` on every processor, by a program that shares no line with it and
-that imports nothing of ours: a fault there cannot hide itself from an audit. Both follow one definition, and committed
-vectors hold each to it (``tests/evaluation/audit/keyed_noise.json``).
+imports none of our modules: a fault there cannot hide itself from an audit. Both follow one definition, and committed
+vectors test each against it (``tests/evaluation/audit/keyed_noise.json``).
 
 The definition. A stream's number has an AES-256 key of its own, HKDF-SHA256 of the stage's key with the info
 ``tacit noise 1|<stream>|<index>`` and no salt; its bits are the keystream in counter mode from zero, as little-endian
@@ -23,7 +23,7 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
 _PAIRS = 1 << 14  # at a time
-_FULL = 1 << 53  # words from here on fill a float64 by themselves
+_FULL = 1 << 53  # words from here on fill a float64 without further bits
 _LATTICE_BITS = 20
 # ln 2 = high + low; high ends in 24 zeros, so its product with an exponent is exact.
 _LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e42ffp-1"), -4.2009150726810846e-11
@@ -52,7 +52,7 @@ def step_of(deviation: float) -> float:
 
 
 def lattice(noisy: np.ndarray, deviation: float) -> np.ndarray:
-    """Nearest multiples of the lattice's step: a release's digits."""
+    """Nearest multiples of the lattice's step, the digits of a release."""
     return np.rint(noisy / step_of(deviation)) * step_of(deviation)
 
 
@@ -81,7 +81,7 @@ def normals(words_N2: np.ndarray, further: np.ndarray) -> np.ndarray:
 
 
 def _logarithm(u_N: np.ndarray) -> np.ndarray:
-    """By 2 atanh((m - 1) / (m + 1)) for a mantissa m from sqrt(1/2) to sqrt(2)."""
+    """Logarithm, by 2 atanh((m - 1) / (m + 1)) for a mantissa m from sqrt(1/2) to sqrt(2)."""
     mantissa_N, exponent_N = np.frexp(u_N)
     small_N = mantissa_N < math.sqrt(0.5)
     mantissa_N, exponent_N = np.where(small_N, 2.0 * mantissa_N, mantissa_N), (exponent_N - small_N).astype(np.float64)
@@ -91,12 +91,12 @@ def _logarithm(u_N: np.ndarray) -> np.ndarray:
 
 
 def _sine(x_N: np.ndarray) -> np.ndarray:
-    """Up to an eighth of a turn."""
+    """Sine, for up to an eighth of a turn."""
     return x_N + x_N * _series(x_N * x_N, [(-1.0) ** n / math.factorial(2 * n + 1) for n in range(1, 9)])
 
 
 def _cosine(x_N: np.ndarray) -> np.ndarray:
-    """Up to an eighth of a turn."""
+    """Cosine, for up to an eighth of a turn."""
     square_N = x_N * x_N
     return 1.0 - square_N * (0.5 - _series(square_N, [(-1.0) ** n / math.factorial(2 * n) for n in range(2, 9)]))
 

@@ -1,22 +1,22 @@
-"""Audit of correlated noise: do the released sums hide a device as well as the accountant says?
+"""Audit of correlated noise: tests of the released sums against the accountant's claim.
 
 Shape legend: T rounds, N canaries.
 
 Canary devices sent one direction each (``evaluation.audit.directions``) through the trainer's own clipping, timer and
-noise. What was released along a canary's direction, minus what the other devices sent, is
+noise. The release along a canary's direction, minus the other devices' contributions, is
 ``a_t = p_t + noise_t`` in clip norms. Multiplied by the whitener W (``evaluation.audit.whitening``) the noise is
 independent from round to round, and the best statistic for "this canary took part in the rounds p" is
-the projection on ``W p``: the accountant's own worst case, so the estimate is tight where everything is right.
+the projection on ``W p``: the accountant's own worst case, so the estimate is tight for a correct run.
 
-Four tests, each of one thing that can be wrong, at a quarter of ``alpha`` each:
+There are four tests, each of one possible fault, at a quarter of ``alpha`` each:
 
 * noise: deviation of the whitened noise along canaries that are not included, against the noise multiplier;
 * signal: length of a canary's update, against one clip norm;
 * separation: mean score of included canaries in deviations of those of the others, against the
-  claimed mu. Nothing assumed enters it but W and who joined when;
+  claimed mu; it assumes only W and the participation records;
 * reuse: noise of different rounds is independent (``whiteness``).
 
-And one of arithmetic: ``||W p|| / z`` of the recorded rounds of every canary is at most the claimed mu.
+One further test is arithmetic: ``||W p|| / z`` of the recorded rounds of every canary is at most the claimed mu.
 
 The inputs are secret (released sums minus noise are sums of real devices); the result is public.
 """
@@ -31,20 +31,20 @@ from evaluation.audit.gaussian_dp import epsilon_of_mu
 from evaluation.config import ALPHA
 
 TESTS = 4
-# Chance of noticing a fault of the size that is called the least one noticed.
+# Power of a test at the stated least fault.
 POWER = 0.9
-# Clip norms that stand for no noise at all, so that what is divided by it stays finite.
+# Clip norms that replace zero noise, so that divisions stay finite.
 _NOTHING = 1e-12
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, its interval and what was claimed.
+    """An estimate, its interval and the claimed value.
 
     Attributes:
       low, high: two-sided interval at the audit's confidence.
-      p_value: chance of a value as far from the claim as this, if the claim is true.
-      least: what the truth must be, as a share of what is true now, to be noticed with 90% power; None: nothing is.
+      p_value: probability of a value at least as far from the claim, if the claim is true.
+      least: true value, relative to the present one, that is noticed with 90% power; None: no value is.
     """
 
     value: float
@@ -57,13 +57,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Whiteness:
-    """The most correlated pair of rounds, the most correlated lag, and how surprising they are.
+    """The most correlated pair of rounds, the most correlated lag, and their p-value.
 
     Attributes:
-      p_value: of the worse of the two, all pairs and lags taken together.
+      p_value: of the worse of the two, corrected for all pairs and lags.
       rounds: the pair.
       correlation: between them, -1 to 1.
-      lag: rounds between pairs that are alike on average.
+      lag: distance in rounds of the pairs that are correlated on average.
       lag_score: standard deviations of that average from 0.
     """
 
@@ -76,7 +76,7 @@ class Whiteness:
 
 @dataclass(frozen=True)
 class MatchedFilter:
-    """Estimates of noise, update length and mu of one run, and what contradicts the claim.
+    """Estimates of noise, update length and mu of one run, and contradictions of the claim.
 
     Attributes:
       noise: standard deviation in clip norms; two-sided, as too much noise is a bug too.
@@ -85,8 +85,8 @@ class MatchedFilter:
       epsilon: the same as epsilon at ``delta``.
       recorded_mu: largest ``||W p|| / z`` over the canaries' recorded rounds.
       reuse: of noise.
-      failures: what speaks against the claim, in words; empty if nothing does.
-      scores_N: one a canary, in deviations of the noise; what ``one_run`` guesses from.
+      failures: contradictions of the claim, in words; empty if there are none.
+      scores_N: one per canary, in deviations of the noise; ``one_run`` guesses from them.
     """
 
     noise: Estimate
@@ -105,10 +105,10 @@ class MatchedFilter:
 
 @dataclass(frozen=True)
 class Claim:
-    """Claim that a run is tested against: strategy, noise multiplier, mu and delta as accounted.
+    """Claim under test: strategy, noise multiplier, mu and delta as accounted.
 
     Attributes:
-      whitener_TT: W of the mechanism, one row a round done.
+      whitener_TT: W of the mechanism, one row per completed round.
       noise_multiplier: z, of the noise on updates.
       mu: of the guarantee for one device.
     """
@@ -124,17 +124,18 @@ def matched_filter(
 ) -> MatchedFilter:
     """Test the projections of one run against the accounted noise and sensitivity.
 
-    Guarantee: if the claim is true, canaries are orthogonal and ``joined_TN`` is what happened, then ``failures``
+    Guarantee: if the claim is true, canaries are orthogonal and ``joined_TN`` is correct, then ``failures``
     is empty with probability at least ``1 - alpha``.
 
     Args:
-      projections_TN: released sums minus what other devices sent, along each direction, in that round's clip norms.
-      joined_TN: bool, the rounds in which each canary took part, or, if it is not included, would have.
-      included_N: bool, the coins; the timer ran for all canaries, but only these sent anything.
+      projections_TN: released sums minus other devices' contributions, along each direction, in that round's clip
+        norms.
+      joined_TN: bool, the rounds in which each canary took part or, if not included, would have taken part.
+      included_N: bool, the coins; the timer ran for all canaries, but only these sent updates.
       alpha: of all tests together.
 
     Raises:
-      ValueError: shapes that do not fit, or fewer than 3 canaries that took part or that did not.
+      ValueError: mismatched shapes, or fewer than 3 canaries that took part or that did not.
     """
     inside, outside = int(included_N.sum()), int((~included_N).sum())
     if projections_TN.shape != joined_TN.shape or len(claim.whitener_TT) != len(joined_TN):
@@ -158,7 +159,7 @@ def matched_filter(
     mu = _separation(scores_N[included_N], scores_N[~included_N], claim.mu, true_mu, alpha)
     silent_T = ~np.any(white_TN[:, ~included_N], axis=1)
     place = int(np.argmax(silent_T))
-    # A round without any noise is no error of the caller's: it speaks against the run.
+    # A round without noise is not a caller's mistake: it is evidence against the run.
     reuse = Whiteness(0.0, (place, place), 0.0, 0, 0.0) if silent_T.any() else whiteness(white_TN[:, ~included_N])
     recorded = float(lengths_N.max() / claim.noise_multiplier)
     value, low, high, claimed = (epsilon_of_mu(each, claim.delta) for each in (mu.value, mu.low, mu.high, mu.claim))
@@ -182,12 +183,11 @@ def matched_filter(
 def whiteness(noise_TN: np.ndarray) -> Whiteness:
     """Test that whitened noise of different rounds is independent.
 
-    Noise drawn again, after a restart that begins its counter anew or from a key that was used before, makes two
-    rounds alike along *every* direction. Seen along N directions, the whitened noise of two rounds is 2 N
-    independent normal numbers.
+    Reused noise, after a restart that resets its counter or from a key that was used before, makes two rounds equal
+    along *every* direction. Along N directions, the whitened noise of two rounds is 2 N independent normal numbers.
 
-    Looks at each pair of rounds (noise used twice) and at each lag (a strategy that is not the claimed one);
-    both are Bonferroni-corrected, so the p-value errs towards not alarming.
+    The test covers each pair of rounds (reused noise) and each lag (a strategy other than the claimed one); both are
+    Bonferroni-corrected, so the p-value is conservative.
 
     Args:
       noise_TN: along the directions of canaries that never took part.
@@ -212,7 +212,7 @@ def whiteness(noise_TN: np.ndarray) -> Whiteness:
     score = math.inf if strongest >= 1 else strongest * math.sqrt((number - 1) / (1 - strongest**2))
     p_pair = min(1.0, 2 * len(pairs) * float(stats.t.sf(score, number - 1)))
     lags = second - first
-    # A sum of so many cosines; each has variance 1 / N.
+    # A sum of cosines, each of variance 1 / N.
     sums = np.bincount(lags, weights=pairs, minlength=rounds)[1:]
     scores = sums * np.sqrt(number / np.arange(rounds - 1, 0, -1))
     lag = int(np.argmax(np.abs(scores)))
@@ -236,7 +236,7 @@ def _noise(white_TN: np.ndarray, claimed: float, alpha: float) -> Estimate:
 
 
 def _signal(scores_K: np.ndarray, lengths_K: np.ndarray, deviation: float, degrees: int, alpha: float) -> Estimate:
-    """Least squares through the origin: a score's mean is the update's length times ``||W p||``."""
+    """Least squares through the origin: the mean of a score is the update's length times ``||W p||``."""
     weight = float(lengths_K @ lengths_K)
     value, error = float(scores_K @ lengths_K) / weight, deviation / math.sqrt(weight)
     margin = float(stats.t.ppf(1 - alpha / 2, degrees)) * error
@@ -245,7 +245,7 @@ def _signal(scores_K: np.ndarray, lengths_K: np.ndarray, deviation: float, degre
 
 
 def _separation(inside_K: np.ndarray, outside_K: np.ndarray, claimed: float, true_mu: float, alpha: float) -> Estimate:
-    """Mean difference in deviations of the scores outside: a noncentral t, whatever rounds each canary joined.
+    """Mean difference in deviations of the scores outside: a noncentral t, for any rounds that each canary joined.
 
     Its noncentrality is the mean of the canaries' own mu, which the claim bounds.
     """
@@ -254,7 +254,7 @@ def _separation(inside_K: np.ndarray, outside_K: np.ndarray, claimed: float, tru
     seen, degrees = value / error, len(outside_K) - 1
 
     # P(T > seen) is the mean of P(N(centre, 1) > seen v) over a chi variable v in units of its degrees' root; scipy's
-    # own noncentral t gives no number for centres far below 0.
+    # own noncentral t gives NaN for centres far below 0.
     law = stats.chi(degrees, scale=degrees**-0.5)
     places = np.linspace(law.ppf(1e-15), law.isf(1e-15), 2001)
     weights = law.pdf(places) * (places[1] - places[0])
@@ -263,11 +263,11 @@ def _separation(inside_K: np.ndarray, outside_K: np.ndarray, claimed: float, tru
         return float(special.ndtr(centre - than * places) @ weights)
 
     def centre_of(level: float, than: float) -> float:
-        """The centre whose chance of a larger statistic is ``level``."""
+        """The centre at which a larger statistic has probability ``level``."""
         wide = 12 * math.sqrt(1 + than**2 / (2 * degrees))
         return float(optimize.brentq(lambda centre: larger(centre, than) - level, than - wide, than + wide))
 
-    # The statistic from which on the claim is refuted, then the truth that gets there nine times out of ten.
+    # The statistic from which on the claim is refuted, then the true value that reaches it with 90% power.
     level, start = alpha / TESTS, claimed / error
     wide = 20 * math.sqrt(1 + start**2 / degrees) * max(1.0, math.sqrt(40 / degrees))
     refuted = float(optimize.brentq(lambda than: larger(start, than) - level, start - wide, start + 20 * wide))
@@ -298,7 +298,7 @@ def _failures(
 
 
 def least_noise(numbers: int, level: float) -> float:
-    """Largest share of the claimed noise that a two-sided test of so many squares at this level would notice.
+    """Largest share of the claimed noise that a two-sided test of ``numbers`` squares at this level notices.
 
     ``share^2 chi2 < q`` with probability 0.9 for the lower critical value q.
     """
@@ -307,7 +307,7 @@ def least_noise(numbers: int, level: float) -> float:
 
 
 def least_length(error: float, degrees: int, level: float) -> float:
-    """Smallest length, where 1 is claimed, that a one-sided t-test at this level would notice.
+    """Smallest length that a one-sided t-test at this level notices, for a claim of 1.
 
     Args:
       error: standard error of the estimate.

@@ -1,4 +1,4 @@
-"""The memorisation audit: every canary's rank, exposure, DP ceiling and whether beam search finds it.
+"""The memorisation audit: rank, exposure and DP ceiling of every canary, and the result of beam search.
 
 Canaries are synthetic and their words are uniform draws, so the whole result is public.
 """
@@ -30,18 +30,18 @@ class CanaryRow:
 
     Attributes:
       n_u, n_e: synthetic devices that share it, copies on each.
-      population: never to be mixed: the guarantee is about compliant devices, those under stress are policy.
-      participations: rounds its devices joined, added up.
+      population: never mixed: the guarantee covers compliant devices; stress devices serve policy only.
+      participations: rounds that its devices joined, summed.
       loss: nats of the secret after its prefix.
       rank, rank_standard_error: among ``random_continuations``; see ``exposure.Rank``.
       exposure_bits: ``log2 |R| - log2 rank``.
       exposure_low_bits, exposure_high_bits: at the rank two standard errors up and down.
       mu: of the rounds that its own devices joined.
       ceiling_bits: exposure above this has probability at most ``ALPHA / (canaries of this population with this
-        n_u)`` if the noise is what was accounted.
-      vacuous: the ceiling is above anything that could be measured, so it says nothing.
+        n_u)`` if the noise is as accounted.
+      vacuous: the ceiling exceeds every measurable exposure.
       found_by_beam: among the ``BEAM_WIDTH`` continuations that beam search finds.
-      found_by_best_first: among as many of the likeliest; None where the search was given up.
+      found_by_best_first: among equally many of the likeliest; None if the search exceeded its budget.
     """
 
     words: tuple[str, ...]
@@ -66,7 +66,7 @@ class CanaryRow:
 
 @dataclass(frozen=True)
 class StressResult:
-    """Canaries on devices outside timer and cap: an over-estimate that no guarantee is about.
+    """Canaries on devices outside timer and cap: an over-estimate, which no guarantee covers.
 
     Attributes:
       found, found_single_user: canaries that a search completes, of any n_u and on one device.
@@ -82,16 +82,16 @@ class StressResult:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """The table and what the gates read: every number but those in ``stress`` is about compliant canaries alone.
+    """The table and the figures of the gates; all but ``stress`` cover compliant canaries alone.
 
     Attributes:
-      worst_rank_single_user: best-remembered canary of those on one device (the smallest rank);
-        None if there are none, which a gate must treat as missing evidence.
+      worst_rank_single_user: smallest rank of a canary on one device; None if there are none, which a gate must
+        treat as missing evidence.
       found_by_beam: canaries of any n_u that beam search found.
       found_single_user: canaries on one device that beam search or exact search completes.
       broken_ceilings: compliant canaries on one device above their ceiling; None if there are none.
-      pooled_p_value: chance of compliant single-device canaries so well remembered on average, if the guarantee
-        holds: ``sqrt(n) (mean of Phi^-1(1 - F) - mean of mu)`` against a normal; None without any.
+      pooled_p_value: probability that compliant single-device canaries are remembered at least this well on average, if
+        the guarantee holds: ``sqrt(n) (mean of Phi^-1(1 - F) - mean of mu)`` against a normal; None without any.
     """
 
     canaries: tuple[CanaryRow, ...]
@@ -111,7 +111,7 @@ class Rounds:
     Attributes:
       participations_D: rounds that each synthetic device joined.
       mu_N: GDP of the rounds that each canary's own devices joined (``own_mu``), for the ceilings of both
-        populations; a smaller number than the guarantee's, which is for the worst allowed device.
+        populations; smaller than the guarantee's mu, which is for the worst allowed device.
     """
 
     participations_D: np.ndarray
@@ -129,7 +129,7 @@ def audit(
     nodes: int = 2000,
     workers: int = 1,
 ) -> AuditResult:
-    """Attack ``model`` with every canary, and sum up: ``attacked`` and ``summed_up`` of one model."""
+    """Attack ``model`` with every canary and summarise: ``attacked``, then ``summed_up``."""
     table = attacked(model, planted, config, vocabulary, seed, rounds, nodes=nodes, workers=workers)
     return summed_up(table, config.random_continuations)
 
@@ -145,17 +145,17 @@ def attacked(
     nodes: int = 2000,
     workers: int = 1,
 ) -> list[CanaryRow]:
-    """A row for every canary that was planted in ``model``.
+    """A row for every canary planted in ``model``.
 
-    With probability ``ALPHA`` at most any of the canaries with the same n_u breaks its ceiling although the
-    guarantee holds.
+    If the guarantee holds, any of the canaries with the same n_u exceeds its ceiling with probability at most
+    ``ALPHA``.
 
     Args:
       nodes: accuracy of estimated ranks, see ``exposure.rank``.
-      workers: canaries attacked at the same time, each on a thread; changes time, not the result.
+      workers: number of canaries attacked in parallel, one per thread; changes the time, not the result.
 
     Raises:
-      ValueError: model, canaries and vocabulary are not of one vocabulary snapshot, or the
+      ValueError: model, canaries and vocabulary have different vocabulary snapshots, or the
         rounds are not those of the synthetic devices.
     """
     if planted.vocabulary_digest != vocabulary.digest:
@@ -190,7 +190,7 @@ def attacked(
 
 
 def summed_up(table: Sequence[CanaryRow], random_continuations: int) -> AuditResult:
-    """Summary for gates and report, of all canaries wherever they were planted; some are compliant."""
+    """Summary for gates and report, over all canaries in launch and twin; some must be compliant."""
     rows = [row for row in table if row.population == "compliant"]
     single = [row for row in rows if row.n_u == 1]
     return AuditResult(
@@ -227,7 +227,7 @@ def _row(
     mu: float,
     alpha: float,
 ) -> CanaryRow:
-    """Search for one canary, and say what its rank among ``references`` means."""
+    """Search for one canary, and compute its rank among ``references`` with exposure and ceiling."""
     beams = exposure.beam_search(model, canary.prefix, SECRET_WORDS, BEAM_WIDTH)
     likeliest = best_first(model, canary.prefix, SECRET_WORDS, BEAM_WIDTH)
     bits, low, high = (
@@ -277,13 +277,13 @@ def _stress(rows: list[CanaryRow]) -> StressResult | None:
 
 
 def _pooled(rows: list[CanaryRow], references: int) -> float:
-    """P-value of pooled ranks: small where canaries are remembered too well on average, though no single one is."""
-    # Half a place off both ends, as a share of 0 or 1 has no quantile.
+    """P-value of pooled ranks: small if canaries are remembered too well on average, even if no single one is."""
+    # Half a rank off both ends, as a share of 0 or 1 has no finite quantile.
     shares = np.clip([row.rank / (references + 1) for row in rows], 0.5 / references, 1 - 0.5 / references)
     excess = stats.norm.isf(shares) - [row.mu for row in rows]
     return float(stats.norm.sf(math.sqrt(len(rows)) * np.mean(excess)))
 
 
 def _seed(seed: int, number: int) -> int:
-    """A seed of its own for each canary, of which nothing else that starts from the same seed knows."""
+    """Seed of one canary, independent of every other use of ``seed``."""
     return int(np.random.SeedSequence([seed, number, *b"canary rank"]).generate_state(1)[0])

@@ -1,4 +1,4 @@
-"""All audits that direction canaries allow, as the rows of a disclosure.
+"""Audits by direction canaries, as the rows of a disclosure.
 
 Shape legend: T rounds, N canaries, P parameters.
 """
@@ -16,18 +16,18 @@ from evaluation.audit.released.rows import AuditRow, Kind
 from evaluation.audit.released.updates import canary_lengths, update_lengths
 from evaluation.config import ALPHA
 
-# Families of tests that share the audit's chance of a false alarm: matched filter and one-run bound.
+# Families of tests that share the audit's false alarm rate: matched filter and one-run bound.
 FAMILIES = 2
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Trace of training for the audits. Secret: with the public model it tells sums of real devices.
+    """Trace of training for the audits. Secret: with the public model it reveals sums of real devices.
 
     Attributes:
-      projections_TN: of every round's released sum minus what the other devices sent, in that round's clip norms.
-      joined_TN: bool, the rounds in which each canary's timer let it in, included or not.
-      seen: what else was written down.
+      projections_TN: of every round's released sum minus the other devices' contributions, in that round's clip norms.
+      joined_TN: bool, the rounds in which each canary's timer admitted it, included or not.
+      seen: the other records of the rounds.
     """
 
     projections_TN: np.ndarray
@@ -36,16 +36,16 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class Again:
-    """Models, noise and rows, made again independently of the trainer, against which audits hold the trace.
+class Recomputation:
+    """Models, noise and rows, recomputed independently of the trainer, with which audits compare the trace.
 
     Attributes:
       models: from the files, not from the trainer.
       optimiser: from the launch file.
       noise_TN: inner products of every round's noise with the directions, by the audit's own generator; secret.
-      rounding: what the devices' encoding adds along a direction, in clip norms, as a standard deviation.
-      per_layer: whether updates are clipped by layer.
-      rows: about the records.
+      rounding: standard deviation that the devices' encoding adds along a direction, in clip norms.
+      per_layer: True if updates are clipped by layer.
+      rows: rows about the records.
     """
 
     models: Models
@@ -58,7 +58,7 @@ class Again:
 
 @dataclass(frozen=True)
 class NoiseAudit:
-    """Every row, and what was committed to before training."""
+    """Every row, and the commitment from before training."""
 
     rows: tuple[AuditRow, ...]
     passed: bool
@@ -70,24 +70,24 @@ def noise_audit(
     directions: Directions,
     change_P: np.ndarray,
     claim: Claim,
-    again: Again,
+    again: Recomputation,
     alpha: float = ALPHA,
 ) -> NoiseAudit:
     """Audit the noise: released sums, matched filter with its parts, estimate on the final model, one-run bound.
 
     Guarantee: if the claim is true, ``passed`` is True with probability at least ``1 - alpha``: the matched filter and
-    the one-run bound have a share each (``FAMILIES``), and the bound is far too loose to use its own. Rows of
-    arithmetic have no chance of error. The one-shot estimate decides nothing, as it is biased upwards and has no error
-    rate.
+    the one-run bound have a share of alpha each (``FAMILIES``), and the bound is too loose to use its share. Rows of
+    arithmetic have no error probability. The one-shot estimate decides nothing, as it is biased upwards and has no
+    error rate.
 
     Args:
       change_P: final minus initial weights.
-      claim: for the limits that were *enforced*: canaries take part as often as the timer allows, which no real
-        device may have done.
-      again: nothing of it comes from the trainer.
+      claim: for the *enforced* limits: canaries take part as often as the timer allows, which real devices may not
+        have done.
+      again: recomputed without the trainer.
 
     Raises:
-      ValueError: shapes that do not fit; see ``matched_filter`` and ``one_shot``.
+      ValueError: mismatched shapes; see ``matched_filter`` and ``one_shot``.
     """
     rows = (
         sequence(trace.seen, again.models, again.optimiser),
@@ -111,7 +111,7 @@ def projection_rows(
     alpha: float = ALPHA,
 ) -> tuple[AuditRow, ...]:
     """Rows that follow from projections onto the directions alone; the arguments are those of ``noise_audit``."""
-    # Where cohorts are sampled some canaries may never have had a round; they tell nothing.
+    # With sampled cohorts some canaries may never have had a round; they carry no information.
     joined_N = joined_TN.any(axis=0)
     included_N = directions.included_N[joined_N]
     share = alpha / FAMILIES
@@ -190,7 +190,7 @@ def _matched_rows(filtered: MatchedFilter) -> list[AuditRow]:
         row("noise_whiteness", "largest correlation of two rounds' noise", "reuse", reuse, filtered.canaries_out),
         row("records", "mu of the rounds that a canary joined", "records", recorded, everyone),
     ]
-    # Correlations have no claim to be drawn against, and arithmetic has no chance of error.
+    # Correlations have no claim to compare with, and arithmetic has no error probability.
     rows[3] = replace(rows[3], claim=None)
     rows[4] = replace(rows[4], p_value=None)
     return rows

@@ -1,10 +1,10 @@
-"""A lower bound on epsilon from one run with many canaries, each put in by a fair coin.
+"""A lower bound on epsilon from one run with many canaries, each included by a fair coin.
 
 Steinke, Nasr and Jagielski 2023, *Privacy Auditing with One (1) Training Run*, theorem 3.1. An auditor
-who sees only the output guesses which canaries were in and may abstain; a mechanism that is
+who sees only the output guesses the included canaries and may abstain; a mechanism that is
 (epsilon, delta)-DP for one canary bounds how many guesses can be right.
 
-The bound is valid whatever the scores are, and loose: with r guesses that are all right it ends at
+The bound is valid for any scores, and loose: with r correct guesses out of r it is at most
 ``logit(p^(1/r))``, 3.5 for 100. **A low bound is no evidence of privacy.** Print it as a lower bound,
 never beside an epsilon as if the two could be compared.
 """
@@ -27,8 +27,8 @@ class OneRun:
     Attributes:
       epsilon_at_least: every smaller epsilon is refuted at this confidence; 0 if none is.
       canaries: m, in or out.
-      guesses, correct: of the number of guesses that gave the bound.
-      confidence: of the bound, all numbers of guesses that were tried taken together.
+      guesses, correct: for the number of guesses that gave the bound.
+      confidence: of the bound, corrected for all tried numbers of guesses.
     """
 
     epsilon_at_least: float
@@ -41,18 +41,18 @@ class OneRun:
 def one_run(scores_N: np.ndarray, included_N: np.ndarray, delta: float, alpha: float = ALPHA) -> OneRun:
     """The best bound over a few numbers of guesses fixed beforehand, each at ``alpha`` over their number.
 
-    With r guesses the r/2 highest scores are said to be in and the r/2 lowest to be out.
+    With r guesses the r/2 highest scores are guessed in and the r/2 lowest out.
 
     Guarantee: if training is (epsilon, delta)-DP for one canary, then with probability at least
-    ``1 - alpha`` the bound is not above epsilon, provided that each canary was included by a fair coin of
-    its own before training and that the scores were computed without looking at those coins.
+    ``1 - alpha`` the bound is at most epsilon, provided that each canary was included by a fair coin of its own
+    before training and that the scores do not depend on those coins.
 
     Args:
       scores_N: higher for canaries that seem to be in.
       included_N: bool, the coins.
 
     Raises:
-      ValueError: fewer than 2 canaries, or scores and coins of different number.
+      ValueError: fewer than 2 canaries, or different numbers of scores and coins.
     """
     if scores_N.shape != included_N.shape or len(scores_N) < 2:
         raise ValueError(
@@ -72,7 +72,7 @@ def one_run(scores_N: np.ndarray, included_N: np.ndarray, delta: float, alpha: f
 
 
 def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """Most probable chance of so many correct guesses under (epsilon, delta)-DP (their theorem 3.1).
+    """Upper bound on the probability of at least ``correct`` correct guesses under (epsilon, delta)-DP (theorem 3.1).
 
     ``beta + 2 m delta max_i (P(Bin >= v - i) - beta) / i`` with ``Bin`` of r guesses that are right with
     ``e^eps / (1 + e^eps)`` and ``beta = P(Bin >= v)``.
@@ -87,7 +87,7 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
 
 
 def epsilon_at_least(canaries: int, guesses: int, correct: int, delta: float, alpha: float) -> float:
-    """Largest epsilon that so many correct guesses refute at level ``alpha``; 0 if none."""
+    """Largest epsilon that ``correct`` of ``guesses`` refute at level ``alpha``; 0 if none."""
     if p_value(canaries, guesses, correct, 0.0, delta) > alpha:
         return 0.0
     upper = 1.0

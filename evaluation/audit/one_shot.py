@@ -1,14 +1,14 @@
-"""An estimate of epsilon from the final model alone: how far it lies along directions that were put in.
+"""An estimate of epsilon from the final model alone, by its change along inserted directions.
 
 Andrew et al. 2023, *One-shot Empirical Privacy Estimation for Federated Learning*, the variant that
 sees only the final model. Each canary device sent a random direction of its own; a direction that was
 never sent has a cosine with the model's change of N(0, 1/d), so no run without canaries is needed.
 
-The change is taken from the weights that private training *began* with: a pretrained model is far from
-zero, and what lies along it says nothing of the run.
+The change is relative to the *initial* weights of private training: a pretrained model is far from zero,
+and its direction says nothing about the run.
 
-It is an estimate, for an adversary who sees no model but the last, not a bound: correlated noise is much
-larger in one model than in the whole sequence, which ``matched_filter`` looks at.
+This is an estimate, not a bound, for an adversary who sees only the last model: correlated noise is much
+larger in one model than in the whole sequence, which ``matched_filter`` tests.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ import numpy as np
 
 from evaluation.audit.gaussian_dp import epsilon_between
 
-# The null is a scaled beta distribution; from here on it is normal to 1e-3 far beyond any cosine of use.
+# The null is a scaled beta distribution; from this dimension on it is normal to 1e-3 far beyond any relevant cosine.
 LEAST_DIMENSION = 1000
 _RESAMPLES = 200
 
@@ -27,7 +27,7 @@ class OneShot:
     """Empirical epsilon of a final model, with its bootstrap interval.
 
     Attributes:
-      epsilon: of two normals, the cosines of canaries that were in and the null.
+      epsilon: between two normals, the cosines of included canaries and the null.
       low, high: middle ``confidence`` of the bootstrap.
     """
 
@@ -41,7 +41,7 @@ class OneShot:
 def one_shot(cosines_N: np.ndarray, dimension: int, delta: float, seed: int, *, confidence: float = 0.95) -> OneShot:
     """Empirical epsilon of the final model.
 
-    Biased upwards with few canaries: a deviation that differs from the null's by chance can be told too.
+    The estimate is biased upwards with few canaries: a chance difference of the deviations also counts.
 
     Args:
       cosines_N: of ``final - initial weights`` with the direction of each canary that took part.
@@ -74,5 +74,5 @@ def cosines(change_P: np.ndarray, projections_N: np.ndarray) -> np.ndarray:
     """
     length = float(np.linalg.norm(change_P))
     if not length > 0:
-        raise ArithmeticError("change_P: the model is where it began, so no direction has an angle with its change")
+        raise ArithmeticError("change_P: the model did not change, so no direction has an angle with its change")
     return projections_N / length

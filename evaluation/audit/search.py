@@ -1,8 +1,8 @@
-"""The likeliest continuations, found for certain: what beam search may miss.
+"""Exact search for the likeliest continuations, which beam search may miss.
 
-A log-probability never grows with another word, so a beginning that is already below the ``count``-th best
-whole continuation known so far needs no look. Beginnings are opened in order of their probability;
-when none is left above that bound, the list is exact.
+A log-probability never grows with another word, so a prefix below the ``count``-th best whole continuation
+known so far is skipped. Prefixes are opened in order of their probability; when none is left above that
+bound, the list is exact.
 """
 
 import heapq
@@ -26,7 +26,7 @@ class Continuations:
       words: ids, no specials.
       log_probs: nats.
       exact: nothing better exists; False if the budget ran out first.
-      opened: nodes that were looked at.
+      opened: number of opened nodes.
     """
 
     words: tuple[tuple[int, ...], ...]
@@ -41,7 +41,7 @@ def best_first(
     """The ``count`` likeliest continuations of ``length`` words after ``<bos>`` and the prefix.
 
     Args:
-      budget: nodes to open at most; one costs a softmax over the vocabulary.
+      budget: largest number of nodes to open; each costs a softmax over the vocabulary.
     """
     model = float64_copy(model)
     log_probs_1V, (cell_1H, out_1E) = read(model, list(prefix))
@@ -60,7 +60,7 @@ def best_first(
         for row, (cost, words, _) in enumerate(ahead):
             state = cell_BH[row], out_BE[row]
             heap += _grown(log_probs_BV[row], -cost, words, state, whole, length, count, floor)
-        # Nodes behind as many better ones as may still be opened are never reached; a sorted list is a heap.
+        # Nodes behind as many better ones as the remaining budget are never reached; a sorted list is a heap.
         heap = heapq.nsmallest(budget - opened + 1, heap)
         if len(heap) > budget - opened:
             floor = -heap[-1][0]
@@ -82,7 +82,7 @@ def _grown(
     count: int,
     floor: float,
 ) -> list[_Entry]:
-    """Extend a beginning by one word, dropping what falls below ``floor``; whole continuations go to ``whole``."""
+    """Extend a prefix by one word, dropping continuations below ``floor``; whole ones go to ``whole``."""
     total_W = so_far + log_probs_V[NUM_SPECIALS:]
     inner = len(words) + 1 < length
     inside_K = torch.nonzero(total_W >= max(_bound(whole, count), floor if inner else -math.inf))[:, 0]
@@ -92,7 +92,7 @@ def _grown(
     if len(inside_K) > count:
         inside_K = total_W.topk(count).indices
     for score, word in zip(total_W[inside_K].tolist(), inside_K.tolist(), strict=True):
-        # What beam search scored keeps its number: the same words in another batch may differ in the last bit.
+        # Keep the score of beam search: the same words in another batch may differ in the last bit.
         whole.setdefault((*words, word + NUM_SPECIALS), score)
     for worse in sorted(whole, key=whole.__getitem__, reverse=True)[count:]:
         del whole[worse]

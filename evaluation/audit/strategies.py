@@ -1,6 +1,6 @@
-"""The noise of a training run once more, from its key: vectors of named streams, mixed as the strategy says.
+"""Regenerated noise of a training run, from its key: vectors of named streams, mixed by the strategy.
 
-Written from the papers and from the names of the streams, apart from the code that makes the noise: an audit must not
+Written from the papers and the names of the streams, independently of the code that makes the noise: an audit must not
 share its mistakes.
 
 Shape legend: T rounds, K independent vectors, P parameters, N directions.
@@ -23,7 +23,7 @@ class Strategy:
 
     Attributes:
       mixing_TK: round t adds ``sum_k mixing[t, k] z_k``.
-      vectors_K: stream and index by which each ``z_k`` is drawn.
+      vectors_K: stream and index of each ``z_k``.
     """
 
     mixing_TK: np.ndarray
@@ -48,7 +48,7 @@ class RunNoise:
 
     Attributes:
       along_TN: inner products of every round's noise with the directions.
-      whole: noise of the rounds that were asked for, ``[P]`` each.
+      whole: noise of the requested rounds, ``[P]`` each.
     """
 
     along_TN: np.ndarray
@@ -58,12 +58,12 @@ class RunNoise:
 def drawn(
     strategy: Strategy, noise_multiplier: float, key: bytes, directions: Directions, rounds: Sequence[int]
 ) -> RunNoise:
-    """Draw each vector once; every round's noise is linear in them, and so is what is seen of it along directions.
+    """Draw each vector once; every round's noise, and its projections, are linear in them.
 
     Args:
       noise_multiplier: of the released sums.
-      key: that training drew its noise by.
-      rounds: whose noise is wanted whole.
+      key: key of training's noise.
+      rounds: rounds whose whole noise is requested.
     """
     size = directions.num_parameters
     along_KN = np.empty((len(strategy.vectors_K), directions.count))
@@ -78,6 +78,6 @@ def drawn(
 
 
 def drawn_numbers(strategy: Strategy, deviation: float, key: bytes) -> np.ndarray:
-    """Noise of one number a round, float64 ``[T]``, at this standard deviation."""
+    """Noise of one number per round, float64 ``[T]``, at this standard deviation."""
     numbers_K = [gaussian(key, stream, index, 1)[0] for stream, index in strategy.vectors_K]
     return deviation * (strategy.mixing_TK @ np.array(numbers_K))

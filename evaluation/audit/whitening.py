@@ -2,14 +2,14 @@
 
 Symbols: T rounds, W lower triangular with ``W Sigma W^T = I`` for the covariance Sigma of the noise that is
 added to the rounds' sums, in units of the noise multiplier squared. Released sums multiplied by W
-are ``W x + z`` with independent z: what the guarantee speaks about, with ``mu = ||W p|| / z`` for a device
+are ``W x + z`` with independent z, to which the guarantee applies, with ``mu = ||W p|| / z`` for a device
 that joined the rounds p.
 
 For lower-triangular strategies W is the strategy itself. Tree aggregation has more nodes than rounds; its W
-follows from the covariance of what is released, so ``||W p||^2`` is at most what the accountant charges,
-who takes every node as released.
+follows from the covariance of the release, so ``||W p||^2`` is at most the accountant's charge, which assumes
+that every node is released.
 
-Written from the papers, apart from the code that makes the noise: an audit must not share its mistakes.
+Written from the papers, independently of the code that makes the noise: an audit must not share its mistakes.
 """
 
 import functools
@@ -20,7 +20,7 @@ from scipy import linalg
 
 
 def of_coefficients(coefficients_T: np.ndarray, restarts: Sequence[int] = ()) -> np.ndarray:
-    """W of a Toeplitz strategy that begins anew at each restart: block diagonal, ``[T, T]``."""
+    """W of a Toeplitz strategy with restarts: block diagonal, ``[T, T]``."""
     rounds = len(coefficients_T)
     whitener_TT = np.zeros((rounds, rounds))
     for start, end in _spans(rounds, restarts):
@@ -41,7 +41,7 @@ def of_noise(mixing_TK: np.ndarray) -> np.ndarray:
 
 
 def mu_of_pattern(whitener_TT: np.ndarray, participations_T: np.ndarray, noise_multiplier: float) -> float:
-    """GDP of what was released, for devices that sent at most so many clip norms in each round."""
+    """GDP of the release, for devices that sent at most ``participations_T`` clip norms in each round."""
     return float(np.linalg.norm(whitener_TT @ participations_T) / noise_multiplier)
 
 
@@ -49,7 +49,7 @@ def tree_noise(rounds: int, restarts: Sequence[int]) -> tuple[np.ndarray, list[t
     """M, ``[T, nodes]``: each round's noise is the prefix's Honaker estimate minus that of the prefix before.
 
     Returns:
-      M, and of each node the round of its first leaf and its level: it has ``2^level`` leaves.
+      M, and for each node the round of its first leaf and its level: it has ``2^level`` leaves.
     """
     nodes: dict[tuple[int, int], int] = {}
     prefixes = []

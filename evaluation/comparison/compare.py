@@ -2,11 +2,11 @@
 
 Shape legend: P words, D devices.
 
-One call for a launch, a benchmark or a notebook. Next-word metrics come from all held-out words,
+Launches, benchmarks and notebooks make this one call. Next-word metrics come from all held-out words,
 session metrics from ``session_words`` of them typed again by the median calibration, once for the
-strip and the corrections and once more for Smart Compose. The pairs that a launch is decided by are typed again at
-length, so that their intervals are short, and by the other calibrations too, which must not contradict.
-Nothing here is differentially private.
+strip and the corrections and once more for Smart Compose. Decisive pairs are typed on more words, for short
+intervals, and also by the other calibrations, which must not contradict. Nothing here is differentially
+private.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +25,7 @@ from pretrain import progress
 from pretrain.vocabulary import Vocabulary
 from pretrain.words import WordStore
 
-# What a slice is judged by, and what calibrations must not contradict each other in.
+# The metric of slices, and the metrics in which calibrations must not contradict each other.
 SLICE_METRICS = ("top1_recall", "top3_recall")
 SIGN_METRICS = ("prate", "words_modified", "words_per_minute", "keystroke_savings", "errors_left")
 
@@ -36,8 +36,8 @@ class Devices:
 
     Attributes:
       words: the store.
-      test: owners that arms are compared on.
-      tuning: other owners, to set thresholds on.
+      test: owners for the comparison.
+      tuning: other owners, for setting thresholds.
     """
 
     words: WordStore
@@ -50,12 +50,12 @@ class Entrants:
     """The arms of a comparison, the pairs that are tested, and their common vocabulary.
 
     Attributes:
-      arms: by name, all in ``vocabulary``; the first is the baseline that sets how often Smart Compose speaks.
+      arms: by name, all in ``vocabulary``; the first is the baseline that sets the rate of Smart Compose.
       pairs: ``(candidate, baseline)``; each gets a verdict.
       vocabulary: the largest of all arms: ``base_size`` public words by frequency, then words of the launch,
-        ``launch_size`` in all, then words that only an arm such as the champion brings.
-      also_decisive: pairs that a launch is decided by beside the first.
-      only: features that a baseline is held against the launch for; one that is not named, for all.
+        ``launch_size`` in all, then words that only another arm holds, such as the champion.
+      also_decisive: pairs that decide the launch in addition to the first.
+      only: features for which a baseline is compared with the launch; a baseline without an entry, for all.
     """
 
     arms: Mapping[str, NextWord]
@@ -67,12 +67,12 @@ class Entrants:
     only: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def features(self, baseline: str, of: tuple[str, ...]) -> Iterator[str]:
-        """The launch's features that a baseline is for."""
+        """The launch's features to which a baseline applies."""
         return (name for name in of if name in self.only.get(baseline, of))
 
     @property
     def decisive(self) -> tuple[tuple[str, str], ...]:
-        """Pairs that a launch is decided by: typed again at length, and by every calibration."""
+        """Pairs that decide the launch: typed on more words, and by every calibration."""
         return (self.pairs[0], *self.also_decisive)
 
 
@@ -81,12 +81,12 @@ class Rules:
     """Rules of a comparison; the same for every arm.
 
     Attributes:
-      features: of the launch; each decides by a metric of its own (``evaluation.features``).
-      locale: of the keyboard that words are typed again on.
+      features: of the launch; each has a primary metric of its own (``evaluation.features``).
+      locale: of the simulated keyboard.
       salt: of the buckets.
       seed: of the simulated typists.
-      buckets: devices needed, at least.
-      session_words: typed again under every arm; 0 for none.
+      buckets: least number of devices.
+      session_words: words typed again under every arm; 0 for none.
       compose_rate: share of words before which the baseline may offer a phrase.
       rare_after: public words beyond this many are rare.
       confidence: of each interval.
@@ -162,8 +162,8 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
 
 
 def _thresholds(entrants: Entrants, devices: Devices, rules: Rules, workers: int) -> tuple[ComposeSetting, ...]:
-    """Smart Compose thresholds of each arm, by devices that are not compared."""
-    # Twice the sessions' words: a threshold is as noisy as what it is set on.
+    """Smart Compose thresholds of each arm, from devices outside the comparison."""
+    # Twice the words of the sessions, since the noise of a threshold depends on its sample.
     text = held_out(devices.words, devices.tuning, 2 * rules.session_words or MOST_TYPED)
     if not len(text.word_P):
         raise ValueError(
@@ -176,16 +176,16 @@ def _thresholds(entrants: Entrants, devices: Devices, rules: Rules, workers: int
 
 
 def _words_at_length(tables: Mapping[str, Mapping[str, Ratio]], entrants: Entrants, rules: Rules) -> int:
-    """Words that decisive pairs are typed again on, for the planned standard error if there are as many.
+    """Number of words on which decisive pairs are typed, for the planned standard error if there are enough.
 
-    What a model knows of all held-out words is scored before anything is typed, so the length needs no trial.
+    The scores of all held-out words are known before typing, so the length needs no pilot session.
     """
     result = intervals.compare(tables, rules.salt, rules.buckets, entrants.decisive)
     wanted = rules.session_words
     for pair in entrants.decisive:
         relative = result.difference(*pair, "top3_recall").relative
         words = int(result.arm(pair[0], "top3_recall").denominator)
-        # A baseline that is never right says nothing about lengths.
+        # A baseline that is never right gives no estimate of the length.
         wanted = max(wanted, MOST_TYPED if relative is None else verdicts.planned_words(relative, words))
     return max(min(wanted, MOST_TYPED), rules.session_words)
 
@@ -199,12 +199,12 @@ def _typed_again(
 ) -> tuple[dict[str, dict[str, Ratio]], dict[str, dict[str, Ratio]]]:
     """Session metrics of every arm on the first words of a text, and of the decisive pairs' arms on all of it.
 
-    What is about Smart Compose comes from sessions that offer it, everything else from sessions that do not: phrases
-    cost attention, and one feature's faults must not be another's. Phrases are offered at length only where they are
-    what the launch is about.
+    Metrics of Smart Compose come from sessions with phrases, all others from sessions without: phrases cost attention,
+    and a fault of one feature must not affect another. Sessions on more words have phrases only if Smart Compose is a
+    feature of the launch.
 
     Args:
-      texts: a text, and which of its words, ``[P]``, come first.
+      texts: a text, and a mask ``[P]`` of its first words.
     """
     long, first_P = texts
     short = long.only(first_P)
@@ -243,7 +243,7 @@ def _signs(
     at_length: Mapping[str, Mapping[str, Ratio]],
     workers: int,
 ) -> list[verdicts.SignCheck]:
-    """The decisive pairs under every calibration: the median's at length, the others' on ``session_words``."""
+    """The decisive pairs under every calibration: the median on more words, the others on ``session_words``."""
     tables = {typist.MEDIAN.name: at_length}
     others = len(typist.CALIBRATIONS) - 1
     advance = progress.along(f"{others} other kinds of typists", float(others * len(at_length) * text.lengths_S.sum()))

@@ -2,15 +2,15 @@
 
 Shape legend: D devices, B buckets.
 
-Devices differ far more than words do, and words of one device go together, so words are not the
-sample: devices are. Leaving out one device at a time, or of many devices one bucket, by a salted hash,
-shows how much the ratio of sums moves (user-bucketed jackknife, as in Ramaswamy et al. 2020).
-Arms are scored on the same words, so a difference has its own leave-one-out values: what varies
-between devices but not between arms cancels, and an arm against itself is exactly zero.
+The sampling unit is the device, not the word: devices differ far more than words, and the words of one
+device are correlated. The jackknife leaves out one device at a time or, with many devices, one bucket by
+a salted hash, and measures the change of the ratio of sums (user-bucketed jackknife, as in Ramaswamy et
+al. 2020). Arms are scored on the same words, so a difference has its own leave-one-out values: variation
+between devices that arms share cancels, and an arm minus itself is exactly zero.
 
-A few devices that type most of the words are a few observations, however many others there are. So
-t has the degrees of freedom of Satterthwaite (as Bell and McCaffrey 2002 have them for clusters) where what a
-device adds to the variance goes with the square of its words: ``(sum w^2)^2 / sum w^4 - 1``.
+If a few devices type most of the words, they are few observations for any number of other devices. So
+t has the degrees of freedom of Satterthwaite (as Bell and McCaffrey 2002 define them for clusters), where the
+contribution of a device to the variance is proportional to the square of its words: ``(sum w^2)^2 / sum w^4 - 1``.
 """
 
 import hashlib
@@ -24,9 +24,9 @@ from scipy import stats
 from evaluation.arms.held_out import Ratio
 from evaluation.config import CONFIDENCE
 
-# Up to so many devices are left out one by one.
+# Up to this many devices, each is a bucket of its own.
 MOST_ALONE = 1000
-# Degrees of freedom of a printed table; the next lower one counts, so that nobody reads off how many devices there are.
+# Degrees of freedom of a printed table; rounding down to one of them hides the exact number of devices.
 _DEGREES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200, 500])
 
 
@@ -43,7 +43,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ArmMetric:
-    """One metric of one arm, with the sums it is the ratio of."""
+    """One metric of one arm, with its numerator and denominator."""
 
     arm: str
     metric: str
@@ -72,10 +72,10 @@ class AbResult:
 
     Attributes:
       devices_at_least: devices with at least one word, rounded down to tens.
-      undefined: metrics left out because some arm had nothing to divide by.
-      differentially_private: whether they follow from noisy sums (``evaluation.noisy``). Plain aggregates over
+      undefined: metrics left out because the denominator of some arm is 0.
+      differentially_private: True if the figures follow from noisy sums (``evaluation.noisy``). Plain aggregates over
         held-out devices have no guarantee, and a disclosure must say so.
-      drowned: noise left nothing of the words that devices typed, so intervals hold all that is possible.
+      drowned: noise exceeds the contributions of the devices, so intervals hold every possible value.
     """
 
     devices_at_least: int
@@ -97,12 +97,12 @@ class AbResult:
 
 
 def confidence_of(attempt: int) -> float:
-    """Confidence of each interval where the same held-out devices answer for the ``attempt``-th time.
+    """Confidence of each interval in the ``attempt``-th comparison on the same held-out devices.
 
-    Guarantee: however attempts depend on each other, the chance that an interval of any of them misses is at most
-    ``1 - CONFIDENCE``, summed over all that there will ever be: alpha-spending (Foster and Stine 2008; Tian and Ramdas
-    2021 for the familywise error rate) of ``alpha 6 / (pi^2 k^2)``. It does not hold for models that were made in the
-    light of what earlier reports said of these devices.
+    Guarantee: for any dependence between attempts, the probability that an interval of any of them misses is at most
+    ``1 - CONFIDENCE``, over all past and future attempts: alpha-spending (Foster and Stine 2008; Tian and Ramdas
+    2021 for the familywise error rate) of ``alpha 6 / (pi^2 k^2)``. It does not hold for models that were
+    chosen using earlier reports on these devices.
     """
     if attempt < 1:
         raise ValueError(f"attempt: {attempt}; the first is 1")
@@ -118,13 +118,13 @@ def compare(
 ) -> AbResult:
     """Estimate every metric of every arm and the paired differences.
 
-    Intervals are at ``confidence`` each; nothing is adjusted for looking at many metrics. A metric that has no
-    interval, as some arm has nothing to divide by, is named in ``undefined``.
+    Each interval has ``confidence``, without correction for several metrics. ``undefined`` names metrics without an
+    interval, because the denominator of some arm is 0.
 
     Args:
       tables: each arm's metrics, numerators and denominators ``[D]``, on the same devices in the same order.
-      salt: decides the buckets of many devices; fix it before looking at results.
-      buckets: devices needed, at least.
+      salt: determines the buckets of many devices; fix it before any results.
+      buckets: least number of devices.
       pairs: ``(candidate, baseline)``.
 
     Raises:
@@ -172,7 +172,7 @@ def compare(
 
 
 def replaced(result: AbResult, better: AbResult) -> AbResult:
-    """A result with the differences that ``better`` has of the same pairs and metrics; arms stay on common words."""
+    """A result with differences replaced by those in ``better`` of the same pairs and metrics; arms are unchanged."""
     differences = {(row.candidate, row.baseline, row.metric): row for row in better.differences}
     return replace(
         result,
@@ -225,7 +225,7 @@ def half_widths(confidence: float, degrees: float) -> float:
 
 
 def degrees_of_freedom(weight_B: np.ndarray) -> float:
-    """Degrees of freedom of the jackknife's variance over buckets of such weights; B - 1 if all are the same."""
+    """Degrees of freedom of the jackknife variance over buckets with these weights; B - 1 for equal weights."""
     share_B = weight_B / weight_B.max()
     exact = np.sum(share_B**2) ** 2 / np.sum(share_B**4) - 1
     return float(_DEGREES[max(np.searchsorted(_DEGREES, exact + 1e-9, side="right") - 1, 0)])
@@ -255,12 +255,12 @@ def _common_metrics(tables: Mapping[str, Mapping[str, Ratio]]) -> list[str]:
 
 
 def _words_D(tables: Mapping[str, Mapping[str, Ratio]]) -> np.ndarray:
-    """Words by device, from the first metric's denominator: where it is 0, a device has nothing to say."""
+    """Words by device, from the first metric's denominator; 0 for a device without words."""
     return next(iter(next(iter(tables.values())).values()))[1]
 
 
 def _buckets(tables: Mapping[str, Mapping[str, Ratio]], salt: str, buckets: int) -> tuple[np.ndarray, int]:
-    """Bucket of each device, numbered without gaps, and how many hold a device with words."""
+    """Bucket of each device, numbered without gaps, and the number of buckets with words."""
     words_D = _words_D(tables)
     speaking = int(np.count_nonzero(words_D))
     if speaking < max(buckets, 2):
@@ -273,5 +273,5 @@ def _buckets(tables: Mapping[str, Mapping[str, Ratio]], salt: str, buckets: int)
         bucket_D = bucket_of([str(number) for number in range(len(words_D))], salt, max(buckets, MOST_ALONE))
     occupied = np.unique(bucket_D[words_D > 0])
     place = np.searchsorted(occupied, bucket_D)
-    # A device without words adds nothing, wherever it goes.
+    # A device without words adds nothing to any bucket.
     return np.where(words_D > 0, place, 0), len(occupied)

@@ -1,11 +1,10 @@
-"""From where on Smart Compose speaks under each arm, set on devices that the comparison does not use.
+"""Smart Compose threshold of each arm, set on devices outside the comparison.
 
-An arm that offers phrases more freely is picked less often, so trigger rates are compared at equal precision (Xu et
-al. 2023, section 3: the trigger rate is "important when PRate is fixed"), and what is taken at equal rates. The first
-arm speaks as often as it may. Every other one speaks from the lowest sureness at which its phrases are right as often
-as the first's; one that never is, at no sureness, speaks as often as the first instead, so that each prints a figure.
-Arms that a launch is decided by are compared in one way: where one of them is never so precise, all arms speak equally
-often.
+An arm that offers more phrases has a lower acceptance rate, so trigger rates are compared at equal precision (Xu et al.
+2023, section 3: the trigger rate is "important when PRate is fixed"), and acceptance at equal rates. The first arm
+offers phrases at the allowed rate. Every other arm has the lowest threshold at which its phrases are as precise as the
+first's; an arm that never reaches this precision offers at the first's rate instead, so that each has a figure.
+Decisive arms are compared in one way: if one of them never reaches the precision, all arms offer at equal rates.
 """
 
 import math
@@ -21,13 +20,13 @@ from evaluation.comparison.results import ComposeSetting
 from evaluation.comparison.scoring import Scores
 from pretrain.vocabulary import Vocabulary
 
-# Phrases less sure than this are looked for only where an arm has too few others: a tenth of a chance.
+# Phrases below this log-probability (a tenth) are searched only if an arm has too few others.
 _FLOOR = math.log(0.1)
 
 
 @dataclass(frozen=True)
 class Tuning:
-    """Text to set thresholds on.
+    """Text for setting thresholds.
 
     Attributes:
       rate: share of words before which the first arm may offer a phrase.
@@ -45,13 +44,13 @@ def settings(
 
     Args:
       arms: the first sets precision and rate.
-      decisive: arms that a launch is decided by.
+      decisive: arms that decide the launch.
     """
     scored = {arm: _scored(model, tuning, workers) for arm, model in arms.items()}
     (name, first), *others = scored.items()
     loosest = scoring.threshold_at_rate(first, tuning.rate)
     precision, rate = scoring.right_share(first, loosest), _rate(first, loosest)
-    # Where the first arm's phrases are never right, there is no precision to be equal at.
+    # If the first arm's phrases are never right, there is no precision to match.
     precise = {arm: scoring.threshold_at_share(each, precision) if precision > 0 else math.inf for arm, each in others}
     precise[name] = loosest if precision > 0 else math.inf
     together = all(math.isfinite(precise[arm]) for arm in decisive)
@@ -73,7 +72,7 @@ def settings(
 
 
 def _scored(arm: NextWord, tuning: Tuning, workers: int) -> Scores:
-    """An arm's phrases, as far down as it takes to speak as often as the first may."""
+    """Scores of an arm's phrases, down to the threshold at which it offers at the allowed rate."""
     id_P = tuning.text.ids(tuning.vocabulary)
     scored = scoring.score(arm, tuning.text, id_P, compose_floor=_FLOOR, workers=workers)
     if np.count_nonzero(np.isfinite(scored.sure_P)) < math.ceil(tuning.rate * len(id_P)):

@@ -1,4 +1,4 @@
-"""Results of an offline comparison, as values to store and to show. Aggregates only: no device, no word."""
+"""Results of an offline comparison. Aggregates only: no device, no word."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,7 @@ from evaluation.comparison.verdicts import SecondOpinion, SignCheck, Verdict
 
 @dataclass(frozen=True)
 class SliceRow:
-    """A metric of one slice: of an arm, or of its difference to a baseline."""
+    """A metric of one slice: of an arm, or of its difference from a baseline."""
 
     part: str
     arm: str
@@ -23,10 +23,10 @@ class SliceRow:
 
 @dataclass(frozen=True)
 class ComposeSetting:
-    """Smart Compose threshold, set on devices that are not compared; None: never, or nothing to say.
+    """Smart Compose threshold, set on devices outside the comparison; None: no threshold, or no phrases.
 
     Attributes:
-      equal: what the arm has in common with the first: how often its phrases are right, or how often it speaks.
+      equal: the property that matches the first arm: precision of phrases, or rate of offers.
     """
 
     arm: str
@@ -38,12 +38,12 @@ class ComposeSetting:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Everything an offline comparison found: intervals, verdicts, slices, second opinions.
+    """Findings of an offline comparison: intervals, verdicts, slices, second opinions.
 
     Attributes:
       table: metrics of all arms and paired differences, with intervals.
       second_opinions: of the first pair.
-      distinct_first_words: how many different words each arm ever put first.
+      distinct_first_words: number of different first candidates of each arm.
       session_words: words typed again under every arm; 0 if no session was simulated.
       judged_words: words typed again under the arms of the decisive pairs.
     """
@@ -60,5 +60,5 @@ class Comparison:
     judged_words: int
 
     def to_json(self) -> str:
-        """The comparison as JSON, one field a line."""
+        """The comparison as JSON, one field per line."""
         return TypeAdapter(Comparison).dump_json(self, indent=1).decode()

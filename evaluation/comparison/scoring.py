@@ -1,4 +1,4 @@
-"""Every held-out word under an arm, given the true words before it: rank, loss and first candidate.
+"""Scores of an arm on every held-out word, given the true words before it: rank, loss and first candidate.
 
 Shape legend: P words, S sentences, B sentences in step, V vocabulary, D devices.
 
@@ -7,8 +7,8 @@ every typed word is a target, the end of a sentence is not; the context is the t
 so far; the candidates are all words of the vocabulary, never a special. A target outside the
 vocabulary is a miss for recall and is left out of in-vocabulary accuracy and cross-entropy.
 Scores are kept by word, so that slices and head-word histograms need no second pass. Smart Compose is
-scored here as well: what phrase the arm would offer before each word, how sure of it, and whether it is
-what was meant.
+scored here as well: the phrase that the arm would offer before each word, its sureness, and its
+correctness.
 """
 
 import math
@@ -25,7 +25,7 @@ from pretrain import progress
 from pretrain.vocabulary import UNK
 
 MISS = np.iinfo(np.int32).max
-# Shares of fewer phrases than this are chance.
+# A share of fewer phrases than this is too noisy.
 _FEWEST = 20
 
 
@@ -38,10 +38,10 @@ class Scores:
       rank_P: int64, candidates before the word; ``MISS`` outside the vocabulary or without a chance.
       loss_P: float64, nats; 0 outside the vocabulary, infinite without a chance.
       first_P: int64, the first candidate.
-      sure_P: float64, sureness of the phrase offered before the word; ``-inf`` if none could be
-        (not asked for, below the floor, or one word left).
-      phrase_P: bool, that phrase is what was meant.
-      devices: how many.
+      sure_P: float64, sureness of the phrase offered before the word; ``-inf`` without one
+        (not requested, below the floor, or one word left).
+      phrase_P: bool, that phrase equals the typed words.
+      devices: number of devices.
     """
 
     device_P: np.ndarray
@@ -56,7 +56,7 @@ class Scores:
     def ratios(self, chosen_P: np.ndarray | None = None) -> dict[str, Ratio]:
         """Numerator and denominator of each metric by device, over chosen words (all if None).
 
-        A word that the arm gives no chance counts as outside its vocabulary. Cross-entropy is in nats.
+        A word with probability 0 counts as outside the arm's vocabulary. Cross-entropy is in nats.
         """
         keep_P = np.ones(len(self.id_P), dtype=bool) if chosen_P is None else chosen_P
         known_P = keep_P & (self.id_P != UNK) & np.isfinite(self.loss_P)
@@ -91,7 +91,7 @@ def score(
       id_P: ids of the text's words in the comparison's vocabulary.
       compose_floor: also look for phrases at least this sure (nats); None does not.
       batch_sentences, workers: change memory and time, not the result.
-      advance: hears how many words were scored, as often as some were.
+      advance: progress callback, called with the number of newly scored words.
 
     Raises:
       ValueError: an id outside the arm's vocabulary.
@@ -134,10 +134,10 @@ def score(
 
 
 def threshold_at_rate(scored: Scores, rate: float) -> float:
-    """Sureness (nats) that so large a share of words reaches, or nearest to it; ``inf`` if none would be offered.
+    """Sureness (nats) reached by a share ``rate`` of the words, or the nearest possible; ``inf`` if none is offered.
 
-    Equally sure phrases are offered together, such as those at the start of every sentence, so that the share can be
-    another; of two as near the smaller.
+    Equally sure phrases are offered together, such as those at the start of every sentence, so the share can differ
+    from ``rate``; of two equally near shares the smaller is used.
 
     Raises:
       ValueError: a rate outside 0 to 1.
@@ -148,21 +148,21 @@ def threshold_at_rate(scored: Scores, rate: float) -> float:
     sure, times = np.unique(scored.sure_P[np.isfinite(scored.sure_P)], return_counts=True)
     if not wanted or not len(sure):
         return math.inf
-    # From the surest on, so that of two counts as near the smaller comes first.
+    # In descending sureness, so that the smaller of two equally near counts comes first.
     offered = np.cumsum(times[::-1])
     return float(sure[::-1][np.argmin(np.abs(offered - wanted))])
 
 
 def right_share(scored: Scores, threshold: float) -> float:
-    """Share of phrases at or above a threshold that are what was meant; NaN if there are none."""
+    """Precision of phrases at or above a threshold; NaN if there are none."""
     shown_P = scored.sure_P >= threshold
     return float(np.mean(scored.phrase_P[shown_P])) if shown_P.any() else math.nan
 
 
 def threshold_at_share(scored: Scores, share: float) -> float:
-    """The lowest sureness (nats) at which phrases are right at least this often; ``inf`` if it never is.
+    """The lowest sureness (nats) at which phrases have at least this precision; ``inf`` if there is none.
 
-    Thresholds that fewer than 20 phrases reach are not considered: their share is chance.
+    Thresholds that fewer than 20 phrases reach are not considered: their precision is too noisy.
     """
     offered = np.flatnonzero(np.isfinite(scored.sure_P))
     order = offered[np.argsort(-scored.sure_P[offered], kind="stable")]

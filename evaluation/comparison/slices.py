@@ -19,16 +19,16 @@ HEADS = (10, 100, 1000)
 def masks(
     id_P: np.ndarray, device_P: np.ndarray, devices: int, base_size: int, launch_size: int, rare_after: int = RARE_AFTER
 ) -> dict[str, np.ndarray]:
-    """Boolean ``[P]`` by slice; a slice nobody is in is left out.
+    """Boolean ``[P]`` by slice; empty slices are left out.
 
     Args:
-      id_P: ids in the comparison's vocabulary. Ids below ``base_size`` are in order of public frequency,
-        the ones from there on were discovered.
-      launch_size: ids from here on are no words of the launch, but of an arm with a vocabulary of its own.
+      id_P: ids in the comparison's vocabulary. Ids below ``base_size`` are in order of public frequency;
+        ids from there on are discovered words.
+      launch_size: ids from here on are not words of the launch, but of an arm with a vocabulary of its own.
       rare_after: words of the public vocabulary beyond this many are rare.
 
-    ``heavy_users`` are the devices above the upper quartile of words typed, ``light_users`` the ones
-    at or below the median, of those with any.
+    ``heavy_users`` are the devices above the upper quartile of words typed, ``light_users`` those
+    at or below the median, among devices with words.
     """
     words_D = np.bincount(device_P, minlength=devices)
     speaking = words_D[words_D > 0]
@@ -46,9 +46,9 @@ def masks(
 
 @dataclass(frozen=True)
 class HeadShare:
-    """Among the ``words`` most frequent: shares of what was typed, of what came first, of what came first rightly.
+    """Shares of the ``words`` most frequent words among typed words, first candidates, and right first candidates.
 
-    ``typed`` is of words the vocabulary holds; ``predicted`` and ``right`` are of first candidates.
+    ``typed`` is a share of in-vocabulary words; ``predicted`` and ``right`` are shares of first candidates.
     """
 
     arm: str
@@ -83,5 +83,5 @@ def head_words(arm: str, scored: Scores, heads: Sequence[int] = HEADS) -> list[H
 
 
 def distinct_words(scored: Scores) -> int:
-    """Number of different words that were ever the first candidate."""
+    """Number of different first candidates."""
     return len(np.unique(scored.first_P))

@@ -1,12 +1,12 @@
-"""Second opinions on an interval, and what an interval decides.
+"""Second opinions on intervals, and the decisions that intervals give.
 
 Shape legend: D devices, R resamples.
 
-The jackknife of ``evaluation.comparison.intervals`` is the interval that is reported. The delta method and a paired
-Poisson bootstrap over devices estimate the same standard error in other ways; where they disagree,
-few devices carry the result. Decisions follow the launch rule of the Gboard papers, improved or
+Reports use the jackknife interval of ``evaluation.comparison.intervals``. The delta method and a paired
+Poisson bootstrap over devices estimate the same standard error in other ways; if they disagree, the
+result depends on few devices. Decisions follow the launch rule of the Gboard papers, improved or
 neutral: the whole interval of the primary metric above the non-inferiority margin, and no guardrail
-clearly worse than its own. Simulated typists differ by assumption, so what they say must hold for all of them.
+clearly worse than its own. Simulated typists rest on assumptions, so a finding must hold for all of them.
 """
 
 import math
@@ -47,13 +47,12 @@ class SecondOpinion:
 class Check:
     """One metric against its margin: the bound of the relative change that has to hold.
 
-    Where the baseline makes no error at all there is nothing to be relative to: the change is absolute, and any that
-    is shown is too much.
+    If the baseline makes no error, the change is absolute, and any significant one is too much.
 
     Attributes:
       standard_error: of the change.
-      power: chance that a candidate as good as the baseline passes; None for a guardrail.
-      clearly_worse: the whole interval is worse than a guardrail's margin, whatever the role.
+      power: probability that a candidate as good as the baseline passes; None for a guardrail.
+      clearly_worse: the whole interval is worse than a guardrail's margin, in either role.
     """
 
     metric: str
@@ -69,7 +68,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Non-inferiority of a candidate for one feature; ``missing`` names wanted metrics that could not be estimated."""
+    """Non-inferiority of a candidate for one feature; ``missing`` names required metrics without an estimate."""
 
     candidate: str
     baseline: str
@@ -86,7 +85,7 @@ class SignCheck:
 
     Attributes:
       stable: no two calibrations contradict each other.
-      worse_under: calibrations beside the median under which it is clearly worse.
+      worse_under: calibrations other than the median under which it is clearly worse.
     """
 
     candidate: str
@@ -108,7 +107,7 @@ def bootstrap_error(candidate: Ratio, baseline: Ratio, seed: int, resamples: int
     rng = np.random.default_rng(seed)
     devices = len(candidate[0])
     differences: list[np.ndarray] = []
-    # A few resamples at a time: all of them for a million devices would not fit into memory.
+    # In batches: all resamples of a million devices would not fit into memory.
     at_once = max(1, _WEIGHTS_AT_ONCE // devices)
     for start in range(0, resamples, at_once):
         weight_RD = rng.poisson(1.0, size=(min(at_once, resamples - start), devices))
@@ -131,7 +130,7 @@ def second_opinions(
     """The three standard errors of each metric's difference.
 
     Args:
-      tables: ``ratios()`` of each arm, what ``result`` was made from.
+      tables: ``ratios()`` of each arm, from which ``result`` was made.
     """
     opinions = []
     for metric in metrics:
@@ -153,7 +152,7 @@ def verdict(
     """Judge whether a candidate is not inferior, for a feature.
 
     The primary metric passes if its whole interval is better than ``-margin`` (relative). A guardrail
-    fails only if its whole interval is worse than ``-GUARDRAIL_MARGIN``: it has to be shown to be hurt.
+    fails only if its whole interval is worse than ``-GUARDRAIL_MARGIN``: the harm must be significant.
     """
     rows = {row.metric: row for row in result.differences if (row.candidate, row.baseline) == (candidate, baseline)}
     wanted = [primary, *(metric for metric in guardrails if metric != primary)]
@@ -163,24 +162,24 @@ def verdict(
         for metric in wanted
         if metric not in missing
     )
-    # Evidence that is not there is no evidence for the candidate.
+    # Missing evidence does not count for the candidate.
     passes = primary not in missing and all(check.passes for check in checks)
     return Verdict(candidate, baseline, checks, tuple(missing), passes, primary, feature)
 
 
 def margin(relative: Estimate) -> float:
-    """The relative loss that still counts as neutral: what sessions of this length can tell, up to ``WIDEST_MARGIN``.
+    """Relative loss that still counts as neutral: the resolution of sessions of this length, up to ``WIDEST_MARGIN``.
 
-    It is the whole width of a plain interval, so that a candidate as good as the baseline passes nineteen times in
-    twenty also where the interval is that of a first attempt, and one worse by the margin once in forty at most. That
-    width is never less than that of the standard error which sessions are planned for, and attempts do not widen it.
+    It is the whole width of a plain interval: a candidate as good as the baseline passes with probability at least 95%,
+    also at a first attempt, and one worse by the margin with at most 2.5%. The width is at least that of the standard
+    error for which sessions are planned, and further attempts do not widen it.
     """
     width = 2 * intervals.half_widths(CONFIDENCE, relative.degrees) * max(relative.standard_error, PLANNED_ERROR)
     return min(width, WIDEST_MARGIN)
 
 
 def _change(row: Difference) -> Estimate | None:
-    """Estimate by which a metric is judged; None where there is none: a baseline of no picks is no baseline."""
+    """Estimate that judges a metric; None without one, such as for a baseline without picks."""
     return row.relative if row.relative is not None or row.metric not in LOWER_IS_BETTER else row.absolute
 
 
@@ -206,7 +205,7 @@ def _check(row: Difference, role: Literal["primary", "guardrail"], confidence: f
 
 
 def _power(change: Estimate, allowed: float, confidence: float) -> float:
-    """Chance that a candidate as good as the baseline is shown to lose less than what is allowed."""
+    """Probability that a candidate as good as the baseline is shown to lose less than ``allowed``."""
     if change.standard_error == 0:
         return 1.0
     room = allowed / change.standard_error - intervals.half_widths(confidence, change.degrees)
@@ -214,22 +213,23 @@ def _power(change: Estimate, allowed: float, confidence: float) -> float:
 
 
 def planned_words(pilot: Estimate, words: int) -> int:
-    """Words to type again for the planned standard error, by that of a recall over so many words.
+    """Words to type again for the planned standard error, from the error of a recall over ``words`` words.
 
-    Typing adds what typists do to what a model knows: a pick needs a look. On the demo's devices that makes errors
-    1.25 times as large (benchmarks/results/2026-11-22-non-inferiority.md). An error falls with the root of the words.
+    Typing adds the variance of typists to that of the model: a pick needs a look. On the demo's devices this makes
+    errors 1.25 times as large (benchmarks/results/2026-11-22-non-inferiority.md). The error falls with the square root
+    of the words.
     """
     return math.ceil(words * (_TYPING_ADDS * pilot.standard_error / PLANNED_ERROR) ** 2)
 
 
 def guardrails(baseline: str, *, typed: bool) -> tuple[str, ...]:
-    """Metrics that must not be hurt; against the starting point both recalls have gates and margins of their own."""
+    """Guardrail metrics; against the starting point both recalls have gates and margins of their own."""
     wanted = GUARDRAILS if typed else _RECALLS
     return tuple(metric for metric in wanted if baseline != "start" or metric not in _RECALLS)
 
 
 def sign_check(by_calibration: Mapping[str, Difference]) -> SignCheck:
-    """Compare the calibrations of one difference, the median first: whether they contradict, and where it is worse."""
+    """Compare one difference across calibrations, the median first: contradictions, and clearly worse ones."""
     first = next(iter(by_calibration.values()))
     changes = {name: _change(row) or row.absolute for name, row in by_calibration.items()}
     worse = {name for name, row in by_calibration.items() if _change(row) and _check(row, "guardrail").clearly_worse}

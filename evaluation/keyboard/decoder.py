@@ -1,10 +1,10 @@
-"""From touches to words: a search of the trie with bounds, so what it leaves out is known exactly.
+"""Decoding of touches to words: a search of the trie with exact bounds on the candidates that it prunes.
 
 Shape legend: P words, T touches, A characters, N trie nodes, C candidates (of all words, one after
 the other), E looks at the strip, W prefixes.
 
-A word fits touches with log density: Gaussian around each letter's key, a price for a letter that
-wants a long press and did not get one (or the other way round), and at most one slip: a letter left
+The fit of a word to touches is a log density: Gaussian around each letter's key, a penalty for a letter
+that needs a long press and did not get one (or the reverse), and at most one slip: a letter left
 out, a touch too many, two neighbours swapped. The literal reading takes the likeliest character of
 every touch. Candidates are all words within ``margin`` nats of it. The language model comes later
 and adds ``log p(word | context)``; nothing here depends on an arm.
@@ -20,11 +20,11 @@ from evaluation.keyboard.layouts import Keyboard
 from evaluation.keyboard.lexicon import Lexicon
 from evaluation.keyboard.touch import Touches
 
-# A keyboard's idea of fingers is wider than most fingers are.
+# The keyboard's touch model is wider than most people's touches.
 _STD = 0.32
 _LEFT_OUT = math.log(0.003)
 _SWAPPED = math.log(0.003)
-# A touch too many may lie anywhere on the thirty keys.
+# An extra touch is uniform over the thirty keys.
 _EXTRA = math.log(0.003 / 30)
 _NOT_HELD = math.log(0.3)
 _HELD_FOR_NOTHING = math.log(0.002)
@@ -42,7 +42,7 @@ class Readings:
       literal_T: int64, character of each touch in the literal reading.
       literal_P: float64, log density of the literal reading.
       literal_id_P: int64, vocabulary id of the literal reading, hence a candidate; -1 if it is no word.
-      as_meant_P: bool, the literal reading is the word that was meant.
+      as_meant_P: bool, the literal reading is the intended word.
     """
 
     offsets_P1: np.ndarray
@@ -67,10 +67,10 @@ def fit(touches: Touches, keys: Keyboard) -> np.ndarray:
 
 
 def read(touches: Touches, meant_P: list[list[int]], keys: Keyboard, lexicon: Lexicon, margin: float) -> Readings:
-    """Vocabulary words that each word's touches may mean: within ``margin`` of the literal reading.
+    """Candidate words for each word's touches: within ``margin`` of the literal reading.
 
     Args:
-      meant_P: character numbers of the words that were meant.
+      meant_P: character numbers of the intended words.
       margin: nats; at most 64 candidates are kept, the best ones.
     """
     count = len(meant_P)
@@ -103,7 +103,7 @@ def prefixes(
     """The likeliest readings of the first ``key_E`` touches of words ``word_E``, without slips.
 
     Returns:
-      ``node_EW`` int64, -1 where there are fewer; ``score_EW`` float64, best first.
+      ``node_EW`` int64, -1 if there are fewer; ``score_EW`` float64, best first.
     """
     node_EW = np.full((len(word_E), PREFIXES), -1, dtype=np.int64)
     score_EW = np.full((len(word_E), PREFIXES), _NEVER)
@@ -150,7 +150,7 @@ def _read(
     for word in range(words):
         own_TA = fit_TA[offsets[word] : offsets[word + 1]]
         length = len(own_TA)
-        # The most that the touches from here on can still add, a slip included.
+        # Upper bound on the log density of the remaining touches, including a slip.
         rest = np.zeros(length + 1)
         literal = 0.0
         for touch in range(length):

@@ -34,9 +34,9 @@ _LAYOUTS = {
     "no": _DANISH,
     "tr": _TURKISH,
 }
-# How far each row starts from the left: rows are centred, the third has a shift key before it.
+# Left offset of each row: rows are centred, the third has a shift key before it.
 _THIRD_ROW = 1.5
-# What no decomposition takes apart.
+# Letters without a Unicode decomposition.
 _BASES = {
     "ß": "s",
     "ł": "l",
@@ -53,7 +53,7 @@ _BASES = {
     "-": "p",
     "·": "l",
 }
-# Characters of other pages lie far from all keys and from each other: nobody hits them by mistake.
+# Characters of other pages are placed far from all keys and from each other, so no touch hits them by mistake.
 _AWAY = 50.0
 
 
@@ -78,7 +78,7 @@ class Keyboard:
         return {character: number for number, character in enumerate(self.characters)}
 
     def spell(self, word: str) -> list[int]:
-        """Numbers of a word's characters; ValueError for a character the keyboard was not made for."""
+        """Numbers of a word's characters; ValueError for a character without a key."""
         missing = sorted(set(word) - self.index.keys())
         if missing:
             raise ValueError(f"word: no key for {missing}; give keyboard() all characters of the words to be typed")
@@ -100,7 +100,7 @@ def keyboard(locale: str, characters: str) -> Keyboard:
     """The keyboard of a locale.
 
     Args:
-      characters: all that words to be typed may hold.
+      characters: all characters of the words to be typed.
 
     Raises:
       ValueError: the locale's script has no layout here.

@@ -1,4 +1,4 @@
-"""The words a keyboard knows, as a trie over its characters.
+"""The keyboard's lexicon, as a trie over its characters.
 
 Shape legend: N nodes, W words in alphabetical order of their characters.
 """
@@ -36,7 +36,7 @@ class Lexicon:
 
 
 def build(vocabulary: Vocabulary, keys: Keyboard) -> Lexicon:
-    """The trie of all words that are no specials."""
+    """The trie of all words except specials."""
     spelled = sorted(
         (tuple(keys.spell(word)), number) for number, word in enumerate(vocabulary.words) if number >= len(SPECIALS)
     )

@@ -2,9 +2,9 @@
 
 Shape legend: P words.
 
-The simulator's numbers are chosen so that what follows from them lies where studies found people.
-Two ranges each: published averages, which the median calibration must meet, and what is usual from
-person to person, which the fast and the sloppy one must meet. Where no study says, the entry says assumption.
+The simulator's parameters are chosen so that simulated behaviour lies within the ranges of studies. Each
+measure has two ranges: published averages, which the median calibration must meet, and the usual range
+between persons, which the fast and the sloppy one must meet. An entry without a study says assumption.
 """
 
 from collections.abc import Iterator
@@ -19,18 +19,18 @@ from evaluation.keyboard.sessions import Session
 from evaluation.keyboard.typist import MEDIAN
 from pretrain.vocabulary import UNK
 
-# Letters of what studies call a word, the space included.
+# Characters of a standard word in studies, including the space.
 WORD_CHARACTERS = 5
 
 
 @dataclass(frozen=True)
 class Range:
-    """One thing that studies measured; its name is a key of ``measure``.
+    """One measure of the studies; its name is a key of ``measure``.
 
     Attributes:
       low, high: published averages of groups of people.
-      person_low, person_high: what is usual from person to person.
-      source: where the numbers are from.
+      person_low, person_high: usual range between persons.
+      source: source of the numbers.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Range:
 
 LEINO = "Leino et al. 2024"
 LI_FEIT = "Li and Feit 2025"
-# Where each number of a calibration is from; the median's first.
+# Source of each parameter of a calibration; the median's first.
 FIELDS = {
     "touch_std": "8 to 9% of touches on another key (Azenkot and Zhai 2012, in Zhang et al. 2024); others: assumption",
     "offset_std": "assumption: small beside the spread",
@@ -132,12 +132,12 @@ RANGES = (
 
 
 def measure(run: Session, script: Script, text: HeldOut) -> dict[str, float]:
-    """Measures of one session that studies report.
+    """The measures of studies for one session.
 
-    ``errors_left_per_character`` is the edit distance that stays, over characters; ``corrected_words`` and
+    ``errors_left_per_character`` is the remaining edit distance per character; ``corrected_words`` and
     ``corrections_wrong`` are of all words and of corrections; ``completed_length`` is that of completed words over
-    that of all; ``picks_of_hits`` is of words that stood in the strip before their first key; ``speed_change``
-    and ``keystroke_savings`` are against the same fingers with the strip dark.
+    that of all; ``picks_of_hits`` is over words that the strip showed before their first key; ``speed_change``
+    and ``keystroke_savings`` compare with the same touches and a dark strip.
     """
     words, characters = len(run.letters_P), int((run.letters_P + 1).sum())
     corrected = int(run.corrected_P.sum())
@@ -160,7 +160,7 @@ def measure(run: Session, script: Script, text: HeldOut) -> dict[str, float]:
 
 
 def edits_left(run: Session, script: Script, text: HeldOut) -> Iterator[int]:
-    """Edit distance of each word that stays wrong to the word that was meant."""
+    """Edit distance of each remaining wrong word from the intended word."""
     for word in np.flatnonzero(~run.right_P & ~run.noticed_P):
         committed = run.committed_P[word]
         if committed == UNK:

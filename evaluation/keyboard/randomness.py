@@ -1,7 +1,7 @@
 """Random numbers by name: a pure function of a seed and counters, for common random numbers.
 
-Two arms that ask for the same key of the same word of the same device get the same number, in
-whatever order or batch they ask. The mixing steps are SplitMix64's (Steele et al. 2014), one for
+Two arms get the same number for the same key of the same word of the same device, in any order or
+batch. The mixing steps are SplitMix64's (Steele et al. 2014), one for
 each counter. For simulated typists only: nothing here protects anybody.
 """
 
@@ -20,7 +20,7 @@ def uniform(seed: int, channel: str, *counters: Counter) -> np.ndarray:
     """Numbers in (0, 1) of the counters' common shape.
 
     Args:
-      channel: what the numbers are for; two channels share nothing.
+      channel: purpose of the numbers; channels are independent.
       counters: non-negative integers or arrays that broadcast, such as device, sentence, word, key.
     """
     name = hashlib.blake2b(f"{seed}\0{channel}".encode(), digest_size=8).digest()

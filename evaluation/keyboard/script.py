@@ -1,10 +1,10 @@
-"""Typing script of a simulated session: everything that no arm's suggestions can change.
+"""Typing script of a simulated session: everything that does not depend on an arm's suggestions.
 
 Shape legend: P words, D devices, E looks at the strip inside words, W prefixes, V vocabulary.
 
-Prepared once and replayed under every arm (``evaluation.keyboard.sessions``): touches, their readings, where
-eyes go and how each choice falls. So two arms differ only where their suggestions differ, and an arm
-against itself does not differ at all.
+The script is prepared once and replayed under every arm (``evaluation.keyboard.sessions``): touches, their
+readings, glances and the outcome of each choice. Two arms thus differ only where their suggestions differ,
+and an arm minus itself is exactly zero.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from evaluation.keyboard.randomness import uniform
 from pretrain.vocabulary import SPECIALS, Vocabulary
 
 MARGIN_NATS = 14.0
-# A look within a word comes with at least so many letters still to touch.
+# Least number of letters left for a look within a word.
 LETTERS_TO_COME = 3
 
 
@@ -26,21 +26,21 @@ class Script(NamedTuple):
     """Arrays of a prepared session. Private. A tuple, so that compiled code reads it as it is.
 
     Attributes:
-      id_P: int64, vocabulary id of the word that is meant.
-      touches_P: int64. touches_P1, literal_T: where each word's touches lie, and how each reads by itself.
-      letters_P1, letters_K: characters of the word that is meant. spelled_V1, spelled_K: of each vocabulary word.
+      id_P: int64, vocabulary id of the intended word.
+      touches_P: int64. touches_P1, literal_T: offsets of each word's touches, and the literal reading of each.
+      letters_P1, letters_K: characters of the intended word. spelled_V1, spelled_K: of each vocabulary word.
       seconds_P: float64, to touch the whole word, without the space.
       key_seconds_P: float64, of the device's usual touch.
       taken_back_P: int64, touches taken back while typing; each costs a backspace and a touch.
       readings_P1, reading_id, reading_score: candidates of each word, see ``decoder.Readings``.
       literal_P, literal_id_P, as_meant_P: the literal reading.
-      look_P, pick_P, notice_P, notice_typed_P, accept_P: bool, how each choice falls if it comes up.
-      pick_chance_P: float64, chance that the device looks before a word and picks what it then sees.
+      look_P, pick_P, notice_P, notice_typed_P, accept_P: bool, outcome of each choice if it occurs.
+      pick_chance_P: float64, probability that the device looks before a word and picks it if shown.
       looks_P1: int64, looks of each word; look e comes after ``look_key_E[e]`` touches, ``look_back_E[e]`` of
         them taken back, ``look_seconds_E[e]`` from the word's start; a word found is picked if ``look_pick_E[e]``.
       first_EW, last_EW, fit_EW: runs of ``word_at`` below the likeliest prefixes, and their log density.
       word_at: int64, vocabulary ids in alphabetical order. place_V: int64, its inverse.
-      inspect_seconds: what a look costs.
+      inspect_seconds: duration of a look.
     """
 
     id_P: np.ndarray
@@ -80,7 +80,7 @@ class Script(NamedTuple):
 
 
 def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typist.Calibration, seed: int) -> Script:
-    """Let every device type its text once, without any suggestion.
+    """Simulate each device typing its text once, without suggestions.
 
     Args:
       vocabulary: the largest of the comparison; its words are the keyboard's lexicon.
@@ -110,7 +110,7 @@ def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typ
     word_T = touches.word_T
     key_T = np.arange(len(word_T)) - touches.offsets_P1[word_T] + 1
     counters_T = (*(counter[word_T] for counter in counters), key_T)
-    # Nobody looks for the last letters: what people pick is longer than what they type (Leino et al. 2024, table 5).
+    # No looks for the last letters: picked words are longer than typed ones (Leino et al. 2024, table 5).
     looked_T = uniform(seed, "key_look", *counters_T) < traits.key_look[device_P[word_T]]
     look = np.flatnonzero(looked_T & (key_T + LETTERS_TO_COME <= np.diff(touches.offsets_P1)[word_T]))
     node_EW, fit_EW = decoder.prefixes(touches, word_T[look], key_T[look], keys, words)

@@ -1,12 +1,12 @@
-"""Typing sessions under one arm: the strip, Smart Compose, autocorrection, and what users do about them.
+"""Typing sessions under one arm: the strip, Smart Compose, autocorrection, and the reactions of users.
 
 Shape legend: P words, S sentences, B sentences in step, D devices, V vocabulary.
 
-Sentences run in step and the language model reads them all at once; its context is what was
-committed, mistakes left standing included. A phrase of Smart Compose is the next two likeliest
+Sentences run in step and the language model reads them all at once; its context is the committed
+text, including remaining mistakes. A phrase of Smart Compose is the next two likeliest
 words; its sureness is the smaller of the first word's log-probability and the mean of both, and it
-is shown where that reaches a threshold (the comparison sets it). Simulated rates are
-proxies: they compare arms and are no forecast of a live experiment.
+is shown if that reaches a threshold (set by the comparison). Simulated rates are
+proxies: they compare arms and do not forecast a live experiment.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from evaluation.keyboard.script import Script
 from pretrain import progress
 
 PHRASE_WORDS = 2
-# Of the language model against the touches.
+# Weight of the language model relative to the touches.
 WEIGHT = 1.0
 _NOTHING = 0
 
@@ -33,17 +33,17 @@ class Session:
     """Events at each word of a session, all ``[P]``. Private.
 
     Attributes:
-      device_P: int64. letters_P: int64, of the word that was meant.
+      device_P: int64. letters_P: int64, of the intended word.
       how_P: 0 as part of an accepted phrase, 2 picked before typing, 3 completed, 4 typed to the end.
       in_strip_P: the strip held the word before its first key.
-      pick_chance_P: float64, chance of a pick there, if the strip holds the word.
-      committed_P: int64, what stays: the vocabulary's word, or ``<unk>``.
-      right_P: committed as meant. noticed_P: committed wrong, then repaired.
-      corrected_P: bool, the keyboard changed what was typed. modified_P: bool, the user did, while or after typing.
+      pick_chance_P: float64, probability of a pick there, if the strip holds the word.
+      committed_P: int64, the remaining text: the vocabulary's word, or ``<unk>``.
+      right_P: committed as intended. noticed_P: committed wrong, then repaired.
+      corrected_P: bool, the keyboard changed the typed word. modified_P: bool, the user did, while or after typing.
       backspaces_P: int64, among the keystrokes.
-      keystrokes_P: int64. seconds_P: float64. dark_keystrokes_P, dark_seconds_P: the same had the strip stayed dark.
-      triggered_P, accepted_P: a phrase was shown before the word, and taken.
-      devices: how many.
+      keystrokes_P: int64. seconds_P: float64. dark_keystrokes_P, dark_seconds_P: the same with a dark strip.
+      triggered_P, accepted_P: a phrase was shown before the word, and accepted.
+      devices: number of devices.
     """
 
     device_P: np.ndarray
@@ -68,13 +68,14 @@ class Session:
     def ratios(self, chosen_P: np.ndarray | None = None) -> dict[str, Ratio]:
         """Numerator and denominator of each metric by device, over chosen words (all if None).
 
-        A pick counts as its chance wherever the strip held the word: whether somebody looked just then is luck, which
-        has no part in what two arms differ by (Rao and Blackwell), and would take three times the words to even out.
-        ``words_per_minute`` counts committed words; ``keystroke_savings`` is the share of keystrokes saved
-        of those that the same fingers need for the same words, corrections and repairs included, with the
-        strip dark (Trnka and McCoy 2008 divide by keystrokes without prediction); ``words_modified`` were
-        changed by the user while or after typing them (Xu et al. 2023, section 3); ``errors_left`` were
-        committed wrong and stayed. Every word outside a phrase is one event of the strip, with three candidates.
+        A pick counts as its probability wherever the strip held the word: the random outcome of a look is independent
+          of
+        the difference between arms (Rao and Blackwell), and averaging it out would take three times the words.
+        ``words_per_minute`` counts committed words; ``keystroke_savings`` is the share of saved keystrokes,
+        relative to the same touches for the same words with a dark strip, including corrections and repairs
+        (Trnka and McCoy 2008 divide by keystrokes without prediction); ``words_modified`` were changed by the
+        user while or after typing them (Xu et al. 2023, section 3); ``errors_left`` were committed wrong and
+        stayed. Every word outside a phrase is one event of the strip, with three candidates.
         """
 
         chosen_P = np.ones(len(self.device_P), dtype=bool) if chosen_P is None else chosen_P
@@ -87,7 +88,7 @@ class Session:
         }
 
     def counts(self, chosen_P: np.ndarray) -> dict[str, np.ndarray]:
-        """Counts for ``evaluation.counts``, by device ``[D]``; a pick counts as its chance."""
+        """Counts for ``evaluation.counts``, by device ``[D]``; a pick counts as its probability."""
         events_P = self.how_P != _NOTHING
         values = {
             "shown": events_P,
@@ -119,11 +120,11 @@ def simulate(
     """Replay a script under an arm.
 
     Args:
-      text: what the script was prepared from.
+      text: source text of the script.
       compose_threshold: sureness (nats) from which a phrase is shown; None turns Smart Compose off.
       weight: of the language model in readings and completions (OTF).
       batch_sentences, workers: sentences in step, and threads; they change memory and time, not the result.
-      advance: hears how many words were typed, as often as some were.
+      advance: progress callback, called with the number of newly typed words.
 
     Raises:
       ValueError: the arm speaks another vocabulary than the script was prepared with.
@@ -167,13 +168,13 @@ def simulate(
 
 
 def batches(lengths_S: np.ndarray, size: int) -> list[np.ndarray]:
-    """Sentences, longest first, ``size`` at a time: those still going are always the first rows."""
+    """Sentences, longest first, ``size`` at a time: unfinished ones are always the first rows."""
     order_S = np.argsort(-lengths_S, kind="stable")
     return [order_S[start : start + size] for start in range(0, len(order_S), size)]
 
 
 def for_all(parts: list[np.ndarray], work: Callable[[np.ndarray], None], workers: int) -> None:
-    """``work`` on every part; on threads if there is more than one worker. The first failure is raised."""
+    """Run ``work`` on every part, on threads if there is more than one worker, and raise the first failure."""
     if workers == 1:
         for part in parts:
             work(part)
@@ -183,7 +184,7 @@ def for_all(parts: list[np.ndarray], work: Callable[[np.ndarray], None], workers
 
 
 def earlier(ids_P: np.ndarray, text: HeldOut, batch_B: np.ndarray) -> list[np.ndarray]:
-    """Text that each sentence's device typed before it."""
+    """Earlier text of each sentence's device."""
     first_of_device = np.searchsorted(text.device_S, text.device_S[batch_B])
     begins = text.starts_S[first_of_device]
     return [ids_P[low:high] for low, high in zip(begins, text.starts_S[batch_B], strict=True)]
@@ -223,7 +224,7 @@ def _in_step(
             seconds_P2[asked[taken], 0] += script.key_seconds_P[asked[taken]]
         answer_BC, second_B2 = np.zeros((going, len(strip.COLUMNS)), dtype=np.int64), np.zeros((going, 2))
         strip.step(log_probs_BV, word_B, script, weight, answer_BC, second_B2)
-        # Of the words of an accepted phrase only what they would have cost without it is kept.
+        # For the words of an accepted phrase, only the cost without the phrase is kept.
         accepted = np.flatnonzero(given_B > 0)
         answer_BC[accepted, : strip.COLUMNS.index("dark_keystrokes")] = 0
         answer_BC[accepted, strip.COLUMNS.index("committed")] = script.id_P[word_B[accepted]]
@@ -249,6 +250,6 @@ def sureness(arm: NextWord, log_probs_BV: np.ndarray, state: object, floor: floa
         second_log_B = next_BV[np.arange(len(hopeful)), second_B]
         phrase_B2[hopeful] = np.stack([first_B[hopeful], second_B], axis=1)
         sure_B[hopeful] = np.minimum(first_log_B[hopeful], (first_log_B[hopeful] + second_log_B) / 2)
-    # Below the floor some phrases were never looked at, so none may count: a threshold there would lie.
+    # Below the floor the search is incomplete, so no phrase counts: a threshold there would be biased.
     sure_B[sure_B < floor] = -np.inf
     return sure_B, phrase_B2

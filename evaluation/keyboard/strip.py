@@ -2,10 +2,10 @@
 
 Shape legend: B sentences in step, V vocabulary, C candidates, W prefixes.
 
-Every word is answered twice from the same touches: as it goes, and as it would have gone had the strip
-stayed dark. The second is what keystroke savings are measured against, so a strip that nobody looks at
-saves exactly nothing. Compiled, because it runs for every word of every arm. Scores closer than 1e-9
-nats are a tie and the lower id wins, so that rounding never decides.
+Every word is simulated twice from the same touches: with the strip, and with a dark strip. Keystroke savings
+compare the two, so a strip that nobody looks at saves exactly nothing. The code is compiled, as it runs for
+every word of every arm. Scores closer than 1e-9 nats are a tie, which the lower id wins, so that rounding
+never decides.
 """
 
 import numba
@@ -16,14 +16,14 @@ from evaluation.inference import NUM_SPECIALS
 from evaluation.keyboard.script import Script
 from pretrain.vocabulary import UNK
 
-# What spelling an unknown word costs a letter: about the entropy of letters in a word list.
+# Cost per letter of spelling an OOV word: about the entropy of letters in a word list.
 SPELLING_NATS = 2.5
-# From a wrong word to the first backspace. With the keys of a repair that makes about four seconds: between the
-# three that a wrong correction costs a sentence in Leino et al. 2024 and the 5.5 of Alharbi et al. 2020.
+# Seconds from a wrong word to the first backspace. With the keys of a repair this gives about four seconds: between the
+# three that a wrong correction adds to a sentence in Leino et al. 2024 and the 5.5 of Alharbi et al. 2020.
 NOTICE_SECONDS = 1.5
 _TIE = 1e-9
 IN_STRIP, PICKED, COMPLETED, TYPED = 1, 2, 3, 4
-# Columns of ``step``'s answer.
+# Columns of the result of ``step``.
 COLUMNS = (
     *("how", "in_strip", "committed", "right", "noticed", "corrected", "backspaces", "keystrokes"),
     *("modified", "dark_keystrokes"),
@@ -43,12 +43,12 @@ def step(
     """One word of each sentence: pick it from the strip, complete it, or type it to the end.
 
     Args:
-      words_B: number of each sentence's word in the script.
-      weight: of the language model against the touches (OTF); 0 reads touches alone.
-      answer_BC: int64, filled: how (2 picked, 3 completed, 4 typed), whether the strip held the word, the
+      words_B: index of each sentence's word in the script.
+      weight: of the language model relative to the touches (OTF); 0 reads touches alone.
+      answer_BC: int64, filled: how (2 picked, 3 completed, 4 typed), True if the strip held the word, the
         committed id (``<unk>`` if no word of the vocabulary), right, noticed if wrong, changed by the
         correction, backspaces, keystrokes, changed while or after typing, keystrokes with a dark strip.
-      seconds_B2: float64, filled: as it went, and with a dark strip.
+      seconds_B2: float64, filled: with the strip, and with a dark strip.
     """
     for row in range(len(words_B)):
         word, log_probs_V, answer = words_B[row], log_probs_BV[row], answer_BC[row]
@@ -79,12 +79,12 @@ def step(
 
 @numba.njit(nogil=True, cache=True)
 def _typed(log_probs_V: np.ndarray, word: int, script: Script, weight: float, answer: np.ndarray) -> float:
-    """The word typed to the end, read, and repaired if that is noticed: fills the answer, returns seconds."""
+    """Type the word to the end, decode it, and repair a noticed error; fills the answer, returns seconds."""
     meant = script.id_P[word]
     committed = _reading(log_probs_V, word, script, weight)
     as_typed = committed < 0
     if as_typed:
-        # An arm that lacks a word of the vocabulary still leaves it as it was typed.
+        # An arm without this word still leaves it as typed.
         committed = script.literal_id_P[word] if script.literal_id_P[word] >= 0 else UNK
     right = script.as_meant_P[word] if as_typed else committed == meant
     noticed = not right and (script.notice_typed_P[word] if as_typed else script.notice_P[word])
@@ -94,7 +94,7 @@ def _typed(log_probs_V: np.ndarray, word: int, script: Script, weight: float, an
     keys = script.touches_P[word] + 2 * backs + 1
     seconds = script.seconds_P[word] + script.key_seconds_P[word]
     if noticed:
-        # Back to the first wrong letter at twice the speed, then on from there, this time with care.
+        # Back to the first wrong letter at twice the speed, then careful typing from there.
         start = script.letters_P1[word]
         length = script.letters_P1[word + 1] - start
         if as_typed:
@@ -113,7 +113,7 @@ def _typed(log_probs_V: np.ndarray, word: int, script: Script, weight: float, an
 
 @numba.njit(nogil=True, cache=True)
 def _shared(one: np.ndarray, other: np.ndarray) -> int:
-    """Letters at the start that two spellings share."""
+    """Length of the common prefix of two spellings."""
     for place in range(min(len(one), len(other))):
         if one[place] != other[place]:
             return place
@@ -126,10 +126,10 @@ def rank(log_probs_V: np.ndarray, word: int) -> int:
     mine = log_probs_V[word]
     before = 0
     if mine == -np.inf:
-        # Nobody's candidate, and no better than another such.
+        # No arm suggests it; all such words tie.
         return len(log_probs_V)
     for other in range(NUM_SPECIALS, len(log_probs_V)):
-        # One comparison for nearly every word: this loop is most of the simulator's own time.
+        # One comparison for nearly every word: this loop takes most of the simulator's own time.
         if log_probs_V[other] >= mine - _TIE and (log_probs_V[other] > mine + _TIE or other < word):
             before += 1
     return before
@@ -159,7 +159,7 @@ def first(log_probs_BV: np.ndarray) -> np.ndarray:
 
 @numba.njit(nogil=True, cache=True)
 def _reading(log_probs_V: np.ndarray, word: int, script: Script, weight: float) -> int:
-    """Id of the best reading of a typed word, -1 for the literal one where it is no word the arm knows."""
+    """Id of the best reading of a typed word, -1 for the literal one if it is outside the arm's vocabulary."""
     best, best_score = -1, -np.inf
     literal_id = script.literal_id_P[word]
     if literal_id < 0 or log_probs_V[literal_id] == -np.inf:

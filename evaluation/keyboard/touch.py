@@ -1,9 +1,9 @@
-"""The touches of every word: where fingers land, what slips, what is taken back, how long it takes.
+"""Touches of every word: positions, slips, corrections, and times.
 
 Shape legend: P words, K letters, T touches (of all words, one after the other), A characters, D devices.
 
-Nothing here knows any arm: touches are a function of (seed, device, sentence, word, letter), so all
-arms see the same fingers.
+Touches do not depend on an arm: they are a function of (seed, device, sentence, word, letter), so all
+arms see the same touches.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from evaluation.keyboard.layouts import Keyboard
 from evaluation.keyboard.randomness import normal, uniform
 from evaluation.keyboard.typist import Calibration, Traits
 
-_SECONDS_SPREAD = 0.35  # of the logarithm, from touch to touch
+_SECONDS_SPREAD = 0.35  # standard deviation of the logarithm, between touches
 _CHUNK = 50_000
 
 
@@ -26,9 +26,9 @@ class Touches:
     Attributes:
       x_T, y_T: float64, key widths.
       held_T: int64, the character that a long press chose, -1 for a tap.
-      seconds_T: float64, since the touch before.
-      back_T: bool, taken back and made again, which costs two keystrokes more.
-      letters_P: int64, letters of the word that was meant.
+      seconds_T: float64, since the previous touch.
+      back_T: bool, deleted and repeated, which costs two more keystrokes.
+      letters_P: int64, letters of the intended word.
     """
 
     offsets_P1: np.ndarray
@@ -49,8 +49,8 @@ def type_words(text: HeldOut, keys: Keyboard, calibration: Calibration, traits_D
     """Touches of every word of the text.
 
     Every letter aims at its key with the device's own offset and spread. At most one slip a word: a
-    letter left out, touched twice, or swapped with the next. A touch nearest to another key is taken
-    back with chance ``notice_key``; the second try is on the key.
+    letter left out, touched twice, or swapped with the next. A touch nearest to another key is deleted with
+    probability ``notice_key``; the second touch is on the key.
     """
     spelled = [np.array(keys.spell(word), dtype=np.int64) for word in text.spellings]
     letters_P = np.array([len(word) for word in spelled], dtype=np.int64)[text.word_P]
@@ -65,7 +65,7 @@ def type_words(text: HeldOut, keys: Keyboard, calibration: Calibration, traits_D
     std_T = traits_D.touch_std[device_T]
     x_T = keys.x_A[char_T] + traits_D.offset_x[device_T] + std_T * normal(seed, "x", *counters)
     y_T = keys.y_A[char_T] + traits_D.offset_y[device_T] + std_T * normal(seed, "y", *counters)
-    # A letter without its accent is another word or none; the decoder may restore it.
+    # A word without its accent may be another word or none; the decoder may restore it.
     lazy_T = uniform(seed, "hold", *counters) >= traits_D.hold[device_T]
     held_T = keys.held_A[char_T] & ~(lazy_T & np.array([c.isalpha() for c in keys.characters])[char_T])
     seconds_T = traits_D.key_seconds[device_T] * np.exp(_SECONDS_SPREAD * normal(seed, "seconds", *counters))
@@ -120,6 +120,6 @@ def _slips(
 
 
 def _counters(text: HeldOut, word: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Device, sentence on the device, and place in the sentence of each word."""
+    """Device, sentence index on the device, and position in the sentence of each word."""
     sentence = text.sentence_P[word]
     return text.device_S[sentence], text.number_S[sentence], text.place_P[word]

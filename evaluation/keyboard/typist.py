@@ -2,9 +2,9 @@
 
 Shape legend: D devices.
 
-Where each number is from, and what must follow from all of them, is in ``evaluation.keyboard.published``
-and docs/typing_simulator.md. Simulated rates are proxies that compare arms; no conclusion may be contradicted by one
-of the three calibrations.
+``evaluation.keyboard.published`` and docs/typing_simulator.md list the source of each parameter and the ranges that the
+simulation must meet. Simulated rates are proxies that compare arms; none of the three calibrations may contradict a
+conclusion.
 """
 
 from dataclasses import dataclass
@@ -21,17 +21,17 @@ class Calibration(Config):
 
     Attributes:
       touch_std: spread of touches around a key's centre, in key widths; half a key is about 2 of it.
-      offset_std: how far a device's touches lie off on the whole, in key widths.
+      offset_std: spread of a device's mean offset, in key widths.
       key_seconds: between touches.
       look, pick: looks at the strip before a word; picks the word when it is there and was seen.
       key_look, key_pick: the same after each key of a word.
-      inspect_seconds: what a look costs.
-      notice_key: sees and takes back a touch on a wrong key.
-      notice: sees and repairs a word that the keyboard made wrong.
-      notice_typed: the same of a wrong word that was left as it was typed.
-      compose_pick: accepts a phrase that is what was meant.
+      inspect_seconds: duration of a look.
+      notice_key: notices and deletes a touch on a wrong key.
+      notice: notices and repairs a word that the keyboard made wrong.
+      notice_typed: the same for a wrong word that was left as typed.
+      compose_pick: accepts a correct phrase.
       slip: a letter left out, doubled, or swapped with the next; each, per letter.
-      hold: takes the time to type an accent.
+      hold: holds the key to type an accent.
     """
 
     name: str
@@ -103,7 +103,7 @@ _CHANCE_SPREAD = 0.6  # of the log-odds
 
 @dataclass(frozen=True)
 class Traits:
-    """One device's habits each ``[D]``; the names are the calibration's, ``offset_x``, ``offset_y`` beside."""
+    """Habits of each device, ``[D]``; the names are those of the calibration, plus ``offset_x`` and ``offset_y``."""
 
     touch_std: np.ndarray
     offset_x: np.ndarray
@@ -121,7 +121,7 @@ class Traits:
 
 
 def draw(calibration: Calibration, devices: int, seed: int) -> Traits:
-    """Traits of each device: the same for every arm, and for a device however many others there are."""
+    """Traits of each device: the same for every arm, and independent of the number of devices."""
     number_D = np.arange(devices)
     traits = {
         name: getattr(calibration, name) * np.exp(spread * normal(seed, f"trait {name}", number_D))

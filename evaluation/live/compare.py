@@ -1,4 +1,4 @@
-"""A live experiment: metrics of both arms with intervals, what changed, and whether buckets fell as they should.
+"""A live experiment: metrics of both arms with intervals, their differences, and a test of the split of buckets.
 
 Shape legend: B buckets of one arm.
 
@@ -21,13 +21,13 @@ from evaluation.config import CONFIDENCE
 from evaluation.counts import metrics
 from evaluation.live.logs import ARMS, CONTROL, TREATMENT, Logs
 
-# Below this chance a split of buckets is no luck: one experiment in a thousand is stopped for nothing.
+# Significance level of the split test: one correct experiment in a thousand is stopped.
 MISMATCH = 0.001
 
 
 @dataclass(frozen=True)
 class SampleRatio:
-    """Number of buckets with the candidate, of all, and the chance of so unlikely a number at the planned share."""
+    """Buckets with the candidate, all buckets, and the p-value of that number at the planned share."""
 
     treated: int
     buckets: int
@@ -37,7 +37,7 @@ class SampleRatio:
 
 @dataclass(frozen=True)
 class Live:
-    """Metrics from logs; ``undefined`` names metrics that an arm has nothing to divide by for, or too few buckets."""
+    """Metrics from logs; ``undefined`` names those for which an arm has a zero denominator or too few buckets."""
 
     ratio: SampleRatio
     arms: tuple[ArmMetric, ...]
@@ -49,7 +49,7 @@ def compare(logs: Logs, share: float, confidence: float = CONFIDENCE) -> Live:
     """Every metric of both arms, and the treatment against the control.
 
     Args:
-      share: of buckets that were to get the candidate.
+      share: planned share of buckets with the candidate.
     """
     tables = {arm: metrics(logs.counts(arm)) for arm in ARMS}
     undefined = tuple(name for name in tables[CONTROL] if not all(_defined(table[name]) for table in tables.values()))
@@ -65,13 +65,13 @@ def compare(logs: Logs, share: float, confidence: float = CONFIDENCE) -> Live:
 
 
 def sample_ratio(treated: int, buckets: int, share: float) -> SampleRatio:
-    """Exact two-sided binomial test of how buckets fell: the chance of a number no likelier than this one."""
+    """Exact two-sided binomial test of the split of buckets: the probability of a number no likelier than this one."""
     chance = float(stats.binomtest(treated, buckets, share).pvalue)
     return SampleRatio(treated, buckets, share, chance)
 
 
 def difference(new: Ratio, old: Ratio, metric: str = "metric", confidence: float = CONFIDENCE) -> Difference:
-    """Treatment minus control and, relative to the control, how much it changed; of different buckets."""
+    """Treatment minus control, absolute and relative to the control; the arms have different buckets."""
     new_1B, old_1B = _left_out(new, metric), _left_out(old, metric)
     degrees = _degrees(new), _degrees(old)
     absolute = _of_two(new_1B - old_1B[0], new_1B[0] - old_1B, degrees, confidence)
@@ -113,5 +113,5 @@ def _degrees(ratio: Ratio) -> float:
 
 
 def _defined(ratio: Ratio) -> bool:
-    """Return whether an interval exists: two buckets that count, so that something is left without any one of them."""
+    """Return whether an interval exists: at least two buckets have a positive denominator."""
     return int(np.count_nonzero(ratio[1] > 0)) >= 2

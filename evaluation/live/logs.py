@@ -2,8 +2,8 @@
 
 Shape legend: B buckets, R rows of a batch, D days.
 
-``SCHEMA`` is all that a file may hold; docs/experiments.md says what each column means. A file is read in batches, and
-what is kept is a sum for each bucket and a mark for each of its days, so memory does not grow with the rows.
+``SCHEMA`` lists the only columns of a file; docs/experiments.md explains each. Files are read in batches, and only a
+sum for each bucket and a mark for each of its days are kept, so memory does not grow with the rows.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ SIMULATED = b"tacit.simulated"
 MOST_BUCKETS, MOST_COUNT = 100_000, 10**12
 _MOST_KEY_BYTES = 200
 _TEXT = ("arm", "bucket")
-# What cannot be: the first is among the second.
+# Impossible counts: the first is a part of the second.
 _PARTS = (("picked", "correct"), ("correct", "shown"), ("accepted", "triggered"), ("modified", "committed"))
 _COLUMNS = tuple(
     Column(name, "id" if name == "bucket" else "text" if name == "arm" else "order") for name in SCHEMA.names
@@ -51,9 +51,9 @@ class Logs:
       treated_B: bool, buckets that had the candidate.
       sums: ``[B]`` float64 of each column of counts and seconds, by its name.
       missing: days of the window on which an arm has no row, by arm.
-      last_day: that any row is of.
+      last_day: last day with a row.
       digests: SHA-256 of each file, in the order given.
-      simulated: whether any of the files says that a simulator made it.
+      simulated: True if any of the files is marked as simulated.
     """
 
     treated_B: np.ndarray
@@ -105,7 +105,7 @@ class _Sums:
                 self.place[key] = len(self.place)
         if len(self.place) > MOST_BUCKETS:
             raise ValueError(
-                f"{at}: bucket: more than {MOST_BUCKETS:,} of them; a bucket is many devices, so put more into one"
+                f"{at}: bucket: more than {MOST_BUCKETS:,} of them; a bucket holds many devices: enlarge it"
             )
         more = len(self.place) - len(self.arm_B)
         self.arm_B = np.append(self.arm_B, np.full(more, -1, dtype=np.int8))
@@ -145,7 +145,7 @@ class _Sums:
             key = keys[int(np.argmax(other_R))]
             raise ValueError(
                 f"{at}: bucket {shown(repr(key))} is in both arms; a bucket stays in one for the whole experiment, so "
-                "look at what assigns them"
+                "check the assignment"
             )
 
 
@@ -157,7 +157,7 @@ def read(patterns: Iterable[str], first: date, days: int) -> Logs:
       first, days: the experiment's window.
 
     Raises:
-      ValueError: no such file, damaged, other columns or types, nulls, counts that cannot be, a bucket in two arms, two
+      ValueError: no such file, damaged, other columns or types, nulls, impossible counts, a bucket in two arms, two
         rows for one bucket and day, a day outside the window; names file, rows, column, value and fix.
       OSError: the disk does not answer.
     """
@@ -193,14 +193,14 @@ def write(table: pa.Table, path: Path, *, simulated: bool) -> None:
     """Write a file of the schema.
 
     Args:
-      simulated: whether a simulator made it, which the file then says: such logs decide nothing about people.
+      simulated: mark the file as simulated; such logs decide nothing about people.
     """
     made = table.cast(SCHEMA).replace_schema_metadata({SIMULATED: b"true"} if simulated else None)
     pq.write_table(made, path, compression="zstd")
 
 
 def _require_schema(path: Path) -> bool:
-    """See that a file has the columns and types of ``SCHEMA``; whether it says that it is simulated."""
+    """Check that a file has the columns and types of ``SCHEMA``, and return whether it is marked as simulated."""
     if path.suffix != ".parquet":
         raise ValueError(f"{FIELD}: {shown(path)} does not end in .parquet; logs are Parquet files")
     names = rows.fields(path, FIELD)
@@ -211,8 +211,8 @@ def _require_schema(path: Path) -> bool:
     extra = [name for name in names if name not in SCHEMA.names]
     if extra:
         raise ValueError(
-            f"{FIELD}: {shown(path)}: column {shown(repr(extra[0]))} is no part of the logs, which hold counts of "
-            "buckets and nothing else; drop it"
+            f"{FIELD}: {shown(path)}: column {shown(repr(extra[0]))} is not part of the logs, which hold only "
+            "counts of buckets; drop it"
         )
     schema = pq.read_schema(path)
     for field in SCHEMA:
@@ -223,7 +223,7 @@ def _require_schema(path: Path) -> bool:
 
 
 def _check(values: Mapping[str, np.ndarray], keys: list[str], at: str) -> None:
-    """ValueError where a count cannot be."""
+    """Raise ValueError for an impossible count."""
 
     def refuse(wrong_R: np.ndarray, about: str, fix: str) -> None:
         if wrong_R.any():
@@ -232,7 +232,7 @@ def _check(values: Mapping[str, np.ndarray], keys: list[str], at: str) -> None:
             raise ValueError(f"{at}: bucket {shown(repr(keys[row]))}: {said}; {fix}")
 
     for name, values_R in values.items():
-        fine_R = (values_R >= 0) & (values_R <= MOST_COUNT)  # not where it is no number
+        fine_R = (values_R >= 0) & (values_R <= MOST_COUNT)  # False for NaN
         refuse(~fine_R, f"{name} {{{name}}} is not between 0 and {MOST_COUNT:,}", "look at what counts it")
     for part, whole in _PARTS:
         fix = f"what is {part} is counted among {whole}, on the same day"

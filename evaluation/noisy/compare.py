@@ -1,11 +1,11 @@
-"""Arms compared on held-out devices under a budget: one release of noisy sums, and everything that follows from it.
+"""Comparison of arms on held-out devices under a budget: one release of noisy sums, and its post-processing.
 
 Shape legend: P words, D devices, M cells.
 
-What gates and headlines read is in the release: recall of this launch, its paired differences to what it is held
-against, what it makes of the words that were discovered, and how much of what the vocabulary lacked these are.
-Nothing else of held-out devices leaves: no slice, no simulated typing, no histogram. How many different words stand
-first is asked of public text.
+The release holds the figures of gates and headlines: recall of this launch, its paired differences from the baselines,
+its results on discovered words, and the share of OOV tokens that these words cover. Nothing else about held-out devices
+leaves: no slice, no simulated typing, no histogram. The number of different first candidates is measured on public
+text.
 """
 
 import math
@@ -40,12 +40,12 @@ from pretrain.words import WordStore
 
 RECALLS = ("top1_recall", "top3_recall")
 OURS, NEW, UNKNOWN = "private", "new_words", "unknown_words"
-# Arms that remember what their user typed are a detail, for simulations.
+# Arms with memory of their user's text are compared in simulations only.
 _REMEMBER = frozenset({"private_history", "ngram_history"})
-# First suggestions are looked at on so many public words.
+# Number of public words on which first suggestions are counted.
 _PUBLIC_WORDS = 20_000
 
-# Takes how many cells there are and what makes each device's vector; gives back the noisy sums.
+# Number of cells and maker of each device's vector -> noisy sums.
 Release = Callable[[int, Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]], np.ndarray]
 
 
@@ -55,8 +55,8 @@ class EvaluationData:
 
     Attributes:
       words: the store of held-out devices. Private.
-      devices: its owners that arms are compared on.
-      public: text that no arm was trained on.
+      devices: its owners for the comparison.
+      public: text outside the training text of every arm.
     """
 
     words: WordStore
@@ -70,7 +70,7 @@ def baselines(entrants: Entrants) -> list[str]:
 
 
 def layout(entrants: Entrants) -> Layout:
-    """Layout of the questions; it follows from the arms that are compared."""
+    """Layout of the questions, which follows from the arms."""
     levels = [Question(metric) for metric in RECALLS]
     paired = [Question(difference(metric, other), above=FINE) for other in baselines(entrants) for metric in RECALLS]
     new = [_of_new(metric) for metric in RECALLS]
@@ -78,7 +78,7 @@ def layout(entrants: Entrants) -> Layout:
 
 
 def coverage() -> Question:
-    """The share of the words that the public vocabulary lacks which discovery found."""
+    """Question about coverage: the share of tokens outside the public vocabulary that discovery found."""
     return Question(NEW, UNKNOWN, above=SOME, below=FINE)
 
 
@@ -89,13 +89,13 @@ def _of_new(metric: str) -> Question:
 def compare(
     entrants: Entrants, data: EvaluationData, rules: Rules, release: Release, noise_multiplier: float, workers: int = 1
 ) -> tuple[Comparison, Estimate | None]:
-    """Score every arm on the held-out devices, release the sums, and decide each pair by them; and words' coverage.
+    """Score every arm on the held-out devices, release the sums, and decide each pair and the coverage by them.
 
-    Guarantee: of the devices only what ``release`` gives back is used, besides how many there are, and which cells
-    there are follows from the arms' names.
+    Guarantee: the result depends on the devices only through the output of ``release`` and their number, and the cells
+    follow from the names of the arms.
 
-    How much devices typed is not known before the release, and it is paid for afterwards: where the noise drowns it,
-    every interval holds all that is possible, and nothing is refused.
+    The amount of the devices' text is unknown before the release, which spends the budget: if the noise exceeds it,
+    every interval holds every possible value, and nothing is refused.
 
     Args:
       noise_multiplier: of the release, in ``questions.CLIP_NORM``.
@@ -133,7 +133,7 @@ def compare(
 
 
 def _phrases(entrants: Entrants, text: HeldOut, rules: Rules, workers: int) -> tuple[ComposeSetting, ...]:
-    """Thresholds of Smart Compose by public text: no device is asked for them."""
+    """Thresholds of Smart Compose from public text, without any device."""
     arms = {name: entrants.arms[name] for name in entrants.pairs[0][::-1]}
     return phrases.settings(arms, arms, phrases.Tuning(text, entrants.vocabulary, rules.compose_rate), workers)
 
@@ -161,7 +161,7 @@ def _scored(
 
 
 def _table(entrants: Entrants, sums: Sums, confidence: float, devices: int) -> AbResult:
-    """Every metric that was asked for."""
+    """Every metric of the questions."""
     rows, differences, words = [], [], max(sums.value[WORDS], 0.0)
     drowned = not stands(WORDS, sums)
     for metric in RECALLS:
@@ -190,9 +190,9 @@ def _row(arm: str, metric: str, value: Estimate, words: float) -> ArmMetric:
 
 
 def _less(level: Estimate, gain: Estimate, confidence: float) -> Estimate:
-    """A baseline's recall, which nothing was asked about: this launch's less what it gained.
+    """A baseline's recall, which has no sum of its own: this launch's recall minus its gain.
 
-    How the two go together is not known, so their errors are added.
+    The correlation of the two is unknown, so their errors are added.
     """
     value, error = level.value - gain.value, level.standard_error + gain.standard_error
     degrees = min(level.degrees, gain.degrees)
@@ -201,7 +201,7 @@ def _less(level: Estimate, gain: Estimate, confidence: float) -> Estimate:
 
 
 def _relative(gain: Estimate, theirs: Estimate, level: Estimate) -> Estimate | None:
-    """The gain as a share of the baseline, whose own error is added; None where the baseline is lost in noise."""
+    """The gain relative to the baseline, whose own error is added; None if noise exceeds the baseline."""
     if not theirs.low > 0:
         return None
     value = gain.value / theirs.value
@@ -218,6 +218,6 @@ def _of_discovered(sums: Sums, confidence: float) -> Iterator[SliceRow]:
 
 
 def share(made: Estimate) -> Estimate:
-    """An estimate of what lies between 0 and 1; the interval covers it as often."""
+    """An estimate cut to [0, 1], where shares lie; the coverage of its interval does not change."""
     value, low, high = (min(max(end, 0.0), 1.0) for end in (made.value, made.low, made.high))
     return replace(made, value=value, low=low, high=high)

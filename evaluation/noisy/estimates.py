@@ -1,9 +1,9 @@
-"""Ratios from noisy sums, with intervals that hold what the noise adds to what devices vary by.
+"""Ratios from noisy sums, with intervals that include both the variation between devices and the noise.
 
-A ratio of sums moves with its devices by the spread of ``numerator - ratio * denominator`` between them, whose square
-is summed by the sums of squares and of the product, which are noisy themselves; and by the noise of both sums, whose
-variance is known exactly. The two variances add up. t has the degrees of freedom of Satterthwaite: the part that is
-known has no uncertainty, the other has that of few devices and that of its own noise.
+A ratio of sums has two variances, which add up. The variation of ``numerator - ratio * denominator`` between devices is
+estimated from the sums of squares and of the product, which are noisy themselves. The variance from the noise of both
+sums is known exactly. t has the degrees of freedom of Satterthwaite: the known part has no uncertainty, the other has
+that of few devices and that of its own noise.
 """
 
 import math
@@ -21,14 +21,14 @@ _WEIGHTS_N = _WEIGHTS_N / _WEIGHTS_N.sum()
 
 
 def stands(name: str, sums: Sums) -> bool:
-    """True if a sum is so far above its noise that it can be a denominator."""
+    """Return whether a sum is far enough above its noise to be a denominator."""
     return sums.value[name] > LEAST_DENOMINATOR * sums.deviation[name]
 
 
 def estimate(question: Question, sums: Sums, confidence: float) -> Estimate | None:
-    """The ratio and its interval; None where the denominator is lost in its noise.
+    """The ratio and its interval; None if noise exceeds the denominator.
 
-    Guarantee: a function of noisy sums and of numbers from the launch file, so it is as private as these are.
+    Guarantee: a function of noisy sums and of numbers from the launch file, so it is as private as they are.
     """
     value, deviation = sums.value, sums.deviation
     top, bottom = question.numerator, question.denominator
@@ -44,7 +44,8 @@ def estimate(question: Question, sums: Sums, confidence: float) -> Estimate | No
     noise = (deviation[top] ** 2 + (ratio * deviation[bottom]) ** 2) / below**2
     sampling = max(spread, 0.0)
     error = math.sqrt(sampling + noise)
-    # If all weighed as much as one can; where only some words count, if those that have any were alike (Kish 1965).
+    # As if all devices had the largest weight; where only some words count, as if devices with any were alike (Kish
+    # 1965).
     whole, alike = (max(value.get(pair, 0.0), _NOTHING) for pair in ((WORDS, WORDS), (bottom, bottom)))
     devices = max(min(whole, below**2 / alike) - 1, _FEWEST_DEGREES)
     degrees = min(devices * ((sampling + noise) / sampling) ** 2, _MOST_DEGREES) if sampling else _MOST_DEGREES
@@ -53,7 +54,7 @@ def estimate(question: Question, sums: Sums, confidence: float) -> Estimate | No
 
 
 def unknown(question: Question, sums: Sums, low: float, high: float) -> Estimate:
-    """A ratio of which the noise leaves no more than that it lies between ``low`` and ``high``, as all such ratios do.
+    """Estimate of a ratio that noise exceeds: its interval is the whole range from ``low`` to ``high``.
 
     Guarantee: a function of noisy sums, as ``estimate`` is.
     """
@@ -63,10 +64,10 @@ def unknown(question: Question, sums: Sums, low: float, high: float) -> Estimate
 
 
 def _half_widths(confidence: float, degrees: float, sampling: float, noise: float, spread_error: float) -> float:
-    """Half of an interval in standard errors, if the sampling variance is only known with so much noise.
+    """Half-width of an interval in standard errors, for a sampling variance that is known with noise.
 
-    The noise of the estimated variance is symmetric where it is not cut off at zero; the factor is what makes the
-    chance of covering, averaged over that noise, the confidence that is asked for.
+    The noise of the estimated variance is symmetric except for the cut at zero. With this factor, the coverage averaged
+    over that noise equals ``confidence``.
     """
     drawn_N = np.maximum(sampling + spread_error * _NODES_N, 0.0) + noise
     share_N = np.sqrt(drawn_N / (sampling + noise))

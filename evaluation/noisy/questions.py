@@ -1,13 +1,13 @@
 """Evaluation questions under a budget: ratios of sums, and one bounded vector that each held-out device adds.
 
-Shape legend: D devices, L sums that are asked for, M cells of a vector.
+Shape legend: D devices, L sums of the questions, M cells of a vector.
 
 A ratio's interval needs its two sums and, for the spread between devices, the sums of their squares and of their
-product. All of them stand in one vector, so that one bound and one release of noise cover every question. Arms are
-compared by sums of differences: what two arms have in common is as large as what they differ by is small, and noise
-on both would drown it.
+product. One vector holds all of them, so that one bound and one release of noise cover every question. Arms are
+compared by sums of differences: two arms have most of their results in common, and noise on both levels would exceed
+their difference.
 
-A device counts as at most ``MOST_WORDS`` words: one that typed more weighs as much, by its own rates.
+A device counts as at most ``MOST_WORDS`` words: one with more text has the same weight, at its own rates.
 """
 
 import math
@@ -18,15 +18,16 @@ from functools import cached_property
 import numpy as np
 
 MOST_WORDS = 50.0
-# Of a weighted vector; one device of fifty on chat is longer, and is scaled down as a whole, its rates unchanged.
+# Clip norm of a weighted vector; one of fifty devices on chat exceeds it, and is scaled down as a whole at the same
+# rates.
 CLIP_NORM = 1.25
 WORDS = "words"
-# A denominator of fewer standard deviations of its noise has no ratio to speak of.
+# Least denominator of a ratio, in standard deviations of its noise.
 LEAST_DENOMINATOR = 5.0
-# Deviations by which noise falls short once in a thousand times.
+# Standard normal quantile at 1 - 1/1000: a shortfall of noise that occurs once in a thousand times.
 _LUCK = 3.0
-# What a cell is multiplied by, by the kind of its sum and of its products: about the inverse root of what one device
-# adds to it, so that noise costs each question as little as it can (docs/evaluation.md).
+# Weight of a cell, by the kind of its sum and of its products: about the inverse root of one device's contribution,
+# which minimises the effect of noise on each question (docs/evaluation.md).
 _EVERY, COMMON, FINE, SOME, RARE = 0.5, 1.0, 4.0, 4.5, 25.0
 _PRODUCTS = {
     (_EVERY, _EVERY): 0.25,
@@ -47,9 +48,8 @@ class Question:
 
     Attributes:
       numerator, denominator: names of the sums.
-      above, below: how much a device adds to each, as the weight of its cell: ``FINE`` for a difference of two arms or
-        where only words count that the vocabulary lacked, ``SOME`` for those of them that discovery found, ``RARE``
-        for what is got right of these.
+      above, below: kind of each sum, which sets the weight of its cell: ``FINE`` for a difference of two arms or for
+        OOV words only, ``SOME`` for OOV words that discovery found, ``RARE`` for correct predictions of these.
     """
 
     numerator: str
@@ -63,7 +63,7 @@ class Layout:
     """Cells of a vector; they follow from the questions alone.
 
     Attributes:
-      questions: whose ratios are asked for.
+      questions: ratios to estimate.
     """
 
     questions: tuple[Question, ...]
@@ -110,8 +110,8 @@ class Sums:
     """Noisy sums in units of ``MOST_WORDS`` words, and of products in units of its square.
 
     Attributes:
-      value: by name, of products by both names.
-      deviation: of the noise, likewise.
+      value: by name, for products by both names.
+      deviation: of the noise, with the same keys.
     """
 
     value: Mapping[str | tuple[str, str], float]
@@ -119,20 +119,20 @@ class Sums:
 
 
 def fewest_devices(noise_multiplier: float, most_words: float = MOST_WORDS) -> int:
-    """Least devices of which noise leaves something, if each typed as much as counts.
+    """Least number of devices whose sum exceeds the noise, if each typed as many words as count.
 
-    How much they really typed is not known before the release, so what drowns although there are as many is told as
-    inconclusive (``compare``), and refused by nobody.
+    The actual number of words is unknown before the release, so a sum that noise exceeds despite enough devices is
+    reported as inconclusive (``compare``) and not refused.
 
     Args:
-      most_words: that a device may have typed; above ``MOST_WORDS`` they count no more.
+      most_words: that a device may have typed; words above ``MOST_WORDS`` do not count.
     """
     needed = (LEAST_DENOMINATOR + _LUCK) * deviation_of_words(noise_multiplier)
     return math.ceil(needed * MOST_WORDS / min(most_words, MOST_WORDS))
 
 
 def words_needed(noise_multiplier: float, devices: int) -> float:
-    """Words that each of so many devices must have typed, on average and of which ``MOST_WORDS`` count at most."""
+    """Words that each device must have typed on average, counting at most ``MOST_WORDS`` each."""
     return (LEAST_DENOMINATOR + _LUCK) * deviation_of_words(noise_multiplier) * MOST_WORDS / devices
 
 
@@ -145,7 +145,7 @@ def vectors(layout: Layout, parts_D: Mapping[str, np.ndarray]) -> Iterator[tuple
     """Each device's weighted vector as cells and values; not clipped yet. Private.
 
     Args:
-      parts_D: what each device adds to each sum, in words; ``words`` among them.
+      parts_D: contribution of each device to each sum, in words, including the sum ``words``.
     """
     cells, products = np.arange(len(layout)), list(layout.products)
     weights_M = np.array([*layout.weights.values(), *layout.products.values()])
@@ -153,7 +153,7 @@ def vectors(layout: Layout, parts_D: Mapping[str, np.ndarray]) -> Iterator[tuple
     place = {name: number for number, name in enumerate(layout.weights)}
     first, second = (np.array([place[pair[side]] for pair in products], dtype=np.int64) for side in (0, 1))
     words = place[WORDS]
-    with np.errstate(all="ignore"):  # what is not finite counts as nothing, and is told nobody
+    with np.errstate(all="ignore"):  # non-finite values count as 0, without a warning that would reveal them
         for device in range(parts_LD.shape[1]):
             own_L = parts_LD[:, device] / max(parts_LD[words, device], MOST_WORDS)
             yield cells, np.concatenate([own_L, own_L[first] * own_L[second]]) * weights_M
@@ -165,5 +165,5 @@ def differences(names: Sequence[str], baseline: str) -> tuple[Question, ...]:
 
 
 def difference(metric: str, baseline: str) -> str:
-    """Name of the sum of a metric's differences to a baseline."""
+    """Name of the sum of a metric's differences from a baseline."""
     return f"{metric} minus {baseline}"

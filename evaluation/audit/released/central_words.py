@@ -1,7 +1,7 @@
-"""The audit of words found by a trusted aggregator: contributions, sums, noise, threshold and shares, made again.
+"""The audit of words found by a trusted aggregator: recomputed contributions, sums, noise, threshold and shares.
 
 A device adds to three sums: the weight of each word that it contributes, the weight of all words, and the form of each
-released word. All are whole numbers, so they are held to the last digit.
+released word. All are whole numbers, so they are compared exactly.
 
 Shape legend: D devices, V distinct words, N occurrences, P pairs of a device and a word, R released words, F forms.
 """
@@ -24,18 +24,18 @@ UNITS = 2**32
 _LONGEST = 40
 _WEIGHTS, _TOTAL, _FORMS = ("central discovery, noise", "central discovery, filled places", "central discovery, forms")
 _ORDER = "tacit discovery 3|central discovery, order 1"
-# Devices at a time: so many add up exactly in float64.
+# Devices per batch: their sum is exact in float64.
 _DEVICES = 200_000
 _OUTSIDE, _REACH, _MARGIN = 0.025, 1.96, 1.645 * 2**0.5
-# Of a threshold, which two programs compute, and of ends of an interval, which are shown with four digits.
+# Tolerances of a threshold, which two programs compute, and of ends of an interval, which are shown with four digits.
 _ROUNDING, _SHOWN, _NOTHING = 1e-9, 6e-4, 1e-12
 
 
 @dataclass(frozen=True)
 class WordOccurrences:
-    """Typed words, in order: of device d the words ``distinct[numbers[starts[d] : starts[d + 1]]]``. Private.
+    """Typed words, in order: those of device d are ``distinct[numbers[starts[d] : starts[d + 1]]]``. Private.
 
-    Words have the signs of their forms.
+    Words carry the signs of their forms.
     """
 
     distinct: Sequence[str]
@@ -45,11 +45,11 @@ class WordOccurrences:
 
 @dataclass(frozen=True)
 class Rule:
-    """The numbers of a discovery, from the launch file.
+    """Parameters of a discovery, from the launch file.
 
     Attributes:
       known_words: public; no device contributes one.
-      most: C, words of a device.
+      most: C, largest number of words of a device.
       weights_noise, total_noise, forms_noise: noise multipliers of the three sums.
       failure: probability with which a word of one device alone may pass.
     """
@@ -70,7 +70,7 @@ class Rule:
         total_share: float,
         failure: float,
     ) -> "Rule":
-        """The rule of a launch file, whose rho three sums share: two as stated, and the words' weights the rest."""
+        """The rule of a launch file: two sums have stated shares of rho, and the words' weights have the rest."""
         shares = (1 - forms_share - total_share, total_share, forms_share)
         weights, total, forms = (noise_multiplier / math.sqrt(share) for share in shares)
         return Rule(known_words, most, weights, total, forms, failure)
@@ -78,14 +78,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class DiscoveryRelease:
-    """A discovery's release: noisy sums as they were kept, and what was stated of them.
+    """A discovery's release: the kept noisy sums, and the statements made from them.
 
     Attributes:
       weight_of: noisy weight of each released word.
       total: noisy weight of all words, in full devices.
       forms_RF: noisy weight of each form, of released words in alphabetical order, in units of 1 / ``UNITS``.
       threshold: as stated.
-      words: of each word share, lower and upper end of its interval, and form, as later stages read them.
+      words: share, lower and upper end of its interval, and form of each word, as later stages read them.
     """
 
     weight_of: Mapping[str, float]
@@ -98,7 +98,7 @@ class DiscoveryRelease:
 def central_words_audit(found: DiscoveryRelease, typed: WordOccurrences, rule: Rule, key: bytes) -> tuple[Verdict, ...]:
     """Verdicts ``threshold``, ``weights``, ``total``, ``forms`` and ``words``.
 
-    Guarantee: each fails unless what was released is, to the last digit, what this program makes of the same text and
+    Guarantee: each fails unless the release equals, to the last digit, the result of this program for the same text and
     key: every device's bounded contribution once, all the noise, and no word below the threshold. Exact: an honest
     release passes all.
     """
@@ -160,7 +160,7 @@ def central_words_audit(found: DiscoveryRelease, typed: WordOccurrences, rule: R
 
 @dataclass(frozen=True)
 class _Words:
-    """Lower-cased words, and of each typed word which it is and the number of its form."""
+    """Lower-cased words, and for each typed word its index among them and the index of its form."""
 
     plain: Sequence[str]
     word_V: np.ndarray
@@ -175,7 +175,7 @@ class _Words:
 
 
 def _shards(typed: WordOccurrences) -> Iterator[tuple[int, int, np.ndarray, np.ndarray]]:
-    """First device, how many, the device of each occurrence counted from the first, and typed words."""
+    """First device, number of devices, the device of each occurrence relative to the first, and typed words."""
     devices = len(typed.starts_D) - 1
     for first in range(0, devices, _DEVICES):
         starts_D = typed.starts_D[first : min(first + _DEVICES, devices) + 1]
@@ -188,8 +188,8 @@ def _contributed(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Pairs of a device and a word that it contributes, by shards, and the number of words of each device.
 
-    A device's distinct unknown words stand in the order of 40 bits that key, device and the word's place among them
-    give, and the first ``rule.most`` count.
+    A device's distinct OOV words are ordered by 40 bits that follow from the key, the device and the word's index among
+    them, and the first ``rule.most`` count.
     """
     spoken_V = np.array(
         [0 < len(word) <= _LONGEST and word not in rule.known_words for word in words.plain], dtype=bool
@@ -210,7 +210,7 @@ def _contributed(
 
 
 def _ranks(device_P: np.ndarray) -> np.ndarray:
-    """Place of each pair among its device's, from 0; devices ascend."""
+    """Index of each pair among its device's pairs, from 0; devices ascend."""
     return np.arange(len(device_P)) - np.searchsorted(device_P, device_P)
 
 
@@ -227,7 +227,7 @@ def _forms(typed: WordOccurrences, words: _Words, released: Sequence[str], devic
         cell_U, times_U = np.unique((device_N * len(released) + place_N) * len(FORMS) + form_N, return_counts=True)
         device_U, (place_U, form_U) = cell_U // (len(released) * len(FORMS) or 1), divmod(cell_U, len(FORMS))
         place_U %= len(released) or 1
-        # Of each device and word the form typed most, of equals the first.
+        # For each device and word the most frequent form; of equals the first.
         best_U = np.lexsort((form_U, -times_U, place_U, device_U))
         opens_U = np.ones(len(best_U), dtype=bool)
         opens_U[1:] = (np.diff(device_U[best_U]) != 0) | (np.diff(place_U[best_U]) != 0)
@@ -260,7 +260,7 @@ def _passed(unnoised_of: Mapping[str, int], rule: Rule, found: DiscoveryRelease,
 
 
 def _threshold(rule: Rule) -> float:
-    """Least noisy weight: at it t words of one device alone, however many, pass with probability ``failure``."""
+    """Least noisy weight, at which words of one device alone, for any number t, pass with probability ``failure``."""
     return max(
         1 / math.sqrt(t) - rule.weights_noise * NormalDist().inv_cdf(-math.expm1(math.log1p(-rule.failure) / t))
         for t in range(1, rule.most + 1)
@@ -268,7 +268,7 @@ def _threshold(rule: Rule) -> float:
 
 
 def _follow(found: DiscoveryRelease, rule: Rule, devices: int) -> bool:
-    """Return whether every stated word is a released one, with the share, interval and form that its sums give."""
+    """Return whether every stated word was released, with the share, interval and form of its sums."""
     if found.words.keys() != found.weight_of.keys():
         return False
     least = math.fsum(found.weight_of.values())
@@ -295,7 +295,7 @@ def _follow(found: DiscoveryRelease, rule: Rule, devices: int) -> bool:
 
 
 def _lower_end(weight: float, least: float, sigma: float) -> float:
-    """The mean at which, of noisy weights above the threshold, 2.5% are as large as this one."""
+    """Mean at which 2.5% of the noisy weights above the threshold are at least this large."""
     from scipy import special
 
     low, high = weight - 40 * sigma, weight

@@ -1,4 +1,4 @@
-"""The audit of noisy counts: counted again from the devices' words, bounded, summed and noised again.
+"""The audit of noisy counts: recomputed from the devices' words, with bound, sum and noise.
 
 Shape legend: V vocabulary, K contexts, U cells, N tokens of one device.
 """
@@ -18,11 +18,11 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class CountCells:
-    """The cells that devices are asked to count; public.
+    """The counted cells; public.
 
     Attributes:
       context_K: words whose next word is counted, ``<bos>`` for the start of a sentence.
-      weight_U: what one occurrence adds: first of each word of the vocabulary, then of each word after each context.
+      weight_U: weight of one occurrence: first for each word of the vocabulary, then for each word after each context.
       vocabulary_size: V.
     """
 
@@ -43,13 +43,14 @@ def counts_audit(
 ) -> tuple[Verdict, ...]:
     """Verdicts ``sum`` and ``digits`` (``bounded.sum_audit``), and ``model``.
 
-    Guarantee: ``model`` fails unless the published model is the one that released sums and public text make, so that
-    nothing else of the devices is in it.
+    Guarantee: ``model`` fails unless the published model is a function of released sums and public text, so that it
+      holds
+    nothing else about the devices.
 
     Args:
       devices: token ids of each device of the split, in its order of typing, ``<eos>`` after each sentence. Private.
       model: arrays of the published model of counts.
-      follows: the same, made from ``released_U`` alone.
+      follows: the same arrays, computed from ``released_U`` and public text.
     """
     contributions, size = _counted(devices, asked), len(asked.weight_U)
     same = len(model) == len(follows) and all(
@@ -71,7 +72,7 @@ def counts_audit(
 def _counted(devices: Iterable[np.ndarray], asked: CountCells) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Each device's cells and weighted counts."""
     size = asked.vocabulary_size
-    first_cell_V = np.zeros(size, dtype=np.int64)  # of the words after a context; 0 for what is none
+    first_cell_V = np.zeros(size, dtype=np.int64)  # first cell of each context; 0 for other words
     first_cell_V[asked.context_K] = size * np.arange(1, 1 + len(asked.context_K))
     first_cell_V[EOS] = first_cell_V[BOS]  # what follows an end is at a start
     for tokens_N in devices:

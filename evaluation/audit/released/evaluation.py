@@ -1,7 +1,7 @@
-"""The audit of an evaluation under a budget: its vectors held against the devices' text, summed and noised again.
+"""The audit of an evaluation under a budget: its vectors against the devices' text, with recomputed sum and noise.
 
-Scores are not made again: other hardware gives other last digits, and the bound holds for whatever they are. Every
-device's vector is kept as it was scored, beside the noise's key.
+Scores are not recomputed: other hardware gives other last digits, and the bound holds for any scores. Every device's
+scored vector is kept beside the noise's key.
 
 Shape legend: D devices, M cells.
 """
@@ -12,7 +12,7 @@ from evaluation.audit.released.bounded import sum_audit
 from evaluation.audit.verdict import Verdict
 
 STREAM = "evaluation"
-# Of a cell's value; a device's words are divided by a constant.
+# Tolerance of a cell's value; a device's words are divided by a constant.
 _ROUNDING = 1e-12
 
 
@@ -36,8 +36,8 @@ def evaluation_audit(
       vectors_DM: each device's vector before it is bounded, as kept. Private.
       words_D: words that each held-out device typed, from the private store. Private.
       size: M.
-      words_weight: of the first cell.
-      most_words: that a device counts as.
+      words_weight: weight of the first cell.
+      most_words: largest number of words as which a device counts.
     """
     cells = np.arange(size)
     expected_D = words_weight * np.minimum(words_D / most_words, 1.0)

@@ -1,7 +1,7 @@
-"""The key of a release: the one that the ledger was committed to, and none that the public could make.
+"""The audit of a release's key: it matches the ledger's commitment, and public facts do not give it.
 
-No test proves that a key is secret. This one refuses every key that follows from what everybody may know of a launch
-by the ways in which programs make keys of such facts.
+No test can prove that a key is secret. This one rejects keys that follow from public facts of a launch by common
+constructions.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from evaluation.audit.keyed_noise import subkey
 from evaluation.audit.verdict import Verdict
 
 _BYTES = 32
-# Seeds that somebody types.
+# Seeds that people choose by hand.
 _SEEDS = range(1 << 14)
 _BETWEEN = ("", " ", "-", "_", ":", "/", "|", ",", ".", "\n")
 _BEFORE = ("", "tacit ", "tacit seeded ", "tacit seeded noise ")
@@ -24,10 +24,10 @@ def key_audit(key: bytes, commitment: str, facts: Iterable[str], *, seeded: bool
     """The verdict on a release's key.
 
     Args:
-      key: as its file has it.
+      key: content of its file.
       commitment: to the key, from the reservation in the ledger; SHA-256 as hexadecimal digits.
-      facts: what everybody may know: launch id, population, locale, seed, names of stages, digests.
-      seeded: whether the launch file declares that its noise follows from a seed, so that anyone can subtract it.
+      facts: public facts: launch id, population, locale, seed, names of stages, digests.
+      seeded: True if the launch file declares seeded noise, which anyone can subtract.
     """
     tested = "the noise's key is the one that the ledger was committed to before the release, and no public one"
     reason = ""
@@ -41,7 +41,7 @@ def key_audit(key: bytes, commitment: str, facts: Iterable[str], *, seeded: bool
 
 
 def seeded_key(seed: int, stage: str) -> bytes:
-    """The key of a stage whose launch file declares a seed: it is in no file."""
+    """The key of a stage whose launch file declares a seed; no file holds it."""
     return hashlib.sha256(f"tacit seeded {seed} {stage}".encode()).digest()
 
 

@@ -1,14 +1,14 @@
-"""The audit of words found locally: every message made again, the votes that they come to, and the words chosen.
+"""The audit of words found locally: every message, the sum of votes, and the selection of words, recomputed.
 
-Each device's messages follow from what it typed and from random bits of its own, which in a simulation are a function
-of the stage's key, the question and the device. So they are made again, one by one, and must come to the votes that
-were kept: votes without noise, with less or more of it, of other devices or of more messages are other votes. From the
-votes, prefixes and words are chosen again.
+The messages of a device are a function of its text and of random bits of its own, which in a simulation follow from the
+stage's key, the question and the device. The audit recomputes them one by one, and their sum must equal the kept votes:
+votes without noise, with less or more noise, of other devices or of more messages differ. From the votes it selects
+prefixes and words again.
 
-Written from the paper (Sun & Sun 2024, algorithm 2) and from the definition of the streams, apart from the code that
-asks devices: an audit must not share its mistakes.
+Written from the paper (Sun & Sun 2024, algorithm 2) and from the definition of the streams, independently of the code
+that queries devices: an audit must not share its mistakes.
 
-Shape legend: d items of a question, the last of which says nothing.
+Shape legend: d items of a question, the last of which is None.
 """
 
 import functools
@@ -26,11 +26,11 @@ from scipy import stats
 
 from evaluation.audit.verdict import Verdict
 
-# What stands in a candidate for the end of its word and for a digit before it; then digits, then a form's sign.
+# Characters of a candidate for the end of its word and for a digit before it; then digits, then a form's sign.
 END, DIGIT, DIGITS, SIGNS = "\x03", "\x04", "0123456789", "\x05\x06\x07"
 FORMS = ("lower", "capital", "upper")
-# A finished word needs so many deviations where no rate of false ones is set, and has but so small a chance of being
-# published if one message holds it, or fewer than are asked for.
+# Deviations that a finished word needs if no false discovery rate is set, and largest probabilities of publishing a
+# word in a single message, or in fewer messages than required.
 _DEVIATIONS, _ONE_HOLDER, _TOO_FEW = 4.0, 0.05, 1e-6
 _SERIES = 1
 _NONE = "no fault: whole numbers are compared"
@@ -38,16 +38,16 @@ _NONE = "no fault: whole numbers are compared"
 
 @dataclass(frozen=True)
 class Rule:
-    """The launch file's rule of a local discovery.
+    """Rule of a local discovery, from the launch file.
 
     Attributes:
-      messages: that every device sends.
-      greedy: whether a device tells of the words that it typed most, or of any.
+      messages: number of messages of every device.
+      greedy: True if a device reports its most frequent words, False for any words.
       layers: depth of the trie.
       letters: that a word may hold, sorted, then ``DIGIT``, then ``END``.
       false_discovery_rate: among the words of a layer; None for a fixed threshold.
-      anonymity: messages that a word must be typed into; None for no such threshold.
-      known: words that no device tells of.
+      anonymity: least number of messages with a word; None for no such threshold.
+      known: words that no device reports.
     """
 
     epsilon0: float
@@ -63,13 +63,13 @@ class Rule:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer as discovery left it. Private: its words are not reviewed yet.
+    """Records of one layer. Private: its words are not reviewed yet.
 
     Attributes:
-      asked: numbers of the devices that were asked.
+      asked: indices of the queried devices.
       votes_d: int64, sum of all messages.
-      messages: that the layer counts on.
-      prefixes, words, forms: that it chose; of a word its form, where it is not lower-case.
+      messages: number of messages that the layer assumes.
+      prefixes, words, forms: its selection; forms other than lower case, by word.
     """
 
     asked: np.ndarray
@@ -83,11 +83,11 @@ class Layer:
 def local_words_audit(
     key: bytes, layers: Sequence[Layer], published: Mapping[str, str], typed: Callable[[int], Sequence[str]], rule: Rule
 ) -> tuple[Verdict, ...]:
-    """Verdicts on the devices' messages, on their sum, and on what was chosen from it.
+    """Verdicts on the devices' messages, on their sum, and on the selection from it.
 
     Args:
       published: words that left the discovery, each with its form.
-      typed: words that a device typed, with the signs of their forms; before any bound.
+      typed: words of a device, with the signs of their forms; before any bound.
     """
     questions = [_Question(number, _prefixes(layers, number), rule) for number in range(1, len(layers) + 1)]
     pairs = list(zip(questions, layers, strict=True))
@@ -131,7 +131,7 @@ def _prefixes(layers: Sequence[Layer], number: int) -> tuple[str, ...]:
 
 
 def _ended(layers: Sequence[Layer], rule: Rule) -> bool:
-    """Return whether nobody was asked for nothing, and layers are missing only where no prefix was left."""
+    """Return whether every queried layer had candidates, and layers are missing only if no prefix was left."""
     return len(layers) == rule.layers or (len(layers) < rule.layers and bool(layers) and not layers[-1].prefixes)
 
 
@@ -152,7 +152,7 @@ class _Question:
 
     @functools.cached_property
     def candidates(self) -> list[str]:
-        """The candidate of each item but the last."""
+        """The candidate of each item except the last."""
         return [prefix + letter for prefix in self.prefixes for letter in self.after(prefix)]
 
     def after(self, prefix: str) -> str:
@@ -174,9 +174,9 @@ class _Question:
 
     @functools.cached_property
     def randomiser(self) -> tuple[int, float, float]:
-        """Items of a message, chance of the true one to be among them, and of another one.
+        """Items of a message, probability that it contains the true one, and probability for another one.
 
-        Of the two whole numbers next to ``d / (e^epsilon + 1)`` the one whose estimates vary less.
+        The size is the one of the two whole numbers next to ``d / (e^epsilon + 1)`` whose estimates vary less.
         """
         odds = math.exp(-self.rule.epsilon0)
         ideal = self.domain * odds / (1 + odds)
@@ -191,12 +191,12 @@ class _Question:
 
     def _chances(self, size: int) -> tuple[float, float]:
         d, odds = self.domain, math.exp(-self.rule.epsilon0)
-        # Rounded down to a multiple of 2^-53, which is a chance that 53 random bits have exactly.
+        # Rounded down to a multiple of 2^-53, which 53 random bits represent exactly.
         p = math.floor(size / (size + (d - size) * odds) * (1 - 2.0**-50) * 2.0**53) / 2.0**53
         return p, (p * (size - 1) + (1 - p) * size) / (d - 1)
 
     def item(self, word: str) -> int | None:
-        """The item that a typed word stands for; None where a device keeps silent about it."""
+        """The item of a typed word; None if the device does not report it."""
         form = max(SIGNS.find(word[-1:]), 0) if word else 0
         word = word[:-1] if form else word
         hidden = "".join(DIGIT if letter in DIGITS else letter for letter in word)
@@ -207,7 +207,7 @@ class _Question:
 
     @functools.cached_property
     def stream(self) -> str:
-        """Name of the random bits of its answers: it changes with everything that is asked."""
+        """Name of the random bits of its answers; it depends on the whole question."""
         content = [
             *(_SERIES, self.layer, self.rule.letters, self.prefixes, sorted(self.rule.known), self.rule.epsilon0),
             *(self.randomiser[0], self.rule.messages, self.rule.layers, "greedy" if self.rule.greedy else "random"),
@@ -234,7 +234,7 @@ class _Bits:
         return pairs[:, 0] << np.uint64(32) | pairs[:, 1]
 
     def subset(self, population: int, count: int) -> np.ndarray:
-        """Distinct numbers below ``population``, or where they are most of them all but those drawn (Lemire 2019)."""
+        """Distinct numbers below ``population`` (Lemire 2019); for a majority, the complement of the drawn numbers."""
         if 2 * count > population:
             return np.delete(np.arange(population), self.subset(population, population - count))
         drawn: dict[int, None] = {}
@@ -247,7 +247,7 @@ class _Bits:
 
 
 def _votes(question: _Question, asked: np.ndarray, typed: Callable[[int], Sequence[str]], key: bytes) -> np.ndarray:
-    """Sum of the messages of all devices that were asked, int64 ``[d]``."""
+    """Sum of the messages of all queried devices, int64 ``[d]``."""
     stream_key = hmac.digest(key, f"tacit discovery 3|{question.stream}".encode(), hashlib.sha256)
     item_of = functools.cache(question.item)
     votes_d = np.zeros(question.domain, dtype=np.int64)
@@ -259,7 +259,7 @@ def _votes(question: _Question, asked: np.ndarray, typed: Callable[[int], Sequen
 
 
 def _bounded(counted: Counter[int | None], question: _Question, bits: _Bits) -> np.ndarray:
-    """The items of a device's messages, in random order: distinct ones, filled up with the item that says nothing."""
+    """The items of a device's messages, in random order: distinct ones, padded with the item None."""
     held = np.array(sorted(item for item in counted if item is not None), dtype=np.int64)
     most = question.rule.messages
     if len(held) > most and question.rule.greedy:
@@ -290,7 +290,7 @@ def _are_bounded(pairs: Sequence[tuple[_Question, Layer]]) -> bool:
 
 
 def _chosen(question: _Question, layer: Layer) -> tuple[tuple[str, ...], frozenset[str], dict[str, str]]:
-    """Prefixes that go on, words that ended, and forms: most votes first, equals in the order of items."""
+    """Surviving prefixes, finished words, and forms: most votes first, equals in the order of items."""
     rule, votes_d, (_, _, q) = question.rule, layer.votes_d, question.randomiser
     if len(votes_d) != question.domain:
         return (), frozenset(), {}
@@ -353,7 +353,7 @@ def _needed(question: _Question, votes_d: np.ndarray, messages: int) -> int:
 
 
 def _significant(messages: int, q: float, chance: float) -> int:
-    """Least votes, above the mean, that an item which nobody holds reaches with at most this chance."""
+    """Least votes above the mean that an item without holders reaches with at most this probability."""
     votes = math.floor(messages * q) + 1
     while stats.binom.sf(votes - 1, messages, q) > chance:
         votes += 1
@@ -361,7 +361,7 @@ def _significant(messages: int, q: float, chance: float) -> int:
 
 
 def _hidden(messages: int, p: float, q: float, holders: int, chance: float) -> int:
-    """Least votes that an item in so many messages reaches with at most this chance."""
+    """Least votes that an item in ``holders`` messages reaches with at most this probability."""
     held = np.arange(holders + 1)
     weights = stats.binom.pmf(held, holders, p)
 

@@ -1,14 +1,15 @@
-"""Do the models follow from the released sums, and the released sums from the noise?
+"""Replay of the models from the released sums, and of the released sums from the noise.
 
-Shape legend: T rounds, N directions, K weights that are followed.
+Shape legend: T rounds, N directions, K followed weights.
 
-What a guarantee is about is the sequence of models that devices are sent. Momentum is linear in the released sums, so
-it can be run again on their inner products with a few directions and must give the inner products of the models, to
-rounding, whatever was handed to the optimiser under another name. Adam is not linear; it is run again on weights whose
-every value was kept. Released sums minus noise that another process drew again from the key must be the sums that were
-written down before any noise, to the millionth of the noise that a release leaves out: sketches are linear too.
+The guarantee covers the sequence of models that devices receive. Momentum is linear in the released sums, so a replay
+on their inner products with a few directions must give the inner products of the models, up to rounding; an optimiser
+that used other inputs fails. Adam is not linear; it is replayed on weights whose every value was kept. Released sums
+minus noise that another process regenerated from the key must equal the recorded sums before noise, up to the millionth
+of the
+noise that a release rounds: sketches are linear too.
 
-Written apart from the server's code: an audit must not share its mistakes.
+Written independently of the server's code: an audit must not share its mistakes.
 """
 
 from dataclasses import dataclass
@@ -18,16 +19,16 @@ import numpy as np
 
 from evaluation.audit.released.rows import AuditRow, exact
 
-# Deviations of float32's rounding along a direction beyond which nothing honest lies.
+# Bound on an honest gap along a direction, in deviations of float32 rounding.
 _DEVIATIONS = 32
-# Clip norms that may be missing along a direction: what float64 rounds, and for a noise multiplier of 1 what rounding
-# to multiples of 2^-20 of the noise leaves, as unit directions add up such errors as they do independent ones.
+# Tolerances along a direction in clip norms: float64 rounding, and, per noise multiplier, rounding to multiples of
+# 2^-20 of the noise; along unit directions such errors add up like independent ones.
 _ROUNDING, _GRID_ROUNDING = 1e-7, _DEVIATIONS * 2.0**-20 / 12**0.5
 
 
 @dataclass(frozen=True)
 class Optimiser:
-    """The server's optimiser as the launch file has it, and what it divides a released sum by."""
+    """The server's optimiser from the launch file, and its divisor of a released sum."""
 
     kind: Literal["momentum", "nesterov", "sgd", "adam"]
     learning_rate: float
@@ -37,7 +38,7 @@ class Optimiser:
     denominator: float
 
     def models(self, start_K: np.ndarray, released_TK: np.ndarray) -> np.ndarray:
-        """The model after each round, ``[T, K]``: of each number for itself."""
+        """The model after each round, ``[T, K]``, number by number."""
         velocity_K, square_K = np.zeros_like(start_K), np.zeros_like(start_K)
         weights_K, rows = start_K, []
         for number, released_K in enumerate(released_TK, start=1):
@@ -58,7 +59,7 @@ class Optimiser:
 
 @dataclass(frozen=True)
 class RoundRecords:
-    """Training's record of its rounds; ``federated.rounds.witness`` says what the names mean. Secret."""
+    """Training's record of its rounds; ``federated.rounds.witness`` explains the names. Secret."""
 
     sums_TN: np.ndarray
     released_TN: np.ndarray
@@ -78,10 +79,10 @@ class RoundRecords:
 
 @dataclass(frozen=True)
 class Models:
-    """The model that training began with and the one that is published, along the directions and as far as followed.
+    """The initial and the published model, along the directions and at the followed weights.
 
     Attributes:
-      places_K: the weights that are followed.
+      places_K: indices of the followed weights.
     """
 
     places_K: np.ndarray
@@ -94,8 +95,8 @@ class Models:
 def sequence(seen: RoundRecords, models: Models, optimiser: Optimiser) -> AuditRow:
     """The row about the sequence of models: each follows from the released sums, and the last is the published one.
 
-    Guarantee: fails if a round's step along any direction was not the optimiser's on the released sum that was
-    written down, by more than float32 may round. Exact: an honest run passes.
+    Guarantee: fails if a round's step along any direction differs from the optimiser's step on the recorded released
+    sum by more than float32 rounding. Exact: an honest run passes.
     """
     gaps_T, places = _gap_followed(seen, models, optimiser), "weights that were followed"
     if optimiser.kind != "adam":
@@ -115,21 +116,21 @@ def sequence(seen: RoundRecords, models: Models, optimiser: Optimiser) -> AuditR
 
 
 def _gap_followed(seen: RoundRecords, models: Models, optimiser: Optimiser) -> np.ndarray:
-    """Largest gap of each round as a share of what float32 may round."""
+    """Largest gap of each round relative to the tolerance of float32 rounding."""
     expected_TK = optimiser.models(models.start_K, seen.followed_released_TK)
-    # Half a last place of float32, and of what float64 may have rounded on the way; the smallest normal number.
+    # Half a last place of float32, plus float64 rounding on the way; at least the smallest normal number.
     allowed_TK = 2.0**-23 * np.maximum(np.abs(expected_TK), 2.0**-100)
     return (np.abs(seen.followed_weights_TK - expected_TK) / allowed_TK).max(axis=1)
 
 
 def noise_added(seen: RoundRecords, noise_TN: np.ndarray, noise_multiplier: float) -> AuditRow:
-    """The row about the noise: what was released minus noise drawn again is what was summed.
+    """The row about the noise: the release minus the regenerated noise equals the recorded sum.
 
     Guarantee: fails if in any round the released sum lacks a part of the key's noise, or holds anything else, by more
-    than rounding may leave along some direction. Exact: an honest run passes.
+    than the tolerance of rounding along some direction. Exact: an honest run passes.
 
     Args:
-      noise_TN: inner products of each round's noise, drawn again from the key, in clip norms.
+      noise_TN: inner products of each round's noise, regenerated from the key, in clip norms.
     """
     rest_TN = seen.released_TN / seen.clips_T[:, None] - noise_TN
     gaps_T = np.abs(rest_TN - seen.sums_TN).max(axis=1)
@@ -139,6 +140,6 @@ def noise_added(seen: RoundRecords, noise_TN: np.ndarray, noise_multiplier: floa
     if wrong_T.any():
         reason = f"what round {int(np.argmax(wrong_T))} released is not its sum and the noise of its key"
     quantity = "released sums minus noise drawn again, against the sums, in clip norms"
-    # Along some direction there is a deviation of noise and more, but for less than one run in a million.
+    # Along some direction there is at least one deviation of noise, except in less than one run in a million.
     least = 1 - slack / noise_multiplier
     return exact("noise_added", quantity, float(gaps_T.max()), noise_TN.shape[1], reason, least_noise=least)

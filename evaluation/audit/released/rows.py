@@ -1,7 +1,7 @@
-"""One row of the audits of the noise: its figures, which are secret, and its verdict, which is all that leaves.
+"""One row of the audits of the noise: secret figures and a public verdict.
 
-Estimates, intervals and p-values are functions of released sums minus noise or minus sums made again: beside the
-release, which is public, they tell the true text from every other to the last digit.
+Estimates, intervals and p-values are functions of released sums minus noise or minus recomputed sums: together with the
+public release they distinguish the true text from every other, to the last digit.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ Kind = Literal[
 ]
 
 
-# What each audit of a training run tests; a row that decides nothing has no verdict and is not here.
+# The statement that each audit of a training run tests; rows that decide nothing have no verdict and no entry.
 TRAINED: Mapping[Kind, str] = {
     "sequence": "every model follows from the released sums, and the last one is the published one",
     "noise_added": "released sums are the sums and all the noise of the key",
@@ -40,7 +40,7 @@ TRAINED: Mapping[Kind, str] = {
     "records": "the rounds that canaries joined allow no more than the guarantee says",
     "lower_bound": "guesses of who took part do not refute the guarantee; passing is no proof of it",
 }
-# Rows whose power is a function of the launch file and the model's size; that of the others follows from estimates.
+# Rows whose power is a function of the launch file and the model's size; the power of others depends on estimates.
 _PUBLIC_POWER = frozenset({"noise_added", "update_lengths", "canary_lengths"})
 
 
@@ -48,12 +48,12 @@ _PUBLIC_POWER = frozenset({"noise_added", "update_lengths", "canary_lengths"})
 class AuditVerdict:
     """The verdict of one audit; public.
 
-    Guarantee: beside the verdict every field is a function of the launch file and public sizes. An honest run passes
-    all audits with probability at least ``1 - ALPHA``, whatever its devices typed.
+    Guarantee: every field but the verdict is a function of the launch file and public sizes. An honest run passes all
+    audits with probability at least ``1 - ALPHA``, for any text on its devices.
 
     Attributes:
       tested: from ``TRAINED``.
-      least_noise, least_clip: as of ``AuditRow``, where they do not depend on the run.
+      least_noise, least_clip: those of ``AuditRow``, if they do not depend on the run.
     """
 
     type: Kind
@@ -68,16 +68,16 @@ class AuditRow:
     """Figures of one audit of the noise, and its verdict on the claim. Secret.
 
     Attributes:
-      type: ``lower_bound`` never stands beside an epsilon as if it were an estimate of one.
-      quantity: what was estimated.
-      estimate, low, high: with an interval at ``confidence``; equal where there is none.
-      claim: what the accountant says, in the same unit; None where the audit compares nothing.
-      p_value: chance of such an estimate if the claim is true; None for bounds and for the final model.
-      n: canaries that it rests on.
-      passed: nothing speaks against the claim; None for a row that decides nothing.
-      reason: in words, if something does.
-      least_noise: largest share of the claimed noise that it would speak against with 90% power; None if none.
-      least_clip: smallest multiple of the clip norm that it would speak against with 90% power; None if none.
+      type: kind of audit; never show a ``lower_bound`` beside an epsilon as an estimate of it.
+      quantity: the estimated quantity.
+      estimate, low, high: with an interval at ``confidence``; equal without an interval.
+      claim: the accountant's value, in the same unit; None if the audit compares nothing.
+      p_value: probability of such an estimate if the claim is true; None for bounds and for the final model.
+      n: number of canaries.
+      passed: no evidence against the claim; None for a row that decides nothing.
+      reason: the evidence, in words.
+      least_noise: largest share of the claimed noise that it rejects with 90% power; None if none.
+      least_clip: smallest multiple of the clip norm that it rejects with 90% power; None if none.
     """
 
     type: Kind
@@ -96,7 +96,7 @@ class AuditRow:
 
 
 def verdicts(rows: Iterable[AuditRow], tested: Mapping[Kind, str]) -> tuple[AuditVerdict, ...]:
-    """Public half of the audits: a verdict for everything that was to be tested, in that order."""
+    """Public half of the audits: a verdict for every entry of ``tested``, in that order."""
     row_of = {row.type: row for row in rows}
     return tuple(_verdict(kind, what, row_of.get(kind)) for kind, what in tested.items())
 
@@ -123,7 +123,7 @@ def exact(
     least_clip: float | None = None,
     least_noise: float | None = None,
 ) -> AuditRow:
-    """A row of arithmetic, which has no chance of error: it passes unless there is a reason."""
+    """A row of arithmetic, without an error probability: it passes unless there is a reason."""
     return AuditRow(
         type=kind,
         quantity=quantity,

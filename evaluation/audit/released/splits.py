@@ -1,6 +1,6 @@
-"""The splits of a population's devices, made again: nobody who is held out has trained.
+"""The audit of the splits of a population's devices: no held-out device trained.
 
-A device's split follows from a hash of its id under the population's secret, so it can be told of each device alone.
+A device's split is a hash of its id under the population's secret, so it is computed for each device separately.
 """
 
 import hashlib
@@ -19,8 +19,8 @@ def splits_of(ids: Iterable[str], population: str, secret: bytes, test: float, v
 
     Args:
       population: the key that the population is registered under.
-      secret: that it was registered with.
-      test, validation: shares of the devices that are held out.
+      secret: secret of its registration.
+      test, validation: held-out shares of the devices.
     """
     key = hmac.digest(secret, f"tacit split {population}".encode(), hashlib.sha256)
     places = (int.from_bytes(hashlib.blake2b(one.encode(), digest_size=8, key=key).digest(), "big") for one in ids)
@@ -29,13 +29,13 @@ def splits_of(ids: Iterable[str], population: str, secret: bytes, test: float, v
 
 
 def split_audit(split_D: np.ndarray, stored_D: np.ndarray, cohorts: Iterable[np.ndarray], synthetic: int) -> Verdict:
-    """The verdict on who trained: rounds number the devices of the train split, then made-up ones, and nobody else.
+    """The verdict on the trained devices: rounds contain only devices of the train split and synthetic ones.
 
     Args:
-      split_D: of each device, by ``splits_of``.
-      stored_D: the same as the store has it, by which training chose.
-      cohorts: devices of every round, numbered among those that train.
-      synthetic: how many made-up devices follow the people.
+      split_D: split of each device, by ``splits_of``.
+      stored_D: split of each device in the store, which training used.
+      cohorts: devices of every round, as indices among training devices.
+      synthetic: number of synthetic devices after the people.
     """
     devices = int(np.sum(split_D == TRAIN)) + synthetic
     numbers = np.concatenate([np.empty(0, dtype=np.int64), *cohorts])
@@ -54,5 +54,5 @@ def split_audit(split_D: np.ndarray, stored_D: np.ndarray, cohorts: Iterable[np.
 
 
 def trains(split_D: np.ndarray) -> Sequence[int]:
-    """Numbers of the devices that train, in the order in which rounds number them."""
+    """Indices of the training devices, in the order of the rounds' numbering."""
     return np.flatnonzero(split_D == TRAIN).tolist()

@@ -1,10 +1,10 @@
-"""The audit of training: a few rounds made again from their devices' text, and the bits of adaptive clipping.
+"""The audit of training: a few rounds recomputed from their devices' text, and the bits of adaptive clipping.
 
-What holds for all rounds is audited by projections that training recorded (``replay``, ``updates``). No audit can make
-every round of a long run again, so a few are drawn by lot. The lot is the published model: nobody can know while
-training which rounds it will be, and everybody who has the model can say afterwards.
+Recorded projections audit the properties of all rounds (``replay``, ``updates``). No audit can recompute every round of
+a long run, so a few are selected at random, by a hash of the published model: nobody knows them during training, and
+every holder of the model can name them afterwards.
 
-Shape legend: T rounds, P parameters, K weights that are followed.
+Shape legend: T rounds, P parameters, K followed weights.
 """
 
 import hashlib
@@ -20,12 +20,12 @@ from evaluation.audit.released.replay import Models, RoundRecords
 from evaluation.audit.verdict import Verdict
 
 CHOSEN = 3
-# Strictly inside the ball, as devices clip: rounding must not lift a norm above the clip norm.
+# Clipping ends strictly inside the ball, as on devices: rounding must not lift a norm above the clip norm.
 _INSIDE = 1.0 - 2.0**-20
-# Share of its norm by which the kind of processor, and devices trained beside it, may move a device's update. Measured:
-# 4e-7 for the devices beside it.
+# Tolerance of a device's update relative to its norm, for other processors and other devices in its chunk. Measured:
+# 4e-7 for other devices in the chunk.
 _LOW_BITS = 1e-5
-# What float64 may round: of an inner product, relative to its vector; of a clip norm; of noise in another order.
+# Tolerances of float64 rounding: an inner product, relative to its vector; a clip norm; noise added in another order.
 _PROJECTED, _NORM, _REORDERED = 1e-9, 1e-12, 2.0**-40
 # A sum's whole numbers are multiples of this many clip norms.
 _UNITS = 2**44
@@ -33,14 +33,14 @@ _UNITS = 2**44
 
 @dataclass(frozen=True)
 class Rule:
-    """The launch file's rule of a round: what bounds a device, and what is added to a sum.
+    """Rule of a round from the launch file: the bound of a device, and the noise on a sum.
 
     Attributes:
       noise_multiplier: of the released sums, in clip norms.
-      layers: sizes of the layers that are bounded first, each by its share; None: the whole update alone.
+      layers: sizes of the layers that are clipped first, each to its share; None: only the whole update is clipped.
       most_weight: weight beyond which a sum is scaled down; None: sums are released as they are.
-      rounding: standard deviation of each number that the devices' encoding adds, in clip norms.
-      clipping: adaptive clipping; None where the clip norm is fixed.
+      rounding: standard deviation of the devices' encoding per number, in clip norms.
+      clipping: adaptive clipping; None for a fixed clip norm.
     """
 
     noise_multiplier: float
@@ -52,15 +52,15 @@ class Rule:
 
 @dataclass(frozen=True)
 class AdaptiveRule:
-    """Adaptive clipping as the launch file states it (Andrew et al. 2021).
+    """Adaptive clipping from the launch file (Andrew et al. 2021).
 
     Attributes:
       start: clip norm of the first round.
-      quantile: share of updates that are to lie below it.
+      quantile: target share of updates below the clip norm.
       learning_rate: of the geometric step.
       bit_noise_std: standard deviation of the noise on a sum of bits.
       report_goal: the fixed denominator.
-      anew_T: bool, the rounds in which the noise begins anew and the clip norm may change.
+      anew_T: bool, the rounds in which the noise restarts and the clip norm may change.
     """
 
     start: float
@@ -76,11 +76,11 @@ class KeptRound:
     """One chosen round. Secret.
 
     Attributes:
-      model_P, released_P: kept by the trainer: the model that devices trained, and the sum as released.
-      updates: of each recorded device, made again from its text: its change of the model before clipping, ``[P]``, and
+      model_P, released_P: kept by the trainer: the model that devices trained, and the released sum.
+      updates: for each recorded device, recomputed from its text: its change of the model before clipping, ``[P]``, and
         its weight in [0, 1].
-      planted_P: float64, the audit's canaries' share, in clip norms.
-      noise_P: of the key, in clip norms, drawn again.
+      planted_P: float64, contribution of the audit's canaries, in clip norms.
+      noise_P: noise of the key, regenerated, in clip norms.
     """
 
     number: int
@@ -93,7 +93,7 @@ class KeptRound:
 
 @dataclass(frozen=True)
 class TrainingRecord:
-    """The run as training recorded it along the directions, and the models before and after it."""
+    """Training's records along the directions, and the models before and after the run."""
 
     seen: RoundRecords
     models: Models
@@ -101,7 +101,7 @@ class TrainingRecord:
 
 
 def chosen(weights_P: np.ndarray, kept: Sequence[int], count: int = CHOSEN) -> tuple[int, ...]:
-    """Rounds to make again, ascending: those of the kept ones that the published model's hash draws first.
+    """Rounds to recompute, ascending: the kept ones that the published model's hash selects.
 
     Args:
       weights_P: of the published model, float32 in the order of its parameters.
@@ -117,8 +117,8 @@ def training_audit(
     """Verdicts on the released sums of the chosen rounds, on all released bits, and on the clip norms.
 
     Args:
-      rounds: one after the other, as each holds several vectors of the model's size.
-      bit_noise_T: noise of the sums of bits, drawn again from the key; nothing is read of it without adaptive clipping.
+      rounds: an iterator, as each round holds several vectors of the model's size.
+      bit_noise_T: noise of the sums of bits, regenerated from the key; unused without adaptive clipping.
     """
     rounds_reason, bits_reason, digits = "", "", True
     sums: dict[int, _Remade] = {}
@@ -172,7 +172,7 @@ def combined(directions: Directions, sends_N: np.ndarray, rule: Rule) -> np.ndar
     """Sum of the updates of canaries, each clipped to one clip norm, float64 ``[P]`` in clip norms.
 
     Args:
-      sends_N: bool, the canaries that send their direction.
+      sends_N: bool, canaries that send their direction.
     """
     if rule.layers is None:
         return _INSIDE * directions.combined(sends_N.astype(np.float64))
@@ -185,11 +185,11 @@ def combined(directions: Directions, sends_N: np.ndarray, rule: Rule) -> np.ndar
 
 @dataclass(frozen=True)
 class _Remade:
-    """A round's sum, made again. Secret: it has no noise.
+    """A round's recomputed sum. Secret: it has no noise.
 
     Attributes:
       sum_P: float64, in clip norms.
-      bits: least and largest sum of bits; they differ where an update is as long as the threshold but for low bits.
+      bits: least and largest sum of bits; they differ if an update equals the threshold up to low bits.
     """
 
     sum_P: np.ndarray
@@ -201,7 +201,7 @@ class _Remade:
 def _remade(
     updates: Iterable[tuple[np.ndarray, float]], size: int, clip_norm: float, threshold: float | None, rule: Rule
 ) -> _Remade:
-    """Clip every device's update and add it up, as the rule says and not as the trainer does."""
+    """Clip and add up every device's update by the rule, independently of the trainer."""
     sum_P, weights, least, most, devices = np.zeros(size), 0.0, 0.0, 0.0, 0
     clipped_P = np.empty(size)
     for update_P, weight in updates:
@@ -245,7 +245,7 @@ def _is_on_lattice(released: np.ndarray, deviation: float, unit: float = 1.0) ->
 
 
 def _is_recorded(one: KeptRound, recorded: TrainingRecord) -> bool:
-    """Return whether model and released sum are those of the sequence of models that was replayed."""
+    """Return whether model and released sum belong to the replayed sequence of models."""
     seen, models, number = recorded.seen, recorded.models, one.number
     before_N = seen.weights_TN[number - 1] if number else models.start_N
     before_K = seen.followed_weights_TK[number - 1] if number else models.start_K
@@ -262,8 +262,8 @@ def _is_recorded(one: KeptRound, recorded: TrainingRecord) -> bool:
 def _of_bits(seen: RoundRecords, sums: dict[int, _Remade], rule: AdaptiveRule, noise_T: np.ndarray) -> str:
     """Without its noise a sum of bits is a multiple of 1/2, at most half as large as the round has devices.
 
-    Noise that hides a device leaves such a number in one case: all of it was added, and nothing else. So no sum without
-    noise is kept for this.
+    Subtracting the key's noise gives such a number only if all of it was added, and nothing else. So this audit needs
+    no stored sum without noise.
     """
     slack = step_of(rule.bit_noise_std) / 2 + _REORDERED * rule.bit_noise_std
     rest_T = seen.bits_T - noise_T

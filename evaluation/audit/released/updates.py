@@ -1,4 +1,4 @@
-"""Is what enters a round's sum as short as it must be: a device's update by its own numbers, a canary's by its length?
+"""Audit of the lengths of updates in a round's sum: of devices by their whole numbers, of canaries along directions.
 
 Shape legend: T rounds, N canaries, P parameters.
 """
@@ -11,17 +11,17 @@ from evaluation.audit.directions import Directions
 from evaluation.audit.released.replay import RoundRecords
 from evaluation.audit.released.rows import AuditRow, exact
 
-# Float32 and the grid move a canary's length by less.
+# Tolerance of a canary's length: float32 and the grid move it by less.
 _ROUNDING = 1e-4
-# What a change of all lengths by one part in so many would be noticed: the ball ends 2^-20 inside the norm.
+# Relative change of all lengths that is noticed: the ball ends 2^-20 inside the norm.
 LEAST_CLIP = 1.0 + 2.0**-19
 
 
 def update_lengths(seen: RoundRecords) -> AuditRow:
     """The row about the devices' updates: none longer than a clip norm, and nothing else in the sum.
 
-    Guarantee: fails if the whole numbers that any device added have an L2 norm above the clip norm, or if they do not
-    come to the sum of the round. Exact: an honest run passes.
+    Guarantee: fails if the whole numbers of any device have an L2 norm above the clip norm, or if they do not add up to
+    the sum of the round. Exact: an honest run passes.
     """
     longer, unexplained = int(seen.longer_T.sum()), np.flatnonzero(seen.missing_T)
     reason = f"{longer} updates were longer than the clip norm" if longer else ""
@@ -36,12 +36,12 @@ def canary_lengths(
 ) -> AuditRow:
     """The row about the canaries' updates, which are clipped, encoded and added with the devices': each one clip norm.
 
-    Guarantee: fails if what canaries added along any direction is not what their updates come to when each is clipped
-    to one clip norm and sent by those alone that were included, by more than rounding. Exact: an honest run passes.
+    Guarantee: fails if the canaries' contribution along any direction differs, by more than rounding, from the sum of
+    the included canaries' updates, each clipped to one clip norm. Exact: an honest run passes.
 
     Args:
       rounding: standard deviation along a direction that an encoding adds, in clip norms; 0 without.
-      per_layer: whether each layer is clipped to its share first, which bends an update towards other directions.
+      per_layer: True if each layer is clipped to its share first, which turns an update towards other directions.
     """
     sent_TN = joined_TN & directions.included_N
     expected_NN = _clipped_by_layer(directions) if per_layer else np.eye(directions.count)
@@ -63,7 +63,7 @@ def canary_lengths(
 def _clipped_by_layer(directions: Directions) -> np.ndarray:
     """Inner products of each included canary's update, clipped by layer, with all directions: ``[N, N]``.
 
-    Updates are far longer than a clip norm, so every layer ends at its share. Written apart from the trainer's code.
+    Updates are far longer than a clip norm, so every layer is clipped to its share. Independent of the trainer's code.
     """
     expected_NN, ends = np.zeros((directions.count, directions.count)), np.cumsum(directions.layers)[:-1]
     for number in np.flatnonzero(directions.included_N).tolist():

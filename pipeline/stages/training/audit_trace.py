@@ -8,7 +8,7 @@ import numpy as np
 from evaluation.audit import strategies, whitening
 from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim
-from evaluation.audit.noise import Again, Trace
+from evaluation.audit.noise import Recomputation, Trace
 from evaluation.audit.released.replay import Models, Optimiser, RoundRecords
 from evaluation.audit.released.rows import AuditRow, exact
 from federated import mechanisms
@@ -94,7 +94,7 @@ def claim(config: MechanismConfig, mechanism: mechanisms.Mechanism, rounds: int,
     return Claim(whitener(mechanism, rounds), rule.privatizer.noise_multiplier, promised.mu, config.delta)
 
 
-def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: RoundRecords) -> Again:
+def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: RoundRecords) -> Recomputation:
     """Reference values for the trace: models and records from their files, and noise of the audit's own generator."""
     config, start, final = ctx.config, artifacts.model(ctx, "adapt"), artifacts.model(ctx, _TRAINING)
     step = config.server
@@ -115,7 +115,7 @@ def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: Roun
         cohorts_row(rule, data, cohorts_T, len(seen.rows_T)),
         trained_row(rule, config.local_training, data, cohorts_T, seen),
     )
-    return Again(
+    return Recomputation(
         models(planted, flat_weights(start), flat_weights(final)),
         optimiser,
         noise_along(rule, planted, len(seen.rows_T)),

@@ -134,7 +134,7 @@ def test_the_cache_by_hand_and_distributions_sum_to_one() -> None:
             assert expected.sum() == pytest.approx(1, abs=1e-12)
     some = mixed.rows(state, np.array([4, 3]))
     np.testing.assert_array_equal(mixed.step(np.array([7, 7]), some)[0][0], mixed.step(np.full(5, 7), state)[0][4])
-    with pytest.raises(ValueError, match=r"weight: 1\.0 is no share"):
+    with pytest.raises(ValueError, match=r"weight: 1\.0 is not a share"):
         WithHistory(arm, 1.0)
 
 

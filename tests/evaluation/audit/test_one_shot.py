@@ -58,7 +58,7 @@ def test_a_function_of_the_seed_and_refusals() -> None:
     assert one_shot(cosines_N, 10_000, 1e-5, 3) == one_shot(cosines_N, 10_000, 1e-5, 3)
     with pytest.raises(ValueError, match="999 parameters"):
         one_shot(cosines_N, 999, 1e-5, 3)
-    with pytest.raises(ArithmeticError, match="where it began"):
+    with pytest.raises(ArithmeticError, match="did not change"):
         cosines(np.zeros(5), np.zeros(2))
     with pytest.raises(ValueError, match="scores that differ"):
         one_shot(np.full(10, 0.01), 10_000, 1e-5, 3)

@@ -87,7 +87,7 @@ def test_one_file_does_not_hide_it_from_another(tmp_path: Path, rows: list[dict]
     ("change", "said"),
     [
         (lambda made: made.drop_columns(["seconds"]), "column 'seconds' is missing"),
-        (lambda made: made.append_column("device_id", made["arm"]), "column 'device_id' is no part of the logs"),
+        (lambda made: made.append_column("device_id", made["arm"]), "column 'device_id' is not part of the logs"),
         (lambda made: made.append_column("arm", made["arm"]), "column 'arm' is there twice"),
         (lambda made: made.set_column(2, "day", made["day"].cast(pa.timestamp("s"))), r"'day' is timestamp\[ms\], not"),
         (lambda made: made.set_column(3, "shown", made["shown"].cast(pa.float64())), "'shown' is double, not int64"),
@@ -132,5 +132,5 @@ def test_memory_follows_buckets_and_not_rows(tmp_path: Path):
 
 def test_too_many_buckets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(logs, "MOST_BUCKETS", 3)
-    with pytest.raises(ValueError, match="more than 3 of them; a bucket is many devices"):
+    with pytest.raises(ValueError, match="more than 3 of them; a bucket holds many devices"):
         read(tmp_path, table(*({"bucket": name} for name in "abcd")))

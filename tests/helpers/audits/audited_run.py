@@ -9,7 +9,7 @@ import numpy as np
 from evaluation.audit import whitening
 from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim
-from evaluation.audit.noise import Again, NoiseAudit, Trace, noise_audit
+from evaluation.audit.noise import NoiseAudit, Recomputation, Trace, noise_audit
 from evaluation.audit.released.replay import Optimiser, RoundRecords
 from evaluation.config import ALPHA
 from federated import mechanisms
@@ -77,7 +77,7 @@ def audited(
         directions,
         final_P - start_P,
         claim(rule, done.rounds, trace.joined_TN),
-        Again(
+        Recomputation(
             models,
             optimiser,
             audit_trace.noise_along(rule, directions, done.rounds),
