@@ -1,4 +1,4 @@
-"""The human gate between a launch's report and its publication."""
+"""Approval of a launch by its reviewers, between report and publication."""
 
 import json
 import os
@@ -31,7 +31,7 @@ Launch `{{ ti.xcom_pull(task_ids='check')['launch_id'] }}` passed every automati
 - decision: {{ ti.xcom_pull(task_ids='decide')['reasons'] | join('; ') }}
 WHAT FOLLOWS
 
-| gate | what it saw | |
+| gate | evidence | |
 |---|---|---|
 {% for gate in ti.xcom_pull(task_ids='decide').get('gates', []) -%}
 | {{ gate['title'] }} | {{ gate['evidence'] | replace('|', '/') }} | {{ 'passed' if gate['passed'] else 'FAILED' }} |
@@ -42,28 +42,28 @@ Read the report before you answer.
 - {{ line }}
 {% endfor %}
 {% if ti.xcom_pull(task_ids='report').get('concerns') %}
-Each of its main concerns is a box below: approving takes a tick in every one.
+Each of its main concerns is a box below: an approval must tick every box.
 {% endif %}
-Your answer goes into the privacy ledger, and a rejection is final. Without an answer in seven days nothing is
+Your answer is recorded in the privacy ledger, and a rejection is final. Without an answer in seven days nothing is
 published; run this task again to be asked again.
 """
 
 
 def what_follows(launch: LaunchFile, earlier: Sequence[str]) -> list[str]:
-    """Whose answer this is, and what an approval leads to, as lines of the question."""
+    """Lines of the question: the number of this answer, earlier approvals, and the effect of an approval."""
     lines = list[str]()
     if launch.approvals > 1:
         lines.append(f"- this is answer {len(earlier) + 1} of {launch.approvals}, each by a different person")
     for name in earlier:
-        answer = f"ti.xcom_pull(task_ids='{name}', key='{ANSWER}')"  # none where somebody marked the task a success
+        answer = f"ti.xcom_pull(task_ids='{name}', key='{ANSWER}')"  # None if a person marked the task a success
         lines.append(f"{{% if {answer} %}}- {{{{ {answer}['responded_by_user']['id'] }}}} approved it{{% endif %}}")
     if launch.experiment_days:
-        lines.append(f"- published, some devices try it for {launch.experiment_days} days; what they log decides")
+        lines.append(f"- after publication, some devices try it for {launch.experiment_days} days; their logs decide")
     return lines
 
 
 def boxes(context: Context) -> ParamsDict:
-    """One box to tick for each main concern of the report; they are known only once it is written."""
+    """One box for each main concern of the report, which are known only once it is written."""
     concerns = (context["ti"].xcom_pull(task_ids="report") or {}).get("concerns", [])
     return ParamsDict(
         {
@@ -76,15 +76,15 @@ def boxes(context: Context) -> ParamsDict:
 class LaunchApproval(ApprovalOperator):
     """Waits for one of the launch's reviewers; a rejection skips publication and is recorded.
 
-    It can only hold a launch back: the automatic gates come before it and it cannot override them. The answer is
-    written into the privacy ledger (``tacit review``), which publication reads: marking this task a success publishes
-    nothing. ``tacit`` reads it from Airflow's API, and refuses an approval that leaves a box open. An answer that did
-    not come in time is nobody's, and is written nowhere: run the task again to ask again.
-    Where the policy asks for several persons there is a task for each, and an account that answered is not asked
-    again; that they are different persons is for ``tacit`` to see.
+    It can only hold a launch back: the automatic gates come before it, and it cannot override them. ``tacit review``
+    reads the answer from Airflow's API, refuses an approval that leaves a box open, and records it in the privacy
+    ledger, which publication reads: marking this task a success publishes nothing. Without an answer in time nothing is
+    recorded: run the task again to ask again.
+    If the policy requires several persons there is a task for each, and an account that has answered is not asked
+    again; ``tacit`` checks that they are different persons.
 
     Args:
-      earlier: the tasks that asked before.
+      earlier: names of the tasks that asked before.
     """
 
     def __init__(self, *, launch: LaunchFile, earlier: Sequence[str] = (), **kwargs: Any) -> None:
@@ -97,7 +97,7 @@ class LaunchApproval(ApprovalOperator):
             assigned_users=[{"id": reviewer, "name": reviewer} for reviewer in launch.reviewers],
             response_timeout=timedelta(days=7),
             defaults=self.REJECT,
-            # An answer in the second after the question can fail the task; it then asks again.
+            # An answer within a second of the question can fail the task, which then asks again.
             retries=2,
             retry_delay=timedelta(seconds=5),
             notifiers=[Notice("approval", launch)],
@@ -108,9 +108,9 @@ class LaunchApproval(ApprovalOperator):
 
     def execute(self, context: Context) -> Any:
         if context["dag_run"].triggering_user_name == "dag_test":
-            # `airflow dags test` has no server to answer through and would wait for ever.
+            # `airflow dags test` has no server for answers and would wait for ever.
             raise AirflowSkipException(
-                "nobody can approve without a server: run this launch under `make up`; finished stages are not redone"
+                "an approval needs a server: run this launch under `make up`; finished stages do not run again"
             )
         self.params = boxes(context)
         answers = [context["ti"].xcom_pull(task_ids=name, key=ANSWER) for name in self.earlier]
@@ -120,7 +120,7 @@ class LaunchApproval(ApprovalOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         self.params = boxes(context)
-        # ApprovalOperator leaves no XCom on a rejection, so who answered what is kept under a key of our own.
+        # ApprovalOperator leaves no XCom on a rejection, so the answer is stored under a key of its own.
         answer = {key: event.get(key) for key in ("chosen_options", "responded_by_user", "responded_at")}
         if answer["responded_by_user"] and "error" not in event:
             answer |= self.write_down(context)
@@ -130,7 +130,7 @@ class LaunchApproval(ApprovalOperator):
         return super().execute_complete(context, event)
 
     def write_down(self, context: Context) -> dict[str, Any]:
-        """Have the answer put into the ledger: ``tacit`` asks Airflow's API who gave it, and is not told here."""
+        """Record the answer in the ledger; ``tacit`` reads it, and its account, from Airflow's API."""
         ti = context["ti"]
         command = [tacit_path(), "review", ti.xcom_pull(task_ids="check")["launch_id"], "--json"]
         command += ["--answered-in-airflow", ti.dag_id, ti.run_id, ti.task_id, str(ti.try_number)]

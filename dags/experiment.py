@@ -1,8 +1,8 @@
-"""One DAG per launch file with a block ``experiment``: it waits for what devices log that try a launch, then decides.
+"""One DAG per launch file with a block ``experiment``: it waits for the experiment's logs, then decides.
 
 Publication starts it (the asset ``experiment/<launch file>``). Waiting takes two weeks or more and holds no worker: the
-sensor looks once an hour and gives its slot back. Logs that do not come in time fail the run, and people are told; the
-experiment then goes on until somebody decides or stops it (docs/experiments.md).
+sensor checks once an hour and gives its slot back. If logs are late the run fails with a notification; the experiment
+then continues until a person decides or stops it (docs/experiments.md).
 """
 
 import json
@@ -22,12 +22,12 @@ from stage_task import DONE, HELD, TacitOperator, tacit_path
 from tacit_environment import of_stage
 
 LOOK_EVERY = timedelta(hours=1)
-# After the last day, until all logs are there.
+# Time limit after the last day for all logs to arrive.
 GRACE = timedelta(days=7)
 
 
 class Experiment(TacitOperator):
-    """One ``tacit experiment`` command about the launch whose publication started the run."""
+    """One ``tacit experiment`` command for the launch whose publication started the run."""
 
     endings = frozenset({DONE, HELD})
 
@@ -48,7 +48,7 @@ class Experiment(TacitOperator):
 
 
 class Logs(BaseSensorOperator):
-    """Waits until all days are over and all logs are there; or until somebody stopped the experiment."""
+    """Waits until all days are over and all logs are there, or until a person stops the experiment."""
 
     def __init__(self, *, launch: LaunchFile, days: int, **kwargs: Any) -> None:
         super().__init__(
@@ -61,22 +61,22 @@ class Logs(BaseSensorOperator):
             retries=2,
             execution_timeout=timedelta(minutes=10),
             on_failure_callback=Notice("failed", launch),
-            doc_md="Looks once an hour whether `tacit experiment status` says that all logs are there.",
+            doc_md="Checks once an hour, by `tacit experiment status`, whether all logs are there.",
             **kwargs,
         )
 
     def poke(self, context: Context) -> bool:
         now = status(launch_id(context))
         if not now:
-            # No failure: of those there are three in all these weeks.
-            self.log.warning("tacit does not say where the experiment stands; it is asked again in an hour")
+            # Not a failure of the task, which has only three retries in all these weeks.
+            self.log.warning("the state of the experiment is unknown; the next check is in an hour")
             return False
         self.log.info("days %s to %s, logs in %s", now["first_day"], now["last_day"], now["logs"])
         return bool(now["ended"] or (now["over"] and now["arrived"]))
 
 
 def status(launch: str) -> dict[str, Any]:
-    """State of an experiment, as ``tacit`` says; empty where it gives no answer."""
+    """State of an experiment, from ``tacit``; empty if the command fails."""
     command = [tacit_path(), "experiment", "status", launch, "--json"]
     variables = of_stage(os.environ)
     done = subprocess.run(command, cwd=HOME, env=variables, capture_output=True, text=True, timeout=300, check=False)
@@ -84,30 +84,32 @@ def status(launch: str) -> dict[str, Any]:
 
 
 def launch_id(context: Context) -> str:
-    """The launch of a run: the one a person names, or the one whose publication started the run.
+    """Launch of a run: the one that a person names, or the one whose publication started the run.
 
     Raises:
-      AirflowFailException: nobody named one.
+      AirflowFailException: there is neither.
     """
     named = context["params"].get("launch") or context["dag_run"].partition_key
     if not named:
-        raise AirflowFailException("launch: nobody named one; trigger the DAG with the id of a published launch")
+        raise AirflowFailException("launch: missing; trigger the DAG with the id of a published launch")
     return named
 
 
 def build(launch: LaunchFile, days: int) -> DAG:
-    """The DAG of one launch file; its last paragraph is the graph."""
+    """Build the DAG of one launch file."""
     with DAG(
         dag_id=f"experiment-{launch.name}",
         dag_display_name=f"{launch.title}, experiment",
         description=f"live experiment of {launch.name}",
-        doc_md=f"Waits {days} days for what keyboards log of a launch of `{launch.path.name}`, then decides by it.",
+        doc_md=f"Waits {days} days for the logs of an experiment of `{launch.path.name}`, then decides by them.",
         schedule=on_publication(launch.name),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
-        is_paused_upon_creation=False,  # it spends nothing, and what is published while it is paused it never hears of
-        params={"launch": Param(None, type=["null", "string"], description="id of a launch, where a person starts it")},
+        is_paused_upon_creation=False,  # it spends nothing, and a paused DAG would miss publications
+        params={
+            "launch": Param(None, type=["null", "string"], description="id of a launch, for a run started by hand")
+        },
         tags=["experiment", launch.locale, *launch.features],
     ) as dag:
         begun = Experiment(launch=launch, name="status", task_id="begun")
@@ -121,5 +123,5 @@ def build(launch: LaunchFile, days: int) -> DAG:
 
 for _launch in read_launch_files():
     if _launch.experiment_days and get_parsing_context().dag_id in (None, f"experiment-{_launch.name}"):
-        with suppress(AirflowException, ValueError, TypeError):  # what is wrong with the file is said by its launch
+        with suppress(AirflowException, ValueError, TypeError):  # the launch's DAG reports a broken file
             globals()[f"experiment_{_launch.name}"] = build(_launch, _launch.experiment_days)

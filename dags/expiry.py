@@ -1,7 +1,7 @@
-"""One DAG for the whole installation: once a day, what is private of launches goes whose time is over.
+"""One DAG for the whole installation: once a day, it erases the private files of expired launches.
 
-It waits for no launch and needs none: text outlives its window by a day at most, whether its launch ended or not. What
-could not be erased fails the task, and people are told; its log names each such launch, and why.
+It depends on no launch: text outlives its window by at most a day, whether its launch ended or not. If an erasure
+fails, the task fails with a notification; its log names each such launch with the reason.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from airflow.sdk import DAG, Context
 from launch_file import HOME, LaunchFile
 from stage_task import TacitOperator
 
-# Whom a notice names, where the other DAGs name their launch file.
+# Name in notifications, in place of the other DAGs' launch file.
 _ALL = LaunchFile(
     path=HOME, name="tacit-expiry", locale="", features=(), schedule=None, reviewers=(), on_gpu=frozenset()
 )
@@ -38,13 +38,13 @@ class EraseExpired(TacitOperator):
 
 with DAG(
     dag_id=_ALL.name,
-    description="erases text and keys of launches whose time is over",
+    description="erases text and keys of expired launches",
     doc_md=__doc__,
     schedule="@daily",
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
-    is_paused_upon_creation=False,  # a window that nobody switched on would be none
+    is_paused_upon_creation=False,  # a paused DAG would not enforce the window
     tags=["privacy"],
 ) as dag:
     EraseExpired()

@@ -1,10 +1,10 @@
-"""Hosts of a gang as an Indexed Job of Kubernetes, by the operator of Airflow's provider. **It never ran.**
+"""Hosts of a gang as an Indexed Job of Kubernetes, by the operator of Airflow's provider. **Untested: it never ran.**
 
     TACIT_GANG="/opt/airflow-env/bin/python /opt/tacit/dags/kubernetes_gang.py {hosts} {command}"
 
-The Job's pods hold GPUs only while it trains. It is not tried again: the first pod that fails ends it, and the stage's
-next attempt makes another. The pod that runs this needs the service account ``gang`` of
-``docker/gang/kubernetes.yaml``, which may make Jobs; the Job's own pods hold no token, and mount the runs alone.
+The Job's pods hold GPUs only while it trains. A Job is not retried: the first pod that fails ends it, and the stage's
+next attempt creates another. The pod that runs this needs the service account ``gang`` of
+``docker/gang/kubernetes.yaml``, which may create Jobs; the Job's own pods have no token, and mount only the runs.
 """
 
 import signal
@@ -14,15 +14,15 @@ from pathlib import Path
 from airflow.providers.cncf.kubernetes.operators.job import KubernetesJobOperator
 
 POD = Path(__file__).with_suffix(".yaml")
-# An Indexed Job's pods are called JOB-0, JOB-1, ...; the service "gang" makes these names of the network.
+# An Indexed Job's pods are called JOB-0, JOB-1, ...; the service "gang" gives them these names in DNS.
 START = 'export PET_NODE_RANK="$JOB_COMPLETION_INDEX" PET_MASTER_ADDR="${HOSTNAME%-*}-0.gang"; exec "$@"'
 
 
 def job_of(hosts: int, command: list[str], config_file: str | None = None) -> KubernetesJobOperator:
-    """The operator of a gang whose hosts all run the command.
+    """Build the operator of a gang whose hosts all run the command.
 
     Args:
-      config_file: how to reach the cluster; None: this is one of its pods.
+      config_file: path of the cluster's configuration; None inside one of its pods.
     """
     return KubernetesJobOperator(
         task_id="gang",
@@ -43,9 +43,9 @@ def job_of(hosts: int, command: list[str], config_file: str | None = None) -> Ku
 
 
 def main(hosts: int, command: list[str]) -> int:
-    """Make the Job and wait for its end; the exit code is 1 if it failed."""
+    """Create the Job and wait for its end; the exit code is 1 if it failed."""
     operator = job_of(hosts, command)
-    # What ends this ends the Job.
+    # Ending this process ends the Job.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         operator.job = operator.create_job(job_request_obj=operator.build_job_request_obj())

@@ -1,7 +1,7 @@
 """One DAG per file in ``launches/``: the launch of one model for one locale.
 
 A file with a ``schedule`` is launched whenever its public model is ready (``public_model.py``
-keeps the schedule); a file without one is triggered by hand. Each task is one stage in a
+has the schedule); a file without one is triggered by hand. Each task runs one stage in a
 process of its own; this file imports neither torch nor MLflow nor tacit.
 """
 
@@ -19,28 +19,26 @@ from stage_graph import STAGES
 from stage_task import CLEARED, CheckLaunch, Publish, Stage
 
 _log = logging.getLogger(__name__)
-# Boxes of the graph; their tasks keep the names of their stages.
+# Task groups of the graph; their tasks keep the names of their stages.
 GROUPS = {
-    "public": "From public text alone; launches share it.",
-    "private": "What follows devices' text; all that a launch spends, it spends here.",
-    "evidence": "What the gates are asked about: attacks, and the comparison with what users have.",
+    "public": "Stages on public text alone, which launches share.",
+    "private": "Stages on devices' text, with all spends before the evidence.",
+    "evidence": "Evidence for the gates: attacks, and the comparison with the baseline.",
     "decision": "Gates, report, reviewers, publication.",
 }
 
 
 @task.short_circuit(task_id="launch_or_hold", retries=2, pool="cpu", execution_timeout=timedelta(minutes=5))
 def launch_or_hold(**context: Context) -> bool:
-    """A hold skips everything below: it has its report and publishes nothing."""
+    """Return True to publish; a held launch skips all later tasks, and has only its report."""
     asked = context["ti"].xcom_pull
     decided, launch_id = asked(task_ids="decide"), asked(task_ids="check")["launch_id"]
     if decided["decision"] == "launch":
         return True
     for reason in decided["reasons"]:
         _log.warning("held: %s", reason)
-    _log.warning(
-        "nothing is published, what was spent stays spent: running it again spends nothing and changes nothing"
-    )
-    _log.warning("what to do about each gate, and what is left to spend: tacit status %s", launch_id)
+    _log.warning("nothing is published, and its spends stay spent: running it again spends nothing and changes nothing")
+    _log.warning("the fix for each gate, and the remaining budget: tacit status %s", launch_id)
     _log.warning(
         "its report: runs/%s/public/report/report.html; more: docs/operations.md, 'A launch is held'", launch_id
     )
@@ -48,7 +46,7 @@ def launch_or_hold(**context: Context) -> bool:
 
 
 def build(launch: LaunchFile) -> DAG:
-    """The DAG of one launch file; its last paragraph is the graph."""
+    """Build the DAG of one launch file."""
     with DAG(
         dag_id=launch.name,
         dag_display_name=launch.title,
@@ -66,7 +64,7 @@ def build(launch: LaunchFile) -> DAG:
         tasks = dict[str, Stage]()
         for name, stage in STAGES.items():
             kind = Publish if name == "publish" else Stage
-            # What is spent is reported: an audit that failed for good holds the launch, and its report says so.
+            # A launch that has spent is always reported: a permanently failed audit holds it, and its report says so.
             rule = TriggerRule.ALL_DONE if stage.whatever_fails else TriggerRule.ALL_SUCCESS
             tasks[name] = kind(launch=launch, name=name, trigger_rule=rule, task_group=groups[stage.group])
             for before in [tasks[other] for other in stage.after] or [check]:
@@ -76,7 +74,7 @@ def build(launch: LaunchFile) -> DAG:
 
 
 def release(launch: LaunchFile, group: TaskGroup) -> list[BaseOperator]:
-    """The tasks between a report and its publication: the gates' decision, and each reviewer's answer."""
+    """Build the tasks between report and publication: the gates' decision, and each reviewer's answer."""
     noticed = {"on_success_callback": Notice("held", launch), "on_failure_callback": Notice("failed", launch)}
     with group:
         gate = launch_or_hold.override(**noticed)().operator
@@ -87,17 +85,17 @@ def release(launch: LaunchFile, group: TaskGroup) -> list[BaseOperator]:
 
 
 def about(launch: LaunchFile) -> str:
-    """The page of a DAG: what it launches, word for word, and where to read what became of it."""
+    """Documentation page of a DAG: its launch file in full, and links to its results."""
     return (
         f"One launch, as `{launch.path.name}` states it. Change the file to change the launch.\n\n"
-        f"**[Its newest launch](tacit/{launch.name}/latest)**: where it stands, its gates, its report. Each run has "
+        f"**[Its newest launch](tacit/{launch.name}/latest)**: its state, its gates, its report. Each run has "
         "it in its tab *Launch*; the files are `runs/LAUNCH/public/report/`, and artifacts in MLflow."
         f"\n\n{CLEARED}\n\n```yaml\n{launch.path.read_text(encoding='utf-8')}\n```"
     )
 
 
 def build_broken(launch: LaunchFile) -> DAG:
-    """A DAG that says what is wrong with its file; its one task fails with all that ``tacit check`` finds."""
+    """Build a DAG for a broken launch file; its one task fails with the problems that ``tacit check`` finds."""
     with DAG(
         dag_id=launch.name,
         description=f"BROKEN: {launch.error}"[:500],
@@ -109,26 +107,28 @@ def build_broken(launch: LaunchFile) -> DAG:
         params={"date": date_param()},
         tags=["launch", "broken"],
     ) as dag:
-        # No task of a launch has this name: of a run that is under way Airflow removes the tasks that its DAG no longer
-        # has, and with its check done and nothing else left, it would call the run a success.
+        # A name that no task of a launch has: Airflow removes tasks from a running DAG run that its DAG no longer has,
+        # and with its check done and no other task left, it would mark the run a success.
         CheckLaunch(launch=launch, name="broken_launch_file")
     return dag
 
 
 def build_or_say_why_not(launch: LaunchFile) -> DAG:
-    """The DAG of a launch file: one bad file must not take the DAGs of the others away."""
+    """Build the DAG of a launch file; a broken file must not prevent the DAGs of the others."""
     if launch.error:
         return build_broken(launch)
     try:
         if launch.schedule:
-            on_schedule(launch.schedule)  # It is the public model's (``public_model.py``), but a bad one is said here.
+            on_schedule(
+                launch.schedule
+            )  # The public model's DAG (``public_model.py``) uses it, but a bad one is reported here.
         return build(launch)
     except (AirflowException, ValueError, TypeError) as error:
-        # Such as a schedule that Airflow does not understand.
+        # For example a schedule that Airflow cannot parse.
         return build_broken(broken(launch.path, f"{launch.path.name}: {error}"))
 
 
 for _launch in read_launch_files():
-    # A task's own process asks for one DAG; building the others would only cost it time.
+    # A task's own process needs one DAG; building the others would only cost time.
     if get_parsing_context().dag_id in (None, _launch.name):
         globals()[_launch.name] = build_or_say_why_not(_launch)

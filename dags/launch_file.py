@@ -1,8 +1,7 @@
-"""The few fields of a launch file that scheduling needs; the rest is for ``tacit``.
+"""The few fields of a launch file that scheduling needs; ``tacit`` reads all others.
 
-A field's absence or a wrong value is not reported here but by the ``check`` task, whose
-``tacit check`` knows the whole schema. What a DAG cannot be built from is an ``error`` of that file alone: it gets
-a DAG that says so, and those of the other files stay.
+The ``check`` task, whose ``tacit check`` knows the whole schema, reports a missing field or a wrong value. A file
+from which no DAG can be built has an ``error``: it gets a DAG that reports it, and the other files keep theirs.
 """
 
 import os
@@ -26,7 +25,7 @@ class LaunchFile:
     """One reviewed launch.
 
     Attributes:
-      name: the file's, so no two DAGs can share an id.
+      name: name of the file, so that no two DAGs share an id.
       on_gpu: names of its stages that compute on a GPU.
     """
 
@@ -48,13 +47,13 @@ class LaunchFile:
 
 
 def read_launch_files() -> list[LaunchFile]:
-    """All files of ``dags/launches``, or those under TACIT_LAUNCHES (one file or one folder)."""
+    """Read all files of ``dags/launches``, or of TACIT_LAUNCHES (one file or one folder)."""
     place = Path(os.environ.get("TACIT_LAUNCHES") or Path(__file__).resolve().parent / "launches")
     return [read_or_error(path) for path in (sorted(place.glob("*.yaml")) if place.is_dir() else [place])]
 
 
 def read_or_error(path: Path) -> LaunchFile:
-    """The fields of one launch file, or why it has none."""
+    """Read one launch file, or return it with its error."""
     try:
         return read_launch_file(path)
     except (ValueError, OSError) as error:
@@ -62,16 +61,16 @@ def read_or_error(path: Path) -> LaunchFile:
 
 
 def broken(path: Path, error: str) -> LaunchFile:
-    """A file that no launch can be built from; its name is one that Airflow takes, and no other file's."""
+    """Launch file with an error, under a name that Airflow accepts and that no other file has."""
     name = path.stem if _NAME.fullmatch(path.stem) else f"broken-{zlib.crc32(path.name.encode('utf-8', 'replace')):08x}"
     return LaunchFile(path, name, locale="", features=(), schedule=None, reviewers=(), on_gpu=frozenset(), error=error)
 
 
 def read_launch_file(path: Path) -> LaunchFile:
-    """The fields of one launch file that its DAG needs.
+    """Read the fields of one launch file that its DAG needs.
 
     Raises:
-      ValueError: it is not YAML of a mapping, or a field is not of its kind.
+      ValueError: it is not a YAML mapping, or a field has the wrong type.
       OSError: it cannot be read.
     """
     if not _NAME.fullmatch(path.stem):
@@ -94,7 +93,7 @@ def read_launch_file(path: Path) -> LaunchFile:
     kinds = {"runtime": isinstance(runtime, dict), "schedule": isinstance(schedule, str | None)}
     kinds["reviewers"] = isinstance(reviewers, list | tuple) and all(isinstance(name, str) for name in reviewers)
     if wrong := [name for name, fits in kinds.items() if not fits]:
-        raise ValueError(f"{path.name}: {wrong[0]}: not what such a field holds; see dags/launches/")
+        raise ValueError(f"{path.name}: {wrong[0]}: has the wrong type; see dags/launches/")
     named = raw.get("features")
     policy = raw.get("policy")
     approvals = policy.get("approvals") if isinstance(policy, dict) else None

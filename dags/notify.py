@@ -1,15 +1,16 @@
-"""Notifications that leave Airflow when somebody is needed: to the log, to a webhook, by e-mail.
+"""Notifications of people: to the log, to a webhook, by e-mail.
 
-Events: a task failed for good, a launch is held, an approval is asked for, nobody answered in time, something is late,
-an experiment is decided.
+Events: a task failed permanently, a launch is held, an approval is requested, an approval timed out, a task is late, an
+experiment is decided.
 
-Guarantee: what is sent are the ``FORMS`` below and sentences of this file. A value that has not its form is left out,
-and nothing else of a run is looked at: no error's text, no log, no result of a stage beside the launch's id and the
-names of gates, none of its parameters, notes or settings. Details are read where they are guarded: behind the link.
+Guarantee: a message holds only values of the ``FORMS`` below and sentences of this file. A value that does not match
+its form is left out, and no other part of a run is read: no error text, no log, no result of a stage except the launch
+id and the names of gates, none of its parameters, notes or settings. Details are behind the link, with its access
+control.
 
-    TACIT_MAIL_TO       who gets mail, separated by commas; none: no mail. The server is Airflow's connection
+    TACIT_MAIL_TO       recipients of mail, separated by commas; default: no mail. The server is Airflow's connection
                         ``smtp_default`` (with ``from_email`` in its extra)
-    TACIT_WEBHOOK       id of an Airflow connection of type ``http`` that gets the facts as JSON by POST; none: nobody
+    TACIT_WEBHOOK       id of an Airflow connection of type ``http`` that gets the facts as JSON by POST; default: none
 """
 
 import os
@@ -27,7 +28,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from launch_file import LaunchFile
 
-# All that may be sent, and the form that it must have.
+# Values that may be sent, and their required form.
 FORMS: Mapping[str, re.Pattern[str]] = {
     name: re.compile(form)
     for name, form in {
@@ -46,20 +47,20 @@ FORMS: Mapping[str, re.Pattern[str]] = {
     }.items()
 }
 _SENTENCES = {
-    "failed": "Task {task} of {launch} failed for good. Its log says why; docs/operations.md what to do about each "
-    "exit code. Cleared in Airflow it goes on from its checkpoint, and spends nothing twice.",
-    "held": "{launch} is held: a gate did not pass. Nothing is published, and what was spent stays spent. Its report "
-    "says what every gate saw; docs/operations.md what to do.",
+    "failed": "Task {task} of {launch} failed permanently. Its log has the reason, docs/operations.md the fix for each "
+    "exit code. Clear it in Airflow to resume from its checkpoint; nothing is spent twice.",
+    "held": "{launch} is held: a gate did not pass. Nothing is published, and its spends stay spent. Its report has "
+    "the evidence of every gate, docs/operations.md the next steps.",
     "approval": "{launch} passed its gates and waits for a reviewer. Read the report before you answer.",
-    "unanswered": "Nobody answered for {launch} in time, so nothing is published. Clear the task approve to ask again.",
-    "experiment": "The live experiment of {launch} is decided. docs/experiments.md says what each decision means.",
-    "late": "{task} of {launch} is late. docs/operations.md says where to look.",
+    "unanswered": "No reviewer answered for {launch} in time, so it is not published. Clear task approve to ask again.",
+    "experiment": "The live experiment of {launch} is decided. docs/experiments.md explains each decision.",
+    "late": "{task} of {launch} is late. docs/operations.md lists the causes.",
 }
 _EXIT = re.compile(r"tacit exited with (-?[0-9]+)")
 
 
 class Notice(BaseNotifier):
-    """Tells people of one event, by Airflow's own notifiers; a callback, or what an approval is given to tell."""
+    """Sends one event by Airflow's own notifiers; a callback of a task, or the notifier of an approval."""
 
     def __init__(self, event: str, launch: LaunchFile) -> None:
         super().__init__()
@@ -72,9 +73,9 @@ class Notice(BaseNotifier):
 
 @contextmanager
 def late(launch: LaunchFile, context: Context, after: timedelta) -> Iterator[None]:
-    """Tell people once if the block takes longer than that.
+    """Send one notification if the block takes longer than ``after``.
 
-    A task watches its own time: Airflow's deadlines are about whole runs, and a run that has one cannot be cleared
+    A task checks its own time: Airflow's deadlines apply to whole runs, and a run with one cannot be cleared
     (3.3.2, its issue 70368).
     """
     due = f"{datetime.now(UTC) + after:%Y-%m-%dT%H:%M:%SZ}"
@@ -89,12 +90,12 @@ def late(launch: LaunchFile, context: Context, after: timedelta) -> Iterator[Non
 
 
 def held(context: Context) -> bool:
-    """Return whether the decision on the launch is hold."""
+    """Return whether the launch's decision is to hold."""
     return result(context, "decide").get("decision") == "hold"
 
 
 def facts(event: str, launch: LaunchFile, context: Mapping[str, Any], **more: str | None) -> dict[str, str]:
-    """All that is sent of an event, by its name in ``FORMS``."""
+    """Values that are sent for an event, by name in ``FORMS``."""
     ti = context.get("ti")
     gates = result(context, "decide").get("gates", ()) if event == "held" else ()
     code = _EXIT.search(str(context.get("exception", "")))
@@ -115,12 +116,12 @@ def facts(event: str, launch: LaunchFile, context: Mapping[str, Any], **more: st
 
 
 def in_form(values: Mapping[str, Any]) -> dict[str, str]:
-    """The values that may be sent, of some."""
+    """Filter values by ``FORMS``."""
     return {name: value for name, value in values.items() if isinstance(value, str) and FORMS[name].fullmatch(value)}
 
 
 def result(context: Mapping[str, Any], task_id: str) -> dict[str, Any]:
-    """A task's result; empty where Airflow cannot say, as where it tells of a task whose process died."""
+    """Result of a task; empty if Airflow has none, as for a task whose process died."""
     pull = getattr(context.get("ti"), "xcom_pull", None)
     try:
         answer = pull(task_ids=task_id) if pull else None
@@ -130,7 +131,7 @@ def result(context: Mapping[str, Any], task_id: str) -> dict[str, Any]:
 
 
 def page(ti: Any) -> str | None:
-    """Address of the page of a task, or of its run; none where nobody said where Airflow is."""
+    """Address of the page of a task, or of its run; None if Airflow's address is not set."""
     base, dag_id, run_id = (
         conf.get("api", "base_url", fallback=""),
         getattr(ti, "dag_id", ""),
@@ -143,14 +144,14 @@ def page(ti: Any) -> str | None:
 
 
 def send(message: Mapping[str, str], speaker: BaseNotifier) -> None:
-    """Say facts everywhere where somebody listens; one channel that does not answer takes no other with it."""
+    """Send facts over every configured channel; a channel that fails does not stop the others."""
     subject, text = sentences(message)
     speaker.log.warning("%s", text)
     for channel in channels(message, subject, text):
         try:
             channel.notify({})
         except (AirflowException, OSError, RuntimeError, ValueError) as error:
-            # Its text may hold an address with a password.
+            # The error's text may hold an address with a password.
             speaker.log.error("%s was not sent by %s: %s", subject, type(channel).__name__, type(error).__name__)
 
 
@@ -163,7 +164,7 @@ def sentences(message: Mapping[str, str]) -> tuple[str, str]:
 
 
 def channels(message: Mapping[str, str], subject: str, text: str) -> list[BaseNotifier]:
-    """Airflow's notifiers of those channels that are set up, with what they say; nothing in it is a template."""
+    """Airflow's notifiers of the configured channels, with their messages, which contain no template."""
     chosen = list[BaseNotifier]()
     if people := [name.strip() for name in os.environ.get("TACIT_MAIL_TO", "").split(",") if name.strip()]:
         from airflow.providers.smtp.notifications.smtp import SmtpNotifier

@@ -1,10 +1,10 @@
 """One DAG per launch file that has a ``schedule``: its public stages, ahead of the launch.
 
-It trains the public model of one dated launch and then emits the partition of ``public_model/<locale>`` that is
-that date, which starts the launch itself (``launch.py``). The launch finds these stages done and goes on from there.
-A backfill of this DAG launches dates that passed; `make backfill` says before what they would spend. Where text,
-settings and code are those of an earlier launch, the stages take its public model over in seconds. Nothing here
-touches private text or spends privacy budget.
+It trains the public model of one dated launch and then emits the partition of ``public_model/<locale>`` for that date,
+which starts the launch itself (``launch.py``). The launch finds these stages done and continues from there. A backfill
+of this DAG launches past dates; `make backfill` first forecasts their spends. If text, settings and code are those of
+an earlier launch, the stages reuse its public model in seconds. No task here reads private text or spends privacy
+budget.
 """
 
 from contextlib import suppress
@@ -21,7 +21,7 @@ from stage_task import CheckLaunch, Stage
 
 
 def build(launch: LaunchFile) -> DAG:
-    """The DAG of one launch file; its last paragraph is the graph."""
+    """Build the DAG of one launch file."""
     asset = public_model_asset(launch.locale)
     with DAG(
         dag_id=f"public_model-{launch.name}",
@@ -43,7 +43,7 @@ def build(launch: LaunchFile) -> DAG:
 
 
 def emit(launch: LaunchFile, asset: Asset) -> XComArg:
-    """The task that tells Airflow which dated launch now has its public model."""
+    """Build the task that emits the partition of a date whose public model is ready."""
 
     @task(
         outlets=[asset],
@@ -64,6 +64,6 @@ def emit(launch: LaunchFile, asset: Asset) -> XComArg:
 
 for _launch in read_launch_files():
     if _launch.schedule and get_parsing_context().dag_id in (None, f"public_model-{_launch.name}"):
-        # A schedule that is none is said by the launch's own DAG.
+        # The launch's own DAG reports an invalid schedule.
         with suppress(AirflowException, ValueError, TypeError):
             globals()[f"public_model_{_launch.name}"] = build(_launch)

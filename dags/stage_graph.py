@@ -1,6 +1,6 @@
-"""Stages of a launch as ``stages.json`` has them, so that parsing a DAG imports nothing of ours.
+"""Stages of a launch, read from ``stages.json``, so that parsing a DAG imports no other package of tacit.
 
-``make check`` holds the file against the code that makes it, ``python -m pipeline.stages.graph``.
+``make check`` compares the file with its generator, ``python -m pipeline.stages.graph``.
 """
 
 import json
@@ -15,10 +15,11 @@ class StageNode:
     """One stage.
 
     Attributes:
-      group: part of the graph in which it is drawn.
-      after: stages right before it.
-      device: whether it computes on ``runtime.device``; or field and value of the launch file with which it does.
-      whatever_fails: it runs once those before it have ended, however they ended.
+      group: task group that shows it.
+      after: its direct predecessors.
+      device: True if it computes on ``runtime.device``; or the field of the launch file, and the value with which it
+        does.
+      whatever_fails: it runs once its predecessors have ended, even if they failed.
     """
 
     name: str

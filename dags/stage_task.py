@@ -4,14 +4,14 @@ The command runs in the stages environment, which has no Airflow, as this enviro
 torch. Its exit code carries the retry decision:
 
     0                 done; the JSON object on its standard output goes to XCom
-    3                 of an experiment: rolled back, which is an answer too
+    3                 for an experiment: rolled back, which is a success of the task
     65                permanent (bad config, bad data, budget, numbers went wrong): fail, no retry
     75, or a signal   temporary (infrastructure; the machine stopped it): retry, stages resume
     anything else     a bug: fail, no retry
 
-TACIT_BIN names the command; the default is the one that ``make setup`` installs. With TACIT_AHEAD=1, where
-one process runs all tasks (`airflow dags test`), the next command's process starts while this one's works
-(``tacit ready``): what all stages import takes seconds.
+TACIT_BIN names the command; the default is the one that ``make setup`` installs. With TACIT_AHEAD=1, where one
+process runs all tasks (`airflow dags test`), the next command's process starts while this one's works
+(``tacit ready``), as the imports of all stages take seconds.
 """
 
 import ctypes
@@ -41,42 +41,42 @@ from tacit_environment import of_stage
 
 DONE, HELD, PERMANENT, TEMPORARY = 0, 3, 65, 75
 GRACE_SECONDS = 30
-# Where stages are pods (docker/kubernetes), what one with a GPU is made from; other executors do not read it.
+# Pod template of stages with a GPU, for the Kubernetes executor (docker/kubernetes); other executors ignore it.
 _GPU_POD = {"pod_template_file": "/opt/tacit/pods/gpu.yaml"}
-# Workers of a stage wait as long for one another (federated/config/training.py).
+# The time for which workers of a stage wait for one another (federated/config/training.py).
 STAGE_TIMEOUT = timedelta(hours=12)
 CLEARED = (
-    "Cleared, it goes on with what did not finish: from its checkpoint, with the same noise, and without a second "
-    "spend. What has finished is known by what it read and is not made again; to have it made again, change what it "
-    "reads. To see whether it would come out the same: `tacit verify LAUNCH`."
+    "A cleared task resumes unfinished work: from its checkpoint, with the same noise, and without a second spend. "
+    "A finished stage does not run again unless its inputs change. To compare it with a second run: `tacit verify "
+    "LAUNCH`."
 )
-# People hear of a try that takes so long while there is time to look at it before it is ended.
+# Time after which a slow attempt is reported, early enough to inspect it before its time limit.
 LATE_AFTER = timedelta(hours=9)
 
 _LIBC = ctypes.CDLL(None)  # looked up before any fork
 _PR_SET_PDEATHSIG = 1
 
-# Set by Ctrl-C under `airflow dags test`, which runs all tasks in one process and would go on with the next.
+# Set by Ctrl-C under `airflow dags test`, which runs all tasks in one process and would continue with the next.
 interrupted = threading.Event()
 
 
 @dataclass(frozen=True)
 class Running:
-    """A command under way, and the file of its standard output."""
+    """A running command, and the file of its standard output."""
 
     process: subprocess.Popen[str]
     answer: IO[str]
 
 
-# At most one. Nobody has to end it: it ends by itself when this process does, as nothing comes to its input then.
+# At most one process, which ends with this one, as its standard input is then closed.
 ahead: list[Running] = []
 
 
 class TacitOperator(BaseOperator):
-    """Runs ``tacit`` with the arguments that ``command`` builds, and returns its JSON answer."""
+    """Runs ``tacit`` with the arguments of ``command``, and returns its JSON answer."""
 
     ui_color = "#e8eef7"
-    # Exit codes after which the task is a success.
+    # Exit codes that count as success.
     endings = frozenset({DONE})
 
     def __init__(self, *, launch: LaunchFile, **kwargs: Any) -> None:
@@ -94,7 +94,7 @@ class TacitOperator(BaseOperator):
 
     @abstractmethod
     def command(self, context: Context) -> list[str]:
-        """Arguments after ``tacit``."""
+        """Return the arguments after ``tacit``."""
 
     def execute(self, context: Context) -> dict[str, Any]:
         if interrupted.is_set():
@@ -115,13 +115,13 @@ class TacitOperator(BaseOperator):
         for line in cause(answer):
             self.log.error("%s: %s", text, line)
         if code == TEMPORARY or code < 0:
-            _to_console(f"{text}; this can pass, so it is tried again up to {self.retries} times")
+            _to_console(f"{text}; this is temporary, so it is retried up to {self.retries} times")
             raise AirflowException(f"{text} (temporary)")
         _to_console(text)
         raise AirflowFailException(f"{text} ({'permanent' if code == PERMANENT else 'not a code of tacit'})")
 
     def on_kill(self) -> None:
-        """Stop the command and everything it started; a later try resumes from its checkpoint."""
+        """Stop the command and all processes it started; a later attempt resumes from its checkpoint."""
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -130,11 +130,11 @@ class TacitOperator(BaseOperator):
             if process.poll() is not None:
                 break
             time.sleep(0.1)
-        # Also after a clean end: a child of the command may have ignored the first signal.
+        # Also after a clean exit, as a child of the command may have ignored the first signal.
         _signal_group(process.pid, signal.SIGKILL)
 
     def run_command(self, arguments: Sequence[str]) -> tuple[int, str]:
-        """Exit code (negative: the signal that ended it) and standard output of ``tacit`` with these arguments.
+        """Run ``tacit``, and return its exit code (negative: the signal that ended it) and standard output.
 
         Standard error is copied line by line to the task's log. The command leads its own
         process group, so that all of it can be stopped.
@@ -148,7 +148,7 @@ class TacitOperator(BaseOperator):
                     _to_console(line.rstrip())
                 code = process.wait()
             finally:
-                # Reached with a live process on a timeout or an interrupt.
+                # The process is still alive after a timeout or an interrupt.
                 self.on_kill()
                 if process.stderr:
                     process.stderr.close()
@@ -157,7 +157,7 @@ class TacitOperator(BaseOperator):
 
 
 class CheckLaunch(TacitOperator):
-    """First task of every run: validates the file and says which launch this is."""
+    """First task of every run: checks the launch file and returns the launch's id."""
 
     def __init__(self, *, launch: LaunchFile, name: str = "check", **kwargs: Any) -> None:
         super().__init__(
@@ -166,7 +166,7 @@ class CheckLaunch(TacitOperator):
             queue="cpu",
             pool="cpu",
             execution_timeout=timedelta(minutes=10),
-            doc_md="Validates the launch file and gives the launch its id.",
+            doc_md="Checks the launch file and returns the launch's id.",
             **kwargs,
         )
         self.launch_name = launch.name
@@ -194,7 +194,7 @@ class Stage(TacitOperator):
 
     def command(self, context: Context) -> list[str]:
         checked = context["ti"].xcom_pull(task_ids="check")
-        if checked is None:  # A task that runs whatever became of those before it gets here.
+        if checked is None:  # A task that runs even if its predecessors failed gets here.
             raise AirflowFailException(f"{self.task_id}: nothing to do, as check did not pass")
         launch_id = checked["launch_id"]
         attempt = str(context["ti"].try_number)
@@ -202,7 +202,7 @@ class Stage(TacitOperator):
 
 
 def cause(answer: str) -> list[str]:
-    """Why a command failed, as it says in its answer; empty where it was ended before it could say."""
+    """Reasons for a failure from a command's answer; empty if it was killed before it could answer."""
     try:
         stated = json.loads(answer)
     except ValueError:
@@ -213,7 +213,7 @@ def cause(answer: str) -> list[str]:
 
 
 class Publish(Stage):
-    """The last stage; where some devices try the launch first, it starts the DAG that waits for their logs."""
+    """The last stage; for a launch with an experiment it also starts the DAG that waits for the logs."""
 
     def __init__(self, *, launch: LaunchFile, name: str, **kwargs: Any) -> None:
         self.asset = experiment_asset(launch.name) if launch.experiment_days else None
@@ -230,16 +230,16 @@ class Publish(Stage):
 
 
 def end_with_parent() -> None:
-    """Let Linux end this process when its parent dies, however it dies.
+    """Make Linux end this process when its parent dies, for any reason.
 
-    A worker that is killed would leave its stage behind, alone and holding its lock through all further tries.
+    Otherwise a killed worker would leave its stage running, and holding its lock through all retries.
     """
     if sys.platform == "linux":
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def tacit_path() -> str:
-    """The command; what no further try can find fails at once."""
+    """Path of the command; fails at once if it is missing, as a retry would not find it either."""
     if not HOME.is_dir():
         raise AirflowFailException(f"TACIT_HOME: {HOME} is no folder; set it to the project's root")
     tacit = Path(os.environ.get("TACIT_BIN") or HOME / ".venv" / "stages" / "bin" / "tacit")
@@ -249,7 +249,7 @@ def tacit_path() -> str:
 
 
 def _begin(arguments: Sequence[str], another: bool) -> Running:
-    """The command under way, in the process that was started ahead if there is one; start the next if one may come."""
+    """Begin a command, in the process started ahead if there is one, and start the next one ahead if allowed."""
     if os.environ.get("TACIT_AHEAD") != "1":
         return _start(arguments)
     running = _handed_over(ahead.pop(), arguments) if ahead else None
@@ -260,7 +260,7 @@ def _begin(arguments: Sequence[str], another: bool) -> Running:
 
 
 def _handed_over(ready: Running, arguments: Sequence[str]) -> Running | None:
-    """The process that was started ahead, with its command; None if it has ended."""
+    """Pass the command to the process that was started ahead; None if it has ended."""
     assert ready.process.stdin is not None
     with suppress(BrokenPipeError):
         with ready.process.stdin as line:
@@ -272,7 +272,7 @@ def _handed_over(ready: Running, arguments: Sequence[str]) -> Running | None:
 
 
 def _start(arguments: Sequence[str], stdin: int = subprocess.DEVNULL) -> Running:
-    answer = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 who reads it closes it
+    answer = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 its reader closes it
     process = subprocess.Popen(
         [tacit_path(), *arguments],
         cwd=HOME,

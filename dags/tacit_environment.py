@@ -1,29 +1,29 @@
-"""The environment of ``tacit`` under Airflow: what a command needs, by name, and nothing else of the worker's.
+"""Environment variables of ``tacit`` under Airflow: an allowlist of the worker's variables.
 
-Guarantee: no process that holds client text is told a secret of Airflow's (the key of its tokens, its Fernet key, its
-database, its queue), whatever the worker was told. What cannot be reached is a matter of the worker itself: see
-``docs/explanation/trust.md``. This file imports nothing, so that tests outside Airflow's environment read it too.
+Guarantee: no process that holds client text gets a secret of Airflow's (the key of its tokens, its Fernet key, its
+database, its queue), for any environment of the worker. Network access is restricted for the worker itself: see
+``docs/explanation/trust.md``. This file imports nothing, so that tests outside Airflow's environment can read it.
 """
 
 import re
 from collections.abc import Mapping
 
 _ALLOWED = re.compile(
-    # The machine: where programs, files, libraries and certificates are, and how many threads to use.
+    # The machine: paths of programs, files, libraries and certificates, and the number of threads.
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_\w+|TZ|TERM|TMPDIR|HOSTNAME|XDG_\w+|PYTHON\w+|LD_LIBRARY_PATH"
     r"|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|(HTTPS?|NO|ALL)_PROXY|(https?|no|all)_proxy"
     r"|(CUDA|NVIDIA|NCCL|GLOO|TORCH|OMP|MKL|OPENBLAS|NUMBA|NUMEXPR|KMP|HF)_\w+|CUBLAS_WORKSPACE_CONFIG|MPLCONFIGDIR"
-    # Ours, the standard's for telemetry, and those of MLflow's client.
+    # Variables of tacit, of OpenTelemetry, and of MLflow's client.
     r"|(?!TACIT_AIRFLOW|TACIT_MAIL_TO$|TACIT_WEBHOOK$)TACIT_\w+|OTEL_\w+"
     r"|MLFLOW_(TRACKING|HTTP)_\w+"
-    # Who can be a reviewer, which `tacit check` compares with.
+    # Users that can be reviewers, which `tacit check` reads.
     r"|AIRFLOW__CORE__(AUTH_MANAGER|SIMPLE_AUTH_MANAGER_USERS)"
 )
-# The account that asks Airflow who answered; for ``tacit review`` alone.
+# The account that reads answers from Airflow; for ``tacit review`` alone.
 _READER = re.compile(r"TACIT_AIRFLOW\w+")
 
-# What Airflow's worker needs beside: where its DAGs, its queue and the API are that hands out a token for each task. It
-# needs no key that signs them, and no database.
+# Further variables of Airflow's worker: its DAGs, its queue, and the API that gives it a token for each task. It needs
+# no key that signs tokens, and no database.
 _WORKER = re.compile(
     r"AIRFLOW_HOME|AIRFLOW__API__(BASE_URL|HOST|PORT)|AIRFLOW__METRICS__OTEL_ON|AIRFLOW__OPERATORS__DEFAULT_QUEUE"
     r"|AIRFLOW__CORE__(DAGS_FOLDER|PLUGINS_FOLDER|LOAD_EXAMPLES|PARALLELISM|EXECUTOR|EXECUTION_API_SERVER_URL)"
@@ -34,15 +34,15 @@ _WORKER = re.compile(
 
 
 def of_stage(worker: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a stage gets, of those that its worker was told."""
+    """Select the worker's variables for a stage."""
     return {name: value for name, value in worker.items() if _ALLOWED.fullmatch(name)}
 
 
 def of_worker(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a worker may have, of those that somebody would tell it."""
+    """Select the variables that a worker may have."""
     return of_review(variables) | {name: value for name, value in variables.items() if _WORKER.fullmatch(name)}
 
 
 def of_review(worker: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a command that asks Airflow for an answer."""
+    """Select the worker's variables for a command that reads an answer from Airflow."""
     return of_stage(worker) | {name: value for name, value in worker.items() if _READER.fullmatch(name)}

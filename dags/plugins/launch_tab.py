@@ -1,8 +1,8 @@
-"""A tab on each run: where its launch stands, its gates, the difference to what users have, and its report.
+"""A tab on each run: the state of its launch, its gates, the difference from the baseline, and its report.
 
-Airflow's api-server serves it to whoever may see the run. It reads the public half of ``runs/LAUNCH`` where that is on
-its machine, and sends what the record of stage ``report`` names, and nothing else. It has no access to the ledger, so
-it shows records as they lie, and says so: nothing is decided or published by them (``pipeline.run.known``).
+Airflow's api-server serves it to every user who may see the run. It reads the public half of ``runs/LAUNCH``, if that
+is on its machine, and sends only files that the record of stage ``report`` names. It has no access to the ledger, so it
+shows records unchecked, and says so: no decision or publication uses them (``pipeline.run.known``).
 """
 
 import json
@@ -25,7 +25,7 @@ from sqlalchemy import select
 
 _HERE = Path(__file__).resolve()
 _LAUNCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
-# What a report is made of; its own pages hold no script, and none that came into one would run.
+# File types of a report; its pages hold no script, and an injected one would not run.
 _TYPES = {
     ".html": "text/html",
     ".md": "text/plain",
@@ -42,7 +42,7 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _NEWEST = 20
-# What people ask first, of all that was compared.
+# The main metrics of the comparison.
 METRICS = {
     "top1_recall": "top-1 recall",
     "top3_recall": "top-3 recall",
@@ -71,7 +71,7 @@ def latest(dag_id: str) -> RedirectResponse:
 
 @app.get("/{dag_id}/runs/{run_id}/", dependencies=_may_read)
 def tab(dag_id: str, run_id: str) -> HTMLResponse:
-    """The page of one run."""
+    """Return the page of one run."""
     launch = launch_of(dag_id, run_id)
     page = _pages.get_template("launch_tab.html.j2").render(launch=launch, **seen(launch) if launch else {})
     return HTMLResponse(page, headers=_HEADERS)
@@ -79,7 +79,7 @@ def tab(dag_id: str, run_id: str) -> HTMLResponse:
 
 @app.get("/{dag_id}/runs/{run_id}/{stage}/{name:path}", dependencies=_may_read)
 def file(dag_id: str, run_id: str, stage: str, name: str) -> Response:
-    """A file of the run's report, or the badge that it shows."""
+    """Return a file of the run's report, or the badge that it shows."""
     launch = launch_of(dag_id, run_id)
     path = shown(launch, stage, name) if launch else None
     if path is None:
@@ -88,7 +88,7 @@ def file(dag_id: str, run_id: str, stage: str, name: str) -> Response:
 
 
 def launch_of(dag_id: str, run_id: str) -> str | None:
-    """The launch that a run's first task named, of a launch or of its experiment; None before it has."""
+    """Launch id from the first task of a run, of a launch or of its experiment; None before that task ends."""
     with create_session() as session:
         first = ("check", "begun")
         query = XComModel.get_many(key="return_value", run_id=run_id, dag_ids=dag_id, task_ids=first, limit=1)
@@ -99,7 +99,7 @@ def launch_of(dag_id: str, run_id: str) -> str | None:
 
 
 def shown(launch: str, stage: str, name: str) -> Path | None:
-    """A file that may be sent; None for any other.
+    """Path of a file that may be sent; None for any other.
 
     Guarantee: it is the badge, or a file that the record of stage ``report`` names, in the public folder of the launch.
     """
@@ -112,7 +112,7 @@ def shown(launch: str, stage: str, name: str) -> Path | None:
 
 
 def seen(launch: str) -> dict[str, Any]:
-    """Content of the page of a launch, from the results of its stages."""
+    """Content of a launch's page, from the results of its stages."""
     stages = ("fine_tune", "ab_test", "decide", "report", "publish", "experiment")
     records = {stage: record(launch, stage) for stage in stages}
     results = {stage: written["result"] for stage, written in records.items() if written}
@@ -132,7 +132,7 @@ def seen(launch: str) -> dict[str, Any]:
 
 
 def differences(compared: Mapping[str, Any], baseline: str) -> list[dict[str, Any]]:
-    """This launch less an arm of the comparison, metric by metric."""
+    """Difference of this launch from an arm of the comparison, metric by metric."""
     rows = {
         row["metric"]: row
         for row in compared.get("differences", ())
@@ -142,7 +142,7 @@ def differences(compared: Mapping[str, Any], baseline: str) -> list[dict[str, An
 
 
 def record(launch: str, stage: str) -> dict[str, Any] | None:
-    """``result.json`` of a finished stage; None if it is not on this machine."""
+    """Read ``result.json`` of a finished stage; None if it is not on this machine."""
     try:
         return json.loads((runs() / launch / "public" / stage / "result.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -150,13 +150,13 @@ def record(launch: str, stage: str) -> dict[str, Any] | None:
 
 
 def runs() -> Path:
-    """Folder of launches, as ``tacit`` reads it."""
+    """Folder of launches, the same as ``tacit`` uses."""
     home = Path(os.environ.get("TACIT_HOME") or _HERE.parents[2])
     return (home / Path(os.environ.get("TACIT_RUNS_DIR") or "runs").expanduser()).resolve()
 
 
 class LaunchTab(AirflowPlugin):
-    """Airflow plugin: the page of a launch."""
+    """Airflow plugin with the page of a launch."""
 
     name = "tacit"
     fastapi_apps: ClassVar = [{"app": app, "url_prefix": "/tacit", "name": "Launches of tacit"}]

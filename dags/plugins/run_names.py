@@ -1,7 +1,7 @@
-"""A name for people on each run: locale, features and date, of an experiment the launch, as its note.
+"""A readable name for each run, as its note: locale, features and date, or the launch of an experiment.
 
-Airflow makes the id of a run itself; 3.3.2 asks nobody for one where an asset or a backfill starts the run. What a
-person wrote in the note stays.
+Airflow creates the id of a run itself; 3.3.2 has no hook for it if an asset or a backfill starts the run. A note that a
+person wrote stays.
 """
 
 import sys
@@ -18,7 +18,7 @@ _OURS = frozenset({"launch", "public_model", "experiment"})
 
 @hookimpl
 def on_dag_run_running(dag_run: "DagRun", msg: str) -> None:
-    """The scheduler starts a run."""
+    """Set the note of a run that the scheduler starts."""
     dag = dag_run.dag
     if dag and not dag_run.note and _OURS & set(dag.tags):
         dag_run.note = name(dag.dag_display_name, dag_run.partition_key, dag_run.conf)
@@ -28,9 +28,9 @@ def name(title: str, partition: str | None, conf: dict | None) -> str:
     """Name of a run.
 
     Args:
-      title: of its DAG, which begins with locale and features.
-      partition: the date that a schedule or a backfill gave it, as YYYYMMDD; the id of a launch in its experiment.
-      conf: what a person gave it.
+      title: title of its DAG, which begins with locale and features.
+      partition: its date from a schedule or a backfill, as YYYYMMDD; for an experiment the launch id.
+      conf: its configuration, set by a person.
     """
     asked = conf or {}
     about = str(asked.get("launch") or asked.get("date") or partition or "undated")
@@ -39,7 +39,7 @@ def name(title: str, partition: str | None, conf: dict | None) -> str:
 
 
 class RunNames(AirflowPlugin):
-    """Airflow plugin: names of runs."""
+    """Airflow plugin with the listener that names runs."""
 
     name = "tacit run names"
     listeners: ClassVar = [sys.modules[__name__]]

@@ -1,13 +1,13 @@
 """The production stack as processes of this machine, loopback only: `make stack`, `stack-down`, `stack-status`.
 
-up [NAME ...]       start what does not run (all services, or those named); what runs is left alone
-down                end what `up` started and nothing else; data stay
-status              what runs and is well; exit 0: all of it, 1: not all, 3: none
+up [NAME ...]       start services that do not run (all, or those named)
+down                end the processes that `up` started and no others; data stay
+status              list running and healthy services; exit 0: all of them, 1: not all, 3: none
 tacit ARGUMENTS     `tacit` with the stack's ledger, runs and MLflow
 backfill FILE FROM TO [GO]
-                    what launches of dates that passed would spend; with GO Airflow runs them, one by one
+                    forecast the spends of launches of past dates; with GO Airflow runs them, one by one
 kubernetes FOLDER   the same for Kubernetes, rendered into a folder (default: docker/kubernetes)
-environment KIND    what a service of a kind (airflow, worker-cpu, worker-gpu, mlflow) is told, NUL between: for tests
+environment KIND    variables of a kind of service (airflow, worker-cpu, worker-gpu, mlflow), NUL between: for tests
 """
 
 import fcntl
@@ -31,7 +31,7 @@ from places import ROOT, Places, StackError
 from services import Service
 from tacit_environment import of_review
 
-# Two cores that do other things too; a database's first tables take longest.
+# Enough for two busy cores; a database's first tables take longest.
 PATIENCE_SECONDS = 300
 
 
@@ -78,13 +78,13 @@ def up(place: Places, *names: str) -> int:
 
 def down(place: Places) -> int:
     with alone(place):
-        # Those that hand work out or do it, then what they write to.
+        # Schedulers and workers first, then the services that they write to.
         ended = processes.stop(services.AIRFLOW, place.started, services.STOP_SIGNALS)
         processes.stop_leavings(services.SERVERS, place.started)
         for name in reversed(services.SERVERS):
             ended += processes.stop([name], place.started, services.STOP_SIGNALS)
         processes.stop_leavings((), place.started)
-    print("\n".join(f"stopped {name}" for name in ended) or "nothing of this stack runs")
+    print("\n".join(f"stopped {name}" for name in ended) or "no service of this stack runs")
     return 0
 
 
@@ -125,7 +125,7 @@ def manifests_into(_place: Places, folder: str = str(ROOT / "docker" / "kubernet
 
 
 def prepared(place: Places) -> dict[str, str]:
-    """The folders, for this user alone, and the secrets; PostgreSQL's user may pass through the first."""
+    """Create the folders, for this user alone, and the secrets; PostgreSQL's user may traverse the first folder."""
     place.home.mkdir(mode=0o711, parents=True, exist_ok=True)
     place.home.chmod(0o711)
     for folder in (place.logs, place.started, place.passwords, place.airflow, place.worker, place.runs, place.mlflow):
@@ -135,18 +135,18 @@ def prepared(place: Places) -> dict[str, str]:
 
 @contextmanager
 def alone(place: Places) -> Iterator[None]:
-    """One `up` or `down` at a time."""
+    """Hold the lock that allows one `up` or `down` at a time."""
     place.home.mkdir(mode=0o711, parents=True, exist_ok=True)
     with (place.home / ".lock").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise StackError(f"{place.home}: another `up` or `down` is at work; wait for it") from error
+            raise StackError(f"{place.home}: another `up` or `down` is running; wait for it") from error
         yield
 
 
 def begin(chosen: list[Service], place: Places, names: tuple[str, ...], wait: bool = True) -> None:
-    """Start those of ``names`` that do not run, all at once, and wait until they are well."""
+    """Start the services in ``names`` that do not run, all at once, and wait until they are healthy."""
     group = [service for service in chosen if service.name in names]
     for service in group:
         if processes.running(service.name, place.started) is None:
@@ -157,14 +157,14 @@ def begin(chosen: list[Service], place: Places, names: tuple[str, ...], wait: bo
         for service in list(group):
             wrong = service.ask()
             if wrong is None:
-                print(f"  {service.name:14} well after {processes.since(begun)}", flush=True)
+                print(f"  {service.name:14} healthy after {processes.since(begun)}", flush=True)
                 group.remove(service)
             elif processes.running(service.name, place.started) is None or late(begun):
                 log = place.logs / f"{service.name}.log"
-                state = "is not well" if late(begun) else "has ended"
+                state = "is not healthy" if late(begun) else "has ended"
                 raise StackError(
                     f"{service.name} {state}: {wrong}\n{processes.tail(log)}\n"
-                    f"That was the end of {log}; what runs goes on: `make stack` again, or `make stack-down`"
+                    f"That was the end of {log}; other services still run: `make stack` again, or `make stack-down`"
                 )
         time.sleep(0.5)
 
@@ -174,7 +174,7 @@ def late(begun: float) -> bool:
 
 
 def in_the_way(name: str, place: Places) -> None:
-    """Refuse a port that somebody else listens on: the answer would be theirs."""
+    """Refuse a port on which another process listens."""
     owner = {"api-server": "AIRFLOW", "scheduler": "HEALTH"}.get(name, name.upper())
     port = f"{owner}_PORT"
     if port in place.ports and services.listens(place.address(owner)):
@@ -182,7 +182,7 @@ def in_the_way(name: str, place: Places) -> None:
 
 
 def migrate(place: Places, variables: dict[str, str]) -> None:
-    """Airflow's tables and pools, as compose's service ``setup`` makes them, when there is something new."""
+    """Create or update Airflow's tables and pools, as compose's service ``setup`` does, if they changed."""
     sources = [ROOT / "requirements" / "airflow.lock", ROOT / "dags" / "pools.json"]
     state = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     note, log = place.home / "migrated", place.logs / "setup.log"

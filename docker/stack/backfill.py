@@ -1,6 +1,6 @@
-"""Launches of dates that passed: what they would spend, then, asked to, their runs in Airflow, one by one.
+"""Backfill: forecast the spends of launches of past dates and, on request, create their runs in Airflow, one by one.
 
-Run as a script it is that of `make up`: FILE FROM TO [GO], with the ledger and the Airflow that the environment names.
+As a script it serves `make up`: FILE FROM TO [GO], with the ledger and the Airflow of the environment.
 """
 
 import json
@@ -18,18 +18,18 @@ _VENV = Path(__file__).resolve().parents[2] / ".venv"
 def backfill(
     ledger: Mapping[str, str], environment: Mapping[str, str], file: str, first: str, last: str, go: str = ""
 ) -> int:
-    """Print the spend of the dates; with ``go`` Airflow runs them. Exit code: 0, 1, or that of `tacit`.
+    """Print the forecast of the dates; with ``go`` Airflow runs them. Exit code: 0, 1, or that of `tacit`.
 
     Args:
-      ledger: variables of `tacit`, which name the ledger.
-      environment: those of Airflow.
+      ledger: environment of `tacit`, with the ledger's address.
+      environment: environment of Airflow.
     """
     tacit = ledger.get("TACIT_BIN") or str(_VENV / "stages" / "bin" / "tacit")
     words = ["--quiet", "ledger", "forecast", file, "--from", first, "--to", last]
     if refused := subprocess.run([tacit, *words], env=dict(ledger), check=False).returncode:
         return refused
     if not go:
-        print("nothing runs yet: the same with GO=1 asks Airflow for these runs")
+        print("nothing runs yet: repeat it with GO=1 to create these runs in Airflow")
         return 0
     name = Path(file).stem
     if missing := not_switched_on(environment, name):
@@ -39,11 +39,11 @@ def backfill(
 
 
 def not_switched_on(environment: Mapping[str, str], name: str) -> str:
-    """Reason that keeps a launch file's dates from running through, and the fix; empty where nothing does."""
+    """Message if a paused or missing DAG would stop the runs, with the fix; empty if none would."""
     listed = airflow(environment, "dags", "list", "--columns", "dag_id,is_paused", "--output", "json")
     if listed.returncode:
         return f"Airflow does not answer: {last_line(listed.stderr)}"
-    answer = re.search(r"^\[\{.*\}\]", listed.stdout, re.MULTILINE)  # its warnings go to the same place
+    answer = re.search(r"^\[\{.*\}\]", listed.stdout, re.MULTILINE)  # warnings are on the same stream
     paused = {row["dag_id"]: row["is_paused"] == "True" for row in json.loads(answer[0] if answer else "[]")}
     wanted = (f"public_model-{name}", name)
     if absent := [dag for dag in wanted if dag not in paused]:
@@ -51,26 +51,26 @@ def not_switched_on(environment: Mapping[str, str], name: str) -> str:
     also = [dag for dag in (f"experiment-{name}",) if dag in paused]
     if off := [dag for dag in (*wanted, *also) if paused[dag]]:
         return (
-            f"{', '.join(off)}: paused, so not all would run; switch it on in Airflow, {wanted[0]} last: that runs the "
-            "schedule's latest date too (name it to the forecast, to see what it spends)"
+            f"{', '.join(off)}: paused, so not all would run; unpause in Airflow, {wanted[0]} last: that also runs the "
+            "schedule's latest date (include it in the forecast, to see its spend)"
         )
     return ""
 
 
 def created(environment: Mapping[str, str], dag: str, first: str, last: str) -> int:
-    """Ask Airflow for the runs; those that there are already are no fault."""
+    """Create the runs in Airflow; existing ones are not an error."""
     about = ["--dag-id", dag, "--from-date", first, "--to-date", last]
     kind = ["--max-active-runs", "1", "--reprocess-behavior", "none"]
     done = airflow(environment, "backfill", "create", *about, *kind)
     if "AlreadyRunningBackfill" in done.stdout + done.stderr:
-        print(f"backfill: {dag}: one goes on; its page in Airflow shows how far it is", file=sys.stderr)
+        print(f"backfill: {dag}: one is running; its page in Airflow shows its progress", file=sys.stderr)
         return 1
     if done.returncode:
         print(f"backfill: Airflow: {last_line(done.stdout + done.stderr)}", file=sys.stderr)
         return 1
     dates = ", ".join(re.findall(r"creating dag run.*partition_key=([0-9]+)", done.stdout)) or "no date"
     before = done.stdout.count("Skipping dag run creation")
-    had = f"; {before} had their run before, and get no other: clear it in Airflow if it failed" if before else ""
+    had = f"; {before} already have a run, and get no other: clear it in Airflow if it failed" if before else ""
     print(f"{dag}: runs of {dates}{had}")
     return 0
 

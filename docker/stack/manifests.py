@@ -1,4 +1,4 @@
-"""Parts of Kubernetes manifests that several subjects share, who may do what, and who may reach whom."""
+"""Shared parts of Kubernetes manifests, service accounts with their rights, and network policies."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,12 +9,12 @@ import yaml
 Object = dict[str, Any]
 NAMESPACE, USER = "tacit", 50000
 AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer")
-# Pods of a kind see what they need: labels that the network's rules go by.
+# Labels of pods for the network policies.
 STAGE = {"app": "tacit", "role": "stage"}
 
 
 def accounts() -> list[Object]:
-    """The scheduler may make and end pods; nobody else may ask the cluster for anything."""
+    """Service accounts: only the scheduler may use the cluster's API, to create and delete pods."""
     rules = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "get", "list", "watch", "patch", "delete"]},
         {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
@@ -35,7 +35,7 @@ def accounts() -> list[Object]:
 
 
 def network() -> list[Object]:
-    """Nothing in and nothing out but what is named: who reaches which service, and names."""
+    """Network policies: deny all traffic except the listed connections and DNS."""
     airflow_pods = [{"app": "tacit", "service": name} for name in AIRFLOW]
     stage, setup = [STAGE], [{"app": "tacit", "service": "setup"}]
     into = {
@@ -65,7 +65,7 @@ def network() -> list[Object]:
             out = {"to": [{"podSelector": {"matchLabels": target}}], "ports": ports}
             name = f"{labels.get('service', labels.get('role'))}-to-{service}"
             policies.append(policy(name, labels, {"policyTypes": ["Egress"], "egress": [out]}))
-    # The cluster's own API lies outside the pods' network; which address it has only the cluster knows.
+    # The cluster's API is outside the pods' network, at an address that only the cluster knows.
     api = {"ports": [{"port": port, "protocol": "TCP"} for port in (443, 6443)]}
     scheduler = {"app": "tacit", "service": "scheduler"}
     policies.append(policy("scheduler-to-cluster", scheduler, {"policyTypes": ["Egress"], "egress": [api]}))

@@ -1,6 +1,6 @@
-"""Passwords and keys, made once, in files that this user alone reads, and in no log.
+"""Passwords and keys, created once, in files that only this user can read, and in no log.
 
-Run as a script it makes those of `make up` (``local.sh``): FOLDER, MLflow's user, Airflow's users.
+As a script it creates those of `make up` (``local.sh``): FOLDER, MLflow's user, Airflow's users.
 """
 
 import base64
@@ -13,14 +13,14 @@ from pathlib import Path
 _HEX = {"AIRFLOW_SECRET_KEY": 32, "MLFLOW_SECRET_KEY": 32, "AIRFLOW_JWT_SECRET": 64}
 _HEX |= {f"{name}_PASSWORD": 24 for name in ("AIRFLOW_DB", "MLFLOW_DB", "MLFLOW_LOGIN_DB", "LEDGER_DB", "POSTGRES")}
 _HEX |= {"REDIS_PASSWORD": 24}
-# Whose password is a file of its own too, for the person or the server that asks for it by the user's name.
+# Users whose password is also in a file of its own, named as the user, for people and servers.
 _USERS = {"MLFLOW_PASSWORD": "mlflow", "READER_PASSWORD": "tacit-reader"}
-# All that ``compose.yaml`` asks for.
+# Secrets that ``compose.yaml`` needs.
 NAMES = (*_HEX, *_USERS, "AIRFLOW_FERNET_KEY")
 
 
 def password(path: Path) -> str:
-    """The password in a file, which is made if there is none."""
+    """Read the password in a file, and create one if there is none."""
     if not path.is_file() or not path.read_text(encoding="utf-8").strip():
         replace(path, secrets.token_hex(24) + "\n")
     path.chmod(0o600)
@@ -28,7 +28,7 @@ def password(path: Path) -> str:
 
 
 def replace(path: Path, text: str) -> None:
-    """A file that nobody else ever could read: not even one that stood there open and was written over."""
+    """Replace a file by one that no other user could ever read, even if the old one was readable."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.touch(mode=0o600, exist_ok=False)
@@ -36,9 +36,9 @@ def replace(path: Path, text: str) -> None:
 
 
 def people(folder: Path, users: Sequence[str]) -> Path:
-    """A password a person; the file of all of them that Airflow's simple auth manager compares with.
+    """Create a password for each user, and the file of all of them for Airflow's simple auth manager.
 
-    It would make and log passwords that it does not find.
+    The manager would create, and log, passwords that are missing in its file.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
@@ -48,10 +48,10 @@ def people(folder: Path, users: Sequence[str]) -> Path:
 
 
 def stack_secrets(path: Path, folder: Path) -> dict[str, str]:
-    """All that ``compose.yaml`` asks for, made once; the file does for ``docker compose --env-file`` as it is.
+    """Create the secrets of ``compose.yaml`` once, in a file for ``docker compose --env-file``.
 
     Args:
-      folder: with a file for each user's password.
+      folder: folder with a file for each user's password.
     """
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     made = dict(line.split("=", 1) for line in lines)
@@ -66,9 +66,9 @@ def stack_secrets(path: Path, folder: Path) -> dict[str, str]:
 
 
 def small_server(folder: Path, mlflow: str, users: Sequence[str]) -> None:
-    """The passwords of `make up`, whose MLflow keeps its logins in SQLite."""
+    """Create the passwords of `make up`, whose MLflow keeps its logins in SQLite."""
     people(folder, users)
-    # MLflow keeps only a hash of the password; the admin is made at the first start.
+    # MLflow stores only a hash of the password; the first start creates the admin.
     ini = f"""[mlflow]
 default_permission = READ
 database_uri = sqlite:///{folder}/.mlflow.db

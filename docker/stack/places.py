@@ -1,4 +1,4 @@
-"""Folders and ports of this machine's stack, and the environment of its services: files that compose reads too."""
+"""Folders and ports of this machine's stack, and the environment of its services, from files shared with compose."""
 
 import os
 import re
@@ -15,11 +15,11 @@ import passwords
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "dags"))
 
-import tacit_environment  # noqa: E402 it stands beside the DAGs
+import tacit_environment  # noqa: E402 it is beside the DAGs
 
 BIN = ROOT / ".venv" / "airflow" / "bin"
 STAGES_BIN = ROOT / ".venv" / "stages" / "bin"
-# Which address is whose, and the variable that moves it.
+# Address of each service, and the variable that changes its port.
 PORTS = {"POSTGRES_PORT": 15432, "REDIS_PORT": 16379, "AIRFLOW_PORT": 8080, "MLFLOW_PORT": 5000, "HEALTH_PORT": 8974}
 _SHARED = ("dags/airflow.env", "docker/stack.env")
 FILES = {
@@ -36,7 +36,7 @@ class StackError(Exception):
 
 @dataclass(frozen=True)
 class Places:
-    """Folders and ports of one stack. ``home`` holds all of it, PostgreSQL's data and with it the ledger included."""
+    """Folders and ports of one stack. ``home`` holds all its data, including PostgreSQL's and so the ledger."""
 
     home: Path
     ports: Mapping[str, int]
@@ -47,7 +47,7 @@ class Places:
 
     @property
     def started(self) -> Path:
-        """One file a service: what was started, and when."""
+        """Folder with one file per service: its process, and the time of its start."""
         return self.home / "started"
 
     @property
@@ -60,7 +60,7 @@ class Places:
 
     @property
     def worker(self) -> Path:
-        """Airflow's folder of the workers: that of its services has their keys in a file."""
+        """Airflow's folder for workers, apart from that of its services, which holds their keys."""
         return self.home / "worker"
 
     @property
@@ -79,7 +79,7 @@ class Places:
 
 
 def places(environment: Mapping[str, str]) -> Places:
-    """Folder STACK_HOME (default: .stack of the project) and the ports, as the environment has them.
+    """Read folder STACK_HOME (default: .stack of the project) and the ports from the environment.
 
     Raises:
       StackError: a port is no number.
@@ -96,9 +96,9 @@ def places(environment: Mapping[str, str]) -> Places:
 
 
 def environment_of(place: Places, kind: str) -> dict[str, str]:
-    """The whole environment of a service of one kind: its files, with the addresses of this machine filled in.
+    """Environment of a kind of service: its files, with the addresses of this machine filled in.
 
-    Nothing else that configures Airflow or MLflow comes through from the shell, and to a worker only what it needs.
+    No other variable of the shell that configures Airflow or MLflow is passed on, and a worker gets only what it needs.
     """
     secret = passwords.stack_secrets(place.home / "secrets.env", place.passwords)
     ours = ("AIRFLOW_", "MLFLOW_", "MAKE", "MFLAGS", "TACIT_LEDGER", "TACIT_ARTIFACT", "TACIT_RUNS", *secret)
@@ -115,7 +115,7 @@ def environment_of(place: Places, kind: str) -> dict[str, str]:
         "MLFLOW_FOLDER": str(place.mlflow),
     }
     filled = filled_in(kind, {**shell, **addresses, **secret})
-    # What only filled the files in is no business of the services.
+    # Variables that only filled in the files are not passed to the services.
     environment = {name: value for name, value in filled.items() if name not in addresses and name not in secret}
     if kind == "mlflow":
         mine = {name: filled[name] for name in ("MLFLOW_BIND", "MLFLOW_FOLDER")}
@@ -139,7 +139,7 @@ def environment_of(place: Places, kind: str) -> dict[str, str]:
 
 
 def filled_in(kind: str, variables: Mapping[str, str]) -> dict[str, str]:
-    """Environment from the files of a kind, with these variables filled in, and the variables."""
+    """Environment from the files of a kind of service, with the given variables filled in and included."""
     read = "set -aeu; " + " ".join(f". {ROOT / name};" for name in FILES[kind]) + " env -0"
     done = subprocess.run(["bash", "-c", read], env=dict(variables), capture_output=True, text=True, check=False)
     if done.returncode:
@@ -148,5 +148,5 @@ def filled_in(kind: str, variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def compose_service(name: str) -> dict:
-    """Definition of a service in ``compose.yaml``, so that its command is written once."""
+    """Read the definition of a service from ``compose.yaml``, so that its command exists once."""
     return yaml.safe_load((ROOT / "docker" / "compose.yaml").read_text(encoding="utf-8"))["services"][name]

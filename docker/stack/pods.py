@@ -1,7 +1,7 @@
-"""The production stack for Kubernetes, from the files and commands that compose and `make stack` read.
+"""Kubernetes manifests of the production stack, from the files and commands that compose and `make stack` use.
 
-Stages are pods of Airflow's Kubernetes executor, so there is no Redis and no Celery. Secrets stand in one Secret;
-settings that hold one name it, as ``$(NAME)``, which the kubelet fills in.
+Stages are pods of Airflow's Kubernetes executor, so there is no Redis and no Celery. All secrets are in one Secret;
+settings refer to them as ``$(NAME)``, which the kubelet fills in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ LOCKED = {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "ca
 
 
 def render(folder: Path) -> list[Path]:
-    """Write every manifest into a folder: a file a subject, and what `kubectl apply -k` reads."""
+    """Write every manifest into a folder: one file per subject, and the file for `kubectl apply -k`."""
     files: dict[str, Sequence[Object]] = {
         "namespace": [namespace()],
         "accounts": accounts(),
@@ -59,12 +59,12 @@ def render(folder: Path) -> list[Path]:
 
 
 def secret_names() -> list[str]:
-    """Every secret that the files ask for, as ``secrets.env`` of `make stack` has them."""
+    """Names of all secrets in the files, as in ``secrets.env`` of `make stack`."""
     return list(passwords.NAMES)
 
 
 def environment(kind: str) -> list[Object]:
-    """Environment of a container: the secrets that its settings name, then the settings."""
+    """Environment of a container: the secrets that its settings refer to, then the settings."""
     names = secret_names()
     values = {name: f"$({name})" for name in names} | {"EXECUTOR": "KubernetesExecutor", "PATH": "/usr/bin:/bin"}
     filled = filled_in(kind, values)
@@ -79,7 +79,7 @@ def from_secret(name: str) -> Object:
 
 
 def postgres() -> list[Object]:
-    """One server for a trial; a production has its own, with backups, under the same service name."""
+    """PostgreSQL server for a trial; a production uses its own, with backups, under the same service name."""
     stated = compose_service("postgres")
     names = [name for name in stated["environment"] if name in secret_names()]
     container = {
@@ -115,7 +115,7 @@ def postgres() -> list[Object]:
 
 
 def mlflow() -> list[Object]:
-    """MLflow's server with its login, on its own volume: public artifacts alone."""
+    """MLflow's server with login, on a volume of its own with only public artifacts."""
     variables = [*environment("mlflow"), {"name": "MLFLOW", "value": "/opt/stages-env/bin/mlflow"}]
     container = {
         "name": "mlflow",
@@ -146,7 +146,7 @@ def mlflow() -> list[Object]:
 
 
 def airflow() -> list[Object]:
-    """Airflow's services by compose's commands; the first start makes the tables."""
+    """Airflow's services with compose's commands; the first start creates the tables."""
     variables, objects = environment("airflow"), []
     health: Mapping[str, Object] = {
         "api-server": {"httpGet": {"path": "/api/v2/version", "port": 8080}},
@@ -193,18 +193,18 @@ def airflow() -> list[Object]:
 
 
 def pod_templates() -> Object:
-    """Templates of which Airflow's executor makes a stage's pod; a stage that trains on a GPU names the second."""
+    """Pod templates of Airflow's executor for stages; a stage that trains on a GPU uses the second."""
     files = {f"{kind}.yaml": yaml.safe_dump(stage_pod(kind), sort_keys=False) for kind in ("cpu", "gpu")}
     return {**head("v1", "ConfigMap", "pods"), "data": files}
 
 
 def stage_pod(kind: str) -> Object:
-    """A pod of one stage: no others mount clients."""
+    """Pod of one stage; only these pods mount client text."""
     gpu = kind == "gpu"
     container = {
-        "name": "base",  # Airflow's executor looks for this name
+        "name": "base",  # the name that Airflow's executor requires
         "image": IMAGES["gpu" if gpu else "stages"],
-        "command": ["env"],  # in the place of the image's entry point: the executor gives the whole command
+        "command": ["env"],  # replaces the image's entry point: the executor gives the whole command
         "env": environment("worker-gpu" if gpu else "worker-cpu"),
         "resources": resources("2", "8Gi", "64Gi" if gpu else "16Gi", gpu),
         "securityContext": LOCKED,

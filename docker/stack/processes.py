@@ -1,4 +1,4 @@
-"""Processes that this stack started, known by number and time of start, and all that they started in turn."""
+"""Processes of this stack, identified by number and start time, and all their descendants."""
 
 import json
 import os
@@ -11,14 +11,14 @@ from pathlib import Path
 
 import psutil
 
-# In the environment of every service, and of all that its stages start, wherever the system puts them.
+# Marks the environment of every service and of all its descendants, even if they are re-parented.
 MARK = "TACIT_STACK"
 PATIENCE_SECONDS = 20
 
 
 @dataclass(frozen=True)
 class Command:
-    """A service's process. ``user``: whom it runs as, where that is not the one who starts it."""
+    """Command of a service; ``user`` is the account that it runs as, if not the current one."""
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
@@ -27,7 +27,7 @@ class Command:
 
 
 def start(name: str, command: Command, started: Path, log: Path) -> None:
-    """Start a service in a session of its own and write down which process it is."""
+    """Start a service in a session of its own, and record its process."""
     with log.open("ab") as output:
         process = subprocess.Popen(
             command.arguments,
@@ -48,7 +48,7 @@ def mark(started: Path) -> str:
 
 
 def running(name: str, started: Path) -> psutil.Process | None:
-    """The service's process; None if it has ended: its number may be somebody else's by now."""
+    """Return the service's process; None if it has ended, as its number may be reused."""
     try:
         note = json.loads((started / f"{name}.json").read_text(encoding="utf-8"))
         process = psutil.Process(note["pid"])
@@ -59,10 +59,10 @@ def running(name: str, started: Path) -> psutil.Process | None:
 
 
 def stop(names: Sequence[str], started: Path, signals: Mapping[str, signal.Signals]) -> list[str]:
-    """End these services together and all that they started; returns which of them ran.
+    """End services together with all their descendants, and return the names of those that ran.
 
     Args:
-      signals: what asks a service to end, where that is not SIGTERM.
+      signals: signal that ends a service, if not SIGTERM.
     """
     leaders = {name: process for name in names if (process := running(name, started))}
     below = [child for process in leaders.values() for child in children(process)]
@@ -78,10 +78,10 @@ def stop(names: Sequence[str], started: Path, signals: Mapping[str, signal.Signa
 
 
 def stop_leavings(names: Sequence[str], started: Path) -> int:
-    """End what services left that died on their own, such as a stage of a worker that was killed.
+    """End processes left by services that died, such as the stage of a killed worker.
 
     Args:
-      names: services that may still run, with what they started.
+      names: services that may still run, with their descendants.
     """
     leaders = [process for name in names if (process := running(name, started))]
     spared = {process.pid for leader in leaders for process in (leader, *children(leader))}
@@ -111,7 +111,7 @@ def marked(process: psutil.Process, started: Path) -> bool:
 
 def send(process: psutil.Process, number: signal.Signals) -> None:
     try:
-        process.send_signal(number)  # psutil sees that it still is the same process
+        process.send_signal(number)  # psutil checks that it is still the same process
     except psutil.NoSuchProcess:
         return
 

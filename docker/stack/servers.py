@@ -1,4 +1,4 @@
-"""PostgreSQL and Redis from Debian's packages: found or installed, with data of their own, never the system's."""
+"""PostgreSQL and Redis from Debian's packages, installed if missing, with data folders apart from the system's."""
 
 import os
 import pwd
@@ -14,10 +14,10 @@ _MAKE_NO_CLUSTER = Path("/etc/postgresql-common/createcluster.conf")
 
 
 def programs() -> Path:
-    """Folder of ``initdb`` and ``postgres``, the newest that is installed.
+    """Folder of ``initdb`` and ``postgres``, of the newest installed version.
 
     Raises:
-      StackError: there is none, or no Redis, and this user cannot install them.
+      StackError: PostgreSQL or Redis is missing, and this user cannot install it.
     """
     is_there = {"postgresql": _postgres(), "redis-server": _redis()}
     missing = [package for package, program in is_there.items() if not program]
@@ -25,12 +25,12 @@ def programs() -> Path:
         _install(missing)
     folder = _postgres()
     if folder is None or _redis() is None:
-        raise StackError(f"{' '.join(missing)}: installed, and still not found; is another release on the path?")
+        raise StackError(f"{' '.join(missing)}: installed, but not found; is another release on the path?")
     return folder
 
 
 def postgres(place: Places, folder: Path, passwords: Mapping[str, str]) -> Command:
-    """The server, its data folder made if there is none."""
+    """Command of the server, after creating its data folder if there is none."""
     data, user = place.data("postgres"), _unprivileged()
     if not (data / "PG_VERSION").is_file():
         _make_cluster(place, folder, passwords["POSTGRES_PASSWORD"], user)
@@ -46,7 +46,7 @@ def postgres(place: Places, folder: Path, passwords: Mapping[str, str]) -> Comma
 
 
 def databases(place: Places, passwords: Mapping[str, str]) -> None:
-    """One database a user, by the script that the postgres image runs."""
+    """Create a database for each user, by the script that the postgres image runs."""
     note = place.home / "databases-made"
     if note.is_file():
         return
@@ -65,7 +65,7 @@ def databases(place: Places, passwords: Mapping[str, str]) -> None:
 
 
 def redis(place: Places, passwords: Mapping[str, str]) -> Command:
-    """The server, by the script that its container runs."""
+    """Command of the server, by the script that its container runs."""
     data = place.data("redis")
     data.mkdir(mode=0o700, exist_ok=True)
     variables = {"REDIS_PASSWORD": passwords["REDIS_PASSWORD"], "REDIS_PORT": str(place.ports["REDIS_PORT"])}
@@ -75,7 +75,7 @@ def redis(place: Places, passwords: Mapping[str, str]) -> Command:
 
 def _make_cluster(place: Places, folder: Path, password: str, user: str | None) -> None:
     data, secret = place.data("postgres"), place.home / "postgres-password"
-    shutil.rmtree(data, ignore_errors=True)  # what an interrupted start left: it has no PG_VERSION
+    shutil.rmtree(data, ignore_errors=True)  # remains of an interrupted start: they have no PG_VERSION
     data.mkdir(mode=0o700)
     secret.touch(mode=0o600)
     secret.write_text(password, encoding="utf-8")
@@ -101,13 +101,15 @@ def _make_cluster(place: Places, folder: Path, password: str, user: str | None) 
 
 
 def _unprivileged() -> str | None:
-    """User that PostgreSQL runs as, since it refuses root; None: the user who starts it."""
+    """User that PostgreSQL runs as, since it refuses root; None: the current user."""
     if os.geteuid() != 0:
         return None
     try:
         return pwd.getpwnam("postgres").pw_name
     except KeyError as error:
-        raise StackError("PostgreSQL refuses to run as root, and no user postgres is there; be another") from error
+        raise StackError(
+            "PostgreSQL refuses to run as root, and there is no user postgres; use another user"
+        ) from error
 
 
 def _postgres() -> Path | None:
@@ -127,7 +129,7 @@ def _install(packages: list[str]) -> None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         raise StackError(f"{names}: not installed, and this user cannot; as root: apt-get install {names}")
     print(f"  installing {names}", flush=True)
-    # Neither package may start a server of the system's.
+    # Neither package may start a system server.
     if "postgresql" in packages and not _MAKE_NO_CLUSTER.exists():
         _MAKE_NO_CLUSTER.parent.mkdir(parents=True, exist_ok=True)
         _MAKE_NO_CLUSTER.write_text("create_main_cluster = false\n", encoding="utf-8")

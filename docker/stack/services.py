@@ -1,4 +1,4 @@
-"""The services of the stack, in the order in which they start, and how each says that it is well."""
+"""Services of the stack, in their order of start, and their health checks."""
 
 import json
 import signal
@@ -18,13 +18,13 @@ WORKERS = ("worker-cpu", "worker-gpu")
 AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer", *WORKERS)
 SERVERS = ("postgres", "redis", "mlflow")
 NAMES = (*SERVERS, *AIRFLOW)
-# What lets a service go at once: PostgreSQL would wait for its clients, and a worker for stages, which resume.
+# Signals for an immediate end: PostgreSQL would wait for its clients, and a worker for stages, which resume.
 STOP_SIGNALS = {"postgres": signal.SIGINT, **dict.fromkeys(WORKERS, signal.SIGQUIT)}
 
 
 @dataclass(frozen=True)
 class Service:
-    """One process to start. ``ask`` is None when it is well, and else what is wrong."""
+    """One process to start; ``ask`` returns the problem, or None if it is healthy."""
 
     name: str
     command: Command
@@ -32,7 +32,7 @@ class Service:
 
 
 def all_services(place: Places, secret: dict[str, str]) -> dict[str, Service]:
-    """Every service by name; PostgreSQL's data folder is made if there is none."""
+    """Return every service by name, after creating PostgreSQL's data folder if there is none."""
     folder = servers.programs()
     airflow = places.environment_of(place, "airflow")
     made = {
@@ -47,14 +47,14 @@ def all_services(place: Places, secret: dict[str, str]) -> dict[str, Service]:
     for name in AIRFLOW:
         words = [str(places.BIN / "airflow"), *places.compose_service(name)["command"]]
         if name in WORKERS:
-            words += ["--pid", str(place.airflow / f"{name}.pid")]  # two of one home would share a file
+            words += ["--pid", str(place.airflow / f"{name}.pid")]  # two services of one home would share a file
         variables = places.environment_of(place, name) if name in WORKERS else airflow
         made[name] = Service(name, Command(words, variables, ROOT), asking(name, place, secret))
     return made
 
 
 def asking(name: str, place: Places, secret: dict[str, str]) -> Callable[[], str | None]:
-    """Health check of a service of Airflow."""
+    """Return the health check of a service of Airflow."""
     match name:
         case "api-server":
             return lambda: ask_web(f"http://{place.address('AIRFLOW')}/api/v2/version")
@@ -75,18 +75,18 @@ def ask_web(address: str) -> str | None:
 
 
 def ask_health(place: Places, part: str) -> str | None:
-    """Problem with one of Airflow's parts, by its last sign of life; None if it is healthy."""
+    """Problem of an Airflow component, by its heartbeat; None if it is healthy."""
     address = f"http://{place.address('AIRFLOW')}/api/v2/monitor/health"
     try:
         with _OPENER.open(address, timeout=10) as answer:
             state = (json.load(answer).get(part) or {}).get("status")
     except (OSError, ValueError) as error:
         return f"{address}: {error}"
-    return None if state == "healthy" else f"Airflow says that it is {state or 'not there'}"
+    return None if state == "healthy" else f"Airflow reports it as {state or 'missing'}"
 
 
 def ask_worker(place: Places, secret: dict[str, str], queue: str) -> str | None:
-    """Ask this machine's worker over the queue, as `celery inspect ping` does; the problem, or None if it answers."""
+    """Ping this machine's worker over the queue, as `celery inspect ping` does; the problem, or None if it answers."""
     from celery import Celery
 
     broker = f"redis://:{secret['REDIS_PASSWORD']}@{place.address('REDIS')}/0"
@@ -95,7 +95,7 @@ def ask_worker(place: Places, secret: dict[str, str], queue: str) -> str | None:
         app.conf.broker_transport_options = {"socket_connect_timeout": 3, "socket_timeout": 3}
         try:
             answers = app.control.ping(destination=[name], timeout=2, limit=1)
-        except Exception as error:  # noqa: BLE001 its transport raises its own, redis's and the system's
+        except Exception as error:  # noqa: BLE001 the transport raises errors of its own, of redis and of the system
             return f"Redis: {type(error).__name__}"
     return None if answers else f"{name} does not answer"
 

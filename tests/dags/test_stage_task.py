@@ -93,7 +93,7 @@ def test_the_date_of_a_run_goes_into_its_launch_id(launched: Launch):
 
 def test_the_commands_lines_reach_the_console_and_nothing_else_does(launched: Launch):
     assert "stand-in: pretrain, try 1" in launched.console
-    assert "discover: tacit exited with 75; this can pass, so it is tried again up to 2 times" in launched.console
+    assert "discover: tacit exited with 75; this is temporary, so it is retried up to 2 times" in launched.console
     assert all(line.startswith(("stand-in: ", "discover: tacit exited with ")) for line in launched.console)
 
 

@@ -41,7 +41,7 @@ def test_it_says_what_dates_would_spend_and_runs_nothing(tmp_path: Path) -> None
     done, calls = asked(tmp_path)
     assert done.stdout.splitlines() == [
         "--quiet ledger forecast x/de.yaml --from 2026-08-01 --to 2026-09-30",
-        "nothing runs yet: the same with GO=1 asks Airflow for these runs",
+        "nothing runs yet: repeat it with GO=1 to create these runs in Airflow",
     ]
     assert (done.returncode, calls) == (0, [])
 
@@ -61,8 +61,8 @@ def test_what_is_paused_would_wait_for_ever_or_lose_its_date(tmp_path: Path, dag
 @pytest.mark.parametrize(
     ("says", "answer"),
     [
-        (f"{CREATED}\n{SKIPPED}\n", "public_model-de: runs of 20260801; 1 had their run before, and get no other"),
-        (SKIPPED, "public_model-de: runs of no date; 1 had their run before, and get no other"),
+        (f"{CREATED}\n{SKIPPED}\n", "public_model-de: runs of 20260801; 1 already have a run, and get no other"),
+        (SKIPPED, "public_model-de: runs of no date; 1 already have a run, and get no other"),
         (CREATED, "public_model-de: runs of 20260801"),
     ],
 )
@@ -76,7 +76,7 @@ def test_dates_get_one_run_each(tmp_path: Path, says: str, answer: str) -> None:
 
 @pytest.mark.parametrize(
     ("says", "answer"),
-    [("x.AlreadyRunningBackfill: Another", "one goes on"), ("Traceback\nValueError: no", "Airflow: ValueError: no")],
+    [("x.AlreadyRunningBackfill: Another", "one is running"), ("Traceback\nValueError: no", "Airflow: ValueError: no")],
 )
 def test_what_airflow_refuses_is_said_in_a_line(tmp_path: Path, says: str, answer: str) -> None:
     done, _ = asked(tmp_path, "1", says=says, code=1)

@@ -41,7 +41,7 @@ def up(forked: Forked) -> Iterator[Stack]:
         said = made.done("down")
         assert {line.removeprefix("stopped ") for line in said.splitlines()} == SERVICES
         assert not naming(str(made.home))
-        assert made.done("down") == "nothing of this stack runs\n"
+        assert made.done("down") == "no service of this stack runs\n"
 
 
 def test_all_services_are_well_on_loopback_and_their_secrets_in_no_log(up: Stack) -> None:

@@ -46,7 +46,7 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert "two are the same" in command(tmp_path, "up", REDIS_PORT="4000", MLFLOW_PORT="4000").stderr
     assert "kafka: no service" in command(tmp_path, "up", "kafka").stderr
     assert command(tmp_path, "status").returncode == 3
-    assert command(tmp_path, "down").stdout == "nothing of this stack runs\n"
+    assert command(tmp_path, "down").stdout == "no service of this stack runs\n"
     assert command(tmp_path, "restart").returncode == 2
 
 

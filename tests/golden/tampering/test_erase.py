@@ -32,7 +32,7 @@ def test_nothing_private_is_left_and_the_launch_still_verifies(launch: Launch) -
     assert not launch.file("private").exists()
     found = checks(launch)
     assert {name: check.detail for name, check in found.items() if check.passed is not True} == {}
-    assert "the whole launch verified before that" in found["private:fine_tune"].detail
+    assert "the whole launch had verified before" in found["private:fine_tune"].detail
     assert erase(config_of(launch), launch.run, launch.settings) == done, "again, it changes nothing"
     for stage in ("ingest_private", "fine_tune", "publish"):
         assert find_done(stage, config_of(launch), launch.run.launch_id, launch.settings), "nothing is redone"

@@ -27,7 +27,7 @@ NAMES = ("ingest_private", "discover", "build_vocabulary")
 
 
 @stand_in
-class Found(StageResult):
+class DiscoverResult(StageResult):
     """Of discovery."""
 
     epsilon0: float
@@ -46,7 +46,7 @@ class Private:
         write_text(ctx.private / "store" / "words.txt", self.text.read_text(encoding="utf-8"), PRIVATE)
         return Counted(value=len(self.text.read_text(encoding="utf-8")))
 
-    def discover(self, ctx: StageContext) -> Found:
+    def discover(self, ctx: StageContext) -> DiscoverResult:
         self.made.append(ctx.stage)
         ctx.run.result("ingest_private")
         store = ctx.run.private("ingest_private") / "store" / "words.txt"
@@ -55,7 +55,7 @@ class Private:
         write_text(ctx.private / "words.json", content, PRIVATE)
         write_text(ctx.private / "layers" / "1.json", "what devices answered", PRIVATE)
         epsilon0 = ctx.config.discovery.epsilon0
-        return Found(
+        return DiscoverResult(
             epsilon0=epsilon0,
             words_sha256=text_sha256(content),
             spend=local_discovery(epsilon0, 1, epsilon0, 5e-7, "of a test"),

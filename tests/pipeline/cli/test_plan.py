@@ -234,14 +234,14 @@ def test_a_rehearsal_s_verdict_is_what_a_plan_says(home: Path) -> None:
     assert (home / "out" / "gain.svg").exists()
     text, table = tacit("plan", str(file))
     assert f"Verdict: go. {verdict.sentence}" in text
-    assert "This file's own run: +1.00 points (± 0.20)." in text
+    assert "This file's own setting: +1.00 points (± 0.20)." in text
     # The blocks go into the launch file, and are known again: no second rehearsal.
     raw, pasted = (
         yaml.safe_load(file.read_text()),
         yaml.safe_load(text.split("For the launch file:\n")[1].split("files:")[0]),
     )
     file.write_text(yaml.safe_dump(raw | {name: raw[name] | block for name, block in pasted.items()}))
-    assert "This file's own run: +2.00 points" in tacit("plan", str(file))[0]
+    assert "This file's own setting: +2.00 points" in tacit("plan", str(file))[0]
     assert max(map(len, table.splitlines())) <= 80
     assert "…" not in table
     assert "(this file)" in table

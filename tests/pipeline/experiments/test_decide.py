@@ -229,7 +229,7 @@ def test_a_champion_that_is_another_by_now_was_no_control(trial: Trial):
     registry.set_alias(NAME, "champion", 2)
     done = trial.decide(trial.logged(picks=1.2))
     assert done.decision == "roll back"
-    assert f"{NAME}: they had version 1, and users have 2 by now" in done.reasons[0]
+    assert f"{NAME}: the control had version 1, and users have 2 by now" in done.reasons[0]
 
 
 @pytest.mark.slow
@@ -279,7 +279,7 @@ def test_the_commands_say_what_and_why_and_how_it_ended(trial: Trial):
     assert "rolled back" in badge
     text = invoked(["experiment", "decide", trial.run_id], {"TACIT_HOME": str(home), "MLFLOW_TRACKING_URI": None})
     assert text.exit_code == 3
-    assert "next:    users keep what they had" in text.stdout
+    assert "next:    users keep their present model" in text.stdout
 
 
 @pytest.mark.slow

@@ -68,7 +68,7 @@ def test_what_failed_is_said_by_runs_and_status(tracked: Settings):
     assert (row["state"], row["failed"]) == ("unfinished", True)
     status = answered(tracked.home, "status", run_id)
     assert "discover stopped at" in status["detail"]
-    assert status["next"][0].startswith("see what exit code 65 asks for")
+    assert status["next"][0].startswith("see the fix for exit code 65")
 
 
 def test_spends_stop_to_count_in_a_window_and_never_for_ever(settings: Settings, monkeypatch: pytest.MonkeyPatch):

@@ -132,7 +132,7 @@ def test_a_decision_about_evidence_that_was_made_again_since_publishes_nothing(s
     (opened.public("ab_test") / RESULT).unlink()
     less = stages_of({"ab_test": lambda ctx: Compared(value=1, top1_gain=-0.05)})
     runner.run_stage("ab_test", config, run_id, settings, less)
-    with pytest.raises(ReleaseRefused, match=r"ab_test/result.json is not what stage 'decide' was made of"):
+    with pytest.raises(ReleaseRefused, match=r"ab_test/result.json has changed since stage 'decide' read it"):
         require_approved(config, opened, ledger)
 
 

@@ -321,9 +321,9 @@ def test_what_will_be_taken_over_is_known_before(private: Private, settings: Set
     ("what", "message"),
     [
         ("another launch", "paid for it"),
-        ("another release", "not what launch"),
+        ("another release", "differs from the release of launch"),
         ("the source's record", "was changed"),
-        ("no re-use", "no re-use of it"),
+        ("no re-use", "no entry of its reuse"),
     ],
 )
 def test_a_forged_re_use_does_not_verify(private: Private, settings: Settings, what: str, message: str):

@@ -101,7 +101,10 @@ def silenced(split: str, tmp_path: Path, settings: Settings, **changes: object) 
     ("split", "refusal"),
     [
         ("all", "no device of population 'people' has a word of en-US"),
-        ("validation", r"watched on \(10% of all, by a keyed hash\) none of population 'people' has a word"),
+        (
+            "validation",
+            r"none of the validation devices \(10% of all, by a keyed hash\) of population 'people' has a word",
+        ),
         ("test", r"private_text.test_fraction: 0.1 leaves population 'people' fewer than 2 devices with a word"),
     ],
 )
