@@ -20,6 +20,6 @@ ENV PATH=/opt/airflow-env/bin:$PATH \
     TACIT_HOME=/opt/tacit
 WORKDIR /opt/tacit
 USER 50000:0
-# Each service of compose.yaml and of the pods says for itself what health is; this is for whoever runs the image alone.
+# Each service of compose.yaml and of the pods has its own health check; this one is for the image on its own.
 HEALTHCHECK --interval=60s --timeout=30s --start-period=60s CMD ["airflow", "db", "check"]
 ENTRYPOINT ["airflow"]

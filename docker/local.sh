@@ -9,7 +9,7 @@ export AIRFLOW_PORT=${AIRFLOW_PORT:-8080} MLFLOW_PORT=${MLFLOW_PORT:-5000}
 runs=${TACIT_RUNS_DIR:-$PWD/runs}
 secrets=$AIRFLOW_HOME/passwords
 
-# When a process started; empty when it is gone. A number alone may by now be somebody else's process.
+# Start time of a process; empty if it has ended. A process id alone may have been reused.
 birth() { LC_ALL=C ps -o lstart= -p "$1" 2>/dev/null || true; }
 
 start() {
@@ -19,8 +19,8 @@ start() {
     printf '%s\n%s\n' "$!" "$(birth $!)" >"$state/$name.pid"
 }
 
-# One password a person, each in a file of its own that this user alone can read, and in no log. Airflow's simple
-# manager compares with one file of all of them and would log what it makes itself, so it finds it made.
+# One password per user, each in a file of its own that only this user can read, and in no log. Airflow's simple auth
+# manager reads one file of all of them, and would log passwords that it creates, so the file is created here.
 passwords() {
     local users
     users=$(sed -n 's/^AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS=//p' dags/airflow.env | tr , '\n' | cut -d: -f1)
@@ -89,7 +89,7 @@ up() {
     set +a
     unset MLFLOW_AUTH_CONFIG_PATH MLFLOW_FLASK_SERVER_SECRET_KEY
     start api-server .venv/airflow/bin/airflow api-server
-    # Tasks are children of the scheduler; the approval's asks Airflow who answered.
+    # Tasks are children of the scheduler; the approval's task reads the answer from Airflow.
     TACIT_AIRFLOW_URL=http://127.0.0.1:$AIRFLOW_PORT TACIT_AIRFLOW_USER=tacit-reader \
         TACIT_AIRFLOW_PASSWORD=$(cat "$secrets/tacit-reader") \
         start scheduler .venv/airflow/bin/airflow scheduler --skip-serve-logs

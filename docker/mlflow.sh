@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# MLflow's server with a login, on PostgreSQL, handing artifacts through: for compose.yaml and `make stack` (mlflow.env).
-# Addresses with passwords go by the environment and by a file of this user's: everyone reads a command line.
+# MLflow's server with a login, on PostgreSQL, serving artifacts: for compose.yaml and `make stack` (mlflow.env).
+# Addresses with passwords are in the environment and in a file of this user, as any user can read a command line.
 set -euo pipefail
 umask 077
 export MLFLOW_AUTH_CONFIG_PATH=$MLFLOW_FOLDER/login.ini
-# Without the cache every request hashes the password anew: up to a second of CPU each.
+# Without the cache every request hashes the password again: up to a second of CPU each.
 cat >"$MLFLOW_AUTH_CONFIG_PATH" <<INI
 [mlflow]
 default_permission = READ

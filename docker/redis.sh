@@ -1,6 +1,6 @@
 #!/bin/sh
-# Redis as the queue of tasks: what it took outlives it. For compose.yaml and `make stack`.
-# The password goes by a file of this user's: everyone reads a command line.
+# Redis as the queue of tasks, with persistent data. For compose.yaml and `make stack`.
+# The password is in a file of this user, as any user can read a command line.
 set -eu
 umask 077
 folder=${REDIS_FOLDER:-/data}

@@ -8,7 +8,7 @@ RUN python -m venv /opt/airflow-env \
     && /opt/airflow-env/bin/pip install --no-cache-dir --require-hashes --no-deps -r /requirements/hashes/airflow.txt \
     && /opt/airflow-env/bin/pip check
 
-# torch for a CPU is on no registry that has the rest, so it comes first, from PyTorch's own index, and by no hash of ours.
+# torch for a CPU is only on PyTorch's own index, so it is installed first and without a pinned hash.
 FROM python:3.11-slim-bookworm AS cpu-packages
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY requirements /requirements
@@ -18,7 +18,7 @@ RUN python -m venv /opt/stages-env \
     && /opt/stages-env/bin/pip install --no-cache-dir --require-hashes --no-deps -r /requirements/hashes/stages.txt \
     && /opt/stages-env/bin/pip check
 
-# cuda.lock is what torch's build for CUDA needs beside stages.lock.
+# cuda.lock holds the further requirements of torch's build for CUDA.
 FROM python:3.11-slim-bookworm AS gpu-packages
 COPY requirements /requirements
 RUN python -m venv /opt/stages-env \
@@ -29,7 +29,7 @@ RUN python -m venv /opt/stages-env \
 FROM python:3.11-slim-bookworm AS project
 RUN useradd --uid 50000 --gid 0 --create-home tacit \
     && install -d -o 50000 -g 0 -m 0770 /opt/airflow/state /opt/airflow/logs /opt/tacit/runs /mlflow
-# What prints report.pdf. An archive keeps no old versions, so none is named.
+# Libraries that print report.pdf. The Debian archive keeps no old versions, so none is pinned.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends fonts-dejavu-core libharfbuzz-subset0 libpango-1.0-0 libpangoft2-1.0-0 \
@@ -47,7 +47,7 @@ COPY pipeline pipeline
 COPY tacit tacit
 COPY dags dags
 ARG GIT_COMMIT
-# numba and matplotlib keep what they compiled and found beside the code or at home, which nobody can write to.
+# numba and matplotlib cache beside the code or in the home folder, both of which are read-only here.
 ENV PATH=/opt/airflow-env/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     NUMBA_CACHE_DIR=/tmp/numba \

@@ -110,7 +110,7 @@ def require_same(old: Entry, population: PopulationKey, spend: Spend, binding: M
     if changed:
         raise LedgerConflict(
             f"{where}: the {' and the '.join(changed)} changed since the ledger's {old.kind}, so this would be "
-            "a second release that nobody accounted for. Restore the launch's folder (its private part holds the key), "
+            "a second, unaccounted release. Restore the launch's folder (its private part holds the key), "
             "or start a new launch"
         )
 

@@ -67,7 +67,7 @@ class PrivacyLedger(WholeLedger):
         """Replace a population's budget.
 
         Raises:
-          PopulationUnknown: nobody registered it.
+          PopulationUnknown: it is not registered.
           LedgerConflict: ``by`` may not change the budget, or the reason is empty.
         """
         with self.writing() as connection:
@@ -103,7 +103,7 @@ class PrivacyLedger(WholeLedger):
         among people, and those of a simulation never change, so people's text cannot join one.
 
         Raises:
-          PopulationUnknown: nobody registered it.
+          PopulationUnknown: it is not registered.
           BudgetExceeded: the devices are those of another population, or not those of the simulation.
         """
         with self.writing() as connection:
@@ -125,7 +125,7 @@ class PrivacyLedger(WholeLedger):
           asked: the launch file's own ceilings, checked beside those of the budget.
 
         Raises:
-          PopulationUnknown: nobody registered the population.
+          PopulationUnknown: the population is not registered.
           BudgetExceeded: no room is left, the launch asks for more than the registered budget, or its date has spent.
           LedgerConflict: this stage of this launch already reserved something else.
           LedgerTampered: the ledger cannot be relied on.

@@ -99,7 +99,7 @@ def statement(here: Settings, population: str | None = None) -> Statement:
         every = sorted({entry.population for entry in ledger.entries()})
         raise PopulationUnknown(
             f"--population: {shown(repr(population))} has no entry in {ledger.address}; it has those of "
-            f"{', '.join(every) or 'nobody'}"
+            f"{', '.join(every) or 'no population'}"
         )
     names = sorted({entry.population for entry in entries if entry.unit != NO_UNIT})
     deltas = {name: owner.budget.delta for name in names if (owner := ledger.registered(name))}

@@ -209,7 +209,7 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
 
 def _estimated_problems(config: LaunchConfig) -> list[str]:
     """Messages if the population estimated in ``planning`` is too small for the launch."""
-    assert config.planning is not None, "nobody estimated"
+    assert config.planning is not None, "the caller checks that the launch file has the block"
     splits = config.private_text.splits.expected(config.planning.population_estimate)
     return [*too_few(config, splits), *_never_full(config, splits["train"])]
 

@@ -191,7 +191,7 @@ def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Re
       ReleaseRefused: the account is no reviewer of this launch, read another report, or the launch does not wait.
     """
     if not is_reviewer(verdict.account, config.reviewers):
-        named = ", ".join(config.reviewers) or "nobody"
+        named = ", ".join(config.reviewers) or "no one"
         raise ReleaseRefused(
             f"review: {verdict.account!r} is no reviewer of {run.launch_id}; its launch file names {named}"
         )

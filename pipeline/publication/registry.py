@@ -255,7 +255,7 @@ class Registry:
         if recorded != published.bundle_sha256:
             raise ReleaseRefused(
                 f"{published.name} version {published.version}: the ledger holds no such bundle of launch "
-                f"{published.launch_id!r}, so it is not served; somebody registered it by hand, or changed its tags"
+                f"{published.launch_id!r}, so it is not served; it was registered by hand, or its tags were changed"
             )
 
     def files(self, name: str, version: int, folder: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ def of_the_guarantee(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateR
     yield at_most("budget", "privacy budget of the launch", evidence.rho, policy.max_rho, "device-level rho")
     yield at_most(
         "total",
-        "one number of the launch",
+        "total epsilon of the launch",
         evidence.total_epsilon,
         policy.max_total_epsilon,
         "epsilon of one device over all releases",
@@ -24,7 +24,7 @@ def of_the_guarantee(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateR
     if policy.population_max_epsilon is not None:
         yield at_most(
             "population_total",
-            "one number of the population",
+            "total epsilon of the population",
             evidence.population_epsilon,
             policy.population_max_epsilon,
             "epsilon of one device over all releases of all launches in the ledger",
@@ -47,7 +47,7 @@ def of_the_guarantee(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateR
         )
         yield at_most(
             "window_total",
-            f"one number of the population in any {policy.budget.days} days",
+            f"total epsilon of the population in any {policy.budget.days} days",
             evidence.window_epsilon,
             policy.budget.epsilon,
             "most epsilon of one device over all releases in any such window of the ledger",

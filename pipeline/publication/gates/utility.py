@@ -64,7 +64,7 @@ def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
     if evidence.session_words != 0:
         yield none_of(
             "typists",
-            "simulated typing, whoever types",
+            "simulated typing, all kinds of typists",
             evidence.broken_typists,
             "no kind of typist contradicts another or is clearly worse off",
         )
@@ -107,8 +107,8 @@ def _champion(judged: _FeatureFindings) -> GateResult:
 
     Without a published model the gate passes.
     """
-    title = f"against what users have{judged.of}"
-    otherwise = "no metric is clearly worse than with the model that users have, if they have one"
+    title = f"against the users' model{judged.of}"
+    otherwise = "no metric is clearly worse than with the users' model, if there is one"
     return none_of(f"champion{judged.suffix}", title, judged.worse_than_champion, otherwise)
 
 
@@ -118,7 +118,7 @@ def _attempts(evidence: Evidence, judged: _FeatureFindings) -> GateResult:
     needed = confidence_of(attempt) if attempt is not None and attempt > 0 else None
     passed = finite(confidence) and finite(needed) and confidence >= needed
     text = (
-        f"attempt {show(attempt)} on these held-out devices against what users have: intervals at "
+        f"attempt {show(attempt)} on these held-out devices against the users' model: intervals at "
         f"{show(confidence)}, at least {show(needed)} needed"
     )
     title = f"luck over repeated attempts{judged.of}"

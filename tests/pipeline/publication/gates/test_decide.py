@@ -228,7 +228,7 @@ def test_what_is_worse_than_users_have_holds_whatever_else_is_judged(typed: bool
     worse = GOOD.model_copy(update=changes | {"worse_than_champion": ("top-1 recall changes by -5.22%",)})
     decision = decide(worse, POLICY)
     assert decision.decision == "hold"
-    assert "against what users have: top-1 recall changes by -5.22%" in decision.reasons
+    assert "against the users' model: top-1 recall changes by -5.22%" in decision.reasons
 
 
 def test_without_rows_about_the_noise_both_gates_hold():
