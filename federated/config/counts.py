@@ -20,10 +20,15 @@ class CountsConfig(SpendingBlock):
         description="standard deviation of the noise, in clip norms: rho is 1 / (2 noise_multiplier^2)"
     )
     model: Literal["network", "mixture", "counts", "start-mixture"] = Field(
-        description="what ships: the network alone, the counts being compared only; network and counts mixed; the "
-        "counts alone; or the counts mixed with the network of public text. With the last two nothing is trained on "
-        "devices"
+        description="what ships: the network alone, trained from a start that the counts moved; network and counts "
+        "mixed; the counts alone; or the counts mixed with the network of public text. With the last two nothing is "
+        "trained on devices"
     )
+
+    @property
+    def moves_start(self) -> bool:
+        """Return whether training begins with the network of public text moved by the counts."""
+        return self.model == "network"
 
     @property
     def trains(self) -> bool:

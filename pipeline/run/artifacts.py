@@ -26,6 +26,7 @@ from pretrain.vocabulary import TokenStream, Vocabulary
 from pretrain.words import WordStore, encode_all
 
 MECHANISM, COUNTS, RELEASED, WORDS = "mechanism.json", "counts.npz", "released.npy", "words.json"
+START = "start.safetensors"
 SELECTION, SHARES, SHOWN = "selection.npy", "shares.json", "shown.json"
 _log = logging.getLogger(__name__)
 
@@ -95,6 +96,13 @@ def frequencies(ctx: StageContext, public: TokenStream) -> np.ndarray:
 def model(ctx: StageContext, stage: str) -> KeyboardLM:
     """Load the model that a stage wrote."""
     return export.load_model(ctx.run.input(stage, "model.safetensors"), ctx.config.model)
+
+
+def training_start(ctx: StageContext) -> KeyboardLM:
+    """The network that the first round of a finished training began with: of public text, or that moved by counts."""
+    if ctx.config.counts is None or not ctx.config.counts.moves_start:
+        return model(ctx, "adapt")
+    return export.load_model(ctx.run.input("fine_tune", START), ctx.config.model)
 
 
 def on_device(ctx: StageContext, model: KeyboardLM) -> KeyboardLM:

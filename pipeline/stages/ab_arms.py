@@ -113,8 +113,8 @@ def without_privacy(inputs: ComparisonInputs, config: LaunchConfig, work: Workpl
         raise PermanentError(f"ab_test.non_private_upper_bound: not for source {config.private_text.source!r}")
     assert inputs.mechanism is not None, "open_inputs loads it if the launch file asks for this arm"
     words, store = inputs.grown, inputs.store
-    # Training changes a model in place, and the starting point is an arm as well.
-    model, devices = copy.deepcopy(inputs.start), store.encode(words, "train")
+    # Training changes a model in place.
+    model, devices = copy.deepcopy(inputs.begun), store.encode(words, "train")
     folder = work.directory / ".non_private"
     runtime = work.runtime.model_copy(update={"evaluate_every_rounds": config.mechanism.rounds, "workers": 1})
     quiet = replace(inputs.mechanism, noise_multiplier=_NEXT_TO_NONE)

@@ -50,7 +50,8 @@ class ComparisonInputs:
     Attributes:
       base: public words.
       grown: public words, then the launch's discovered words.
-      start: the public model with the new words, the start of private training.
+      start: the public model with the new words.
+      begun: the model that private training begins with: ``start``, or that moved by counts.
       network: the model after private training.
       counts: the model made from counts; None if the launch has no counts.
       public: public train text in ids of ``grown``.
@@ -64,6 +65,7 @@ class ComparisonInputs:
     base: Vocabulary
     grown: Vocabulary
     start: KeyboardLM
+    begun: KeyboardLM
     network: KeyboardLM
     counts: CountedNGram | None
     public: TokenStream
@@ -93,7 +95,8 @@ def open_inputs(ctx: StageContext, before: Callable[[StageContext], Champions]) 
     config = ctx.config
     grown, base = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.vocabulary(ctx, "ingest_public")
     network, counts = artifacts.model(ctx, "fine_tune"), artifacts.counts(ctx)
-    public, start = artifacts.public_streams(ctx, grown)[0], artifacts.model(ctx, "adapt")
+    public = artifacts.public_streams(ctx, grown)[0]
+    start, begun = artifacts.model(ctx, "adapt"), artifacts.training_start(ctx)
     mechanism = artifacts.mechanism(ctx.run) if config.ab_test.non_private_upper_bound else None
     baselines, champions = _champions(ctx, before(ctx))
     store = artifacts.store(ctx)
@@ -101,7 +104,18 @@ def open_inputs(ctx: StageContext, before: Callable[[StageContext], Champions]) 
     if EVALUATION.asked(config):
         validation = corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation[0]
     return ComparisonInputs(
-        base, grown, start, network, counts, public, validation, mechanism, store, baselines, champions
+        base,
+        grown,
+        start,
+        artifacts.training_start(ctx),
+        network,
+        counts,
+        public,
+        validation,
+        mechanism,
+        store,
+        baselines,
+        champions,
     )
 
 

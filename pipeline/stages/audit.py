@@ -85,7 +85,7 @@ def audit(ctx: StageContext) -> Audit:
         rows += attack(made.model, apart, made.done.synthetic_joined_TD)
     memorised = memorisation.summed_up(rows, config.audit.random_continuations)
     learnt = control(
-        artifacts.model(ctx, "adapt"), everything, config, partial(_unbounded, ctx), ctx.private / "control"
+        artifacts.training_start(ctx), everything, config, partial(_unbounded, ctx), ctx.private / "control"
     )
     claim = audit_trace.claim(config.mechanism, mechanism, trained["rounds"], trace.joined_TN)
     again = audit_trace.again(ctx, directions, fine_tune_workers.training_data(ctx, planted), trace.seen)
@@ -141,7 +141,7 @@ def trained_twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tupl
     key = subkey(stage_key(config, ctx.run, ctx.stage), "twin")
     rule = RoundRule(config.mechanism, config.seed, key, artifacts.mechanism(ctx.run))
     progress = artifacts.progress(ctx)
-    made = train_twin(artifacts.model(ctx, "adapt"), people, holds, rule, config, ctx.private / "twin", progress)
+    made = train_twin(artifacts.training_start(ctx), people, holds, rule, config, ctx.private / "twin", progress)
     return made, TwinBlock(
         populations=config.audit.on_twin,
         pseudo_users=len(people),
@@ -178,4 +178,4 @@ def _verdicts(ctx: StageContext, rows: Iterable[AuditRow]) -> tuple[AuditVerdict
 
 def model_change(ctx: StageContext) -> np.ndarray:
     """Final minus starting weights of private training, float64 ``[P]``."""
-    return flat_weights(artifacts.model(ctx, "fine_tune")) - flat_weights(artifacts.model(ctx, "adapt"))
+    return flat_weights(artifacts.model(ctx, "fine_tune")) - flat_weights(artifacts.training_start(ctx))

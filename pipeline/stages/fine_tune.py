@@ -4,11 +4,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Literal
 
+import numpy as np
+
 from evaluation.audit import canaries
 from federated.accounting import amplification
 from federated.accounting import guarantees as accounting
 from federated.participation import observation
 from federated.participation.observation import Observation
+from federated.rounds.server import flat_weights
 from pipeline.releases import spent as spends
 from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts
@@ -20,6 +23,9 @@ from pipeline.telemetry.allowed import two_digits
 from pretrain import export, vocabulary
 from pretrain.train import evaluate
 from reports.disclosure.releases import Amplification, ObservedParticipation, Timetable, TrainingLoss
+
+# Of the way from the public start to the moved one: how far a second run may end from the first.
+_ALIKE = 0.02
 
 
 class FineTune(StageResult, TrainingLoss, ObservedParticipation):
@@ -54,6 +60,8 @@ def fine_tune(ctx: StageContext) -> FineTune:
     canaries.save(trained.planted, ctx.public / "canaries.json")
     audit_trace.save(done, trained.probe, ctx.private / audit_trace.FILE)
     export.save_model(trained.model, ctx.public / "model.safetensors")
+    if config.counts is not None and config.counts.moves_start:
+        export.save_model(fine_tune_workers.starting_model(ctx), ctx.public / artifacts.START)
     guarantee = accounting.from_records(config.mechanism, done.observed, (), mechanism, done.encoding)
     delta = config.mechanism.delta
     observed = participation(done.observed)
@@ -153,6 +161,23 @@ def _ten(count: float) -> int:
     return int(count // 10) * 10
 
 
+def _start_differences(ctx: StageContext) -> Iterator[str]:
+    """Move the start by the counts again; another kind of processor rounds otherwise, and a step follows a sign."""
+    if ctx.config.counts is None or not ctx.config.counts.moves_start:
+        return
+    public, kept, again = (
+        flat_weights(network)
+        for network in (
+            artifacts.model(ctx, "adapt"),
+            fine_tune_workers.starting_model(ctx),
+            fine_tune_workers.moved_start(ctx),
+        )
+    )
+    apart = np.linalg.norm(kept - again) / np.linalg.norm(again - public)
+    if not apart < _ALIKE:
+        yield f"{artifacts.START}: {apart:.2g} of the way that counts move the start lies between it and a second run"
+
+
 def trained_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
     """Export the last checkpoint again, and evaluate it on held-out devices."""
     if not TRAINING.asked(ctx.config):
@@ -163,11 +188,12 @@ def trained_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterat
         yield f"{rounds.name} is lost"
         return
     yield from outcome_differences(fine_tune(ctx), ctx, record, run)
+    yield from _start_differences(ctx)
     held_out = fine_tune_workers.watched_on(ctx)
     words = int((held_out.tokens_N > vocabulary.UNK).sum())
     unknown = int((held_out.tokens_N == vocabulary.UNK).sum())
-    for stage, when in (("adapt", "before"), ("fine_tune", "after")):
-        weights = artifacts.model(StageContext(ctx.config, run, ctx.settings, stage, None), stage)
+    made = StageContext(ctx.config, run, ctx.settings, record.stage, None)
+    for weights, when in ((artifacts.training_start(made), "before"), (artifacts.model(made, record.stage), "after")):
         top1 = evaluate(weights, held_out, ctx.config.local_training.sequence_words)[1]
         recall = top1 * words / max(words + unknown, 1)
         yield from differences(record.result[f"validation_recall_{when}"], recall, f"validation_recall_{when}")

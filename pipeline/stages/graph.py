@@ -209,7 +209,8 @@ _LIST = (
         name="fine_tune",
         run="pipeline.stages.fine_tune:fine_tune",
         needs=("ingest_public", "ingest_private", "build_vocabulary", "adapt", "plan"),
-        follows=("count",),
+        # Where the counts move the start of training.
+        may_need=("count",),
         reads=lambda config: (*_TRAINING, "public_text.select_by"),
         sees=("runtime",),
         private=("rounds", "audit.npz"),

@@ -95,7 +95,7 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
         rule=RoundRule(config.mechanism, config.seed, ctx.noise_key, artifacts.mechanism(ctx.run)),
         trace=trace,
         directions=directions,
-        start=artifacts.on_device(ctx, artifacts.model(ctx, "adapt")),
+        start=artifacts.on_device(ctx, artifacts.training_start(ctx)),
         final_P=server.flat_weights(artifacts.model(ctx, ctx.stage)),
         recorded=dict(load_records(folder / RECORDS, len(trace.joined_TN)).cohorts),
         devices=len(people) + len(synthetic),

@@ -96,7 +96,7 @@ def claim(config: MechanismConfig, mechanism: mechanisms.Mechanism, rounds: int,
 
 def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: RoundRecords) -> Recomputation:
     """Reference values for the trace: models and records from their files, and noise of the audit's own generator."""
-    config, start, final = ctx.config, artifacts.model(ctx, "adapt"), artifacts.model(ctx, _TRAINING)
+    config, start, final = ctx.config, artifacts.training_start(ctx), artifacts.model(ctx, _TRAINING)
     step = config.server
     optimiser = Optimiser(
         kind=step.optimizer,

@@ -21,6 +21,7 @@ from evaluation.audit import canaries
 from evaluation.audit.directions import Directions
 from evaluation.config import STRESS_RATE
 from federated.config.training import STAGE_TIMEOUT_MINUTES
+from federated.counts.distil import distil
 from federated.mechanisms import Mechanism
 from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, TrainingData, Workplace
@@ -37,7 +38,7 @@ from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext, stage_key
 from pipeline.stages.training import audit_trace
 from pipeline.telemetry import logs, work
-from pretrain import corpus, processes
+from pretrain import corpus, export, processes
 from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import subkey
@@ -79,7 +80,7 @@ def train(ctx: StageContext, process: Worker = ALONE) -> TrainingOutput:
     """
     config = ctx.config
     planted = planted_in(ctx)
-    model, mechanism = artifacts.model(ctx, "adapt"), artifacts.mechanism(ctx.run)
+    model, mechanism = starting_model(ctx), artifacts.mechanism(ctx.run)
     probe = audit_trace.directions(model, config.audit.directions, ctx.noise_key)
     data = training_data(ctx, planted)
     rule = RoundRule(config.mechanism, config.seed, ctx.noise_key, mechanism)
@@ -92,6 +93,31 @@ def train(ctx: StageContext, process: Worker = ALONE) -> TrainingOutput:
     )
     done = train_rounds(model, data, rule, config.local_training, config.server, place, probe)
     return TrainingOutput(model, mechanism, planted, probe, done)
+
+
+def starting_model(ctx: StageContext) -> KeyboardLM:
+    """The network that the first round begins with: of public text, or that moved by the launch's counts.
+
+    Guarantee: post-processing of the released counts. It is made once a launch, by the process that trains or starts
+    the workers, so that a retry on another machine resumes with the same bits.
+    """
+    counts = ctx.config.counts
+    if counts is None or not counts.moves_start:
+        return artifacts.model(ctx, "adapt")
+    path = ctx.private / artifacts.START
+    if not path.is_file():
+        export.save_model(moved_start(ctx), path)
+        path.chmod(PRIVATE)
+    return export.load_model(path, ctx.config.model)
+
+
+def moved_start(ctx: StageContext) -> KeyboardLM:
+    """The network of public text, moved by the launch's counts."""
+    counts = artifacts.counts(ctx)
+    assert counts is not None, "asked by a launch with counts"
+    public, _ = artifacts.public_streams(ctx, artifacts.vocabulary(ctx, "build_vocabulary"))
+    words = ctx.config.local_training.sequence_words
+    return distil(artifacts.model(ctx, "adapt"), counts, public, words, ctx.config.seed)
 
 
 def planted_in(ctx: StageContext) -> canaries.CanarySet:
@@ -150,6 +176,7 @@ def train_together(ctx: StageContext) -> TrainingOutput:
         canaries.save(planted, ctx.private / PLANTED)
         (ctx.private / PLANTED).chmod(PRIVATE)
         training_data(ctx, planted)
+        starting_model(ctx)
         _run_gang(ctx)
     done = train(ctx)
     (ctx.private / PLANTED).unlink(missing_ok=True)
