@@ -18,6 +18,12 @@ LISTS: dict[str, list[Cell]] = {
     "law": [Cell(name, 0, "train", step_noise=noise) for name, noise in product(SMALL, NOISES)]
     + [Cell("talk", people, "train", step_noise=noise) for people, noise in product((300, 1_000), NOISES)]
     + [Cell("talk", 1_000, "train", mechanism=kind) for kind in ("blt", "tree")],
+    # Counts as a start, beside the ways without it.
+    "ways": [
+        Cell(name, people, way)
+        for name, people in (("chat", 0), ("talk", 1_000), ("talk", 3_000), ("talk", 10_000))
+        for way in ("start", "ngram", "start+counts", "counts-train", "train")
+    ],
     # Learning per round, without noise: one change a cell.
     "learn": [
         _LEARN,

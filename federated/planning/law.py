@@ -9,6 +9,8 @@ devices. *Way* is the longest path that updates of the clip norm can take the mo
 scales both, so a launch takes the longest way whose noise the network bears.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from federated import mechanisms
@@ -17,6 +19,34 @@ from federated.config.training import MOMENTUM, ServerConfig
 
 # Step noise on the flat top of recall, measured (``benchmarks/results``).
 STEP_NOISE = 0.045
+
+
+@dataclass(frozen=True)
+class Step:
+    """Step noise and way of a run.
+
+    Attributes:
+      noise, way: see the module.
+      fitting_rate: server learning rate, to two digits, that gives the step noise on the flat top of recall.
+    """
+
+    noise: float
+    way: float
+    fitting_rate: float
+
+    @property
+    def fits(self) -> bool:
+        """Return whether the step noise lies where recall was measured to be flat."""
+        return STEP_NOISE / 2.5 <= self.noise <= STEP_NOISE * 1.6
+
+
+def step(mechanism: MechanismConfig, server: ServerConfig) -> Step | None:
+    """Step noise and way of a launch, at the clip norm of its file; None for Adam, of which the law says nothing."""
+    if server.optimizer == "adam":
+        return None
+    built = mechanisms.build(mechanism)
+    rate = float(f"{server_rate(mechanism, server, built=built):.2g}")
+    return Step(step_noise(mechanism, server, built), way(mechanism, server), rate)
 
 
 def round_weights(rounds: int, server: ServerConfig) -> np.ndarray:

@@ -13,6 +13,8 @@ from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.mechanism import MOST_DEVICES, MechanismConfig
 from federated.config.planning import SPARE_FRACTION, PlanningConfig
 from federated.config.population import Splits
+from federated.config.training import ServerConfig
+from federated.planning import law
 from federated.planning.feasibility import Plan, plan
 from federated.planning.proposal import mechanism_block
 from federated.planning.search import Choice, as_launched, option, strategies, terms_of
@@ -49,7 +51,7 @@ class Size:
 
 
 _SIZES = (
-    (0, Size(16, 4, 4_000, {"embedding_dim": 64, "hidden_dim": 256, "tied": True}, 5_000, 2_000_000)),
+    (0, Size(64, 4, 4_000, {"embedding_dim": 64, "hidden_dim": 256, "tied": True}, 5_000, 2_000_000)),
     (20_000, Size(200, 4, 8_000, {"embedding_dim": 64, "hidden_dim": 256, "tied": True}, 20_000, 20_000_000)),
     (500_000, Size(2_000, 6, 20_000, {"embedding_dim": 96, "hidden_dim": 670, "tied": False}, 200_000, 500_000_000)),
 )
@@ -204,7 +206,7 @@ def launch_file(answers: Answers) -> dict[str, Any]:
         "mechanism": {"kind": mechanism.kind} | mechanism.model_dump(mode="json", exclude_defaults=True),
         **({} if small else {"planning": planning}),
         "local_training": {"learning_rate": 0.5, "batch_sentences": 8, "sequence_words": 20, "max_words": 200},
-        "server": {"learning_rate": 1.0},
+        "server": {"learning_rate": _server_rate(mechanism)},
         "audit": {
             "users": [1, 4],
             "examples": [1, 14, 200],
@@ -274,6 +276,11 @@ def _mechanism(answers: Answers, splits: Splits, size: Size) -> MechanismConfig:
     return mechanism_block(start, Choice(replace(option(terms, best, goal), noise_multiplier=multiplier), best))
 
 
+def _server_rate(mechanism: MechanismConfig) -> float:
+    """The rate whose step noise the network bears, to two digits."""
+    return float(f"{law.server_rate(mechanism, ServerConfig(learning_rate=1.0)):.2g}")
+
+
 def _valid(content: dict[str, Any]) -> LaunchConfig:
     try:
         return LaunchConfig.model_validate(content)
@@ -294,8 +301,8 @@ def _text(content: dict[str, Any], answers: Answers) -> str:
     whose = "made-up typists" if answers.data == SYNTHETIC else answers.data
     head = [
         f"# Made by tacit init for about {answers.population:,} devices of {answers.locale}; private text: {whose}.",
-        "# 'tacit explain FIELD' explains a line, 'tacit plan' shows the launch's cost. Rates and sizes are usual",
-        "# starting points for this size: 'tacit rehearse' (with a planning block) finds better ones on public text.",
+        "# 'tacit explain FIELD' says what a line means, 'tacit plan' what the launch costs. The server's rate is that",
+        f"# whose noise the network bears (step noise {law.STEP_NOISE:g}); another rho, cohort or clip wants another.",
         "",
     ]
     lines = {name: value for name, value in content.items() if not isinstance(value, dict)}

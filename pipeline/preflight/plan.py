@@ -14,9 +14,10 @@ from typing import Any
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.mechanism import MOST_DEVICES
 from federated.config.planning import PlanningConfig
-from federated.planning import feasibility, search
+from federated.planning import feasibility, law, search
 from federated.planning import proposal as proposals
 from federated.planning.feasibility import Alternative, Timer
+from federated.planning.law import Step
 from federated.planning.proposal import Proposal, Sweep, to_yaml
 from federated.planning.search import terms_of
 from federated.planning.verdict import Outcome, Verdict
@@ -61,6 +62,7 @@ class LaunchPlan:
     Attributes:
       sensitivity_squared, rho, mu, epsilon: of training alone; ``method`` names the accountant.
       rounds_below_goal, by_the_clock: see ``federated.planning.feasibility.Plan``.
+      step: None where nothing is trained, or by Adam.
       devices: number of devices that may take part, by split.
       beside: rho of the other releases about training devices, by block.
       launch_rho, launch_epsilon: of training and the releases beside it, bounded by ``policy.max_rho``.
@@ -82,6 +84,7 @@ class LaunchPlan:
     reasons: tuple[str, ...]
     rounds_below_goal: int | None
     by_the_clock: Timer | None
+    step: Step | None
     alternatives: tuple[Alternative, ...]
     devices: Mapping[str, int]
     training_devices: int
@@ -231,6 +234,7 @@ def _worst_case(
         reasons=(*planned.reasons, *more_reasons),
         rounds_below_goal=planned.rounds_below_goal,
         by_the_clock=planned.by_the_clock,
+        step=law.step(config.mechanism, config.server) if TRAINING.asked(config) else None,
         alternatives=tuple(planned.alternatives),
         devices=splits,
         training_devices=trains,

@@ -107,7 +107,7 @@ def open_inputs(ctx: StageContext, before: Callable[[StageContext], Champions]) 
         base,
         grown,
         start,
-        artifacts.training_start(ctx),
+        begun,
         network,
         counts,
         public,

@@ -247,7 +247,7 @@ FILES: dict[str, Mapping[str, Source]] = {
     "BuildVocabulary": {"vocabulary.json": _RELEASED, "shares.json": _RELEASED, "shown.json": _RELEASED},
     "Plan": {"mechanism.json": _SETTINGS},
     "Count": {"counts.npz": _RELEASED},
-    "FineTune": {"model.safetensors": _RELEASED, "canaries.json": _SETTINGS},
+    "FineTune": {"model.safetensors": _RELEASED, "start.safetensors": _RELEASED, "canaries.json": _SETTINGS},
     "Audit": {"canaries.json": _SETTINGS},
     "AbTest": {"comparison.json": _HELD_OUT},
     # Renderings of the disclosure, which is checked against the list before it is written.

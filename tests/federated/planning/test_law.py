@@ -82,3 +82,14 @@ def test_momentum_s_first_round_counts_ten_times() -> None:
 def test_adam_has_no_round_weights() -> None:
     with pytest.raises(ValueError, match=r"server.optimizer: 'adam' .*takes 'momentum'"):
         law.step_noise(MECHANISM, ServerConfig(optimizer="adam", learning_rate=0.01))
+
+
+def test_a_launch_is_told_its_step_and_the_rate_that_fits() -> None:
+    config = ServerConfig(optimizer="momentum", learning_rate=1.0)
+    found = law.step(MECHANISM, config)
+    assert (found.noise, found.way) == (law.step_noise(MECHANISM, config), law.way(MECHANISM, config))
+    fitting = law.step(MECHANISM, config.model_copy(update={"learning_rate": found.fitting_rate}))
+    assert fitting.fits
+    assert fitting.noise == pytest.approx(law.STEP_NOISE, rel=0.05)
+    assert not law.step(MECHANISM, config.model_copy(update={"learning_rate": 3 * found.fitting_rate})).fits
+    assert law.step(MECHANISM, ServerConfig(optimizer="adam", learning_rate=0.01)) is None
