@@ -7,7 +7,9 @@ training, evaluation. What a processor's low bits may move is compared to the di
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from pipeline.run.run_dir import GIVEN, RESULT
 from pipeline.stages.graph import STAGES
@@ -78,6 +80,18 @@ def test_every_stage_opens_what_the_list_of_stages_says(runs: dict[str, Launched
             assert set(stage.needs if released else ()) <= opened <= set(stage.opens), stage.name
             never -= {(stage.name, other) for other in opened}
     assert never == set()
+
+
+def test_a_network_that_ships_alone_beside_counts_begins_with_the_start_that_they_moved(
+    runs: dict[str, Launched],
+) -> None:
+    starts = {name: launch.run / "public" / "fine_tune" / "start.safetensors" for name, launch in runs.items()}
+    assert {name for name, path in starts.items() if path.is_file()} == {"central"}
+    moved, public = (
+        np.concatenate([weights.ravel() for _, weights in sorted(load_file(path).items())])
+        for path in (starts["central"], runs["central"].run / "public" / "adapt" / "model.safetensors")
+    )
+    assert 0.1 < np.linalg.norm(moved - public) / np.linalg.norm(public) < 10
 
 
 def test_what_was_released_is_shown_to_be_what_it_should_be(seeded: Launched) -> None:

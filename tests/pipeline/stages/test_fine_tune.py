@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
@@ -17,6 +18,8 @@ from federated.participation.records import no_records
 from federated.secagg.bounds import plan_encoding
 from pipeline.stages import fine_tune as stage
 from pipeline.stages.fine_tune import participation, timetable
+from pretrain.config import ModelConfig
+from pretrain.model import build_model
 from tests.helpers.launches.pipeline_launch import launch_config
 
 DEVICES, SYNTHETIC, ROUNDS = 3000, 40, 120
@@ -77,3 +80,24 @@ def test_what_happened_is_accounted_with_its_encoding(tmp_path: Path, monkeypatc
     assert stated.rho == guarantee_of(*happened, twice=False).rho
     assert stated.spend.rho == stated.rho
     assert stated.norm_inflation == encoding.inflated_norm > 1.02
+
+
+@pytest.mark.parametrize(("off", "differs"), [(0.0, False), (0.01, False), (0.03, True), (float("nan"), True)])
+def test_a_start_that_counts_did_not_move_is_found(off: float, differs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another processor's rounding is no difference; text that moved it beside the counts is one."""
+    size = {"embedding_dim": 8, "hidden_dim": 8, "tied": True}
+    public, moved, kept = (build_model(ModelConfig(**size), 20, 1) for _ in range(3))
+    with torch.no_grad():
+        moved.embedding += 1.0
+        kept.embedding += 1.0 + off
+    monkeypatch.setattr(stage.artifacts, "model", lambda ctx, name: public)
+    monkeypatch.setattr(stage.fine_tune_workers, "starting_model", lambda ctx: kept)
+    monkeypatch.setattr(stage.fine_tune_workers, "moved_start", lambda ctx: moved)
+    config = launch_config(counts={"noise_multiplier": 2.0, "model": "network"})
+    found = list(stage._start_differences(SimpleNamespace(config=config)))
+    assert [line.partition(":")[0] for line in found] == ["start.safetensors"] * differs
+
+
+def test_a_launch_whose_counts_move_no_start_has_none_to_hold() -> None:
+    for counts in (None, {"noise_multiplier": 2.0, "model": "mixture"}):
+        assert not list(stage._start_differences(SimpleNamespace(config=launch_config(counts=counts))))
