@@ -46,7 +46,7 @@ POPULATIONS = {
     "blogs": Population("bloggers", "en_blogs", "en-US"),
     "sms-fr": Population("text messages", "fr-FR_88milsms", "fr-FR"),
     "essays-es": Population("essays of learners", "es-US_cowsl2h", "es-US"),
-    "rooms": Population("questions about programming", "en_gitter_fcc", "en-US"),
+    "rooms": Population("questions about programming", "en_gitter_fcc", "en"),
 }
 
 
@@ -100,7 +100,7 @@ def opened(cell: Cell, folder: Path, work: Path) -> People:
       ValueError: more people than there are.
     """
     population = POPULATIONS[cell.population]
-    start = public_start(population.locale, work)
+    start = public_start("en-US" if population.locale == "en" else population.locale, work)
     everybody = _encoded(folder / "users" / f"{population.users}.parquet", population.locale, work, start.vocabulary)
     order_D = np.random.default_rng(SEED).permutation(len(everybody))
     if population.held_out:

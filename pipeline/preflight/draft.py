@@ -301,7 +301,7 @@ def _text(content: dict[str, Any], answers: Answers) -> str:
     whose = "made-up typists" if answers.data == SYNTHETIC else answers.data
     head = [
         f"# Made by tacit init for about {answers.population:,} devices of {answers.locale}; private text: {whose}.",
-        "# 'tacit explain FIELD' says what a line means, 'tacit plan' what the launch costs. The server's rate is that",
+        "# 'tacit explain FIELD' explains a line, 'tacit plan' shows the launch's cost. The server rate is one",
         f"# whose noise the network bears (step noise {law.STEP_NOISE:g}); another rho, cohort or clip wants another.",
         "",
     ]

@@ -230,6 +230,7 @@ def test_private_is_what_would_ship_and_the_rest_is_compared(
         NGram.fit(public, GROWN, 3), np.ones(len(GROWN)), row_V, np.array([GROWN.index["lol"]]), np.ones(1), np.ones(1)
     )
     monkeypatch.setattr(load, "counts", lambda ctx: counts)
+    monkeypatch.setattr(load, "training_start", lambda ctx: load.model(ctx, "adapt"))
     compared, *_ = gathered(ctx)
     assert {("private", other) for other in others} <= set(compared.pairs)
     nothing = [np.array([], dtype=np.int64)]

@@ -39,9 +39,10 @@ def test_an_audit_that_would_notice_nothing_is_refused_with_its_file(directions:
 
 
 def test_what_is_audited_is_the_change_and_not_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    models = {"adapt": torch.nn.Linear(3, 2), "fine_tune": torch.nn.Linear(3, 2)}
+    begun, last = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     with torch.no_grad():
-        for trained, start in zip(models["fine_tune"].parameters(), models["adapt"].parameters(), strict=True):
+        for trained, start in zip(last.parameters(), begun.parameters(), strict=True):
             trained.copy_(start + 0.25)
-    monkeypatch.setattr(artifacts, "model", lambda ctx, stage: models[stage])
+    monkeypatch.setattr(artifacts, "model", lambda ctx, stage: {"fine_tune": last}[stage])
+    monkeypatch.setattr(artifacts, "training_start", lambda ctx: begun)
     np.testing.assert_allclose(audit.model_change(SimpleNamespace()), 0.25, atol=1e-6)
