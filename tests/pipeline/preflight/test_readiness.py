@@ -68,14 +68,10 @@ def test_a_sample_is_held_against_how_often_devices_are_drawn(settings: Settings
     assert line.startswith("policy.max_rho: 0.7")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", sorted((ROOT / "dags" / "launches").glob("*.yaml")), ids=lambda path: path.stem)
-def test_shipped_launches_are_within_their_own_policy(path: Path, settings: Settings):
-    config = load_launch(path)
-    if config.private_text.source == "files":
-        registered(PrivacyLedger(settings.ledger_url), config.population)
-    shared = replace(settings, airflow_users=("admin", "privacy-reviewer"))
-    assert found(config, shared) == []
+@pytest.mark.parametrize("name", ["demo-en-US", "demo-en-US-central", "demo-en-US-counts"])
+def test_shipped_launches_are_ready(name: str, settings: Settings):
+    """One of each kind: ``test_launch_files.py`` holds every file against its ceilings at its own population."""
+    assert found(load_launch(ROOT / "dags" / "launches" / f"{name}.yaml"), settings) == []
 
 
 def test_a_reviewer_that_does_not_exist_is_known(settings: Settings):

@@ -76,13 +76,13 @@ def test_the_total_rises_with_epsilon0_and_with_fewer_honest_devices() -> None:
         certified = device(subset_selection(epsilon0, 30), honest, SENT, DELTA / 2)
         return epsilon_of(discover=local_discovery(epsilon0, SENT, certified, DELTA / 2, ""), fine_tune=noised())
 
-    grid = (0.5, 1.0, 2.0, 3.0, 3.3, 3.4, 4.0, 6.0, 9.0)
-    for devices in (10, 1_000, 100_000):
+    grid = (0.5, 2.0, 3.3, 3.4, 6.0, 9.0)
+    for devices in (10, 1_000):
         seen = [whole(epsilon0, devices, 1.0) for epsilon0 in grid]
         assert seen == sorted(seen)
         assert all(value > epsilon_of(fine_tune=noised()) for value in seen)
-    for changes in ([(2.0, devices, 1.0) for devices in (100_000, 30_000, 10_000, 1_000, 100, 1)],
-                    [(2.0, 30_000, share) for share in (1.0, 0.9, 0.5, 0.1, 0.001, 0.0)]):  # fmt: skip
+    for changes in ([(2.0, devices, 1.0) for devices in (10_000, 1_000, 100, 1)],
+                    [(2.0, 3_000, share) for share in (1.0, 0.5, 0.01, 0.0)]):  # fmt: skip
         seen = [whole(*change) for change in changes]
         assert seen == sorted(seen)
         assert seen[0] < seen[-1] == pytest.approx(6.0 + epsilon_of_rho(0.4, DELTA))

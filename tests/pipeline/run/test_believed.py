@@ -15,6 +15,7 @@ from pipeline.publication.registry import Registry
 from pipeline.run import runner
 from pipeline.run.known import write_down
 from pipeline.run.run_dir import RESULT, record_digest, record_text
+from pipeline.stages.graph import STAGES
 from pretrain.files import sha256
 from tests.helpers.launches import publishable
 from tests.helpers.launches.command import answered
@@ -39,7 +40,7 @@ def edit(folder: Path, **result: object) -> None:
 @pytest.fixture
 def held(tracked: Settings, tmp_path: Path) -> tuple[LaunchConfig, str]:
     """A launch that its gates held, with everything on disk that a publication needs."""
-    run_id = publishable.launch(tracked, tmp_path, "hold")["run_id"]
+    run_id = publishable.launch(tracked, tmp_path, "hold", logged=STAGES)["run_id"]
     return load_kept_launch(tracked.runs_dir / run_id / "public" / "launch" / "launch.json"), run_id
 
 

@@ -13,7 +13,7 @@ from reports.disclosure.total import Total
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.reports.reports_example import COUNTS, LOCAL_WORDS, discovered, example, guarantee_of
 
-WORDS = discovered((2_000_000, 30))
+WORDS = discovered((20_000, 30))
 CONFIG = launch_config(
     counts={"noise_multiplier": 2.0, "model": "start-mixture"},
     discovery={"epsilon0": 2.0, "messages_per_device": 3},
@@ -56,6 +56,6 @@ def test_another_number_of_words_is_noticed(tmp_path: Path, factor: float) -> No
 def test_layers_that_say_less_and_devices_that_were_taken_for_honest_are_noticed(tmp_path: Path) -> None:
     few = discovered((20, 30))
     assert checked(tmp_path / "few", *derived(), words=few)["one_number"] is False
-    trusting = discovered((2_000_000, 30), honest_share=1.0)
+    trusting = discovered((20_000, 30), honest_share=1.0)
     checks = checked(tmp_path / "trusting", *derived(trusting), words=trusting)
     assert (checks["one_number"], checks["local_words asked"]) == (True, False)
