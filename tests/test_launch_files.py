@@ -1,5 +1,6 @@
 """Every launch file is valid, production files keep the papers' shape, and no field is there for nobody."""
 
+import functools
 from pathlib import Path
 from typing import get_args
 
@@ -13,6 +14,7 @@ from federated.config.mechanism import BltMechanism
 from federated.config.population import FilePopulation
 from federated.planning.feasibility import rho_for
 from pipeline.launch.config import LaunchConfig, launch_id, load_launch
+from pipeline.ledger.spend import Spend
 from pipeline.preflight import schedule
 from pipeline.preflight.readiness import estimated_devices, planned
 from pipeline.publication.gates.decide import decide
@@ -33,9 +35,20 @@ def name_of(path: Path) -> str:
     return path.stem
 
 
+@functools.cache
+def config_of(path: Path) -> LaunchConfig:
+    return load_launch(path)
+
+
+@functools.cache
+def spends_of(path: Path) -> dict[str, Spend]:
+    """What is spent at worst at the file's own population: certificates of millions of devices take seconds."""
+    return planned(config_of(path), estimated_devices(config_of(path)))
+
+
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_is_valid_and_named_after_itself(path: Path):
-    config = load_launch(path)
+    config = config_of(path)
     # The DAG's id is the file's name, the launch's id begins with the name in it: one name for both.
     assert config.name == path.stem
     assert config.locale in path.stem
@@ -43,7 +56,7 @@ def test_is_valid_and_named_after_itself(path: Path):
 
 
 def test_no_two_files_are_the_same_launch():
-    ids = [launch_id(load_launch(path)) for path in FILES]
+    ids = [launch_id(config_of(path)) for path in FILES]
     assert len(set(ids)) == len(ids) >= 3
 
 
@@ -70,7 +83,7 @@ def test_the_production_locales_are_there():
 
 @pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
 def test_production_files_have_the_papers_shape(path: Path):
-    config: LaunchConfig = load_launch(path)
+    config: LaunchConfig = config_of(path)
     assert isinstance(config.public_text, C4Corpus)
     assert isinstance(config.private_text, FilePopulation)
     assert (config.model.embedding_dim, config.model.hidden_dim, config.model.tied) == (96, 670, False)
@@ -85,7 +98,7 @@ def test_production_files_have_the_papers_shape(path: Path):
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_each_gate_is_there_or_says_why_it_is_not(path: Path):
     """A launch worse than what users have passed every gate: the one that would have held it was absent."""
-    config = load_launch(path)
+    config = config_of(path)
     typed = config.evaluation is None and config.ab_test.session_words != 0
     evidence = Evidence(
         counts_alone=not config.trains,
@@ -101,7 +114,7 @@ def test_each_gate_is_there_or_says_why_it_is_not(path: Path):
 
 @pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
 def test_a_production_file_leaves_out_only_what_its_budgets_replace(path: Path):
-    policy = load_launch(path).policy
+    policy = config_of(path).policy
     assert policy.cover_everything
     assert policy.min_new_word_top3
     assert policy.budget
@@ -109,16 +122,15 @@ def test_a_production_file_leaves_out_only_what_its_budgets_replace(path: Path):
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_no_stress_canary_ships(path: Path):
-    assert "stress" not in load_launch(path).audit.launched
+    assert "stress" not in config_of(path).audit.launched
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
 def test_a_schedule_fits_its_budget_for_ever(path: Path):
     """In every window there will be, with a week's delay, and no ceiling that adds up for ever."""
-    config = load_launch(path)
-    assert schedule.fits(
-        config, None, planned(config, estimated_devices(config))["discover"]
-    ) == schedule.ScheduleCheck((), ())
+    fits = schedule.fits(config_of(path), None, spends_of(path)["discover"])
+    assert fits == schedule.ScheduleCheck((), ())
 
 
 def worst_rho(config: LaunchConfig) -> float:
@@ -128,17 +140,17 @@ def worst_rho(config: LaunchConfig) -> float:
     return (row.rho if config.trains else 0.0) + sum(config.beside_training.values())
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if load_launch(path).mechanism.timed], ids=name_of)
+@pytest.mark.parametrize("path", [path for path in FILES if config_of(path).mechanism.timed], ids=name_of)
 def test_the_worst_case_of_a_launch_is_within_its_own_ceiling(path: Path):
-    config = load_launch(path)
+    config = config_of(path)
     assert 0 < worst_rho(config) <= config.policy.max_rho
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [path for path in FILES if not load_launch(path).mechanism.timed], ids=name_of)
+@pytest.mark.parametrize("path", [path for path in FILES if not config_of(path).mechanism.timed], ids=name_of)
 def test_where_no_timer_holds_a_device_back_few_samples_would_break_the_ceiling(path: Path):
     """A device may be drawn in every round; rho counts how often it really was."""
-    config = load_launch(path)
+    config = config_of(path)
     mechanism, sample = config.mechanism, config.mechanism.secret_sample
     rho_of_a_round = worst_rho(config) / mechanism.rounds
     most = int(config.policy.max_rho / rho_of_a_round)
@@ -174,8 +186,8 @@ def test_every_field_is_set_by_a_file() -> None:
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_the_one_number_stays_under_its_ceiling_at_the_files_own_population(path: Path):
     """Words among it, with half of the other devices of a layer honest: below 10 wherever shuffling hides a device."""
-    config = load_launch(path)
-    spends = planned(config, estimated_devices(config))
+    config = config_of(path)
+    spends = spends_of(path)
     whole = total(config, likely(config, spends))
     assert above_policy(config, spends, estimated_devices(config)) == []
     assert whole.epsilon <= config.policy.max_total_epsilon < 1.2 * whole.epsilon + 3
@@ -213,7 +225,7 @@ def own_population(config: LaunchConfig) -> int:
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_a_file_is_feasible_at_its_own_population_however_it_is_asked(path: Path, tmp_path: Path):
     """A population is one number, of devices that may take part: the command and the file mean the same by it."""
-    config = load_launch(path)
+    config = config_of(path)
     by_command = answered(tmp_path, "plan", str(path), "--devices", str(own_population(config)))
     assert (by_command["feasible"], by_command["reasons"]) == (True, [])
     assert by_command["training_devices"] < own_population(config)
@@ -227,4 +239,4 @@ PUBLISHED = {"de-DE": 3.24, "en-US": 13, "es-ES": 4.21, "fr-FR": 2.79, "pt-BR": 
 
 @pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
 def test_no_file_counts_on_more_people_than_the_paper_estimates(path: Path):
-    assert load_launch(path).planning.population_estimate <= 1e6 * PUBLISHED[path.stem]
+    assert config_of(path).planning.population_estimate <= 1e6 * PUBLISHED[path.stem]

@@ -1,4 +1,4 @@
-"""Every shipped launch file launches in small, and its report says what its mechanism is worth."""
+"""Every kind of shipped launch file launches in small, and its report says what its mechanism is worth."""
 
 import csv
 import json
@@ -28,7 +28,9 @@ from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import write_launch
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = sorted((ROOT / "dags" / "launches").glob("*.yaml"))
+# In small, these three are es-ES without its review of words: the fields that they set beside it are sizes and workers.
+LIKE_ANOTHER = {"de-DE", "en-US", "fr-FR"}
+FILES = [path for path in sorted((ROOT / "dags" / "launches").glob("*.yaml")) if path.stem not in LIKE_ANOTHER]
 NAMES = {"tree": "tree aggregation", "blt": "Toeplitz", "banded": "banded", "independent": "DP-FedAvg"}
 
 # Sizes alone: what a file says beside them is launched as it stands.

@@ -38,6 +38,7 @@ def font_dates(paper: bytes | None) -> list[int]:
 
 
 @pytest.mark.parametrize("subset_by", ["harfbuzz", "fonttools"])
+@pytest.mark.slow
 def test_no_clock_stands_in_a_font(monkeypatch: pytest.MonkeyPatch, subset_by: str) -> None:
     """Where HarfBuzz-Subset is missing, or a font varies, fontTools saves the fonts, and knows the time."""
     page = "<html lang='en'><head><title>t</title></head><body><p>Plain <b>bold</b> <i>slanted</i></p></body></html>"
@@ -67,6 +68,7 @@ def test_paper_is_the_same_every_time_and_has_tags_and_a_date() -> None:
     assert b"D:20260102030405" in inside(paper)
 
 
+@pytest.mark.slow
 def test_what_is_folded_is_printed(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     style = re.search(r"<style>.*?</style>", rendered()[PAGE], flags=re.DOTALL)

@@ -182,6 +182,7 @@ def memorised() -> tuple[KeyboardLM, Canary]:
     return model, secret
 
 
+@pytest.mark.slow
 def test_a_canary_repeated_a_thousand_times_is_first_and_found(memorised: tuple[KeyboardLM, Canary]) -> None:
     model, secret = memorised
     got = exposure.rank(model, secret, 2_000_000, seed=0)
@@ -194,6 +195,7 @@ def test_a_canary_repeated_a_thousand_times_is_first_and_found(memorised: tuple[
     assert stranger.secret not in exposure.beam_search(model, secret.prefix, 3, 5)
 
 
+@pytest.mark.slow
 def test_the_estimate_sees_deep_into_the_tail(memorised: tuple[KeyboardLM, Canary]) -> None:
     """One word besides the memorised secret: about one secret in a million is likelier."""
     model, secret = memorised

@@ -41,6 +41,7 @@ def test_a_control_without_any_has_no_relative_change():
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(("treated", "control", "spread"), [(40, 160, 0.3), (25, 475, 0.6)])
+@pytest.mark.slow
 def test_intervals_cover_the_change_as_often_as_they_say(treated: int, control: int, spread: float):
     """Buckets of different sizes and habits, in which one word in ten is picked, and a twentieth more with the
     candidate."""

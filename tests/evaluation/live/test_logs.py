@@ -115,6 +115,7 @@ def test_simulated_logs_say_so(tmp_path: Path):
         assert logs.read([str(tmp_path / "0.parquet")], FIRST, DAYS).simulated is simulated
 
 
+@pytest.mark.slow
 def test_memory_follows_buckets_and_not_rows(tmp_path: Path):
     buckets = 2_000
     made = table(*({"bucket": str(number)} for number in range(buckets)))

@@ -195,6 +195,7 @@ def test_a_database_that_is_down_is_temporary(tacit: Shell):
     assert "hunter2" not in done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_plan(tacit: Shell, file: str):
     answer = tacit.json("plan", file, "--devices", "1000")
     assert answer["feasible"]

@@ -145,6 +145,7 @@ def test_a_server_of_the_same_account_is_not_told_apart(host: str):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another account")
+@pytest.mark.slow
 def test_a_server_of_another_account_is_told_apart_unless_root_asks(tmp_path: Path):
     """The command runs as an account without rights and the server as this one; root could be any other."""
     # It cannot read root's folders, so it has imported what it needs before.
@@ -170,6 +171,7 @@ def told(airflow: AirflowReader) -> dict[str, str]:
 AT = ("--answered-in-airflow", HERE.dag_id, HERE.run_id, HERE.task_id, str(HERE.try_number))
 
 
+@pytest.mark.slow
 def test_one_shell_is_one_person(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     """The account of this shell, and then whatever it can make of Airflow's server, which runs under it too."""
     account = ME.partition(":")[2]
@@ -192,6 +194,7 @@ def test_one_shell_is_one_person(settings: Settings, monkeypatch: pytest.MonkeyP
     assert case.now.state == "waiting"
 
 
+@pytest.mark.slow
 def test_an_approval_by_command_accepts_each_concern_too(settings: Settings):
     account = ME.partition(":")[2]
     case = Case(settings, launch_config(reviewers=[account]), concerns=WARNINGS)
@@ -212,6 +215,7 @@ def test_an_approval_by_command_accepts_each_concern_too(settings: Settings):
     assert answered(settings.home, *approve, "--accept", "2", "--accept", "1")["state"] == "approved"
 
 
+@pytest.mark.slow
 def test_an_answer_in_airflow_is_recorded_by_run_and_task(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     case = Case(settings, launch_config(reviewers=["ana"]))
     with served(question(case.run.launch_id, SEEN)) as airflow:

@@ -151,6 +151,7 @@ def test_a_launch_that_waits_was_rejected_or_is_approved(settings: Settings):
     assert (case.state, case.wrong()) == ("rejected", [])
 
 
+@pytest.mark.slow
 def test_an_approved_launch_is_still_to_be_published(settings: Settings):
     case = Case(settings, REVIEWED)
     case.launch(stages())
@@ -183,6 +184,7 @@ def test_a_launch_that_the_plan_refused(settings: Settings):
     assert "decide" not in case.verified().unfinished
 
 
+@pytest.mark.slow
 def test_a_spend_that_was_given_back(settings: Settings):
     case = Case(settings)
     with pytest.raises(RefusedUntouched):

@@ -227,6 +227,7 @@ def test_a_stage_that_runs_is_waited_for(run: RunDir, settings: Settings, at: Ca
     assert sweep(settings).erased == [run.launch_id]
 
 
+@pytest.mark.slow
 def test_what_is_nobody_s_is_kept(settings: Settings, at: Callable):
     chat = launch_config()
     run_stage("ingest_private", chat, launch_id(chat), settings, STAGES)

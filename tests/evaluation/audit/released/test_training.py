@@ -186,6 +186,7 @@ def test_a_round_that_was_kept_otherwise_is_seen(tmp_path: Path) -> None:
     assert "recorded" in rounds.sentence
 
 
+@pytest.mark.slow
 def test_a_fault_of_one_round_is_seen_where_that_round_is_chosen(tmp_path: Path) -> None:
     launch = launch_of(ADAPTIVE)
     for number in range(launch.mechanism.rounds):
