@@ -14,7 +14,7 @@ def rollback(
     feature: Annotated[str, typer.Option(help="NWP, SC or OTF")] = "NWP",
     population: OfPopulation = None,
     *,
-    reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
+    reason: Annotated[str, typer.Option(help="reason, recorded in the ledger")],
     as_json: AsJson = False,
 ) -> None:
     """Restore the users' previous version; a second rollback restores the one before it.
@@ -41,7 +41,7 @@ def review(
     verdict: Annotated[
         str | None, typer.Option("--answer", help="approve or reject; without it, only the state")
     ] = None,
-    reason: Annotated[str, typer.Option(help="why; it stands in the ledger")] = "",
+    reason: Annotated[str, typer.Option(help="reason, recorded in the ledger")] = "",
     accept: Annotated[
         list[int] | None, typer.Option(help="number of a main concern that the approval accepts; repeatable")
     ] = None,

@@ -74,7 +74,7 @@ def decide(launch: LaunchName, logs: Logs = None, as_json: AsJson = False) -> No
 def stop(
     launch: LaunchName,
     *,
-    reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
+    reason: Annotated[str, typer.Option(help="reason, recorded in the ledger")],
     as_json: AsJson = False,
 ) -> None:
     """Stop an experiment: users keep their present model, whatever its logs show. Exits with 3.

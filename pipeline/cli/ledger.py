@@ -51,7 +51,7 @@ def ledger_init(as_json: AsJson = False) -> None:
     from pipeline.ledger.statement import create
 
     done = create(settings.load())
-    text = f"ledger: {done.ledger} " + ("made" if done.made else f"is there, with {done.entries} entries")
+    text = f"ledger: {done.ledger} " + ("created" if done.made else f"exists, with {done.entries} entries")
     answer(done, as_json, text=text)
 
 
@@ -98,7 +98,7 @@ def ledger_register(
 @command
 def ledger_budget(
     population: Annotated[str, typer.Argument(help="a registered population, as 'tacit ledger show' lists it")],
-    reason: Annotated[str, typer.Option(help="why; it stands in the ledger")],
+    reason: Annotated[str, typer.Option(help="reason, recorded in the ledger")],
     max_rho: Annotated[float | None, typer.Option(help="device-level rho of all launches together")] = None,
     max_epsilon: Annotated[
         float | None, typer.Option(help="epsilon of one device over all releases of all launches, words included")

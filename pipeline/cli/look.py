@@ -189,5 +189,5 @@ def _progress(now: "RunningStage") -> str:
     for_long = duration((datetime.now(UTC) - now.since).total_seconds())
     point = now.progress
     how_far = f", {point.what} {point.share:.0%}" if point else ""
-    left = f", about {duration(point.left)} left of it" if point and point.left is not None else ""
+    left = f", about {duration(point.left)} left" if point and point.left is not None else ""
     return f"{now.launch_id}, {now.stage}{place}, since {minute(now.since)} ({for_long}){how_far}{left}"

@@ -33,7 +33,7 @@ def audit(launch: LaunchName, as_json: AsJson = False) -> None:
         f"control without noise, {row['n_e']} copies: {row['found']} of {row['canaries']} found"
         for row in (audited.get("control") or {"rows": ()})["rows"]
     ]
-    lines += ["", f"{'audit':<16} {'verdict':<8} {'noise <':>8} {'clip >':>8}  what it tests"]
+    lines += ["", f"{'audit':<16} {'verdict':<8} {'noise <':>8} {'clip >':>8}  test"]
     for row in audited["audits"]:
         least = " ".join(
             f"{'' if row[name] is None else format(row[name], '.3f'):>8}" for name in ("least_noise", "least_clip")

@@ -124,7 +124,7 @@ def require_whole(connection: Connection, anchors: Iterable[str] = (), outside: 
     problems = problems_of(connection, anchors, outside)
     if problems:
         shown = "; ".join(problems[:_MOST_SHOWN]) + ("; ..." if len(problems) > _MOST_SHOWN else "")
-        raise LedgerTampered(f"the privacy ledger is not what was written to it: {shown}. Restore it from a backup")
+        raise LedgerTampered(f"the privacy ledger was altered: {shown}. Restore it from a backup")
     return entries_of(connection)
 
 

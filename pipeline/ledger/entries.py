@@ -124,7 +124,7 @@ def chain_problems(entries: list[Entry]) -> list[str]:
         if entry.prev_hash != previous:
             problems.append(f"{name} does not follow the entry before it")
         if entry.hash != entry.expected_hash():
-            problems.append(f"{name} is not what was written: its content does not match its hash")
+            problems.append(f"{name} was altered: its content does not match its hash")
         previous = entry.hash
     return problems + _content_problems(entries)
 

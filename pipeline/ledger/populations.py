@@ -1,6 +1,6 @@
 """Populations in the database: registration, budget changes, and keyed hashes of their devices.
 
-A registration and every later change of the budget are entries of the chain; the secrets stand in a table beside it.
+A registration and every later change of the budget are entries of the chain; the secrets are in a table beside it.
 
 A budget belongs to a population, so the same devices under another name would get a second one. The ledger keeps a
 64-bit hash per device, under a key of its own, of at most a million devices (the smallest hashes, so that two samples

@@ -68,9 +68,7 @@ def problems(connection: Connection) -> list[str]:
     for position, row in enumerate(_rows(connection), start=1):
         content = {name: value for name, value in row._mapping.items() if name != "hash"}
         if (row.seq, row.prev_hash, row.hash) != (position, previous, _hash(content)):
-            broken.append(
-                f"result {row.seq} ({row.launch_id}/{row.stage}) is not what was written, or not in its place"
-            )
+            broken.append(f"result {row.seq} ({row.launch_id}/{row.stage}) was altered, or is out of place")
         previous = row.hash
     return broken
 

@@ -59,7 +59,7 @@ META = Table(
     Column("device_key", Text, nullable=False),
 )
 
-# A population's secrets. Its budget and who may change it stand in entries.
+# A population's secrets. Its budget, and the accounts that may change it, are in entries.
 POPULATIONS = Table(
     "privacy_ledger_populations",
     _METADATA,

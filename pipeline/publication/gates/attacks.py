@@ -45,7 +45,7 @@ def _of_canaries(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResul
     )
     yield at_most(
         "ceilings",
-        "exposure within what the guarantee allows",
+        "exposure within the guarantee",
         evidence.broken_ceilings,
         0,
         "canaries on one device above their ceiling",
@@ -88,7 +88,7 @@ def _released(evidence: Evidence) -> GateResult:
     problems = [f"{kind.replace('_', ' ')}: {verdict}" for kind, verdict in verdicts.items() if verdict != "passed"]
     whole = "models follow from released sums, and the sums from recorded devices and the full noise"
     count = None if "not run" in verdicts.values() else len(problems)
-    return gate("released", "noise in what was released", count, 0, not problems, "; ".join(problems) or whole)
+    return gate("released", "noise in the released models", count, 0, not problems, "; ".join(problems) or whole)
 
 
 def _power(evidence: Evidence) -> GateResult:
@@ -100,7 +100,7 @@ def _power(evidence: Evidence) -> GateResult:
         f"with 90% power they notice {show(noise)} of the noise, {LEAST_NOISE} needed, and {show(clip)} clip norms, "
         f"{LEAST_CLIP} needed"
     )
-    return gate("audit_power", "what the audits would notice", noise, LEAST_NOISE, passed, text)
+    return gate("audit_power", "power of the audits", noise, LEAST_NOISE, passed, text)
 
 
 def _release_audits(evidence: Evidence) -> GateResult:

@@ -190,14 +190,14 @@ INSERT = (
 @pytest.mark.parametrize(
     ("statements", "found"),
     [
-        (("UPDATE privacy_ledger SET rho = NULL WHERE seq = 3",), "entry 3 .* is not what was written"),
-        ((CHANGE,), "entry 4 .* is not what was written"),
-        (("UPDATE privacy_ledger SET binding = '{}' WHERE seq = 3",), "entry 3 .* is not what was written"),
+        (("UPDATE privacy_ledger SET rho = NULL WHERE seq = 3",), "entry 3 .* was altered"),
+        ((CHANGE,), "entry 4 .* was altered"),
+        (("UPDATE privacy_ledger SET binding = '{}' WHERE seq = 3",), "entry 3 .* was altered"),
         (("DELETE FROM privacy_ledger WHERE seq = 4",), "stands at place 4"),
         (("DELETE FROM privacy_ledger WHERE seq = 3",), "does not follow"),
         (("DELETE FROM privacy_ledger WHERE seq = 7",), "the head says 7 entries"),
         (("DELETE FROM privacy_ledger",), "the head says 7 entries"),
-        ((INSERT,), "entry 8 .* is not what was written"),
+        ((INSERT,), "entry 8 .* was altered"),
         (SWAP, "does not follow"),
         (("DELETE FROM privacy_ledger_head",), "the head says -1 entries"),
     ],
