@@ -1,6 +1,6 @@
 """LDP TrieHH: words that many devices type, letter by letter (Sun & Sun 2024, algorithm 2).
 
-Each layer asks devices that no other one asked, so their losses do not add up.
+Each layer queries its own devices, so the losses of layers do not add up.
 """
 
 import logging
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Run:
-    """Arguments of one discovery that no layer changes: devices, configuration, key, folder."""
+    """Arguments that all layers share: devices, configuration, key, folder."""
 
     typed: TypedWords
     letters: str
@@ -38,7 +38,7 @@ class _Run:
 
 
 def require_devices(config: TrieConfig, devices: int) -> None:
-    """ValueError where there are fewer devices than layers to ask them in."""
+    """Raise ValueError if there are fewer devices than layers."""
     if devices < config.layers:
         raise ValueError(
             f"discovery.layers: {config.layers} layers need as many devices, there are {devices}; lower layers, or "
@@ -65,13 +65,13 @@ def discover(
       known_words: public; every device removes them before it answers.
       alphabet: letters of the locale.
       key: 32 secret bytes that all devices' random bits derive from in this simulation.
-      directory: private; participation records and one file for each finished layer, so that a killed run goes on.
-      processes: how many share a layer's devices; the result does not depend on it.
-      add_up: how a layer's votes are summed, such as by secure aggregation; the sums are the same.
+      directory: private; participation records and one file for each finished layer, so that a killed run resumes.
+      processes: number of processes that share a layer's devices; the result does not depend on it.
+      add_up: sums a layer's votes, such as by secure aggregation; the sums are the same.
 
     Raises:
       ValueError: fewer devices than layers, no letters, a key that is not 32 bytes, or a directory
-        that holds the answers of other devices or to other questions.
+        that holds answers of other devices or to other questions.
       ArithmeticError: votes, certificates or participation went wrong.
       OSError: a worker process was killed.
     """
@@ -84,7 +84,7 @@ def discover(
     with workers(processes) as shared:
         advance = how_far.along("asking devices for words", config.layers)
         done = _layers(run, shared, advance)
-        if len(done) < config.layers:  # No prefix survived, so nothing more is asked.
+        if len(done) < config.layers:  # No prefix survived, so the discovery ends.
             advance(config.layers - len(done))
     rows = tuple(layer.row for layer in done)
     participation.check(directory, rows, config.messages_per_device)
@@ -104,7 +104,7 @@ def discover(
 
 
 def _as_typed(word: FoundWord, done: Sequence[LayerState]) -> FoundWord:
-    """A word in the form that a later layer heard of."""
+    """A word in the form that a later layer found."""
     forms = [layer.forms[word.word] for layer in done if word.word in layer.forms]
     return word.model_copy(update={"form": forms[0]}) if forms else word
 

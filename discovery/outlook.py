@@ -14,7 +14,7 @@ from discovery.device.answer import letters_of
 from discovery.device.randomizer import SubsetSelection, subset_selection
 from discovery.selection import rounded_down, significant_votes
 
-# What a central discovery is compared with, in the sizes of the packaged demo.
+# Sizes of the packaged demo, with which a central discovery is compared.
 LOCAL = TrieConfig(
     kind="ldp-triehh", epsilon0=8.0, delta=1e-6, messages_per_device=10, honest_share=0.5, layers=8, max_prefixes=100
 )
@@ -23,14 +23,14 @@ _LEAST_NOISE = 1e-3
 
 @dataclass(frozen=True)
 class LocalOutlook:
-    """A local discovery.
+    """Projected privacy and reach of a local discovery.
 
     Attributes:
-      local: epsilon of a whole device against whoever collects its messages.
-      shuffled: the same at ``delta`` where nobody can link them, with as few devices as the smallest layer has and as
-        few items to be taken for as a layer with a single prefix that goes on. A layer in which nothing but finished
-        words is left has fewer; what that costs is what the discovery then states.
-      least_share: of devices that must hold a word so that it is found every second time.
+      local: epsilon of a whole device against any collector of its messages.
+      shuffled: the same at ``delta`` if nobody can link messages, for the devices of the smallest layer and the items
+        of a layer with a single surviving prefix. A layer with only finished words has fewer items; the discovery then
+        states its actual cost.
+      least_share: share of devices that must hold a word for it to be found with probability 1/2.
     """
 
     local: float
@@ -43,8 +43,8 @@ def local(config: TrieConfig, devices: int, alphabet: str, known_words: Collecti
     """Privacy and reach of a local discovery over this alphabet, for a given number of training devices.
 
     Args:
-      known_words: of the public vocabulary, by which devices are shared out among layers; without them it is as if as
-        many candidates were alive as there can be.
+      known_words: of the public vocabulary, which determine the devices of each layer; without them, the largest
+        possible number of candidates is assumed.
     """
     most, letters = config.messages_per_device, len(letters_of(alphabet))
     if known_words is None:
@@ -77,16 +77,16 @@ def _local_share(config: TrieConfig, devices: int, alphabet: str) -> float:
 
 
 def least_share(config: CentralConfig, devices: int) -> float:
-    """Share of devices that must hold a word so that a central discovery finds it every second time.
+    """Share of devices that must hold a word for a central discovery to find it with probability 1/2.
 
-    Of devices that fill their places; words of others weigh more.
+    This assumes devices with the largest number of words; words of other devices weigh more.
     """
     least = cut_of(config).threshold
     return min(least * config.words_per_device**0.5 / max(devices, 1), 1.0)
 
 
 def as_far_reaching(config: TrieConfig, devices: int, alphabet: str) -> CentralConfig:
-    """A central discovery that finds words as rare as a local one does, with as much noise as that allows."""
+    """The central discovery with the most noise that finds words as rare as a local one does."""
 
     def central(noise: float) -> CentralConfig:
         return CentralConfig(

@@ -1,4 +1,4 @@
-"""Records of the devices asked in each layer of each pass, and checks of the layers' claims against them.
+"""Records of the queried devices of each layer and pass, and checks of the layers' claims against them.
 
 Groups are disjoint, so a device's losses do not add up over layers. The records are
 private: they name devices.
@@ -18,17 +18,17 @@ from discovery.results import LayerRow
 from pretrain.files import PRIVATE, atomic, private_directory
 
 _FOLDER = "participation"
-# Devices of a layer go by this root of the candidates alive in it.
+# The devices of a layer are proportional to this root of its surviving candidates.
 _ALIVE_POWER = 0.25
 
 
 def group_sizes(devices: int, config: TrieConfig, known_words: Collection[str]) -> list[int]:
-    """Devices of one pass in each layer, at least one; they differ with the candidates still alive in it.
+    """Devices of one pass in each layer, at least one; they depend on the layer's surviving candidates.
 
-    A layer with few candidates needs few devices to tell them apart, and one that few words reach has few to
-    tell. Candidates alive are those that public words would have, up to the cap on prefixes; devices go by
-    its fourth root, which found most words of 0, 1/4, 1/2, 3/4 and 1 on public word lists
-    (LOG, "Discovery"). Only public numbers decide it.
+    A layer with few candidates needs few devices to distinguish them, and a layer that few words reach has few
+    candidates. Candidates are estimated from public words, up to the cap on prefixes; devices are proportional
+    to their fourth root, the exponent that found most words among 0, 1/4, 1/2, 3/4 and 1 on public word lists
+    (LOG, "Discovery"). The sizes depend on public numbers only.
     """
     return sizes(devices, alive(config, known_words))
 
@@ -45,14 +45,14 @@ def alive(config: TrieConfig, known_words: Collection[str]) -> np.ndarray:
 
 
 def fewest(devices: int, alive_L: np.ndarray) -> int:
-    """Devices that the smallest layer of a pass has at least; so it has of any more devices too."""
+    """Lower bound on the devices of a pass's smallest layer, also for any larger number of devices."""
     weight_L = np.maximum(alive_L, 1.0) ** 0.25
     spare = max(devices - len(alive_L), 0)
     return 1 + int(np.floor(spare * weight_L.min() / weight_L.sum() - 1e-9))
 
 
 def fewest_in_a_layer(devices: int, config: TrieConfig) -> int:
-    """Devices that each layer of a pass has at least, whatever the public words are.
+    """Lower bound on the devices of each layer of a pass, for any public words.
 
     A layer has the least share where one candidate is alive in it and ``max_prefixes`` in all others.
     """
@@ -61,7 +61,7 @@ def fewest_in_a_layer(devices: int, config: TrieConfig) -> int:
 
 
 def sizes(devices: int, alive_L: np.ndarray) -> list[int]:
-    """Devices of each layer, of ``devices`` in all, by the candidates alive in it."""
+    """Devices of each layer, ``devices`` in total, by its surviving candidates."""
     weight_L = np.maximum(alive_L, 1.0) ** _ALIVE_POWER
     spare = max(devices - len(alive_L), 0)
     ends_L = np.floor(spare * np.cumsum(weight_L) / weight_L.sum() + 1e-9).astype(np.int64)
@@ -76,7 +76,7 @@ def assign(devices: int, config: TrieConfig, key: bytes, known_words: Collection
 
 
 def record(directory: Path, layer: int, asked: np.ndarray) -> None:
-    """Write down a group before its votes are used: asked once is asked, answer or not.
+    """Record a group before its votes are used; a queried device counts as queried, even without an answer.
 
     Columns: ``device`` int64, ``layer`` int16, ``answered`` bool (all true: simulated devices do not drop out).
     """
@@ -102,7 +102,7 @@ def check(directory: Path, rows: tuple[LayerRow, ...], messages_per_device: int)
     """Compare the records with what the layers claim to have received.
 
     Raises:
-      ArithmeticError: a device was asked twice, or a layer counts other messages than its devices sent.
+      ArithmeticError: a device was asked twice, or a layer counts a number of messages other than its devices sent.
     """
     table = read(directory)
     devices = table["device"].to_numpy()

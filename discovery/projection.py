@@ -1,12 +1,12 @@
 """Coverage of word lists: measured on held-out devices, and at each epsilon projected from public text alone.
 
-Which epsilon0 a launch should ask for must not be tried out on its devices. So part of the public
-vocabulary plays the new words, pretended typists draw their words from the public text, and the
-server's own rules choose from votes drawn from those public counts: with no privacy at all, which
-is why only a ``PublicHistogram`` is taken, and at one cost for ten messages and ten million. Real
-devices type other words, so this is a projection of the shape of the curve and no promise of its height.
+A launch must not tune epsilon0 on its own devices. So part of the public vocabulary stands for new words,
+simulated typists draw their words from the public text, and the server's own rules select from votes drawn
+from those public counts. This has no privacy, so only a ``PublicHistogram`` is accepted; the cost does not
+grow with the number of messages. Real devices type other words, so the projection shows the shape of the
+curve, not its level.
 
-Shape legend: V pretended new words, M candidates of a layer, d domain.
+Shape legend: V simulated new words, M candidates of a layer, d domain.
 """
 
 import math
@@ -32,14 +32,14 @@ _MOST_MESSAGES = 10**9
 
 @dataclass(frozen=True)
 class PretendedTypists:
-    """Typists who draw words independently from public text, of which some are taken for unknown.
+    """Simulated typists who draw words independently from public text, with some words treated as OOV.
 
     Attributes:
-      source: where everybody can get the text.
-      known_words: those that a device leaves out.
+      source: public source of the text.
+      known_words: words that a device leaves out.
       words: V others, most frequent first.
-      shares_V: float64, of all running words, the ones left out included.
-      wanted_V: bool, the words that coverage is about; the others only compete for messages and prefixes.
+      shares_V: float64, shares of all running words, including the ones left out.
+      wanted_V: bool, the words of the coverage figure; the others only compete for messages and prefixes.
       words_per_device: mean of a Poisson number of running words.
 
     Raises:
@@ -56,7 +56,7 @@ class PretendedTypists:
 
     def __post_init__(self) -> None:
         if not self.source.strip():
-            raise ValueError("source: it is empty; say where this text is published, or do not simulate with it")
+            raise ValueError("source: it is empty; name the public source of this text, or do not simulate with it")
         if not self.wanted_V.any():
             raise ValueError(f"words: none is held out; a projection needs a vocabulary of {HELD_OUT_OF} words or more")
 
@@ -64,10 +64,10 @@ class PretendedTypists:
 def typists(
     source: str, counts: Mapping[str, int], vocabulary: Sequence[str], devices: int, words_per_device: int
 ) -> PretendedTypists:
-    """Every 20th word of a public vocabulary plays a new word that is wanted; words outside of it are new as well.
+    """Simulated typists: every 20th word of a public vocabulary is a wanted new word; words outside it are new as well.
 
     Args:
-      counts: how often each word occurs in public text.
+      counts: number of occurrences of each word in public text.
       vocabulary: known words, most frequent first.
     """
     known_words = frozenset(word for place, word in enumerate(vocabulary, start=1) if place % HELD_OUT_OF)
@@ -88,7 +88,7 @@ def typists(
 def project(
     pretended: PretendedTypists, alphabet: str, config: TrieConfig, epsilons: Sequence[float], seed: int
 ) -> tuple[ProjectedCoverage, ...]:
-    """One simulated discovery at each epsilon, ascending. It reads public text only and has no privacy to lose.
+    """One simulated discovery at each epsilon, ascending. It reads public text only, so it costs no privacy.
 
     Args:
       alphabet: letters that words may hold, without ``END``.
@@ -102,14 +102,14 @@ def project(
 
 
 def spoken_chances(rates_M: np.ndarray, config: TrieConfig) -> np.ndarray:
-    """Chance that one device sends each candidate, float64 ``[M]``; they sum to at most C.
+    """Probability that one device sends each candidate, float64 ``[M]``; they sum to at most C.
 
     Args:
       rates_M: mean number of times that a device types each candidate; the numbers are Poisson.
     """
     slots = config.messages_per_device
     present_M = -np.expm1(-rates_M)
-    # Of a candidate's rivals the number is Poisson too: C of them and itself are drawn from.
+    # The number of a candidate's rivals is Poisson too; C items are drawn from them and the candidate.
     most = float(present_M.sum())
     rivals = np.arange(int(most + 12 * np.sqrt(most) + 12))
     taken = float(stats.poisson.pmf(rivals, most) @ np.minimum(1.0, slots / (rivals + 1)))
@@ -121,7 +121,7 @@ class PublicHistogram:
     """Public counts of items: of a published word list or corpus, never of devices.
 
     Attributes:
-      source: where everybody can get them, with the licence.
+      source: public source, with the licence.
       counts_d: int64 ``[d]``, messages that hold each item, None last.
 
     Raises:
@@ -133,7 +133,9 @@ class PublicHistogram:
 
     def __post_init__(self) -> None:
         if not self.source.strip():
-            raise ValueError("source: it is empty; say where these counts are published, or do not simulate with them")
+            raise ValueError(
+                "source: it is empty; name the public source of these counts, or do not simulate with them"
+            )
         counts = self.counts_d
         if not (isinstance(counts, np.ndarray) and counts.ndim == 1 and np.issubdtype(counts.dtype, np.integer)):
             raise ValueError("counts_d: expected one row of whole numbers; words of devices cannot be simulated with")
@@ -146,9 +148,9 @@ class PublicHistogram:
 def votes_for_tuning_only(
     histogram: PublicHistogram, randomizer: SubsetSelection, seed: int | tuple[int, ...]
 ) -> np.ndarray:
-    """Votes as honest messages would add up to, int64 ``[d]``, from a public seed. Not a private mechanism.
+    """Simulated sum of honest messages, int64 ``[d]``, from a public seed. Not a private mechanism.
 
-    Each item's votes are drawn by themselves, from their true law; their sum is not k for every message.
+    Each item's votes are drawn independently, from their true distribution; their sum is not k per message.
 
     Raises:
       ValueError: anything but a public histogram of the randomiser's domain.
@@ -164,11 +166,11 @@ def votes_for_tuning_only(
 
 @dataclass(frozen=True)
 class _Layer:
-    """Candidates of one layer: strings, the place of each one's prefix among those before, and of each word's own."""
+    """Candidates of one layer: strings, the index of each one's prefix, and the candidate index of each word."""
 
     candidates: tuple[str, ...]
     parent_M: np.ndarray
-    candidate_V: np.ndarray  # -1 for a word that says nothing in this layer
+    candidate_V: np.ndarray  # -1 for a word without a candidate in this layer
 
 
 def _layers(pretended: PretendedTypists, letters: str, config: TrieConfig) -> list[_Layer]:
@@ -228,7 +230,7 @@ def _discover(
 def _counts(
     question: Question, layer: _Layer, rates_M: np.ndarray, messages: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Messages that hold each item, int64 ``[d]``, None included."""
+    """Messages that hold each item, int64 ``[d]``, including None."""
     speaking = np.flatnonzero(rates_M)
     chances = spoken_chances(rates_M[speaking], question.config) / question.config.messages_per_device
     drawn = rng.multinomial(messages, np.append(chances, max(1 - chances.sum(), 0.0)))
@@ -246,9 +248,9 @@ def coverage(
 ) -> tuple[float, float, float]:
     """Share of held-out devices' out-of-vocabulary tokens that the listed words would cover, with its interval.
 
-    The normal interval of a ratio of sums over devices, which type alike within and not between each
-    other. It carries no noise: held-out devices are not protected. One device has no spread to measure:
-    then all that is known is that a share is a share.
+    The interval is the normal one of a ratio of sums over devices, since words of one device are correlated. It
+    carries no noise: held-out devices are not protected. A single device gives no variance, so the interval is
+    [0, 1].
 
     Args:
       unknown_counts_D: for each device, occurrences of each word outside the base vocabulary.

@@ -11,11 +11,11 @@ _UPPER = 1.96
 class FoundWord(Config):
     """A finished word and the share of messages that hold it, with a 95% interval (``selection.share_interval``).
 
-    Of a central discovery, the share of what devices contributed (``central.select``).
+    For a central discovery, it is the share of the total contribution (``central.select``).
 
-    ``word`` is lower-cased, as the model has it, and ``form`` how it is typed, of ``pretrain.writing.case.FORMS``.
-    Words are chosen for having many votes, so those just above the threshold are on average rarer than
-    their estimate; the interval allows for it.
+    ``word`` is lower-cased, as in the model, and ``form`` is its typed form, one of ``pretrain.writing.case.FORMS``.
+    Words are selected for many votes, so those just above the threshold are on average rarer than their
+    estimate; the interval corrects for this.
     """
 
     word: str
@@ -27,11 +27,11 @@ class FoundWord(Config):
 
     @property
     def shrunk(self) -> float:
-        """The share less what its noise may have lifted it by: ``s^3 / (s^2 + e^2)`` for standard error e.
+        """The share, shrunk for the effect of selection under noise: ``s^3 / (s^2 + e^2)`` for standard error e.
 
         Shrinkage toward 0 by the estimated mean squared error (Thompson 1968, *Some Shrinkage Techniques for
         Estimating the Mean*, section 2): a word that stands out keeps its share, one at the threshold has half of it
-        or less, and none is 0 or below. The error is that of the interval's upper end, which choosing does not move.
+        or less, and none is 0 or below. The error is that of the interval's upper end, which selection does not change.
         """
         error = (self.high - self.share) / _UPPER
         return self.share**3 / (self.share**2 + error**2)
@@ -46,19 +46,19 @@ class LayerRow(Config):
     """One layer in full. Everything follows from noisy votes and public numbers.
 
     Attributes:
-      asked, messages: messages that would have come from all devices asked, and those received: exact, so private.
-        All else that depends on them is computed from whole tens of devices.
+      asked, messages: messages expected from all queried devices, and messages received: exact, so private. All
+        dependent figures are computed from whole tens of devices.
       domain, size: items to choose from, None included, and items in a message.
       message_bytes: length of a message as it travels.
       noise: standard deviation of the estimate, in messages, for an item that nobody holds.
       word_votes: least votes that publish a word.
-      one_holder_chance: at most this probable is a word published that one device typed.
-      anonymity: k, so that a word in fewer than k messages is published with at most one chance in a million.
+      one_holder_chance: bound on the probability of publishing a word of one device.
+      anonymity: k, so that a word in fewer than k messages is published with probability at most one in a million.
       lemma_1: the bound of Sun & Sun 2024 on the same for that k, if there were no threshold but ``max_prefixes``;
-        1 where it says nothing.
-      kept, finished: prefixes that go on, words found.
-      clones, blanket: central epsilon from the honest ones of the messages received, by two certificates; both hold.
-      attack: what an explicit attack reaches; no certificate can be below it.
+        1 if the lemma gives no bound.
+      kept, finished: surviving prefixes, words found.
+      clones, blanket: central epsilon from the honest messages among those received, by two certificates; both hold.
+      attack: epsilon that an explicit attack reaches; no certificate can be below it.
       closed_2023: the paper's closed form. Its theorem has an erratum: not certified. None outside its range.
       device: central epsilon of all messages of one device together (``certificates.group``).
     """
@@ -93,11 +93,11 @@ class LayerState(Config):
 
 
 class ProjectedCoverage(Config):
-    """Projected coverage: a discovery's yield among pretended new words, in a simulation on public text.
+    """Projected coverage: the result of a simulated discovery on public text.
 
     Attributes:
-      coverage: of the words held out of the public vocabulary, as they run in text, the share that was found.
-      words, false_words: found, and of those the ones that nobody types.
+      coverage: share of the running words held out of the public vocabulary that was found.
+      words, false_words: words found, and those among them that nobody types.
     """
 
     epsilon0: float
@@ -107,7 +107,7 @@ class ProjectedCoverage(Config):
 
 
 class DiscoveryResult(Config):
-    """Public: words are outputs of the private mechanism, and nothing else here depends on a device.
+    """Public result: words are outputs of the private mechanism, and no other field depends on a device.
 
     Guarantee: item-level ``epsilon0``-LDP under swap adjacency; ``messages_per_device * epsilon0``
     for a whole device; (epsilon_central, delta) for the item after shuffling, at the worst layer, since a device
@@ -117,9 +117,9 @@ class DiscoveryResult(Config):
     Attributes:
       epsilon_central: by ``certificate``.
       epsilon_blanket: the same statement by the privacy blanket, never larger.
-      epsilon_attack: what an explicit attack reaches at some layer; the truth is not below.
+      epsilon_attack: epsilon that an explicit attack reaches at some layer; a lower bound.
       device_epsilon_central: of a whole device after shuffling.
-      honest_share: of the other devices of a layer, on whose answers the certificates count.
+      honest_share: share of the other devices of a layer that the certificates assume to be honest.
     """
 
     words: tuple[FoundWord, ...]
@@ -136,7 +136,7 @@ class DiscoveryResult(Config):
 
 
 class CentralResult(Config):
-    """Words of a central discovery, the least noisy weight of one, and of rho what its other releases took.
+    """Words of a central discovery, their least noisy weight, and the shares of rho of its other releases.
 
     Guarantee: ``central.select.select``.
     """

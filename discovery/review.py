@@ -1,6 +1,6 @@
 """Review of discovered words before they enter a vocabulary: filters, and the list that a person decides on.
 
-It holds words that nobody has looked at, so it belongs in the private directory.
+The list holds unreviewed words, so it belongs in the private directory.
 """
 
 import csv
@@ -33,7 +33,7 @@ _SHAPES = (
     ("invisible character", regex.compile(r"[\p{C}\p{Z}]")),
 )
 _COLUMNS = ("number", "decision", "word", "share", "low", "high", "layer", "verdict")
-# A spreadsheet takes a cell that begins so for a formula.
+# Spreadsheets read a cell that begins with one of these as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -41,10 +41,10 @@ class Candidate(Config):
     """One word under review.
 
     Attributes:
-      word: as the model has it; shown: as a keyboard would, which is what filters and people judge.
+      word: lower-cased, as in the model; shown: as a keyboard shows it, the form that filters and people judge.
       share, low, high: estimated share of its layer's messages that held it, with a 95% interval.
       verdict: ``PASSED`` or the reason why a filter stopped it.
-      decision: what a person wrote; empty where nobody did.
+      decision: decision of a person; empty without one.
     """
 
     number: int
@@ -59,12 +59,12 @@ class Candidate(Config):
 
     @property
     def accepted(self) -> bool:
-        """A person's word counts most; without it, the filters'."""
+        """Return whether the word is accepted: by a person's decision or, without one, by the filters."""
         return self.decision == "keep" or (self.decision == "" and self.verdict == PASSED)
 
 
 def candidates(words: Iterable[FoundWord], blocked: Iterable[str] = (), locale: str = "en-US") -> tuple[Candidate, ...]:
-    """All discovered words, most frequent first, as a keyboard of the locale shows them, with what the filters say."""
+    """All discovered words, most frequent first, in the locale's written form, with the verdicts of the filters."""
     ranked = sorted(words, key=by_share)
     shown = [form_of(entry.word, entry.form, locale) for entry in ranked]
     judged = zip(ranked, shown, verdicts(shown, blocked), strict=True)
@@ -107,7 +107,7 @@ def read_review(directory: Path) -> tuple[Candidate, ...]:
 
 
 def verdicts(words: Iterable[str], blocked: Iterable[str] = ()) -> list[str]:
-    """``PASSED`` or the reason why it may not go on, for each word.
+    """``PASSED`` or the reason for rejection, for each word.
 
     Args:
       blocked: words that must not be suggested in this locale, compared without case.
@@ -117,10 +117,10 @@ def verdicts(words: Iterable[str], blocked: Iterable[str] = ()) -> list[str]:
 
 
 def read_blocklist(path: Path) -> tuple[str, ...]:
-    """A locale's public blocklist: UTF-8, one word a line; blank lines and lines that start with ``#`` do not count.
+    """A locale's public blocklist: UTF-8, one word per line; blank lines and lines that start with ``#`` do not count.
 
     Raises:
-      ValueError: there is no such file of UTF-8 text: without it nothing would be blocked.
+      ValueError: the file is missing or not UTF-8 text: without it nothing would be blocked.
     """
     text = read_text(path, "discovery.blocklist", "write the path of the list, or remove it", _MOST_BYTES)
     lines = (line.strip() for line in text.splitlines())

@@ -1,8 +1,8 @@
-"""Selection of words among the finished candidates of a layer, with estimates of how often they are typed.
+"""Selection of words among the finished candidates of a layer, with estimates of their frequencies.
 
-All of it is post-processing of noisy votes and public numbers. The server knows exactly how many messages
-it received; what is published is computed from that number rounded once to whole tens of devices, so
-that no published figure gives the number itself away.
+Everything here is post-processing of noisy votes and public numbers. The server knows the exact number of
+messages; published figures are computed from that number rounded once to whole tens of devices, so that they
+do not reveal the number itself.
 
 Legend: d domain, M finished candidates of a layer.
 """
@@ -19,17 +19,17 @@ from discovery.device.randomizer import SubsetSelection, estimate_deviation
 
 OUTSIDE = 0.025  # on either side of a 95% interval
 _TENS = 10
-# At most so probable is a word published that one message holds, however few messages there are.
+# Largest probability of publishing a word in a single message, for any number of messages.
 _ONE_HOLDER_CHANCE = 0.05
 
 
 def rounded_down(devices: int) -> int:
-    """Whole tens of devices, or one device: what certificates and intervals may count on and show."""
+    """Whole tens of devices, rounded down, at least one: for certificates and intervals."""
     return max(devices // _TENS * _TENS, 1)
 
 
 def rounded_up(devices: int) -> int:
-    """Whole tens of devices, no fewer than there are: what thresholds against noise allow for."""
+    """Whole tens of devices, rounded up: for thresholds against noise."""
     return -(-devices // _TENS) * _TENS
 
 
@@ -39,18 +39,18 @@ def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:
     Against noise: of the words of a layer, on average at most ``false_discovery_rate`` are typed by nobody
     (Benjamini and Hochberg 1995, over all finished candidates of the layer, by the exact tail of
     ``Bin(n, q)``, which votes for an item that nobody holds follow). A fixed z for each candidate would be
-    too strict where most are words and too lax where most are not. Where messages are few, one vote would
-    do: so that no single device makes a word, one that a single message holds has a chance of 5% at most.
+    too strict where most are words and too lax where most are not. With few messages, one vote would suffice;
+    so that no single device makes a word, a word in a single message passes with probability at most 5%.
     Without a rate: ``SIGNIFICANCE_Z``.
-    Against words of too few people: the votes that ``anonymity`` asks for, if it is set.
+    Against words of too few people: the votes that ``anonymity`` requires, if it is set.
 
     Args:
-      messages: at least those that gave the votes; more only make it stricter.
+      messages: at least the number of received messages; a larger number is stricter.
     """
     config, randomizer = question.config, question.randomizer
     if question.broadcast.layer == 1:
-        return messages + 1  # nothing but the empty word ends here
-    # Where nothing ends, all that is asked for are forms of words found before, which must stand out as words do.
+        return messages + 1  # only the empty word ends here
+    # Without endings, the layer asks only for forms of found words, which must be significant like words.
     finished_M = votes_d[question.broadcast.ends] if len(question.broadcast.ends) else votes_d[:-1]
     if config.false_discovery_rate is None:
         needed = significant_votes(randomizer, messages, float(scipy.stats.norm.sf(SIGNIFICANCE_Z)))
@@ -70,7 +70,7 @@ def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:
 
 
 def significant_votes(randomizer: SubsetSelection, messages: int, chance: float) -> int:
-    """Least votes that an item which nobody holds gets with at most this chance, by the exact binomial tail.
+    """Least votes that an item without holders gets with at most this probability, by the exact binomial tail.
 
     With few messages ``n q`` is far below 1, and a normal tail would let two stray votes pass for a word.
     """
@@ -88,14 +88,14 @@ def share_interval(
 ) -> tuple[float, float]:
     """95% interval of the share of messages that would hold a word if every device of the population were asked.
 
-    It holds the noise of the messages and the chance of which devices were asked; a device sends a word in at
-    most one of its messages. The word was chosen for its votes, which lifts the votes of rare words: the
-    lower end is the share at which a word chosen for at least ``needed`` votes has as many as this one in
-    2.5% of cases (a conditional interval; Lee et al. 2016, *Exact Post-Selection Inference*, section 5). The
-    upper end needs no such care, as choosing never lowers votes.
+    The interval covers the noise of the messages and the sampling of devices; a device sends a word in at most
+    one of its messages. Selection by votes inflates the votes of rare words: the lower end is the share at which
+    a word selected for at least ``needed`` votes has at least this many in 2.5% of cases (a conditional interval;
+    Lee et al. 2016, *Exact Post-Selection Inference*, section 5). The upper end needs no correction, as
+    selection never lowers votes.
 
     Args:
-      votes, needed: as so many devices would have given.
+      votes, needed: scaled to the rounded number of devices.
     """
     messages = devices * messages_per_device
     gain = randomizer.inclusion - randomizer.background
@@ -109,7 +109,7 @@ def share_interval(
 
     def chosen(share: float) -> float:
         mean, deviation = moments(share)
-        # As ``stats.norm``, in a tenth of its time: the search asks dozens of times for every word.
+        # As ``stats.norm``, in a tenth of its time: the search calls it dozens of times for every word.
         as_many, enough = scipy.special.log_ndtr((mean + 0.5 - np.array([votes, needed])) / deviation)
         return float(as_many - enough - math.log(OUTSIDE))
 

@@ -16,10 +16,10 @@ from pretrain.files import PRIVATE, atomic, private_directory, write_text
 def fingerprint(
     typed: TypedWords, known_words: frozenset[str], asked: str, config: TrieConfig | CentralConfig, key: bytes
 ) -> str:
-    """Changes with anything that the answers depend on; keyed, so that it tells nothing about the words.
+    """Keyed fingerprint of everything that determines the answers; it reveals nothing about the words.
 
     Args:
-      asked: what devices are asked beside the configuration: letters, or how a central discovery divides its rho.
+      asked: further parameters of the question: letters, or the division of rho of a central discovery.
     """
     settings = {name: value for name, value in config.model_dump(mode="json").items() if name not in AFTERWARDS}
     digest = hmac.new(key, b"tacit discovery 5", hashlib.sha256)
@@ -31,7 +31,7 @@ def fingerprint(
 
 
 def claim(directory: Path, asked: str) -> None:
-    """Refuse finished layers of another discovery: their prefixes and their epsilon are not this one's."""
+    """Refuse finished layers of another discovery, whose prefixes and epsilon differ."""
     path = directory / "fingerprint"
     if path.exists():
         if path.read_text(encoding="utf-8") != asked:
@@ -52,9 +52,10 @@ def load(directory: Path, layer: int) -> LayerState | None:
 
 
 def save(directory: Path, state: LayerState, votes_d: np.ndarray) -> None:
-    """Keep a finished layer, whole or not at all, and the votes that it was chosen by: what devices' messages come to.
+    """Store a finished layer atomically, with the sum of votes that decided it.
 
-    Votes are noisy, message by message, so the sum is no secret beyond the words in it; an audit chooses from it again.
+    Votes are noisy, message by message, so the sum reveals no more than its words; an audit repeats the selection from
+    it.
     """
     with atomic(_votes(directory, state.row.layer), PRIVATE) as temporary, temporary.open("wb") as file:
         np.save(file, votes_d)
@@ -65,7 +66,7 @@ def votes(directory: Path, layer: int) -> np.ndarray:
     """The votes of a finished layer, int64 ``[d]``.
 
     Raises:
-      OSError: they are not there.
+      OSError: the file is missing.
     """
     return np.load(_votes(directory, layer), allow_pickle=False)
 

@@ -1,4 +1,4 @@
-"""One layer of LDP TrieHH: ask, add up, choose (Sun & Sun 2024, algorithm 2).
+"""One layer of LDP TrieHH: query, sum, select (Sun & Sun 2024, algorithm 2).
 
 The server sees summed votes only; raw messages are never stored. The sums are kept for their audit (``state``).
 """
@@ -30,16 +30,16 @@ def question_of(
     known_words: frozenset[str],
     config: TrieConfig,
 ) -> Question:
-    """Question of a layer; ``letters`` as of ``letters_of``."""
+    """Question of a layer; ``letters`` come from ``letters_of``."""
     broadcast = Broadcast(layer, prefixes, letters)
     return Question(broadcast, subset_selection(config.epsilon0, broadcast.domain), known_words, config)
 
 
 def close_layer(question: Question, votes: ShardVotes) -> LayerState:
-    """Choose prefixes for the next layer and finished words; certify the messages received.
+    """Select prefixes for the next layer and finished words; certify the messages received.
 
-    What is computed from the number of devices is computed from that number in whole tens, down for
-    certificates and up for thresholds: whoever inverts a published figure learns the tens and no more.
+    Figures use the number of devices in whole tens, rounded down for certificates and up for thresholds: inverting a
+    published figure reveals only the tens.
 
     Raises:
       ArithmeticError: an attack beats a certificate, which is then wrong.
@@ -71,7 +71,7 @@ def close_layer(question: Question, votes: ShardVotes) -> LayerState:
 
 @dataclass(frozen=True)
 class Chosen:
-    """Outcome of a layer's votes: prefixes to extend, sorted; words that are found; forms of words found before."""
+    """Outcome of a layer's votes: prefixes to extend, sorted; found words; forms of words found before."""
 
     prefixes: tuple[str, ...]
     words: tuple[FoundWord, ...]
@@ -81,18 +81,18 @@ class Chosen:
 def choose(question: Question, votes_d: np.ndarray, messages: int, needed: int) -> Chosen:
     """Survivors and words among the ``max_prefixes`` candidates with most votes, digits and forms of words found.
 
-    Post-processing of votes. Only words must stand out from noise: asking it of prefixes would cost more
-    words than it saves, since a false prefix rarely ends in a false word. A digit, and a form that is not lower-case,
-    must stand out like a word, and a form have more votes than the word's others. Shares keep four digits, as
-    votes are whole numbers and an exact quotient would give the number of messages away.
+    This is post-processing of votes. Only words must be significant: requiring it of prefixes would lose more words
+    than it saves, since a false prefix rarely ends in a false word. A digit, and a form other than lower case, must be
+    significant like a word, and a form must have more votes than the word's other forms. Shares keep four digits, as
+    an exact quotient of whole votes would reveal the number of messages.
     """
     broadcast, layers = question.broadcast, question.config.layers
     estimates_d = estimate(question.randomizer, votes_d, messages)
     survivors, words = [], []
     asked = np.array([END in prefix for prefix in broadcast.prefixes for _ in broadcast.letters_after(prefix)], bool)
     order = np.argsort(-votes_d[:-1], kind="stable")
-    # Most votes first; equals in the order of the domain, which no device can influence. Words that were found already
-    # take no prefix's place.
+    # Most votes first; equals in the order of the domain, which no device can influence. Words found already do not
+    # count against the cap on prefixes.
     for item in (*order[~asked[order]][: question.config.max_prefixes].tolist(), *order[asked[order]].tolist()):
         if estimates_d[item] <= 0:
             continue
@@ -137,10 +137,10 @@ def _forms(broadcast: Broadcast, votes_d: np.ndarray, needed: int) -> dict[str, 
 
 
 def certify(question: Question, messages: int) -> dict[str, float | None]:
-    """Central epsilon of a layer's messages by both certificates, of a whole device's, and what an attack reaches.
+    """Central epsilon of a layer's messages: by both certificates, of a whole device, and of an attack.
 
     Args:
-      messages: that are assumed to be honest.
+      messages: number of messages that are assumed to be honest.
 
     Raises:
       ArithmeticError: the attack beats a certificate, which is then wrong.

@@ -62,7 +62,7 @@ class Rows:
         return PackedRows(inputs_P, targets_P, inside_TB.sum(axis=1))
 
     def cut(self, rows_B: np.ndarray, steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """int32 inputs and targets ``[B, steps]`` of rows that are no longer, ``PAD`` at the tails."""
+        """int32 inputs and targets ``[B, steps]`` of rows of at most ``steps`` words, ``PAD`` at the tails."""
         length_B = self.length_R[rows_B]
         steps_T = np.arange(steps)
         inside_BT = steps_T < length_B[:, None]
@@ -109,7 +109,7 @@ def _epoch(rows: Rows, batch_sentences: int, generator: np.random.Generator) -> 
 
 
 def preceding(tokens_N: np.ndarray, place_M: np.ndarray, longest: int) -> np.ndarray:
-    """The tokens before each place in its sentence, ``[M, K]``; ``<bos>`` begins it, -1 lies before that."""
+    """The tokens before each position in its sentence, ``[M, K]``: ``<bos>`` at its start, -1 before that."""
     last_MK = np.full((len(place_M), longest), -1, dtype=np.int64)
     inside_M = np.ones(len(place_M), dtype=bool)
     for back in range(1, longest + 1):

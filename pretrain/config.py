@@ -13,7 +13,7 @@ from pydantic import (
 )
 
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
-# Every size has a limit far above what anybody needs, so that a slip of the hand is refused before anything runs.
+# Every size has a limit far above practical values, so that a typing error is rejected before anything runs.
 Steps = Annotated[int, Field(ge=1, le=100_000_000)]
 Batch = Annotated[int, Field(ge=1, le=100_000)]
 RowWords = Annotated[int, Field(ge=1, le=1_000)]
@@ -43,7 +43,7 @@ class SpendingBlock(Config):
     """A block with which a launch asks for Gaussian releases under a budget, known by their noise alone.
 
     Attributes:
-      split: whose devices lose.
+      split: split whose devices bear the loss.
       noise_multiplier: deviation of the noise, where one device moves the released sums by at most 1.
     """
 
@@ -88,7 +88,7 @@ class PublicCorpus(Config):
 
     select_by: Literal["champion"] | None = Field(
         default=None,
-        description="draw sentences again by how much likelier the last published model finds them",
+        description="resample sentences by importance under the last published model",
     )
 
 
@@ -147,7 +147,7 @@ class VocabularyConfig(Config):
     )
     max_new_words: Annotated[int, Field(ge=0, le=1_000_000)] = Field(description="rows that private discovery may add")
     review: bool = Field(
-        default=False, description="stop until a person has written 'keep' or 'drop' beside every discovered word"
+        default=False, description="stop until a person has marked every discovered word with 'keep' or 'drop'"
     )
 
 

@@ -3,7 +3,7 @@
 Layout: ``train/shard-00000/``, ``validation/shard-00000/``, each a word store with ``position.json``
 beside it, and ``manifest.json`` once everything is there; ``truecase.json`` in the first train shard says
 how its words are usually written. A shard appears by one rename, together with the position of the stream
-after its last document; a build that is run again keeps finished shards and goes on from that position.
+after its last document; a repeated build keeps finished shards and resumes from that position.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ from pretrain.writing.truecasing import Forms, TypicalForm
 
 _FORMAT = "tacit-corpus-1"
 _REPORT_EVERY_WORDS = 200_000
-# Of the first train shard alone: in five million words the ten-thousandth word stands about forty times.
+# From the first train shard alone: in five million words the ten-thousandth word occurs about forty times.
 _TRUECASE = "truecase.json"
 
 Progress = Callable[[dict], None]
@@ -94,7 +94,7 @@ def build_corpus(
 
     Args:
       progress: called with ``split`` (0 train, 1 validation), ``shard``, ``documents`` and ``words`` so far.
-      shard_words: a shard ends with the document in which it reaches so many.
+      shard_words: a shard ends with the document in which it reaches this number of words.
 
     Raises:
       ValueError: unusable settings or files; a split without words; ``directory`` holds another corpus.

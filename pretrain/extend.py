@@ -33,9 +33,8 @@ class NewWords:
 
     Attributes:
       first: ids from here on are new.
-      public: text in ids of the grown vocabulary, over whose contexts probabilities are meant.
-      frequency_N: float64, how often each is typed, as a share of all words (``new_words.frequencies``); None where
-        nobody knows.
+      public: text in ids of the grown vocabulary, over whose contexts probabilities are averaged.
+      frequency_N: float64, share of each among all typed words (``new_words.frequencies``); None if unknown.
       held_out: text that holds new words and is not trained on (``new_words.hold_back``).
     """
 
@@ -162,7 +161,7 @@ def adapt(
       new: without it, the model of the last step stays.
 
     Returns:
-      The curve up to the model that stays, whose own numbers stand last.
+      The curve up to the kept model, whose own numbers come last.
 
     Raises:
       ValueError, ArithmeticError: as ``pretrain``.
@@ -178,7 +177,7 @@ def adapt(
     )
 
     def measured(point: dict) -> None:
-        if new is not None:  # On the disk: a killed run that goes on measures only what is left.
+        if new is not None:  # Stored on disk, so that a resumed run measures only the remaining ones.
             write_bytes(_weights(directory, point["step"]), save(model.state_dict()))
         if on_progress is not None:
             on_progress(point)

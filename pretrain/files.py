@@ -1,4 +1,4 @@
-"""The one way to write a file: whole or not at all, on the disk when the call returns, private where asked.
+"""Atomic and durable writes of files, with private modes on request.
 
 A writer fills a hidden temporary neighbour, which is flushed to the disk and renamed; then the folder
 is flushed, so that the rename itself survives a power cut. After a crash at any point the path holds
@@ -90,7 +90,7 @@ def write_text(path: Path, content: str, mode: int = PUBLIC) -> None:
 
 
 def private_directory(path: Path) -> Path:
-    """Make the directory if need be, mode 0700; one that somebody made with a wider mode is closed again."""
+    """Create the directory if needed, mode 0700; restrict an existing one with a wider mode."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.chmod(0o700)
     return path
@@ -98,10 +98,10 @@ def private_directory(path: Path) -> Path:
 
 @contextmanager
 def undamaged(path: Path, fix: str) -> Iterator[None]:
-    """Around reading a file that we wrote: whatever a library says of a damaged one becomes a line with a fix.
+    """Context for reading a file of ours: errors of libraries on a damaged one become a line with a fix.
 
     Raises:
-      ValueError: the file is not what was written, or gone.
+      ValueError: the file is damaged or missing.
     """
     try:
         yield

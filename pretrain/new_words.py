@@ -1,4 +1,4 @@
-"""New words: how often they are typed, more public text that holds them, and how well they are predicted.
+"""New words: their typed frequencies, upsampling of public text with them, and the quality of their predictions.
 
 Shape legend: S sentences, N tokens (of frequencies: new words), B rows of a batch, T steps, V vocabulary.
 """
@@ -15,7 +15,7 @@ from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS, PAD, UNK, TokenStream, join_owners, join_streams
 
 _ROWS_AT_ONCE = 64
-# Of the public sentences with a new word, one in so many is kept to stop adaptation by.
+# One in this many public sentences with a new word is held out for early stopping of adaptation.
 _KEPT_BACK = 5
 
 
@@ -26,7 +26,7 @@ class EnrichedText:
     Attributes:
       words: distinct new words that occur in it at all; the others learn from similar words only.
       sentences: that hold one, each counted once.
-      copies: how often each of them now stands in the stream.
+      copies: number of copies of each of them in the stream.
     """
 
     stream: TokenStream

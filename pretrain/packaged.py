@@ -82,16 +82,16 @@ def _folder(text: PackagedText) -> Path:
 
 
 _CATEGORY = regex.compile(r"<template>(.*?)</template>", regex.DOTALL)
-# What a bot looks up or remembers is not said.
+# Values that a bot looks up or remembers are unknown.
 _NOT_SAID = regex.compile(r"<(srai|sr|think|set|learn|system|javascript|gossip)\b[^>]*+(?<!/)>.*?</\1>", regex.DOTALL)
 _ANOTHER_ANSWER = regex.compile(r"</?(?:li|random|condition|br|html:br|p)\b[^>]*+>")
 _MARK_UP = regex.compile(r"<[^>]*+>")
-# Bots' tests, another language, and what a keyboard should not learn first.
+# Tests of bots, other languages, and text unsuitable for a keyboard.
 _OTHER_AIML = frozenset({"std-german.aiml", "std-sextalk.aiml", "sex.aiml"})
 
 
 def bot_replies(folder: Path) -> Iterator[str]:
-    """Replies of AIML bots: every alternative answer a line, looked-up or remembered values as a placeholder."""
+    """Replies of AIML bots: one line per alternative answer, with a placeholder for looked-up or remembered values."""
     for path in sorted(folder.glob("*/*.aiml")):
         if path.name in _OTHER_AIML or path.name.startswith("dev-"):
             continue

@@ -6,14 +6,14 @@ so it needs no torch and nothing else of this project. Nothing in a bundle is pi
     model.onnx        one step of the network, float32; none where counts ship alone
     model.int8.onnx   the same with int8 weights, where it passed the thresholds of ``evaluation/int8.py``
     word_scores.npy   for on-the-fly rescoring: each word's log-probability without context, by id
-    counts.npz        where counts ship, alone or mixed with the network: what they made of public n-grams
+    counts.npz        if counts ship, alone or mixed with the network: public n-grams adapted by them
                       (``ngrams/counted.py``)
     vocabulary.json   words by id
     truecase.json     how they are usually written
-    bundle.json       locale, launch, digests, what was measured, and each feature's settings
+    bundle.json       locale, launch, digests, measurements, and each feature's settings
     LOCALE.combined   words, frequencies and followers as text, and
     LOCALE.dict       the same as keyboards load it (``dictionary/``)
-    disclosure.json   what the launch says about its privacy
+    disclosure.json   the privacy disclosure of the launch
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +36,7 @@ from pretrain.writing import truecasing
 
 State = dict[str, np.ndarray]
 
-# What a keyboard could hold is a hundredth of these.
+# Limits, a hundred times the size that fits on a keyboard.
 _MOST_MODEL_BYTES, _MOST_STATE = 1 << 31, 1 << 16
 _FIX = "give the folder that 'publish' wrote, whole"
 # onnxruntime's errors share no base but Exception.
@@ -69,7 +69,7 @@ def open_graph(path: Path, rows: int = 1) -> tuple[onnxruntime.InferenceSession,
     """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1  # one word is too little work to share
-    options.log_severity_level = 4  # what is wrong with a graph is raised
+    options.log_severity_level = 4  # faults of a graph are raised
     require_file(path, "bundle", _FIX, _MOST_MODEL_BYTES)
     with _of_a_graph(path.name):
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -168,7 +168,7 @@ class KeyboardPredictor:
         self._try()
 
     def _try(self) -> None:
-        """ValueError unless graph, words and counts fit together: what no user should be the first to find."""
+        """Raise ValueError unless graph, words and counts are consistent, before any prediction."""
         words = len(self._vocabulary)
         if self._network is not None:
             logits_1V, _ = step(self._network[0], np.array([words - 1]), self._network[1])

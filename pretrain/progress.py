@@ -1,6 +1,6 @@
 """Progress of long work as log records, which a command shows as a bar, or as a line now and then.
 
-Counts of devices and of what they typed may be private, so a record holds shares of the work and no counts.
+Counts of devices and of their text may be private, so a record holds shares of the work and no counts.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from pretrain.files import PRIVATE, write_text
 
 _log = logging.getLogger(__name__)
-_log.setLevel(logging.INFO)  # whatever is shown, so that 'tacit status' of another process knows
+_log.setLevel(logging.INFO)  # for any log level, so that 'tacit status' of another process sees it
 FILE = ".progress"  # of a stage that runs, in its private folder
 _SECONDS = 0.5  # between two records
 _SECONDS_ON_DISK = 2.0
@@ -27,7 +27,7 @@ class Point:
 
     Attributes:
       share: of it that is done, from 0 to 1.
-      left: seconds that it takes from here; None before anybody can say.
+      left: estimated remaining seconds; None before an estimate exists.
     """
 
     what: str
@@ -36,7 +36,7 @@ class Point:
 
 
 def reaching(what: str, since: float | None = None) -> Callable[[float, str], None]:
-    """A callback that gets the share done so far, and numbers to show beside it.
+    """A callback that receives the completed share, and numbers to show with it.
 
     Args:
       since: the share at which this try begins; None where the first call says it, as after a resumption.
@@ -60,7 +60,7 @@ def reaching(what: str, since: float | None = None) -> Callable[[float, str], No
 
 
 def along(what: str, total: float) -> Callable[[float], None]:
-    """A callback that gets what was done since its last call, of a total that is known before; any thread may call."""
+    """A callback that receives the work done since its last call, of a known total; any thread may call it."""
     reach, done, lock = reaching(what, 0.0), [0.0], threading.Lock()
 
     def add(amount: float = 1.0) -> None:
@@ -77,7 +77,7 @@ def nothing(_amount: float = 1.0) -> None:
 
 @contextmanager
 def kept_in(path: Path) -> Iterator[None]:
-    """Keep the latest point of what happens inside in a file, for whoever asks from another process."""
+    """Store the latest progress point in a file, for other processes."""
     handler = _Keeper(path)
     _log.addHandler(handler)
     try:

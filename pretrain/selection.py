@@ -1,4 +1,4 @@
-"""Public sentences drawn again by how much likelier a private model finds them than a public one.
+"""Importance resampling of public sentences by their likelihood ratio under a private and a public model.
 
 Importance resampling (Rubin 1987): text drawn from q, taken with weight p / q, is distributed like p. p is
 what people type, as far as a published model knows it; q is the public text, by a model of it that has not
@@ -21,7 +21,7 @@ from pretrain.model import KeyboardLM
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import EOS, PAD, TokenStream, Vocabulary
 
-# No sentence counts more than so many times, or less than so many times less than, one that both find alike.
+# Bound on the weight of a sentence, up and down, relative to one with equal likelihoods.
 MOST_WEIGHT = 10.0
 # Words of the public model that sentences are weighed against, context and next word together.
 _PUBLIC_ORDER = 3
@@ -79,7 +79,7 @@ def importance(private_S: np.ndarray, public_S: np.ndarray, words_S: np.ndarray)
 
 
 def copies(weight_S: np.ndarray, seed: int) -> np.ndarray:
-    """int64 ``[S]``: how often each sentence is taken, as many in all as there are.
+    """int64 ``[S]``: number of copies of each sentence; the total stays the same.
 
     Systematic: a sentence of share w is taken floor(S w) or ceil(S w) times, S w on average.
     """
@@ -92,14 +92,14 @@ def copies(weight_S: np.ndarray, seed: int) -> np.ndarray:
 
 
 def resampled(stream: TokenStream, copies_S: np.ndarray) -> TokenStream:
-    """Each sentence as often as it is taken, in its place; owners stay."""
+    """Each sentence with its number of copies, in its place; owners are unchanged."""
     words_S = targets(stream)
     start_S = np.cumsum(words_S) - words_S
     taken = np.repeat(np.arange(len(words_S)), copies_S)
     length = words_S[taken]
     within = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
     tokens = stream.tokens_N[np.repeat(start_S[taken], length) + within]
-    # Where an owner ended among sentences, it ends among the taken ones.
+    # Ends of owners among the original sentences become ends among the copies.
     sentences_D1 = np.searchsorted(start_S, stream.offsets_D1, side="left")
     words_before = np.concatenate([[0], np.cumsum(words_S * copies_S)])
     return TokenStream(tokens, words_before[sentences_D1])

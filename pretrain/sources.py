@@ -33,14 +33,14 @@ _C4_FIELDS = ("text", "timestamp", "url")
 _MODEL = "model_digest"
 _WRITTEN_FIELDS = ("text", "prompt", _MODEL, "seed")
 _HUB_TIMEOUT_SECONDS = 10
-# Where a source has no validation text of its own, one document in twenty is held out.
+# For a source without validation text, one document in twenty is held out.
 _HELD_OUT_OF = 20
 # Some packages hold a hundred long articles: one in twenty would be too few to measure anything.
 _SAMPLE_HELD_OUT_OF = 10
 
 
 class Document(NamedTuple):
-    """Text, and the part of its source that it stands in; empty where a source has no parts."""
+    """Text, and its part of the source; empty for a source without parts."""
 
     text: str
     part: str = ""
@@ -52,7 +52,7 @@ class DocumentStream(Protocol):
     def __iter__(self) -> Iterator[Document]: ...
 
     def state(self) -> dict:
-        """JSON value; ``open_stream`` with it goes on right after the last document yielded."""
+        """JSON value; ``open_stream`` with it resumes right after the last yielded document."""
 
 
 def open_stream(config: CorpusConfig, locale: str, split: Split, state: dict | None = None) -> DocumentStream:
@@ -114,7 +114,7 @@ def contents(paths: Sequence[Path]) -> list[tuple[str, str]]:
 
 @cache
 def _digest_of_state(path: Path, *_state: int) -> str:
-    """Text may be large, and is asked for before and after it is read."""
+    """SHA-256 of a file in this state; cached, as text may be large and is hashed before and after reading."""
     return sha256(path)
 
 
@@ -156,7 +156,7 @@ def _open_hub(subset: str, split: Split) -> "IterableDataset":
 
 
 def require_hub(subset: str) -> None:
-    """One short request first: ``datasets`` itself takes minutes of retries to notice that there is no network."""
+    """Send one short request first: ``datasets`` itself needs minutes of retries to detect a missing network."""
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
@@ -251,7 +251,7 @@ def _files(config: FileCorpus) -> tuple[list[Path], list[Path]]:
 
 
 def _is_held_out(text: str, out_of: int) -> bool:
-    """A function of the text alone, so copies of one document never stand on both sides."""
+    """Return whether a text is held out: a function of the text alone, so copies of a document are on one side."""
     return int.from_bytes(_digest(text)[:8]) % out_of == 0
 
 

@@ -1,6 +1,6 @@
 """From text to words: normalisation, sentences and words, per locale.
 
-What becomes of each kind of token:
+Treatment of each kind of token:
 
 - a word is letters and marks, with apostrophes, hyphens and the joiners some scripts need inside it;
 - what people type beyond that (*l'homme*, *'em*, *C++*, *gr8*, ``:-)``, emoji) has its place in ``writing.rules``;
@@ -92,8 +92,8 @@ class _Patterns:
     """Patterns that cut a locale's text; each takes any case.
 
     Attributes:
-      breaks: what becomes a line break.
-      ends: what stands between two sentences.
+      breaks: pattern that becomes a line break.
+      ends: pattern between two sentences.
       words: of a sentence in which ``_MAY_BE_MORE`` finds nothing; ``tokens``: of any.
       same: how else a word of ``tokens`` is typed -> the word.
     """
@@ -200,9 +200,9 @@ def written(text: str, locale: str) -> list[list[str]]:
 
 
 def unfinished(text: str, locale: str) -> tuple[list[str], bool]:
-    """Words of the sentence that the next word goes on with, and whether that word begins a sentence.
+    """Words of the current sentence, and whether the next word begins a sentence.
 
-    After a number or another break the model begins anew, but no sentence does.
+    After a number or another break the model restarts, but no sentence begins.
     """
     words = sentences(f"{text} a", locale)[-1][:-1]
     typed = text.rstrip(" \t\"'”’»)")

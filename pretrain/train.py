@@ -36,10 +36,10 @@ _MAGIC = b"tacit-pretraining-1\n"
 _MAX_GRADIENT_NORM = 1.0
 _WARM_UP_FRACTION = 0.05
 _EVALUATION_LOGITS = 1 << 23
-# Dropout (Srivastava et al. 2014) keeps a network from memorising a small corpus: none up to so many passes over it.
+# Dropout (Srivastava et al. 2014) prevents memorisation of a small corpus: none up to this number of passes over it.
 _PASSES = 6
 _DROPPED = 0.3
-# The last steps run over every word, so that what sampling left uncertain is settled.
+# The last steps use the full softmax, which removes the error of sampling.
 _EXACT_FRACTION = 0.15
 _HALVES = 2
 
@@ -73,9 +73,9 @@ def pretrain(
     on_progress: Callable[[dict], None] | None = None,
     kernel: Kernel | None = None,
 ) -> TrainingCurve:
-    """Train ``model`` in place on public text, where it lies; returns the curve.
+    """Train ``model`` in place on public text, on its device; return the curve.
 
-    A killed run that is called again with the same arguments goes on from ``directory/checkpoint``
+    A killed run, called again with the same arguments, resumes from ``directory/checkpoint``
     and ends in bitwise the same weights, on a machine of the same kind. Batches are a
     function of (seed, step). The learning rate warms up over 5% of the steps and falls to zero. On a CPU the softmax
     of all but the last 15% of the steps runs over a sample of the words, in large vocabularies. Text that is passed
@@ -152,7 +152,7 @@ def pretrain(
 
 
 def start_from_frequencies(model: KeyboardLM, tokens_N: np.ndarray) -> None:
-    """Set the output bias to the log frequency of each word: what every context has in common need not be learnt."""
+    """Set the output bias to the log frequency of each word, so that training need not learn it."""
     count_V = np.bincount(tokens_N, minlength=model.vocabulary_size) + 0.5
     with torch.no_grad():
         model.output_bias.copy_(torch.from_numpy(np.log(count_V / count_V.sum())))

@@ -57,7 +57,7 @@ def from_counts(counts: Mapping[str, int], size: int) -> Vocabulary:
 
 
 def extend(vocabulary: Vocabulary, new_words: Iterable[str], max_new: int) -> Vocabulary:
-    """Old ids stay; at most ``max_new`` unknown words follow in the order given."""
+    """The vocabulary with at most ``max_new`` new words appended in the given order; old ids stay."""
     fresh = [word for word in dict.fromkeys(new_words) if word not in vocabulary.index]
     return Vocabulary(vocabulary.words + tuple(fresh[:max_new]))
 

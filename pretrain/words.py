@@ -100,7 +100,7 @@ def write_words(directory: Path, owners: Iterable[Sequence[Sequence[str]]], mode
     unfinished and ``open_words`` refuses it.
 
     Args:
-      mode: of every file; ``PRIVATE`` for what people typed.
+      mode: of every file; ``PRIVATE`` for people's text.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "meta.json").unlink(missing_ok=True)
@@ -141,7 +141,7 @@ def join_words(directory: Path, pieces: Sequence[WordStore], mode: int = PUBLIC)
 
 
 def _finished(directory: Path, offsets_D1: np.ndarray, index: dict[str, int], mode: int) -> WordStore:
-    """The store whose tokens are written."""
+    """Finish the store after its tokens are written, and open it."""
     with atomic(directory / "offsets.npy", mode) as temporary, temporary.open("wb") as file:
         np.save(file, offsets_D1)
     write_text(directory / "lexicon.json", json.dumps(list(index), ensure_ascii=False), mode)

@@ -14,10 +14,10 @@ from discovery.device.typed import TypedWords
 
 # A word, or a word and the number of a form.
 Name = TypeVar("Name", str, tuple[str, int])
-# Of characters. No keyboard suggests what is longer, and nobody types it but by accident.
+# Longest word, in characters. Keyboards suggest no longer words, and people type them only by accident.
 MOST_LETTERS = 40
 _STREAM = "central discovery, order"
-# Random bits that a pair is sorted by; two of a device's are equal, and then in the order of typing, next to never.
+# Random bits of a pair's sort key; equal keys of one device, which fall back to the order of typing, are very rare.
 _RANDOM = 40
 
 
@@ -28,7 +28,7 @@ class Contributions:
     Attributes:
       words: V of them.
       device_P: int64, ascending; rows of the shard.
-      word_P: int64, places in ``words``; no pair comes twice.
+      word_P: int64, indices into ``words``; pairs are distinct.
       degree_D: int64, words of each device.
     """
 
@@ -43,17 +43,17 @@ def contribute(
 ) -> Contributions:
     """Distinct words of each device outside the known ones; ``most`` of them, by key, where there are more.
 
-    Each device's words are put into an order that only key, device and their number decide, and the first ones
-    count. So what one device contributes depends on nothing that others typed, nor on how devices are sharded,
-    and a retry contributes the same.
+    The words of a device are sorted by an order that depends only on the key, the device and their number, and the
+    first ones count. So a device's contribution depends neither on other devices nor on the sharding, and a retry makes
+    the same contribution.
 
-    Guarantee: a row of ``typed`` is in at most ``most`` pairs, whatever it holds, and no pair depends on another row.
+    Guarantee: a row of ``typed`` is in at most ``most`` pairs, for any content, and no pair depends on another row.
 
     Args:
       typed: words of devices in their order of typing, at most 2^24 of them.
       key: 32 secret bytes.
       first_device: number of row 0 in the whole population.
-      stream: number of the pass; each has an order of its own.
+      stream: number of the pass; each pass has its own order.
     """
     assert len(typed) <= 2 ** (64 - _RANDOM), "a shard is smaller"
     spoken_V = np.array([word not in known_words and 0 < len(word) <= MOST_LETTERS for word in typed.distinct], bool)
@@ -62,7 +62,7 @@ def contribute(
     spoken_N = spoken_V[numbers_N] if len(numbers_N) else np.zeros(0, dtype=bool)
     device_N, numbers_N = device_N[spoken_N], numbers_N[spoken_N]
     _, first_P = np.unique(device_N * max(len(spoken_V), 1) + numbers_N, return_index=True)
-    first_P.sort()  # in the order of typing, which no parting of devices into shards changes
+    first_P.sort()  # in the order of typing, independent of the sharding
     device_P, word_P = device_N[first_P], numbers_N[first_P]
     held_D = np.bincount(device_P, minlength=len(typed))
     crowded = np.flatnonzero(held_D[device_P] > most)
@@ -71,9 +71,9 @@ def contribute(
         bits = words_at(key, f"{_STREAM} {stream}", device_P[crowded] + first_device, place_P[crowded]).view("<u8")[
             :, 0
         ]
-        # Sorted by device, then by random bits; of devices of one shard the number leaves room for enough of them.
+        # Sort key: device, then random bits; device numbers within a shard leave room for enough bits.
         order = np.argsort(device_P[crowded].astype(np.uint64) << np.uint64(_RANDOM) | bits >> np.uint64(64 - _RANDOM))
-        # Pairs stand by device already, so the places of a device's pairs are those of its sorted ones.
+        # Pairs are ordered by device already, so the ranges of a device's pairs do not change by sorting.
         kept_P = np.ones(len(device_P), dtype=bool)
         kept_P[crowded[order]] = place_P[crowded] < most
         device_P, word_P = device_P[kept_P], word_P[kept_P]

@@ -12,7 +12,7 @@ from discovery.central.weighted_gaussian import GRID, add_up, drawn, make, unit_
 from pretrain.writing.case import FORMS
 
 STREAM = "central discovery, forms"
-# Of the noise of one sum: a difference of two is above it once in twenty.
+# In deviations of one sum's noise: the noise of a difference exceeds it with probability 5%.
 _MARGIN = 1.645 * 2**0.5
 
 
@@ -20,15 +20,15 @@ def noisy_forms(words: Sequence[str], shards: Iterable[Shard], noise_multiplier:
     """Noisy sums by form of each word in alphabetical order, int64 ``[V, F]`` in units of 1 / ``GRID``.
 
     A device that types t of the words, each in the form that it uses most (of equals the first of ``FORMS``), gives
-    1 / sqrt(t) to one form of each. As few of a device's words were released, what it says of each weighs more than
-    when it spoke of all.
+    1 / sqrt(t) to one form of each. Few of a device's words were released, so each has a larger weight than in
+    the first release.
 
-    Guarantee: the words are public by now, and so is which sums there are: three of each. One device moves them by a
-    vector of L2 norm at most 1, whatever it typed, so this is zCDP with ``rho = 1 / (2 noise_multiplier^2)``; unit
-    one device, zero-out adjacency. It adds to what releasing the words cost, and nothing can fail.
+    Guarantee: the words are public by now, and hence the set of sums, three per word. One device moves them by a
+    vector of L2 norm at most 1, for any text, so this is zCDP with ``rho = 1 / (2 noise_multiplier^2)``; unit
+    one device, zero-out adjacency. It adds to the cost of the words, without a failure probability.
 
     Args:
-      words: released before; sorted here, so that their order tells nothing.
+      words: already released; sorted here, so that their order reveals nothing.
       shards: of the population, typed words with the signs of their forms.
       key: 32 secret bytes.
 
@@ -49,7 +49,7 @@ def noisy_forms(words: Sequence[str], shards: Iterable[Shard], noise_multiplier:
 def decided(words: Sequence[str], noisy_VF: np.ndarray, noise_multiplier: float) -> Mapping[str, str]:
     """Words that are mostly typed with a capital or in capitals, each with its form; the others are lower-case.
 
-    The largest noisy sum decides, if it is above the first form's by more than noise alone is once in twenty.
+    The largest noisy sum decides, if it exceeds the first form's by more than noise alone does with probability 5%.
     """
     above_VF = noisy_VF.copy()
     above_VF[:, 0] += round(_MARGIN * noise_multiplier * GRID)

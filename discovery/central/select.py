@@ -1,4 +1,4 @@
-"""Words that many devices type, by an aggregator that sees bounded contributions and releases noisy sums of them."""
+"""Central word discovery: threshold noisy sums of bounded contributions (weighted Gaussian)."""
 
 import json
 import math
@@ -20,18 +20,18 @@ from pretrain.files import PRIVATE, write_text
 
 _DIGITS = 4
 RELEASED = "released.json"
-# Of rho, what asks how the words are written that were found, and what asks how much all devices contributed.
+# Shares of rho for the forms of found words, and for the total contribution of all devices.
 FORMS_SHARE, FILLED_SHARE = 0.05, 0.02
 
 
 @dataclass(frozen=True)
 class NoisySums:
-    """Noisy sums of a central discovery as they were released; all else that leaves it follows from them.
+    """Released noisy sums of a central discovery; every other output follows from them.
 
     Attributes:
-      weight_of: of each released word its noisy weight, in alphabetical order.
+      weight_of: noisy weight by released word, in alphabetical order.
       total: noisy weight of all words.
-      forms_VF: of each released word its noisy weight by form, int64 in units of 1 / ``weighted_gaussian.GRID``.
+      forms_VF: noisy weight of each released word by form, int64 in units of 1 / ``weighted_gaussian.GRID``.
     """
 
     weight_of: Mapping[str, float]
@@ -39,7 +39,7 @@ class NoisySums:
     forms_VF: np.ndarray
 
     def to_json(self) -> str:
-        """As the audit reads it."""
+        """JSON for the audit."""
         content = {"weights": dict(self.weight_of), "total": self.total, "forms": self.forms_VF.tolist()}
         return json.dumps(content, indent=1) + "\n"
 
@@ -53,15 +53,15 @@ def discover(
       typed: the words of each device, in its order of typing.
       known_words: public; every device leaves them out.
       key: 32 secret bytes of noise and of the order in which a device contributes.
-      directory: private; says whose words these are, so that a retry is the same release or is refused, and keeps what
-        was released (``RELEASED``) for its audit.
+      directory: private; identifies the discovery, so that a retry is the same release or is refused, and keeps the
+        released values (``RELEASED``) for their audit.
 
     Raises:
       ValueError: more devices than sums hold, a key that is not 32 bytes, or a directory of another discovery.
       ArithmeticError: noise beyond the grid.
     """
     require_devices(len(typed))
-    # Another division of rho under the same key would give the noise away.
+    # Another division of rho under the same key would reveal the noise.
     parted = f"{FORMS_SHARE} {FILLED_SHARE}"
     state.claim(directory, state.fingerprint(typed, known_words, parted, config, key))
     released = release(lambda: shards_of(typed), known_words, config, key)
@@ -70,7 +70,7 @@ def discover(
 
 
 def require_devices(devices: int) -> None:
-    """ValueError where sums of so many devices could overflow."""
+    """Raise ValueError if sums over this many devices could overflow."""
     if devices > weighted_gaussian.MOST_DEVICES:
         raise ValueError(
             f"devices: {devices:,} overflow a 64-bit fixed-point sum; discover from {weighted_gaussian.MOST_DEVICES:,} "
@@ -89,7 +89,7 @@ class Cut:
 
 
 def cut_of(config: CentralConfig) -> Cut:
-    """Noise and threshold of a discovery: of its rho what is spent on words, of its delta what may fail."""
+    """Noise and threshold of a discovery, from the share of rho for words and the failure probability."""
     weights, filled_places, of_forms = (
         config.noise_multiplier / share**0.5 for share in (1 - FORMS_SHARE - FILLED_SHARE, FILLED_SHARE, FORMS_SHARE)
     )
@@ -100,18 +100,18 @@ def cut_of(config: CentralConfig) -> Cut:
 def release(
     shards: Callable[[], Iterable[Shard]], known_words: frozenset[str], config: CentralConfig, key: bytes
 ) -> NoisySums:
-    """Noisy sums from shards of a population, each of which is let go once it is added up.
+    """Noisy sums from shards of a population; each shard is freed after it is added.
 
-    Guarantee: for one device whose words are all taken away (zero-out), but for an event of probability
-    ``config.failure``, zCDP with ``config.rho``, whatever devices typed: each moves the sums by a vector of length at
-    most 1 (``weighted_gaussian.weights``), words that it alone holds hardly ever pass (``threshold``), and all else is
-    computed from noisy weights (``found``) and from the number of devices in whole tens. The release of the forms of
-    what was found (``forms.noisy_forms``) and of how much devices contributed (``total.noisy_total``) add their rho.
+    Guarantee: for the removal of all words of one device (zero-out), except with probability ``config.failure``, zCDP
+    with ``config.rho``, for any text: each device moves the sums by a vector of length at most 1
+    (``weighted_gaussian.weights``), words of one device alone pass only within that probability (``threshold``), and
+    all else is computed from noisy weights (``found``) and from the number of devices in whole tens. The releases of
+    forms (``forms.noisy_forms``) and of the total contribution (``total.noisy_total``) add their rho.
     Hence (epsilon, delta) by the Gaussian curve at ``delta - failure``.
 
     Args:
-      shards: those of the population, anew at each call: twice for weights and once for forms; words with the signs of
-        forms.
+      shards: returns the shards of the population at each call: twice for weights and once for forms; words carry the
+        signs of forms.
     """
     cut, most = cut_of(config), config.words_per_device
 
@@ -148,10 +148,11 @@ def select(
 
 
 def _found(word: str, weight: float, cut: Cut, everything: total.TotalWeight, form: str) -> FoundWord:
-    """A word with its share of what devices contributed, and a 95% interval.
+    """A word with its share of the total contribution, and a 95% interval.
 
-    The interval is that of the noise of both sums, and its lower end allows for the word's having been chosen: at it,
-    of weights above the threshold, 2.5% are as large as this one.
+    The interval covers the noise of both sums, and its lower end corrects for selection: at it, 2.5% of the weights
+      above
+    the threshold are at least this large.
     """
     sigma, least = cut.noise_multiplier, cut.threshold
     as_many = special.log_ndtr

@@ -10,7 +10,7 @@ from discovery.central.weighted_gaussian import GRID, drawn, make
 from pretrain.randomness import noise
 
 STREAM = "central discovery, filled places"
-# The one sum's name.
+# Name of the only sum.
 _ALL = ("",)
 # Standard errors to either end of a 95% interval.
 _REACH = 1.96
@@ -18,7 +18,7 @@ _REACH = 1.96
 
 @dataclass(frozen=True)
 class TotalWeight:
-    """The weight that devices gave all their words together, with a 95% interval; above 0 as the words are."""
+    """Total weight of all words of all devices, with a 95% interval; positive."""
 
     weight: float
     low: float
@@ -28,11 +28,11 @@ class TotalWeight:
 def noisy_total(contributed: Iterable[Contributions], most: int, noise_multiplier: float, key: bytes) -> float:
     """The noisy sum of all weights: sqrt(t) of a device with t words, as each of them has 1 / sqrt(t).
 
-    Most devices have far fewer unknown words than they may tell, so their number says little about what a weight is
-    a share of. In units of a full device's: sqrt(C).
+    Most devices have far fewer OOV words than they may report, so the number of devices is a poor denominator. The unit
+    is the total of a full device, sqrt(C).
 
     Guarantee: a device adds sqrt(t / C), at most 1, so this is zCDP with ``rho = 1 / (2 noise_multiplier^2)``; unit
-    one device, zero-out adjacency. It adds to what the words cost, and nothing can fail.
+    one device, zero-out adjacency. It adds to the cost of the words, without a failure probability.
 
     Args:
       contributed: by shards of the population, at most C words of each device.
@@ -52,11 +52,11 @@ def noisy_total(contributed: Iterable[Contributions], most: int, noise_multiplie
 
 
 def estimate(noisy: float, most: int, devices: int, noise_multiplier: float, least: float) -> TotalWeight:
-    """The weight that devices gave all words, from its noisy sum.
+    """Total weight of all words, from its noisy sum.
 
     Args:
-      devices: in whole tens; they cannot give more than sqrt(C) each.
-      least: summed weight of released words, below which the sum of all is not.
+      devices: in whole tens; each contributes at most sqrt(C).
+      least: summed weight of released words, a lower bound of the total.
     """
 
     def possible(places: float) -> float:

@@ -1,8 +1,8 @@
-"""Words by weighted Gaussian selection (Gopi et al. 2020, *Differentially Private Set Union*).
+"""Word selection by the weighted Gaussian mechanism (Gopi et al. 2020, *Differentially Private Set Union*).
 
 A device with t words adds 1 / sqrt(t) to each of them, so that it moves the sums by a vector of length 1. Noise is
-added to every sum, and a word is released where the noisy sum passes a threshold that a word of one device alone
-hardly ever passes. Nobody has to list words beforehand.
+added to every sum, and a word is released if its noisy sum passes a threshold that a word of one device alone passes
+only with a small failure probability. No list of words is needed beforehand.
 
 Shape legend: V words, P pairs of a device and a word.
 """
@@ -17,11 +17,12 @@ from scipy import special
 from discovery.central.contributions import Contributions, Name, add_to
 from pretrain.randomness import noise
 
-# Weights are added as whole numbers, so many to 1: the sum depends neither on the order of devices nor on shards.
+# Units per weight 1. Weights are added as whole numbers, so the sum depends neither on the order of devices nor on
+# shards.
 GRID = 2**32
-# Of a sum in int64 half is for the noise.
+# Half of the range of int64 is reserved for the noise.
 MOST_DEVICES = 2**62 // GRID
-# Whole numbers up to here are exact in float64, in which numpy adds up fastest.
+# Whole numbers up to here are exact in float64, whose sums numpy computes fastest.
 _EXACT = 2**53
 STREAM = "central discovery, noise"
 Contribution = TypeVar("Contribution")
@@ -31,8 +32,8 @@ Made = TypeVar("Made")
 def threshold(noise_multiplier: float, most: int, failure: float) -> float:
     """Least noisy weight of a word that is released.
 
-    Guarantee: of the words that one device alone holds, however many of its at most ``most`` words they are, one or
-    more pass it with probability at most ``failure``. With t words of weight 1 / sqrt(t) at most that is
+    Guarantee: for any number of words (at most ``most``) that one device alone holds, one or more of them pass with
+    probability at most ``failure``. With t words of weight 1 / sqrt(t) at most that is
     ``1 - Phi((threshold - 1 / sqrt(t)) / sigma)^t``, and the threshold serves the worst t.
     """
     t = np.arange(1, most + 1)
@@ -73,11 +74,11 @@ def release(
 ) -> dict[str, float]:
     """Words whose noisy weight is at least ``least``, with it, in alphabetical order.
 
-    Guarantee: where words of one device alone pass ``least`` with probability at most ``failure``, what is released is
-    approximately zCDP with ``rho = 1 / (2 noise_multiplier^2)`` but for that probability; unit one device, zero-out
-    adjacency. Words that nobody holds are never looked at: with or without the device they are not released. Noise is
-    a function of the key and of the word's place among all words in alphabetical order, so that a retry is the same
-    release; what comes out is a rounding of exact sum plus noise to a millionth of the noise.
+    Guarantee: if words of one device alone pass ``least`` with probability at most ``failure``, the release is
+    approximately zCDP with ``rho = 1 / (2 noise_multiplier^2)`` except with that probability; unit one device, zero-out
+    adjacency. Words without holders are never released, with or without the device. Noise is a function of the key and
+    of the word's rank among all words in alphabetical order, so that a retry is the same release; the output is the
+    exact sum plus noise, rounded to a millionth of the noise.
 
     Args:
       contributed: by shards of the population, words of each device.
@@ -101,14 +102,14 @@ def make(
     finish: Callable[[Sequence[Name], np.ndarray], Made],
     names: Iterable[Name] = (),
 ) -> Made:
-    """Release a sum by names: the one place of a central discovery where noise meets a sum.
+    """Release a sum by names: the only place of a central discovery that adds noise to a sum.
 
     Args:
       contributions: of devices, by shards. Private.
-      noise_of: noise of so many names, whole numbers in units of 1 / ``GRID``.
-      bound: a shard's names and what it adds to each, likewise, no device more than it may.
-      finish: of all names in order and their noisy sums, what is released of them.
-      names: that have a sum whoever contributes; others have one if somebody holds them.
+      noise_of: noise for a number of names, whole numbers in units of 1 / ``GRID``.
+      bound: names and bounded sums of a shard, in the same units; limits each device's contribution.
+      finish: release from all names in order and their noisy sums.
+      names: names that always have a sum; others have one if some device holds them.
     """
     unnoised_of: dict[Name, int] = dict.fromkeys(names, 0)
     for contribution in contributions:
@@ -123,7 +124,8 @@ def drawn(key: bytes, stream: str, noise_multiplier: float) -> Callable[[int], n
 
     def noise_of(size: int) -> np.ndarray:
         noise_N = noise_multiplier * noise.gaussian(key, stream, 0, size) * GRID
-        if not np.all(np.abs(noise_N) < _EXACT):  # beyond, floats skip whole numbers, and low bits of a sum would show
+        # Beyond, floats skip whole numbers, and low bits of a sum would be visible.
+        if not np.all(np.abs(noise_N) < _EXACT):
             raise ArithmeticError("noise: not finite, or 2^21 and more; lower discovery.noise_multiplier")
         return np.rint(noise_N).astype(np.int64)
 
@@ -134,7 +136,7 @@ def passing(noise_multiplier: float, least: float) -> Callable[[Sequence[str], n
     """Release of the names whose noisy sum is at least ``least``, with it."""
 
     def finish(words: Sequence[str], noisy_V: np.ndarray) -> dict[str, float]:
-        # Noise was rounded: a unit more keeps the chance of failing where it was.
+        # Noise is rounded: one more unit preserves the failure probability.
         passed = np.flatnonzero(noisy_V >= math.ceil(least * GRID) + 1)
         shown = noise.on_grid(noisy_V[passed], noise_multiplier * GRID) / GRID
         return {words[place]: weight for place, weight in zip(passed.tolist(), shown.tolist(), strict=True)}

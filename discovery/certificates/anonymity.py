@@ -1,4 +1,4 @@
-"""Vote thresholds that keep back words held by too few devices. Votes are noisy already, so they cost no privacy."""
+"""Vote thresholds that withhold words of too few devices. Votes are already noisy, so thresholds cost no privacy."""
 
 import math
 
@@ -7,7 +7,7 @@ import scipy  # see discovery.selection
 
 from discovery.device.randomizer import SubsetSelection
 
-# At most so probable is a word published that fewer messages hold than are asked for.
+# Largest probability of publishing a word in fewer messages than required.
 ANONYMITY_CHANCE = 1e-6
 
 
@@ -16,8 +16,8 @@ def anonymous_votes(randomizer: SubsetSelection, messages: int, holders: int, ch
 
     Guarantee: a word that is published only with this many votes is (holders, chance)-anonymous
     (Sun & Sun 2024, definition 3), exactly: the votes for an item in m of n messages are
-    ``Bin(m, p) + Bin(n - m, q)``. It says nothing that local privacy does not; it can be stated in
-    people when every device sends an item at most once, which is so.
+    ``Bin(m, p) + Bin(n - m, q)``. It adds nothing to local privacy. It can be stated in people because
+    every device sends an item at most once.
 
     Raises:
       ValueError: fewer than one holder or more than messages, or a chance outside (0, 1).
@@ -26,7 +26,7 @@ def anonymous_votes(randomizer: SubsetSelection, messages: int, holders: int, ch
         raise ValueError(
             f"holders, chance: got {holders}, {chance}; expected from 1 to the {messages} messages, and within (0, 1)"
         )
-    low, high = 0, messages + 1  # so many votes do not exist
+    low, high = 0, messages + 1  # one more than the largest possible number of votes
     while high - low > 1:
         middle = (low + high) // 2
         published = publication_chance(randomizer, messages, holders - 1, middle)
@@ -44,10 +44,10 @@ def publication_chance(randomizer: SubsetSelection, messages: int, held: int, vo
 def anonymous_holders(randomizer: SubsetSelection, messages: int, votes: int, chance: float) -> int:
     """The largest k for which a word in fewer than k messages is published with at most this chance.
 
-    The other way round than ``anonymous_votes``: what a threshold amounts to that was set for any reason. 0 where
-    even a word that nobody holds is published more often; k is never above the messages.
+    This is the inverse of ``anonymous_votes``, for a threshold set for any reason. The result is 0 if even a word
+    without holders is published more often; k is at most the number of messages.
 
-    Guarantee: with at least so many votes asked of a word, it is (k, chance)-anonymous.
+    Guarantee: a word that needs at least ``votes`` votes is (k, chance)-anonymous.
     """
     low, high = 0, messages + 1  # fewer than 0 hold no word; more than all is nobody
     while high - low > 1:
@@ -61,8 +61,8 @@ def lemma_1(randomizer: SubsetSelection, messages: int, most: int, holders: int)
     """Bound on the probability that an item in ``holders`` messages is among the ``most`` with most votes.
 
     Sun & Sun 2024, lemma 1, to compare with the paper: (holders, result)-approximate k-anonymity where no
-    absolute threshold is set. It cannot be below most / domain, as an item nobody holds is kept that
-    often; state ``anonymous_votes`` instead where it counts. 1 where the lemma says nothing.
+    absolute threshold is set. It is at least most / domain, as an item without holders is kept that
+    often; state ``anonymous_votes`` instead where it matters. The result is 1 if the lemma gives no bound.
 
     The ``most``-th largest of the other items' votes is at least that of uniform (k - 2)-subsets; whether it
     falls below a number is bounded by Chernoff's inequality, which negatively associated counts obey.

@@ -1,4 +1,4 @@
-"""The least that shuffled messages give away: an explicit attack, to hold against the certificates."""
+"""Lower bound on the epsilon of shuffled messages: an explicit attack, to compare with the certificates."""
 
 import math
 
@@ -8,7 +8,7 @@ from scipy import fft
 from discovery.certificates.clones import checked
 from discovery.device.randomizer import SubsetSelection
 
-# Sum of the rounding of the transform over all points, measured below 1e-14; more counts for the defence.
+# Rounding of the transform summed over all points, measured below 1e-14; a larger value favours the defence.
 _ROUNDING = 1e-13
 _OUTSIDE = 1e-16
 
@@ -32,7 +32,7 @@ def attack(randomizer: SubsetSelection, messages: int, delta: float) -> float:
     rightly = p * (d - k) * (d - k - 1) / ((d - 1) * (d - 2))
 
     tails = _tails(messages - 1, cover)
-    # tails[i] = P[sum of the others >= i - 1]: the own message moves the sum by one or not at all.
+    # tails[i] = P[sum of the others >= i - 1]: the device's own message moves the sum by 0 or 1.
     up, stay, down = tails[:-2], tails[1:-1], tails[2:]
     rest = 1 - rightly - wrongly
     with_x = rightly * up + rest * stay + wrongly * down

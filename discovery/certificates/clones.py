@@ -32,7 +32,7 @@ def clones(epsilon0: float, messages: int, delta: float) -> float:
     which holds without any shuffling. It assumes that a report cannot be linked to its sender.
 
     Args:
-      messages: those of one layer that really arrived.
+      messages: messages of one layer that actually arrived.
 
     Raises:
       ValueError: a parameter outside its range.

@@ -1,4 +1,4 @@
-"""A whole device after shuffling: all of its messages at once, through the certificate of one of them."""
+"""Device-level epsilon after shuffling: all messages of a device, by group privacy from one message's certificate."""
 
 import math
 from collections.abc import Callable
@@ -6,22 +6,21 @@ from collections.abc import Callable
 from discovery.certificates.blanket import blanket
 from discovery.device.randomizer import SubsetSelection
 
-# The least step up; what it costs in epsilon is less than a figure shows.
+# Smallest step upwards; its cost in epsilon is below the displayed digits.
 _STEP = 1e-3
-# Where shuffling takes off no more than this share, the local epsilon is the plainer statement.
+# If shuffling reduces epsilon by no more than this share, the local epsilon is stated.
 NO_GAIN = 1e-4
 
 
 def honest_messages(messages: int, size: int, share: float) -> int:
     """Messages of a layer that hide one device: its own ``size``, and those of the others that answer honestly.
 
-    Guarantee: a certificate of so many messages holds where ``share`` of the other devices randomise as agreed and keep
-    their answers to themselves, whatever all others send and tell: to whoever knows these messages they are nothing
-    but numbers to subtract, and shuffled messages with such added are post-processed (Balle et al. 2019, whose blanket
-    is that of the users who are honest).
+    Guarantee: a certificate for this many messages holds if ``share`` of the other devices randomise as agreed and keep
+    their messages secret, for any behaviour of the rest: an attacker who knows the other messages can only subtract
+    them, and adding such messages is post-processing (Balle et al. 2019, whose blanket consists of the honest users).
 
     Args:
-      messages: of the layer, a multiple of ``size``, or as many as one device sends at least.
+      messages: of the layer, a multiple of ``size``, at least those of one device.
     """
     others = max(messages // size - 1, 0)
     return size * (1 + math.floor(share * others))
@@ -30,10 +29,10 @@ def honest_messages(messages: int, size: int, share: float) -> int:
 def device(randomizer: SubsetSelection, messages: int, size: int, delta: float) -> float:
     """Epsilon at ``delta`` of a device that sent ``size`` of a layer's shuffled ``messages``, by the privacy blanket.
 
-    Guarantee: see ``group``; never above ``size * epsilon0``, which holds against whoever collects the messages.
+    Guarantee: see ``group``; never above ``size * epsilon0``, which holds against any collector of the messages.
 
     Args:
-      messages: that are honest (``honest_messages``).
+      messages: number of honest messages (``honest_messages``).
     """
     local, plainer = randomizer.epsilon0, 1 - NO_GAIN
     if blanket(randomizer, messages, delta) > plainer * local:
@@ -45,8 +44,8 @@ def device(randomizer: SubsetSelection, messages: int, size: int, delta: float) 
 def group(certificate: Callable[[float], float], size: int, epsilon0: float, delta: float) -> float:
     """Epsilon at ``delta`` of a device that sends ``size`` messages into one shuffled layer.
 
-    Guarantee: where one message's item may change at (e, d) whatever the others are, all of a device's may change one
-    after the other, which makes ``(size e, d (exp(size e) - 1) / (exp(e) - 1))`` (group privacy, Dwork and Roth 2014,
+    Guarantee: if a change of one message's item has (e, d) for any other messages, changing all of a device's messages
+    one after the other has ``(size e, d (exp(size e) - 1) / (exp(e) - 1))`` (group privacy, Dwork and Roth 2014,
     theorem 2.2 as it is proved). Returned is ``size e`` for an e that the certificate gives at the delta that this
     leaves to one message, and ``size epsilon0`` where shuffling gives no more than that. Swap adjacency, unit device.
     It assumes that a message cannot be linked to its sender or to the others of its sender.

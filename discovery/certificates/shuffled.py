@@ -1,4 +1,4 @@
-"""Central epsilon of shuffled Subset Selection messages: two upper bounds and what an attack reaches."""
+"""Central epsilon of shuffled Subset Selection messages: two upper bounds and an attack's lower bound."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from discovery.certificates.blanket import blanket
 from discovery.certificates.clones import ERRATUM, clones, closed_2023
 from discovery.device.randomizer import of_size, subset_selection
 
-# The range that launches may use and that the certificates are tested for.
+# Range of parameters that launches may use and for which the certificates are tested.
 _LEAST_EPSILON0, _MOST_EPSILON0 = 0.001, 100
 _MOST_MESSAGES, _MOST_DOMAIN = 10**12, 10**9
 
@@ -18,8 +18,8 @@ class Shuffled:
 
     Attributes:
       k: items in a message.
-      attack: epsilon that an attack reaches, below the truth.
-      closed_2023: a printed form that is not certified; None where it does not apply.
+      attack: epsilon that an attack reaches, a lower bound.
+      closed_2023: the published closed form, not certified; None where it does not apply.
     """
 
     epsilon0: float
@@ -37,13 +37,13 @@ class Shuffled:
 
 
 def shuffled(epsilon0: float, messages: int, domain: int, delta: float, k: int | None = None) -> Shuffled:
-    """The central statement at delta.
+    """The central epsilon at delta, by both certificates and the attack.
 
     Args:
-      k: items in a message; None for what a device would choose.
+      k: items in a message; None for the device's own choice.
 
     Raises:
-      ValueError: a number out of the range that the certificates are tested for.
+      ValueError: a number outside the tested range of the certificates.
     """
     for name, value, least, most in (
         ("epsilon0", epsilon0, _LEAST_EPSILON0, _MOST_EPSILON0),

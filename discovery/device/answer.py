@@ -1,4 +1,4 @@
-"""One device's answer in one layer, from the question to its messages. Nothing else sees its words."""
+"""One device's answer in one layer, from the question to its messages. No other code sees its words."""
 
 import hashlib
 import json
@@ -24,15 +24,15 @@ _HIDE = str.maketrans(dict.fromkeys(_DIGITS, DIGIT))
 def spelling(typed: str) -> str:
     """A typed word's path through the trie: its characters, digits as ``DIGIT``; ``END``; its digits; its form.
 
-    So *Gr8* shares all votes with *gr8*, and with *gr9* up to its end, and ten digits and three forms make no
-    prefix's question longer. Only words that were found are asked for what stands behind their end.
+    So *Gr8* shares all votes with *gr8*, and with *gr9* up to its end, and ten digits and three forms do not enlarge
+    the question of a prefix. Only found words are asked for the characters after their end.
     """
     word, form = case.parted(typed)
     return word.translate(_HIDE) + END + "".join(filter(_DIGITS.__contains__, word)) + case.SIGNS[form]
 
 
 def spelt(candidate: str) -> str:
-    """The word of a finished candidate whose digits are all there, without its form."""
+    """The word of a finished candidate with all its digits, without its form."""
     letters, _, rest = candidate.partition(END)
     digits = iter(rest)
     return "".join(next(digits) if character == DIGIT else character for character in letters)
@@ -58,8 +58,8 @@ class Broadcast:
 
     Attributes:
       layer: 1, 2, ...; candidates of layer l have l characters, ``END`` counted.
-      prefixes: those that survived the previous layer, sorted; one that holds ``END`` is a word that was found, and
-        asks for its next digit or, where it has them all, for its form.
+      prefixes: those that survived the previous layer, sorted; one that holds ``END`` is a found word, and
+        asks for its next digit or, if it has all of them, for its form.
       letters: the alphabet, sorted, then ``DIGIT`` if words may hold digits, then ``END``.
     """
 
@@ -69,12 +69,12 @@ class Broadcast:
 
     @property
     def domain(self) -> int:
-        """Number of items that a message may hold, the None item included."""
+        """Number of items, including the None item."""
         return int(self._starts[-1]) + 1
 
     @property
     def none(self) -> int:
-        """The item that stands for having nothing to say."""
+        """The None item, for a message without a candidate."""
         return self.domain - 1
 
     def item(self, candidate: str) -> int | None:
@@ -97,7 +97,7 @@ class Broadcast:
 
     @cached_property
     def ends(self) -> np.ndarray:
-        """Items that say that a word is finished, or which digit it holds; int64, ascending."""
+        """Items that finish a word or determine one of its digits; int64, ascending."""
         return np.array(
             [
                 start + place
@@ -124,10 +124,10 @@ class Broadcast:
 
 
 def spoken_item(word: str, known_words: frozenset[str], broadcast: Broadcast, config: TrieConfig) -> int | None:
-    """The item that a word stands for in this layer; None where the device keeps silent about it.
+    """The item of a word in this layer; None if the device does not report it.
 
-    Words that can never be finished (too long, empty, a foreign letter, ``END`` inside) are left
-    out here, on the device, as are known words and words whose prefix did not survive.
+    The device leaves out words that can never be finished (too long, empty, a foreign letter, ``END``
+    inside), known words, and words whose prefix did not survive.
 
     Args:
       word: as typed, with the sign of its form (``pretrain.writing.case``); known words have none.
@@ -144,8 +144,8 @@ def sample(
 ) -> np.ndarray:
     """Candidates that fill the C messages: exactly ``contributions`` items, int64, in random order.
 
-    Distinct candidates and copies of ``none``; if there are more candidates, a random subset of them, or those that
-    the device has most often (Sun & Sun 2024, section 3: Random and Greedy).
+    Distinct candidates and copies of ``none``; if there are more candidates, a random subset of them, or the most
+    frequent ones of the device (Sun & Sun 2024, section 3: Random and Greedy).
 
     Guarantee: changing one occurrence on a device changes at most one of the C items (random: as a coupling;
     greedy: of two counts that move one falls, so one candidate at most leaves the first C), which makes C messages
@@ -185,16 +185,16 @@ def report(
     return np.stack([randomise(randomizer, int(item), bits) for item in items])
 
 
-# The first number of every question's stream: whoever asks the same again, with other bits, takes another.
+# First number of every question's stream; repeating a question with other bits needs another number.
 _SERIES = 1
 
 
 @dataclass(frozen=True)
 class Question:
-    """All that a layer asks, the same for every device of its group; public.
+    """The question of a layer, the same for every device of its group; public.
 
     Attributes:
-      known_words: those that every device leaves out: the base vocabulary.
+      known_words: words that every device leaves out: the base vocabulary.
     """
 
     broadcast: Broadcast
@@ -204,10 +204,10 @@ class Question:
 
     @cached_property
     def stream(self) -> str:
-        """Name of the random bits that answer it.
+        """Name of the random bits of its answers.
 
-        It changes with everything asked, so an answer to another question never shares bits with
-        this one. To the same question a device gives the same answer again.
+        The name depends on the whole question, so answers to different questions never share bits. A
+        device answers the same question with the same bits again.
         """
         content = [
             _SERIES, self.broadcast.layer, self.broadcast.letters, self.broadcast.prefixes,
@@ -218,7 +218,7 @@ class Question:
         return f"answers {hashlib.sha256(json.dumps(content).encode()).hexdigest()}"
 
     def item(self, word: str) -> int:
-        """The item that a word stands for; -1 for silence."""
+        """The item of a word; -1 if the device does not report it."""
         item = spoken_item(word, self.known_words, self.broadcast, self.config)
         return -1 if item is None else item
 

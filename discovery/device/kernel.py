@@ -1,4 +1,4 @@
-"""Messages of many devices at once: bit for bit what ``answer.report`` sends, summed as they come.
+"""Compiled messages of many devices: bit for bit those of ``answer.report``, summed immediately.
 
 No message is kept: one device's subsets live in a scratch row until they are added.
 Legend: N devices, W random words of a device, V distinct words typed, d domain.
@@ -22,21 +22,21 @@ def add_answers(
     size: int,
     inclusion: int,
 ) -> np.ndarray:
-    """Add the C messages of every device to ``votes_d``; bool ``[N]``: False where the words ran out.
+    """Add the C messages of every device to ``votes_d``; bool ``[N]``: False where the random words ran out.
 
-    Such a device has added nothing, and ``answer.report``, whose stream has no end, answers for it.
+    Such a device added nothing; the caller uses ``answer.report``, whose stream has no end.
 
     Args:
       votes_d: int64 by item of the domain, changed in place.
       words_NW: uint32, the first words of each device's keystream.
-      starts: int64 ``[N + 1]`` into ``numbers``, the words that each device typed.
-      item_V: int64, item of each distinct word, -1 for silence.
-      greedy: which candidates of a device fill its messages, see ``answer.sample``.
+      starts: int64 ``[N + 1]`` into ``numbers``, the typed words of each device.
+      item_V: int64, item of each distinct word, -1 if not reported.
+      greedy: selection of a device's candidates, see ``answer.sample``.
       size: items in a message.
       inclusion: p in units of 2^-53, of which it is a multiple.
     """
     answered_N, domain = np.ones(len(words_NW), dtype=np.bool_), len(votes_d)
-    seen = np.zeros(domain // 64 + 2, dtype=np.uint64)  # one bit an item, all zero between draws
+    seen = np.zeros(domain // 64 + 2, dtype=np.uint64)  # one bit per item, all zero between draws
     scratch = np.empty(contributions * size, dtype=np.int64)
     subset = np.empty(max(size, contributions) + 1, dtype=np.int64)
     filled = np.empty(contributions, dtype=np.int64)
@@ -103,7 +103,7 @@ def _candidates(
     numbers: np.ndarray,
     item_V: np.ndarray,
 ) -> int:
-    """A device's distinct items, ascending, into ``spoken`` and how often each into ``often``; their count."""
+    """Write a device's distinct items, ascending, to ``spoken`` and their counts to ``often``; return their number."""
     count = 0
     for number in numbers:
         if item_V[number] >= 0:
@@ -122,7 +122,7 @@ def _candidates(
 
 @numba.njit(nogil=True, cache=True)
 def _sort(keys: np.ndarray, order: np.ndarray, count: int) -> None:
-    """Sort the first ``count`` keys with their ``order``, equals by ``order``: Shell's, which compiles in no time."""
+    """Sort the first ``count`` keys with their ``order``, equals by ``order``: Shell sort, which compiles quickly."""
     gap = 1
     while gap < count // 3:
         gap = 3 * gap + 1
@@ -144,7 +144,7 @@ def _pair(words_W: np.ndarray, at: int) -> np.uint64:
 
 @numba.njit(nogil=True, cache=True)
 def _subset(subset: np.ndarray, seen: np.ndarray, words_W: np.ndarray, at: int, population: int, count: int) -> int:
-    """``Keystream.subset`` into ``subset``; the next place in the stream, or -1 where it ended too early."""
+    """``Keystream.subset`` into ``subset``; return the next position in the stream, or -1 if it ended too early."""
     complement = 2 * count > population
     wanted = population - count if complement else count
     unfair = np.uint64(2**32 % population)

@@ -1,4 +1,4 @@
-"""Secret random bits of devices: the same again in a retry, and never shared between two answers.
+"""Secret random bits of devices: equal in a retry, and never shared between two answers.
 
 AES-256 in counter mode under a key derived by HMAC-SHA256; the counter block is the device's
 number (8 bytes), then the block's (8 bytes). So each device has a stream of its own that can be
@@ -11,7 +11,7 @@ import hmac
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-# ``first_words`` comes in blocks of so many: a whole number of them is not copied, and compiled code sees one layout.
+# Words per block of ``first_words``: whole blocks are not copied, and compiled code sees one layout.
 BLOCK_WORDS = 4
 _LARGEST = 2**31
 
@@ -35,8 +35,8 @@ def words_at(key: bytes, name: str, devices_B: np.ndarray, blocks_B: np.ndarray)
 class Keystream:
     """Random bits of one device for one name.
 
-    The secret is drawn from the operating system once. Deriving from it, instead of drawing
-    anew, memoises each message: a retry sends the same bits, so it is the same release.
+    The secret is drawn from the operating system once. Deriving bits from it, instead of drawing
+    new ones, memoises each message: a retry sends the same bits, so it is the same release.
 
     Raises:
       ValueError: a key that is not 32 bytes.

@@ -70,13 +70,13 @@ def of_size(epsilon0: float, domain: int, size: int) -> SubsetSelection:
 
 
 def noise_variance(randomizer: SubsetSelection) -> float:
-    """Variance that one message adds to the estimate of an item nobody holds."""
+    """Variance that one message adds to the estimate of an item without holders."""
     p, q = randomizer.inclusion, randomizer.background
     return q * (1 - q) / (p - q) ** 2
 
 
 def randomise(randomizer: SubsetSelection, value: int, bits: Keystream) -> np.ndarray:
-    """One message: k distinct item numbers, int64 ``[k]``, ascending: any other order could tell which is true.
+    """One message: k distinct item numbers, int64 ``[k]``, ascending: another order could reveal the true item.
 
     Raises:
       ValueError: the value is not an item of the domain.
@@ -90,7 +90,7 @@ def randomise(randomizer: SubsetSelection, value: int, bits: Keystream) -> np.nd
 
 
 def estimate(randomizer: SubsetSelection, votes: np.ndarray, messages: int) -> np.ndarray:
-    """Unbiased estimate of how many messages held each item: ``(V - n q) / (p - q)``."""
+    """Unbiased estimate of the number of messages that hold each item: ``(V - n q) / (p - q)``."""
     p, q = randomizer.inclusion, randomizer.background
     return (votes - messages * q) / (p - q)
 

@@ -61,10 +61,10 @@ class TypedWords:
 
     @staticmethod
     def gather(device_words: Iterable[Sequence[str]], folder: Path | None = None) -> "TypedWords":
-        """Gather a list of words for each device.
+        """Store a list of words for each device.
 
         Args:
-          folder: a private one; many numbers are mapped from a file in it that has no name.
+          folder: private folder; many numbers are mapped from an unnamed file in it.
         """
         number_of: dict[str, int] = {}
         numbers, pending, starts = Column(np.int32, folder), array("i"), array("q", [0])

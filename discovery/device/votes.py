@@ -1,10 +1,9 @@
-"""Votes of many devices: added up in batches, in shards, in processes, always the same to the bit.
+"""Votes of many devices, added up in batches, shards and processes, with the same bits in every case.
 
-Shards are worked on by processes of the one task that discovers, not by tasks of a scheduler. A layer needs the
-survivors of the one before, so tasks would come in as many rounds as there are layers, each with its start, and the
-votes of single shards, in which fewer people hide than in their sum, would have to wait on disk between them. In one
-task they are never written down, the ledger holds one reservation, and a killed run goes on after its last finished
-layer.
+Processes of the one discovery task handle shards, not tasks of a scheduler. A layer needs the survivors of the previous
+one, so there would be a round of tasks per layer, each with its start-up, and votes of single shards, in which fewer
+people hide than in their sum, would have to be stored on disk. In one task they are never stored, the ledger holds one
+reservation, and a killed run resumes after its last finished layer.
 
 Legend: N devices of a shard, W random words of a device, d domain.
 """
@@ -25,9 +24,9 @@ from pretrain import processes
 
 _CHUNK_WORDS = 2**22  # 16 MiB of random words at a time
 SHARD_DEVICES = 50_000
-# Fewer devices have answered one by one before the batched route is compiled.
+# Below this number, devices answer one by one, faster than the batched route compiles.
 WORTH_COMPILING = 1_000
-# Adds up votes of so many devices for so many items, in a stream's name.
+# Sums the votes of a number of devices for a number of items, under a stream's name.
 AddUp = Callable[[Iterable[np.ndarray], int, int, str], np.ndarray]
 
 
@@ -35,12 +34,12 @@ AddUp = Callable[[Iterable[np.ndarray], int, int, str], np.ndarray]
 class ShardVotes:
     """Summed messages of some devices of one layer.
 
-    Each message is randomised; but the central statement is about the sum of all shards, and fewer
-    people hide in one. Let go of shards once they are merged.
+    Each message is randomised, but the central guarantee covers the sum of all shards, and fewer
+    people hide in one shard. Free shards after the merge.
 
     Attributes:
-      stream: the question they answer.
-      devices: those that answered.
+      stream: stream of the question.
+      devices: number of devices that answered.
       votes_d: int64 ``[d]``.
     """
 
@@ -50,12 +49,12 @@ class ShardVotes:
 
 
 def votes_of_shard(question: Question, devices_N: np.ndarray, typed: TypedWords, key: bytes) -> ShardVotes:
-    """Votes of some devices; those of shards that part a group add up to the group's, whatever the parting.
+    """Votes of some devices; the shards of a group add up to the group's votes, for any division.
 
     Guarantee: that of ``answer.report``, message by message; adding votes up is post-processing.
 
     Args:
-      devices_N: int64 numbers of the devices in the whole population, each the number of its keystream.
+      devices_N: int64 indices of the devices in the whole population, which number their keystreams.
       typed: their words, row i of device ``devices_N[i]``.
       key: 32 secret bytes.
     """
@@ -69,7 +68,7 @@ def votes_of_shard(question: Question, devices_N: np.ndarray, typed: TypedWords,
 
 
 def merge(question: Question, shards: Iterable[ShardVotes]) -> ShardVotes:
-    """The sum of all shards; each is let go once it is added.
+    """The sum of all shards; each is freed after it is added.
 
     Raises:
       ValueError: a shard of another question.
@@ -89,7 +88,7 @@ def merge(question: Question, shards: Iterable[ShardVotes]) -> ShardVotes:
 
 @dataclass(frozen=True)
 class Workers:
-    """Processes that share the devices of each layer; ``pool`` is None where this one asks all."""
+    """Processes that share the devices of each layer; ``pool`` is None if this process handles all."""
 
     count: int = 1
     pool: Executor | None = None
@@ -97,7 +96,7 @@ class Workers:
 
 @contextmanager
 def workers(count: int) -> Iterator[Workers]:
-    """Processes for a whole discovery: each compiles the batched route once, not once a layer."""
+    """Processes for a whole discovery: each compiles the batched route once, not once per layer."""
     if count == 1:
         yield Workers()
         return
@@ -113,13 +112,13 @@ def ask(
     shared: Workers = Workers(),
     add_up: AddUp | None = None,
 ) -> ShardVotes:
-    """Votes of a group, int64 numbers of devices, whose words are rows of ``typed`` by number.
+    """Votes of a group, given by int64 indices of devices, which are rows of ``typed``.
 
-    They do not depend on who works on them: a device's random bits come from the key, the question
-    and its own number.
+    The votes do not depend on the processes: a device's random bits come from the key, the question and its own
+    index.
 
     Args:
-      add_up: how votes are summed, device by device; None: as they come.
+      add_up: sums votes device by device, such as by secure aggregation; None: plain sums.
 
     Raises:
       OSError: a worker process was killed; finished layers stay.
@@ -141,7 +140,7 @@ def ask(
 def in_processes(
     question: Question, chunks: list[np.ndarray], typed: TypedWords, key: bytes, pool: Executor, count: int
 ) -> Iterator[ShardVotes]:
-    for first in range(0, len(chunks), count):  # no more in memory than is being worked on
+    for first in range(0, len(chunks), count):  # keep only the chunks in progress in memory
         waiting = [
             pool.submit(votes_of_shard, question, chunk, typed.take(chunk), key)
             for chunk in chunks[first : first + count]
@@ -165,7 +164,7 @@ def one_by_one(votes_d: np.ndarray, question: Question, devices_N: np.ndarray, t
 def _together(
     votes_d: np.ndarray, question: Question, devices_N: np.ndarray, typed: TypedWords, key: bytes
 ) -> np.ndarray:
-    """Add the votes of all devices but those whose rows it returns, int64: next to none."""
+    """Add the votes of all devices except the returned rows, int64, which are very few."""
     # Imported here: numba takes a second that small discoveries do not need.
     from discovery.device.kernel import add_answers
 
@@ -186,12 +185,12 @@ def _together(
 
 
 def words_needed(question: Question) -> int:
-    """Words that nearly every device gets by with: draws until k distinct, and six deviations more."""
+    """Random words that suffice for nearly every device: draws until k distinct items, plus six deviations."""
     contributions, size = question.config.messages_per_device, question.randomizer.size
     population = question.broadcast.domain - 1
     drawn = min(size, population - size + 1)
     mean = population * math.log(population / (population - drawn)) if drawn < population else 4.0 * population
     spread = math.sqrt((mean * drawn / population + 1) * contributions)
-    # Two words a message for inclusion, two for the order, two for the sampler and what is drawn again.
+    # Per message: two words for inclusion, two for the order, two for the sampler and its redraws.
     needed = math.ceil(contributions * (6 + mean) + 6 * spread + 8)
     return -(-needed // BLOCK_WORDS) * BLOCK_WORDS

@@ -46,7 +46,7 @@ class Guarantee:
       rho: zero-concentrated DP, ``sensitivity^2 / (2 z^2)``.
       mu: Gaussian DP, ``sqrt(2 rho)``.
       epsilon: delta -> epsilon by the exact Gaussian curve.
-      epsilon_pld: delta -> epsilon by the second route; empty where it was not asked for.
+      epsilon_pld: delta -> epsilon by the second route; empty if not requested.
       norm_inflation: what rounding before secure aggregation may add to a device's norm, as a factor.
       amplified: what sampling gains, under an assumption of its own; None where nothing is sampled. The
         other numbers hold without it.
@@ -209,7 +209,7 @@ def from_records(
     mechanism: mechanisms.Mechanism | None = None,
     encoding: Encoding | None = None,
 ) -> Guarantee:
-    """The guarantee of what happened: observed rounds, separation and participations.
+    """The guarantee from observed rounds, separation and participations.
 
     A device that joined once only leaves no separation to observe; the enforced one is used,
     which the single participation makes irrelevant.

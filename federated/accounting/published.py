@@ -33,7 +33,7 @@ _NOTEBOOK_ORDERS = (*(1 + tenths / 10 for tenths in range(1, 100)), *range(12, 6
 
 @dataclass(frozen=True)
 class Comparison:
-    """A printed number beside ours.
+    """A published number and the recomputed one.
 
     Attributes:
       ours: None where it cannot be computed.
@@ -63,7 +63,7 @@ class Published:
 
 
 def compare(slow: bool, follow: Callable[[Sequence[Row]], Iterable[Row]] = iter) -> Published:
-    """Compute every row again, those that take minutes only if asked to.
+    """Recompute every row; rows that take minutes only on request.
 
     Args:
       follow: passes the rows on, one at a time, and may show how far they are.

@@ -1,6 +1,6 @@
 """Published figures on privacy and noise, each with the inputs that it should follow from.
 
-Numbers stand here as they were printed, as strings: their last digit says how far they were rounded.
+Numbers are strings as printed, so that their last digit shows their rounding.
 Nothing here was computed; ``federated.accounting.published`` does that.
 """
 
@@ -29,12 +29,12 @@ _DELTA = 1e-10  # of every Gboard launch
 
 @dataclass(frozen=True)
 class Row:
-    """One number that a paper printed, and what it should follow from.
+    """One published number, with the parameters from which it follows.
 
     Attributes:
       printed: as in the paper.
       recipe: how ``federated.accounting.published`` computes it from ``inputs``.
-      rounding: what the paper did to its last digit.
+      rounding: rounding of the paper's last digit.
       allowed: further than rounding explains, in the number's own unit; ``note`` says why.
       follows: whether the number is known to follow from its inputs.
       slow: takes minutes.

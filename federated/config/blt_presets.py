@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Preset:
-    """Parameters that ran in production, with what they were optimised for (McMahan et al. 2024, appendix A)."""
+    """Parameters that ran in production, with the setting of their optimisation (McMahan et al. 2024, appendix A)."""
 
     theta: tuple[float, ...]
     omega: tuple[float, ...]

@@ -1,7 +1,7 @@
-"""The ``mechanism:`` block: all that the privacy guarantee depends on.
+"""The ``mechanism:`` block: every parameter of the privacy guarantee.
 
-``federated.config.training`` holds the rest, speed included: a reviewer reads the one, and a platform engineer
-tunes the other.
+``federated.config.training`` holds the other parameters, including speed: a reviewer reads this block, and a platform
+engineer tunes the other.
 """
 
 from collections.abc import Mapping
@@ -15,52 +15,53 @@ from pretrain.config import Amount, Config, Rate
 # Far above every published run: 2,000 rounds, a few participations, cohorts of 6,500; more devices than
 # ``MOST_COHORT`` overflow a round's fixed-point sum (``local_training.clipping``).
 MOST_ROUNDS, MOST_PARTICIPATIONS, MOST_COHORT = 100_000, 100_000, 2**18 - 1
-# Beyond these the exact sensitivity of a tree, and the search for a band, take minutes and gigabytes.
+# Limits beyond which the exact sensitivity of a tree, and the search for a band, take minutes and gigabytes.
 MOST_TREE_PARTICIPATIONS, MOST_MATRIX_ROUNDS, MOST_BANDED_ROUNDS = 200, 5_000, 10_000
 MOST_DEVICES = 10_000_000_000
 Delta = Annotated[float, Field(ge=1e-30, lt=1.0)]
 Round = Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
-# Banded noise with a column for each round is searched for up to here: a minute for 2,000.
+# Largest number of rounds for banded noise with a column per round: the search takes a minute for 2,000.
 MATRIX_ROUNDS = 2000
 
 
 class AdaptiveClipping(Config):
-    """Estimate the clip norm from how many updates lie below it (Andrew et al. 2021; Xu et al. 2023, Alg. 1)."""
+    """Estimate the clip norm from the number of updates below it (Andrew et al. 2021; Xu et al. 2023, Alg. 1)."""
 
     target_quantile: Annotated[float, Field(gt=0.0, lt=1.0)] = Field(description="share of updates to leave unclipped")
     learning_rate: Rate = Field(description="step of the geometric update; the papers use 0.2")
     bit_noise_std: Amount = Field(
-        description="noise std on the number of updates below, in devices; report_goal / 20 in the papers"
+        description="noise std of the number of updates below, in devices; report_goal / 20 in the papers"
     )
 
 
-# Text is kept for months at most, and so is what a device remembers of when it took part.
+# Text is kept for months at most, and so is a device's memory of its participations.
 MOST_TIMER_DAYS = 366
 
 
 class AvailabilityConfig(Config):
-    """Simulated availability: how long a round of the population takes, or how long a device rests.
+    """Simulated availability: the duration of a round, or the rest of a device.
 
-    In the field nobody configures this; it happens. Here it decides which devices train, so it is part of the launch.
+    In production, availability is a fact, not a setting. Here it determines the training devices, so it is part of the
+    launch.
     Devices train by night, on a charger; some that are selected never report (Bonawitz et al. 2019). With a timer,
-    rounds take as long as they take to fill, and ``min_sep`` is the least that is enforced beside the hours.
+    a round ends when it is full, and ``min_sep`` is enforced in addition to the hours.
     """
 
     round_minutes: PositiveFloat | None = Field(
-        default=None, ge=0.01, le=100_000, description="how long every round takes, without a timer"
+        default=None, ge=0.01, le=100_000, description="duration of every round, without a timer"
     )
     timer_days: PositiveInt | None = Field(
         default=None,
         le=MOST_TIMER_DAYS,
-        description="whole days that a device rests by the clock; rounds take as long as they take to fill",
+        description="whole days that a device rests by the clock; a round ends when it is full",
     )
 
     @model_validator(mode="after")
     def _rounds_or_hours(self) -> "AvailabilityConfig":
         if (self.round_minutes is None) == (self.timer_days is None):
             raise ValueError(
-                f"round_minutes: {self.round_minutes}, timer_days: {self.timer_days}; give either how long a round "
-                "takes, or how many days a device rests by the clock"
+                f"round_minutes: {self.round_minutes}, timer_days: {self.timer_days}; give either the duration "
+                "of a round, or the days that a device rests by the clock"
             )
         return self
 
@@ -74,15 +75,15 @@ class SecAggConfig(Config):
 def secagg_neighbours(report_goal: int) -> int:
     """Devices that each device shares masks with: an even number, two fifths of the report goal, at most 20.
 
-    Bell et al. 2020: a number that grows with the logarithm of the cohort is enough. With 20 on a circle the masks
-    of those who stay fall apart into groups only where ten in a row drop out at two places, and a round is lost
-    only where ten of one device's neighbours do. In small cohorts there must be others to share with when some drop.
+    Bell et al. 2020: a number that grows with the logarithm of the cohort is enough. With 20 neighbours on a circle,
+    the masks of the remaining devices split into groups only if ten in a row drop out at two places, and a round is
+    lost only if ten of one device's neighbours drop out. Small cohorts need neighbours that remain when some drop out.
     """
     return min(20, 2 * -(-report_goal // 5))
 
 
 def secagg_threshold(neighbours: int) -> int:
-    """Shares that recover what a dropped device left behind: the least that are more than half.
+    """Shares that recover the masks of a dropped device: the smallest majority of its neighbours.
 
     A neighbour hands out a share of one of a device's two secrets. A server that told some neighbours that the device
     dropped and others that it did not could open its vector if half of the shares were enough (Bell et al. 2020).
@@ -92,12 +93,12 @@ def secagg_threshold(neighbours: int) -> int:
 
 @dataclass(frozen=True)
 class SecretSample:
-    """Secret sampling of devices, where nobody learns who was sampled: the basis of a second, better epsilon.
+    """Secret sampling of devices, the basis of a second, smaller epsilon: nobody learns the sampled devices.
 
     Attributes:
       kind: ``poisson``: every device by its own coin; ``fixed``: a fixed number without replacement.
       rate: probability of a device to be in a round.
-      population: devices that can be sampled, at least.
+      population: least number of devices that can be sampled.
     """
 
     kind: Literal["poisson", "fixed"]
@@ -110,7 +111,7 @@ class _Mechanism(Config):
         description="noise std per clip norm, before sensitivity; not comparable between mechanisms"
     )
     clip_norm: Amount = Field(description="L2 bound C of one device's whole update; adaptive clipping starts here")
-    rounds: Round = Field(description="rounds of training; more of them learn more and cost more")
+    rounds: Round = Field(description="rounds of training; more rounds improve the model and cost more")
     report_goal: PositiveInt = Field(le=MOST_COHORT, description="devices aggregated in a round; the fixed denominator")
     delta: Delta = Field(description="delta at which every epsilon of the launch is stated")
     randomness: Literal["secure", "seeded"] = Field(
@@ -120,20 +121,20 @@ class _Mechanism(Config):
         default="flat", description="one norm for the whole update, or C / sqrt(layers) for each layer"
     )
     adaptive_clipping: AdaptiveClipping | None = Field(
-        default=None, description="move the clip norm where the noise begins anew; left out, it stays"
+        default=None, description="adapt the clip norm where the noise restarts; left out: fixed"
     )
     secagg: SecAggConfig | None = Field(
-        default=None, description="secure aggregation: the server sees sums alone; left out, it sees updates"
+        default=None, description="secure aggregation: the server sees only sums; left out: it sees updates"
     )
 
-    # Whether a timer keeps two participations of a device apart, and a cap their number down.
+    # True if a timer separates a device's participations, and a cap limits their number.
     timed: ClassVar[bool] = True
-    # Whether the same noise serves whatever min_sep the population carries.
+    # True if the noise does not depend on min_sep.
     any_min_sep: ClassVar[bool] = False
 
     @property
     def secret_sample(self) -> SecretSample | None:
-        """Secret sampling of devices; None where a timer decides."""
+        """Secret sampling of devices; None if a timer selects them."""
         return None
 
     def reshaped(self, shape: Mapping[str, int], **changes: object) -> Self:
@@ -158,27 +159,25 @@ class _Mechanism(Config):
 
 
 class _Correlated(_Mechanism):
-    min_sep: Round = Field(description="rounds from one participation to the next, at least: MinS + 1")
+    min_sep: Round = Field(description="least number of rounds from one participation to the next: MinS + 1")
     max_participations: PositiveInt = Field(le=MOST_PARTICIPATIONS, description="rounds one device may join; enforced")
     availability: AvailabilityConfig | None = Field(
-        default=None, description="who checks in when, and who of the selected reports; default: everybody, always"
+        default=None, description="times of check-ins, and reports of selected devices; default: all devices, always"
     )
 
     @property
     def timer_days(self) -> int | None:
-        """Whole days that a device rests; None where rounds are counted and not hours."""
+        """Whole days that a device rests; None without a clock, where rounds are counted."""
         return self.availability.timer_days if self.availability else None
 
 
 class _Restarted(_Correlated):
     any_min_sep: ClassVar[bool] = True
 
-    restarts: tuple[Round, ...] = Field(
-        default=(), max_length=1_000, description="rounds at which the noise begins anew"
-    )
+    restarts: tuple[Round, ...] = Field(default=(), max_length=1_000, description="rounds at which the noise restarts")
 
     def reshaped(self, shape: Mapping[str, int], **changes: object) -> Self:
-        """Likewise: of restarts those that still lie inside, and no adaptive clipping in a run that was cut."""
+        """The same, with the restarts within the rounds, and without adaptive clipping in a shortened run."""
         rounds = shape.get("rounds", self.rounds)
         if rounds < self.rounds:
             restarts = tuple(restart for restart in self.restarts if restart < rounds)
@@ -194,7 +193,7 @@ class _Restarted(_Correlated):
             )
         if self.adaptive_clipping and not self.restarts:
             raise ValueError(
-                "adaptive_clipping: the clip norm may change only where the noise begins anew, and there are no "
+                "adaptive_clipping: the clip norm may change only where the noise restarts, and there are no "
                 f"restarts; give some, as in restarts: [{max(1, self.rounds // 8)}]"
             )
         return self
@@ -238,15 +237,15 @@ class BandedMechanism(_Correlated):
 
     kind: Literal["banded"] = Field(description="a banded strategy, for few rounds")
     rounds: Annotated[int, Field(ge=1, le=MOST_BANDED_ROUNDS)] = Field(description="rounds of training")
-    bands: Round = Field(description="rounds whose noise is remembered, and model copies that takes; <= min_sep")
+    bands: Round = Field(description="rounds of remembered noise, each a copy of the model; <= min_sep")
 
     @property
     def form(self) -> Literal["matrix", "toeplitz"]:
-        """A column for each round (BandMF); one for all (BandToep) where that many would take too long to find."""
+        """One column per round (BandMF), or one for all (BandToep) where the search for BandMF would take too long."""
         return "matrix" if self.rounds <= MATRIX_ROUNDS else "toeplitz"
 
     def reshaped(self, shape: Mapping[str, int], **changes: object) -> Self:
-        """Likewise: no more bands than the separation allows."""
+        """The same, with at most as many bands as the separation allows."""
         bands = min(self.bands, shape.get("min_sep", self.min_sep))
         return super().reshaped(shape, **{"bands": bands, **changes})
 
@@ -259,7 +258,7 @@ class BandedMechanism(_Correlated):
                 f"of a device share noise; lower it to {most}"
             )
         if self.adaptive_clipping:
-            raise ValueError("adaptive_clipping: needs restarts, which banded noise has none of; use kind tree or blt")
+            raise ValueError("adaptive_clipping: needs restarts, which banded noise lacks; use kind tree or blt")
         return self
 
 
@@ -277,10 +276,10 @@ class IndependentMechanism(_Mechanism):
     )
     population: PositiveInt = Field(
         le=MOST_DEVICES,
-        description="devices that can be sampled, at least; report_goal / population is the sampling rate",
+        description="least number of devices that can be sampled; report_goal / population is the sampling rate",
     )
     estimator: Literal["fixed", "clipped"] = Field(
-        default="fixed", description="divide by report_goal, or by the weights that arrived if they are more"
+        default="fixed", description="divide by report_goal, or by the sum of received weights if that is larger"
     )
     weight_words: Annotated[int, Field(ge=1, le=10_000_000)] | None = Field(
         default=None, description="a device weighs min(words / weight_words, 1); without it every device weighs 1"
@@ -302,14 +301,14 @@ class IndependentMechanism(_Mechanism):
     def _sampling_is_secret(cls, block: object) -> object:
         if isinstance(block, dict) and "availability" in block:
             raise ValueError(
-                "availability: independent noise counts on a secret uniform sample of the whole population, and who "
-                "checks in is neither secret nor uniform; remove it, or use kind tree, blt or banded"
+                "availability: independent noise assumes a secret uniform sample of the whole population, and the "
+                "devices that check in are neither secret nor uniform; remove it, or use kind tree, blt or banded"
             )
         return block
 
     @property
     def secret_sample(self) -> SecretSample:
-        """The sample that the amplified epsilon counts on."""
+        """The sample that the amplified epsilon assumes."""
         return SecretSample(self.sampling, self.report_goal / self.population, self.population)
 
     @property

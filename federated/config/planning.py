@@ -1,6 +1,6 @@
-"""The optional ``planning:`` block of a launch file: what the planner may choose from.
+"""The optional ``planning:`` block of a launch file: the planner's search space.
 
-Nothing here changes a launch. The planner reads it, proposes a ``mechanism:`` block, and a person
+The block does not change a launch. The planner reads it, proposes a ``mechanism:`` block, and a person
 puts that block into the file.
 """
 
@@ -17,23 +17,23 @@ Kind = Literal["tree", "blt", "banded"]
 KINDS: tuple[Kind, ...] = ("tree", "blt", "banded")
 # Memory for the noise between rounds, in copies of the model.
 MAX_NOISE_COPIES = 16
-# Share of the devices that train not counted on: estimates are rough, devices come and go.
+# Safety margin on training devices: estimates are rough, and devices come and go.
 SPARE_FRACTION = 0.1
 
 
 @dataclass(frozen=True)
 class SmallLaunch:
-    """A launch in small on public text, which ``tacit rehearse`` simulates: Xu et al. 2023, section 2.5.
+    """A small launch on public text, which ``tacit rehearse`` simulates: Xu et al. 2023, section 2.5.
 
     Attributes:
-      pseudo_users: parts of the public text that play devices.
-      words_per_user: word budgets, log-normal as people type, or all the same.
+      pseudo_users: pieces of public text that simulate devices.
+      words_per_user: word budgets, log-normal as for people, or all equal.
       median_words: median word budget of a pseudo-user.
       report_goal: pseudo-users aggregated in a round.
       rounds: of one simulation.
-      start_clip_norm: where adaptive clipping begins; it moves to the median norm of the updates.
+      start_clip_norm: initial value of adaptive clipping, which moves to the median norm of the updates.
       noise_to_signal: ratios to try, root-mean-square noise in a sum of mean updates, per coordinate, in clip norms.
-      max_accuracy_loss: accuracy that noise may cost against no noise; 0.002 is 0.2 percentage points.
+      max_accuracy_loss: acceptable loss of accuracy through noise; 0.002 is 0.2 percentage points.
     """
 
     pseudo_users: int = 600
@@ -52,12 +52,12 @@ class SmallTrade:
     """Rehearsal settings: splits of rho and a simulated population that show a launch's gain before any spend.
 
     Attributes:
-      shares: of the planned rho that one release, counts or training, may have; pairs of them that add up to no more
-        than all of it are splits.
+      shares: shares of the planned rho for one release, counts or training; pairs with a sum of at most 1 are
+        splits.
       goals: report goals, as shares of ``max_report_goal``.
-      median_words: median word budget of a pseudo-user; budgets are log-normal, and capped as the launch caps devices.
+      median_words: median word budget of a pseudo-user; budgets are log-normal, with the launch's cap on devices.
       most_users, most_rounds, most_goal: limits of the simulation, beyond which it is scaled.
-      held_out_words: to judge on.
+      held_out_words: words for evaluation.
     """
 
     shares: tuple[float, ...] = (0.1, 0.5, 0.9, 1.0)
@@ -74,11 +74,12 @@ class PlanningConfig(Config):
 
     population_estimate: PositiveInt = Field(
         le=MOST_DEVICES,
-        description="devices that may take part, of which some are held out and the others train; a bucketed or public "
-        "figure",
+        description="eligible devices, including held-out ones; a bucketed or public figure",
     )
-    max_report_goal: PositiveInt = Field(le=MOST_COHORT, description="most devices that one round can aggregate")
+    max_report_goal: PositiveInt = Field(
+        le=MOST_COHORT, description="largest number of devices that one round can aggregate"
+    )
     round_minutes: PositiveFloat = Field(
-        ge=0.01, le=100_000, description="minutes that a slow round takes; the device timer follows"
+        ge=0.01, le=100_000, description="minutes of a slow round, which determine the device timer"
     )
     target_rho: Amount = Field(description="zCDP of the run")

@@ -1,9 +1,9 @@
 """Configuration of the private population: the source of its text, and its split.
 
 Populations are of two kinds with two name spaces. People's text comes from ``files``; every other source is a
-simulation, of text that is public or made up. ``PopulationKey`` holds both kind and name, and is all that the ledger,
-caches and registered models know a population by: a simulation is never found under the name of people, nor people
-under a simulation's, so its budget, its secret and its seeded noise protect nobody else.
+simulation, of text that is public or made up. ``PopulationKey`` holds both kind and name, and is the only
+identifier of a population in the ledger, in caches and in registered models. A simulation thus never shares a key with
+people, and its budget, secret and seeded noise apply to nobody else.
 """
 
 import math
@@ -20,9 +20,9 @@ from pretrain.reading.paths import shown
 NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"
 # ``NAME`` of people; ``SOURCE:NAME`` of a simulation, which no name of people can be.
 PopulationKey = NewType("PopulationKey", str)
-# Share of the devices that training is validated on.
+# Share of the validation devices.
 VALIDATION_FRACTION = 0.1
-# Of made-up typists: number of topics, and mean number of words.
+# Made-up typists: number of topics, and mean number of words.
 TOPICS, MEAN_WORDS = 20, 200
 
 
@@ -31,7 +31,7 @@ class Retention:
     """Retention window of people's text: the days before one day on which it was typed.
 
     Attributes:
-      now: text with a later time stamp is not read yet: it would be read for longer than its window.
+      now: text with a later time stamp is not read yet, as it would stay readable beyond its window.
     """
 
     days: int
@@ -46,27 +46,27 @@ class Retention:
 
 @dataclass(frozen=True)
 class Splits:
-    """Split of a population: shares of the devices that may take part; the devices that are left train.
+    """Split of a population: held-out shares of the eligible devices; the remaining devices train.
 
     Attributes:
-      test: held out, to compare on.
-      validation: held out, to watch training on.
+      test: held out for the comparison.
+      validation: held out for validating training.
     """
 
     test: float
     validation: float = VALIDATION_FRACTION
 
     def expected(self, population: int) -> dict[str, int]:
-        """Expected numbers of devices that train, validate and test, of those that may take part."""
+        """Expected numbers of train, validation and test devices among eligible devices."""
         parts = {"test": math.floor(population * self.test), "validation": math.floor(population * self.validation)}
         return {"train": population - sum(parts.values()), **parts}
 
     def training(self, population: int) -> int:
-        """Expected number of devices that train, of those that may take part: rounds draw from them."""
+        """Expected number of training devices among eligible devices: rounds draw from them."""
         return self.expected(population)["train"]
 
 
-# Where nobody is held out, as in a measurement on devices that all train.
+# No held-out devices, as in a benchmark in which all devices train.
 EVERYBODY_TRAINS = Splits(0.0, 0.0)
 
 
@@ -74,10 +74,10 @@ class _Population(Config):
     """Fields that all sources have.
 
     Attributes:
-      simulated: its text is public or made up, nobody's; only then may noise be seeded.
-      synthetic: nobody typed it; every report says so.
-      registers_itself: we make its text ourselves, so that a launch file cannot put people's in its place; any other
-        population is registered by a person.
+      simulated: its text is public or made up, not people's; only then may noise be seeded.
+      synthetic: nobody typed its text; every report says so.
+      registers_itself: tacit makes its text, so a launch file cannot replace it by people's text; a person registers
+        any other population.
     """
 
     simulated: ClassVar[bool] = True
@@ -89,9 +89,9 @@ class _Population(Config):
         description="letters, digits, '.', '_' and '-'; the ledger adds up spends under this name",
     )
     max_words_per_device: PositiveInt = Field(
-        le=10_000_000, description="words of one device that are kept, in the order typed"
+        le=10_000_000, description="largest number of kept words of one device, in the order typed"
     )
-    test_fraction: Fraction = Field(default=0.1, description="share of the devices held out to compare on")
+    test_fraction: Fraction = Field(default=0.1, description="share of the devices held out for the comparison")
 
     @property
     def splits(self) -> Splits:
@@ -139,7 +139,7 @@ class SyntheticPopulation(_Population):
     devices: PositiveInt = Field(le=10_000_000, description="made-up devices")
 
 
-# Both kinds are read alike.
+# Both kinds have the same reader.
 Files = FilePopulation | MadeUpFilePopulation
 _Source = FilePopulation | MadeUpFilePopulation | ChitchatPopulation | SyntheticPopulation
 PopulationConfig = Annotated[_Source, Field(discriminator="source")]
@@ -149,7 +149,7 @@ SIMULATIONS = frozenset(("made_up_files", "chitchat", "synthetic"))
 def key_of(population: _Source) -> PopulationKey:
     """The key of a launch file's population: its kind, by its source, and its name.
 
-    Guarantee: no population of people has the key of a simulation, whatever either is called.
+    Guarantee: no population of people has the key of a simulation, for any names.
     """
     return PopulationKey(f"{population.source}:{population.name}" if population.simulated else population.name)
 
@@ -158,7 +158,7 @@ def population_key(text: str) -> PopulationKey:
     """Parse a population's key, as typed by a person.
 
     Raises:
-      ValueError: it can be no population's.
+      ValueError: it is not a valid key.
     """
     source, colon, name = text.rpartition(":")
     if not re.fullmatch(NAME, name) or name.endswith("\n") or (colon and source not in SIMULATIONS):

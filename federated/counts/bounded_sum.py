@@ -14,7 +14,7 @@ from federated.local_training.clipping import MAX_DEVICES, grid_scale
 from pretrain.randomness import noise
 from pretrain.randomness.noise import FIXED_POINT, on_grid
 
-# Half of what a 64-bit sum holds: the other half is for the noise.
+# Half of the range of a 64-bit sum: the other half is for the noise.
 MOST_DEVICES = MAX_DEVICES // 2
 _MOST_NOISE = 2.0**18
 Contribution = TypeVar("Contribution")
@@ -49,7 +49,7 @@ def released_sum(
       size: U.
       noise_multiplier: z, in clip norms.
       key: 32 secret bytes.
-      stream: what the noise is for.
+      stream: name of the noise stream.
 
     Raises:
       ArithmeticError: noise beyond the grid; a property of the noise alone.
@@ -71,10 +71,10 @@ def make(
     """Release a sum over devices: the one place where its noise meets it.
 
     Args:
-      contributions: one of each device, private; made as they are asked for.
+      contributions: one per device, private; computed on demand.
       noise_of: draws the noise of every cell, int64 ``[U]``, before a contribution is made.
       bound: the cells that a contribution fills, each once, and whole numbers within the bound to add to them.
-      finish: of the noisy sums, what is released.
+      finish: release from the noisy sums.
     """
     noise_U = noise_of()
     unnoised_U = np.zeros(len(noise_U), dtype=np.int64)

@@ -18,7 +18,7 @@ from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, Vocabulary
 CONTEXTS = 500
 # A cell that public text fills once in this many words counts 1 / sqrt(2) each time.
 TYPICAL_WORDS = 1000.0
-# Of an occurrence in a cell of pairs, beside one in a cell of words.
+# Weight of an occurrence in a cell of pairs, relative to one in a cell of words.
 PAIR_WEIGHT = 1.0
 
 
@@ -32,9 +32,9 @@ class Cells:
       share_V: float64, share of each word in public text, of new words as discovery has it; ``<eos>`` and ``<unk>``
         are words, no share is 0 but those of ``<pad>`` and ``<bos>``.
       next_KV: float64, probability of each word after each context, by the same.
-      prior_V: float64, how much likelier each word is than in public text, as far as discovery says; 1 for the others.
-      weight_U: float64 ``[V + K V]``, what one occurrence adds to its cell.
-      start_weight: how many times as much a pair at the start of a sentence adds as one after a word would.
+      prior_V: float64, estimated ratio of each word's frequency to public text, from discovery; 1 for the others.
+      weight_U: float64 ``[V + K V]``, weight of one occurrence in its cell.
+      start_weight: weight of a pair at the start of a sentence, relative to a pair after a word.
     """
 
     context_K: np.ndarray
@@ -54,7 +54,7 @@ class Cells:
         return len(self.weight_U)
 
     def counts(self, tokens_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Cells that one device fills, and how often, both ``[U]``."""
+        """Cells of one device with their counts, both ``[U]``."""
         tokens_N = np.asarray(tokens_N, dtype=np.int64)
         before_N = np.concatenate([[EOS], tokens_N])[:-1]
         row_N = self.row_V[np.where(before_N == EOS, BOS, before_N)]

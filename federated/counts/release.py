@@ -1,4 +1,4 @@
-"""One Gaussian release of what all devices count.
+"""One Gaussian release of the counts of all devices.
 
 Shape legend: U cells, D devices.
 
@@ -16,7 +16,7 @@ from pretrain import progress
 from pretrain.vocabulary import TokenStream
 
 STREAM = "counts"
-# In weighted occurrences: about what fifty words of a device come to, so nearly all devices are as long.
+# In weighted occurrences: about fifty words of a device, which nearly all devices reach.
 CLIP_NORM = 5.0
 
 

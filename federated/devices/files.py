@@ -1,4 +1,4 @@
-"""Rows of a population's files that a launch reads: of its locale, within its retention window, in time order."""
+"""Rows of a population's files for a launch: of its locale, within its retention window, in time order."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -41,8 +41,8 @@ class RowBatch:
     """Columns read from rows of a file: ``client_id``, ``ts`` (null if there is none) and, if asked for, ``text``.
 
     Attributes:
-      rows: that were read.
-      other_locales, older: rows of these that were left out.
+      rows: number of rows read.
+      other_locales, older: rows among these that were left out.
     """
 
     table: pa.Table
@@ -52,7 +52,7 @@ class RowBatch:
 
     @property
     def shown(self) -> dict[str, str]:
-        """Columns that not every file has, with their types."""
+        """Optional columns of the file, with their types."""
         times = {pa.int64(): "time", pa.float64(): "number"}
         kind = self.table.schema.field("ts").type
         return {} if pa.types.is_null(kind) else {"ts": times[kind]}
@@ -61,12 +61,12 @@ class RowBatch:
 def taken_rows(
     patterns: Sequence[str], locale: str, retention: Retention | None, withdrawn: Withdrawals, *, read_text: bool = True
 ) -> Iterator[RowBatch]:
-    """Read the rows that a launch takes, a batch at a time, in file order.
+    """Read the rows of a launch, in batches, in file order.
 
-    Guarantee: no row of a device that withdrew is among them, and none is counted.
+    Guarantee: no row of a withdrawn device is returned or counted.
 
     Args:
-      read_text: without, and where all rows are kept, times are not read either, and ids are not required.
+      read_text: if False and all rows are kept, times are not read either, and ids are not required.
 
     Raises:
       ValueError: no such file, damaged, missing column, wrong type, null client id; names file, row group, column, fix.
@@ -88,14 +88,14 @@ def taken_rows(
                 raise ValueError(f"{FIELD}: ts is a time in one file and a number in another ({at}); write one of them")
             table = pa.table({name: batch[name] for name in ("client_id", "text") if name in batch.schema.names})
             mine = _of_locale(table.append_column("ts", order), batch["locale"] if "locale" in filled else None, locale)
-            # A line without a time may stand before one that has one.
+            # A line without a time may precede one with a time.
             timed = "ts" in filled and path.suffix != ".parquet"
             left = mine if retention is None else kept_rows(mine, retention, path.name, timed=timed)
             yield RowBatch(left, len(batch), len(batch) - len(mine), len(mine) - len(left))
 
 
 def _filled(path: Path, columns: Sequence[Column]) -> set[str]:
-    """The columns of a file; of JSON lines those that at least one row has."""
+    """The columns of a file; for JSON lines, those of at least one row."""
     names = {column.name for column in columns}
     if path.suffix == ".parquet":
         return names & set(rows.fields(path, FIELD))
@@ -109,7 +109,7 @@ def _filled(path: Path, columns: Sequence[Column]) -> set[str]:
 
 
 def _batches(path: Path, columns: Sequence[Column]) -> Iterator[tuple[pa.RecordBatch, pa.ChunkedArray, str]]:
-    """Rows of a file, their times or numbers, and where they stand."""
+    """Rows of a file, their times or numbers, and their position in words."""
     kinds: set[bool] = set()
     for place, batch in rows.placed_batches(path, FIELD, columns):
         at = f"{path.name}, {place}"
@@ -141,14 +141,15 @@ def _require_ids(clients: pa.Array, at: str) -> None:
 def kept_rows(table: pa.Table, retention: Retention, at: str, *, timed: bool = False) -> pa.Table:
     """Rows of a checked table inside the retention window; a row without a time is outside.
 
-    Guarantee: no row that was typed before the days that are kept is left, so no launch of a later date reads it; and
-    whether a row is left depends on that row alone.
+    Guarantee: no row from before the window is kept, so no launch of a later date reads it, and the decision about a
+      row
+    depends on that row alone.
 
     Args:
-      timed: other rows of the same file say when they were typed.
+      timed: other rows of the same file have a time.
 
     Raises:
-      ValueError: no row says when it was typed.
+      ValueError: no row has a time.
     """
     if not len(table):
         return table
@@ -158,17 +159,17 @@ def kept_rows(table: pa.Table, retention: Retention, at: str, *, timed: bool = F
         what = "is missing" if pa.types.is_null(table["ts"].type) else "is a number and no time"
         raise ValueError(
             f"{FIELD}: {at}: column 'ts' {what}, and text of this population is kept for {retention.days} days "
-            "(policy.budget.days, or the window it was registered with), so every row must say when it was typed; add "
+            "(policy.budget.days, or the window it was registered with), so every row needs its time; add "
             "the column, as in 2026-01-31T12:00:00Z"
         )
     epoch, microsecond = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
     first, last = (_scalar((each - epoch) // microsecond) for each in retention.between)
     within = pc.and_(pc.greater_equal(table["ts"], first), pc.less_equal(table["ts"], last))
-    return table.filter(within)  # which drops what has no time
+    return table.filter(within)  # also drops rows without a time
 
 
 def _scalar(value: int | str) -> pa.Scalar:
-    """A value as Arrow compares it; its own ways of making one import pandas, a tenth of a second."""
+    """A value as an Arrow scalar; Arrow's own constructors import pandas, a tenth of a second."""
     if isinstance(value, int):
         return pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(struct.pack("q", value))])[0]
     text = value.encode()
@@ -197,7 +198,7 @@ def order_of(column: pa.ChunkedArray, at: str) -> pa.ChunkedArray:
     if _is_text(kind):
         text = column.cast(kind)
         for zone in ("UTC", None):
-            # Arrow reads a column whose rows are all of one usual form.
+            # Arrow parses a column if all rows have one usual form.
             with suppress(pa.ArrowInvalid):
                 return text.cast(pa.timestamp("us", tz=zone)).cast(pa.int64())
         import pandas as pd  # Slow to import, and needed for other forms only.

@@ -1,8 +1,8 @@
 """External sort of a population's rows by device and time: sorted runs on disk, merged in bounded memory.
 
-Rows come in any order, those of one device from many files. As many as fit are sorted in memory and written to a run;
-runs are merged a piece at a time. A run has no name, so nobody else can open it, and whatever ends the process takes
-it away: no client text is ever left behind.
+Rows come in any order, and those of one device from many files. As many as fit are sorted in memory and written to a
+run; runs are merged piece by piece. A run is an unnamed file, which no other process can open and which disappears with
+the process: no client text is ever left behind.
 """
 
 import bisect
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 RUN_BYTES = 1 << 28
-# Of each run at a time; all runs that are merged at once together take this many times their number.
+# Rows in memory per run; a merge takes this number times the number of runs.
 PIECE_ROWS, _PIECE_BYTES = 8_192, 1 << 22
 MOST_RUNS = 64
 _KEYS = [("client_id", "ascending"), ("ts", "ascending"), ("row", "ascending")]
@@ -27,13 +27,13 @@ _Key = tuple[str, int, float, int]
 
 
 def in_order(tables: Iterable[pa.Table], folder: Path | None = None) -> Iterator[pa.RecordBatch]:
-    """All rows by ascending ``client_id``, then ``ts`` (without one last), then as they came.
+    """All rows by ascending ``client_id``, then ``ts`` (without one last), then in order of arrival.
 
-    Reads all tables before it returns, so that what is wrong with them is known then.
+    All tables are read before it returns, so that their faults are known by then.
 
     Args:
       tables: with ``client_id``, ``text`` and ``ts``, which is null or of one other type in all of them.
-      folder: where runs are written; the system's for temporary files if None.
+      folder: folder of the runs; None for the system's temporary folder.
     """
     with contextlib.ExitStack() as opened:
         runs = [opened.enter_context(run) for run in _written(tables, folder)]
@@ -44,13 +44,13 @@ def in_order(tables: Iterable[pa.Table], folder: Path | None = None) -> Iterator
             for run in first:
                 run.close()
         rows = _merged(runs, kind)
-        # A generator that nobody begins has no end of its own.
+        # A generator that never starts does not run its own cleanup.
         weakref.finalize(rows, opened.pop_all().close)
     return rows
 
 
 def _written(tables: Iterable[pa.Table], folder: Path | None) -> Iterator[IO[bytes]]:
-    """Write sorted runs of rows; every row has its number in the input."""
+    """Write sorted runs of rows; every row holds its index in the input."""
     gathered: list[pa.Table] = []
     size = count = 0
     for table in tables:
@@ -70,7 +70,7 @@ def _sorted(tables: list[pa.Table]) -> Iterator[pa.RecordBatch]:
     """Rows of a few tables, sorted, in small batches."""
     table = pa.concat_tables(tables, promote_options="default").combine_chunks()
     tables.clear()
-    # What has no type has no order either.
+    # A column of type null has no order.
     time = table["ts"].cast(pa.float64()) if pa.types.is_null(table["ts"].type) else table["ts"]
     order = pc.sort_indices(
         pa.table({"client_id": table["client_id"], "ts": time, "row": table["row"]}), sort_keys=_KEYS
@@ -90,7 +90,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _run(batches: Iterator[pa.RecordBatch], folder: Path | None) -> IO[bytes]:
-    """Write batches to a file without a name."""
+    """Write batches to an unnamed file."""
     file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - the merge closes it
     codec = "lz4" if pa.Codec.is_available("lz4") else None
     writer = None
@@ -112,7 +112,7 @@ def _kind(runs: list[IO[bytes]]) -> pa.DataType:
 
 
 def _merged(runs: list[IO[bytes]], kind: pa.DataType) -> Iterator[pa.RecordBatch]:
-    """Rows of all runs in order, never more than a piece of each in memory."""
+    """Rows of all runs in order, with at most a piece of each in memory."""
     readers = [pa.ipc.open_file(run) for run in runs]
     ahead = [_read(reader, kind) for reader in readers]
     heads = [next(batches, None) for batches in ahead]
@@ -124,7 +124,7 @@ def _merged(runs: list[IO[bytes]], kind: pa.DataType) -> Iterator[pa.RecordBatch
         there = [head for head in heads if head is not None]
         if not there:
             return
-        # Up to here no run has anything that is not in memory.
+        # Up to this key, the rows of all runs are in memory.
         bound = min(_key(head, len(head) - 1) for head in there)
         ends = [0 if head is None else _first_after(head, bound) for head in heads]
         parts = [head.slice(0, end) for head, end in zip(heads, ends, strict=True) if head is not None and end]

@@ -1,8 +1,8 @@
 """Parallel ingest of a population's files: each reader writes the devices of one part, and the pieces are joined.
 
-Parts are ranges of ids, so that the pieces of a store, end to end, are the store of one reader, bit for bit. Everybody
-reads all rows, on Parquet a thirtieth of the work, and cuts those of its own devices into words: so nothing is handed
-from one to another, and whatever is wrong with a file is said by all in the same words.
+Parts are ranges of ids, so that the joined pieces of a store equal the store of one reader, bit for bit. Each reader
+reads all rows, on Parquet a thirtieth of the work, and tokenises those of its own devices. Readers exchange no data,
+and all of them report a fault of a file in the same words.
 """
 
 import glob
@@ -26,7 +26,7 @@ from pretrain.files import PRIVATE, private_directory, write_text
 from pretrain.reading import rows
 
 _TASK_FILE, _PART_FILE = "task.json", "part.json"
-# Bounds to choose from, and ids that are looked at of the rows that are read at a time.
+# Number of candidate bounds, and ids sampled per batch of rows.
 _BOUNDS, _LOOKED_AT = 1023, 64
 
 
@@ -37,7 +37,7 @@ class Task(BaseModel):
       files: path and size of each, in order.
       retention: window of the rows to read; None for all.
       withdrawn: devices whose rows are left out.
-      bounds: ids, ascending, which part the rows into equal shares.
+      bounds: ids, ascending, that divide the rows into equal shares.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,18 +83,18 @@ def _bounds(
     patterns: Sequence[str], locale: str, retention: Retention | None, withdrawn: Withdrawals
 ) -> tuple[str, ...]:
     seen: list[str] = []
-    with suppress(ValueError):  # Who reads the text says what is wrong with it.
+    with suppress(ValueError):  # The reader of the text reports its faults.
         for taken in taken_rows(patterns, locale, retention, withdrawn, read_text=False):
             ids = taken.table["client_id"]
             chosen = ids.take(np.arange(0, len(ids), max(1, len(ids) // _LOOKED_AT)))
             seen += filter(None, chosen.to_pylist())
     seen.sort()
-    # No id is before an empty one.
+    # The empty id is the smallest.
     return tuple(seen[len(seen) * place // (_BOUNDS + 1)] for place in range(1, _BOUNDS + 1)) if seen else ("",)
 
 
 def write_parts(folder: Path, config: Files, locale: str, readers: int) -> None:
-    """Do the task in a folder by as many processes.
+    """Run the task of a folder in ``readers`` processes.
 
     Raises:
       ValueError, OSError: as of ``write_part``; a process was killed.
@@ -113,7 +113,7 @@ def write_part(folder: Path, config: Files, locale: str, number: int, of: int) -
 
     Raises:
       ValueError: as of ``readers.from_files``.
-      OSError: a file is not the one that the task was made of.
+      OSError: a file has changed since the task was written.
     """
     task = Task.model_validate_json((folder / _TASK_FILE).read_bytes())
     for path, length in task.files:
@@ -131,7 +131,7 @@ def pieces_of(folder: Path) -> tuple[list[Piece], SourceCounts]:
     """The pieces of a finished task in order, and the counts of all rows read.
 
     Raises:
-      OSError: some are missing, or were not made of the same rows, each of them once.
+      OSError: some are missing, or the readers did not read the same rows, each exactly once.
       ValueError: damaged.
     """
     parts = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob(f"*/{_PART_FILE}")]

@@ -28,9 +28,9 @@ class Piece:
     """Some devices by ascending id. Private.
 
     Attributes:
-      words: one owner a device, memory-mapped.
-      clients: their ids, as the source has them.
-      forms_N: uint8, memory-mapped, of each of ``words.tokens_N`` the number of its form in ``case.FORMS``.
+      words: one owner per device, memory-mapped.
+      clients: their ids, as in the source.
+      forms_N: uint8, memory-mapped, index in ``case.FORMS`` of the form of each of ``words.tokens_N``.
     """
 
     words: WordStore
@@ -39,9 +39,9 @@ class Piece:
 
 
 def write_piece(directory: Path, devices: Iterable[tuple[str, Iterable[str]]], locale: str, max_words: int) -> Piece:
-    """Cut the texts of devices into words, whole sentences while they fit into ``max_words`` of each.
+    """Tokenise the texts of devices, keeping whole sentences while they fit into ``max_words`` per device.
 
-    A device without a word stays.
+    A device without words is kept.
     """
     clients: list[str] = []
     with atomic(directory / _FORMS, PRIVATE) as temporary, temporary.open("wb") as forms:
@@ -51,7 +51,7 @@ def write_piece(directory: Path, devices: Iterable[tuple[str, Iterable[str]]], l
 
 
 def join_pieces(directory: Path, pieces: Sequence[Piece]) -> Piece:
-    """Join pieces end to end: the piece that ``write_piece`` would write of all their devices."""
+    """Join pieces end to end: equal to the result of ``write_piece`` for all their devices."""
     with atomic(directory / _FORMS, PRIVATE) as temporary, temporary.open("wb") as file:
         for piece in pieces:
             file.write(piece.forms_N.data)
@@ -69,7 +69,7 @@ def open_piece(directory: Path) -> Piece:
 
 
 def device_ids(directory: Path) -> list[str]:
-    """The ids of a piece's devices, as the source has them. Private.
+    """The ids of a piece's devices, as in the source. Private.
 
     Raises:
       ValueError: damaged.
@@ -87,10 +87,10 @@ def _with_ids(directory: Path, words: WordStore, clients: list[str]) -> Piece:
 def _with_words(
     devices: Iterable[tuple[str, Iterable[str]]], locale: str, max_words: int, clients: list[str], forms: BinaryIO
 ) -> Iterator[list[list[str]]]:
-    """Capped sentences of each device, none for a silent one; notes its id in ``clients`` and words' forms in a file.
+    """Capped sentences of each device, none for a silent one; appends its id to ``clients`` and forms to a file.
 
     Args:
-      forms: gets a byte for each word and for the end of each sentence, as ``write_words`` writes them.
+      forms: receives a byte for each word and for the end of each sentence, in the order of ``write_words``.
     """
     for client, texts in devices:
         clients.append(client)
@@ -103,7 +103,7 @@ def _with_words(
 
 def _typed_sentences(text: str, locale: str) -> list[list[str]]:
     lowered = sentences(text, locale)
-    # Most of what is typed is small already, and need not be cut twice.
+    # Most typed text is lower-case already, and needs no second tokenisation.
     return lowered if text == text.lower() else case.signed(lowered, written(text, locale), locale)
 
 

@@ -30,10 +30,10 @@ class SourceCounts:
 
     Attributes:
       schema: column -> type, as read.
-      other_locales: rows left out because they are of another locale.
-      older: rows deleted because they were typed at no time that is kept.
-      rows: that were taken of files.
-      part_rows: those of them that are of the devices asked for.
+      other_locales: rows of another locale, left out.
+      older: rows outside the retention window, deleted.
+      rows: rows used from files.
+      part_rows: rows among them of the requested devices.
     """
 
     schema: dict[str, str]
@@ -60,10 +60,10 @@ class FileCounts:
     """Counts of devices and rows in files, found without reading text. Private.
 
     Attributes:
-      devices: that have a row of the locale.
+      devices: devices with a row of the locale.
       rows: of any locale.
-      other_locales: rows of another one.
-      older: rows of the locale that were typed at no time that is kept.
+      other_locales: rows of another locale.
+      older: rows of the locale outside the retention window.
     """
 
     devices: int
@@ -85,12 +85,12 @@ def from_files(
     Rows of another locale are skipped, and those outside the retention window are dropped before anything reads them.
     Texts go in order of ``ts`` (a time, or a number), rows without one after those with one; ties and files without
     ``ts`` in the order of the files.
-    A row that repeats text and ``ts`` of its client is an upload sent twice, and is dropped. However many rows there
-    are, few are in memory at a time (``order``).
+    A row that repeats text and ``ts`` of its client is a duplicate upload, and is dropped. For any number of rows, few
+    are in memory at a time (``order``).
 
     Args:
-      folder: where rows are put in order.
-      part: the devices asked for; rows of all devices are read and checked.
+      folder: folder for sorting rows.
+      part: the requested devices; rows of all devices are read and checked.
       withdrawn: devices that are left out.
 
     Raises:
@@ -168,7 +168,8 @@ def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None
     """Check files before their text is read.
 
     Raises:
-      ValueError: nothing matches, no ordinary file, damaged at its ends, a column missing; names file, column and fix.
+      ValueError: nothing matches, not a regular file, damaged at its ends, a column missing; names file, column and
+        fix.
       OSError: the disk does not answer.
     """
     for path in rows.matching(patterns, FIELD):
@@ -176,7 +177,7 @@ def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None
         for column in ("client_id", "text"):
             if column not in names:
                 raise ValueError(f"{FIELD}: {path.name}: column {column!r} is missing; it needs client_id and text")
-        # A later line may say when it was typed; of Parquet all is known.
+        # A later JSON line may have a time; for Parquet the columns are known.
         if retention is not None and path.suffix == ".parquet" and "ts" not in names:
             kept_rows(pa.table({"ts": pa.nulls(1)}), retention, path.name)
 
@@ -184,7 +185,7 @@ def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None
 def count(
     patterns: Sequence[str], locale: str, retention: Retention | None = None, withdrawn: Withdrawals = NOBODY
 ) -> FileCounts:
-    """Count the devices and rows that ``from_files`` would take, without reading text.
+    """Count the devices and rows that ``from_files`` would use, without reading text.
 
     Raises:
       ValueError: no such file, damaged, missing column, wrong type; names file, row group, column and fix.
@@ -199,12 +200,12 @@ def count(
 
 
 def tens(devices: int) -> int:
-    """A count of devices rounded down to tens, as it may be shown."""
+    """A count of devices rounded down to tens, for publication."""
     return devices // 10 * 10
 
 
 def hundreds(rows: int) -> int:
-    """A count of rows rounded down to hundreds, as it may be shown."""
+    """A count of rows rounded down to hundreds, for publication."""
     return rows // 100 * 100
 
 

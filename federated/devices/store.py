@@ -44,15 +44,15 @@ class StoreSummary:
     """Publishable facts about a population. Device counts are rounded down to tens.
 
     Attributes:
-      population: the key that the ledger knows it by: kind and name.
+      population: its key in the ledger: kind and name.
       source: ``files``, or that of a simulation.
-      synthetic: nobody typed this; every report says so.
-      devices: all that the population has, silent ones included.
+      synthetic: nobody typed the text; every report says so.
+      devices: all devices of the population, including silent ones.
       digest: SHA-256 over text, client ids and splits.
       schema: column -> type, as read.
       devices_by_split: split -> devices.
       other_locales: rows of other locales that were left out, rounded down to hundreds.
-      older: rows that were typed at no time that is kept, rounded down to hundreds.
+      older: rows outside the retention window, rounded down to hundreds.
     """
 
     population: PopulationKey
@@ -71,11 +71,11 @@ class DeviceStore:
     """An open store. Private: everything in it is client data.
 
     Attributes:
-      words: one owner a device, sorted by client id, memory-mapped.
+      words: one owner per device, sorted by client id, memory-mapped.
       split_D: uint8, 0 train, 1 validation, 2 test.
-      directory: where it lies. Whatever is mapped of it is written there, hidden, and may be removed at any time.
+      directory: folder of the store. Mapped copies are written there as hidden files, which may be removed at any time.
       digest: over words, splits, ids and forms.
-      forms_N: uint8, memory-mapped, of each of ``words.tokens_N`` the number of its form in ``case.FORMS``.
+      forms_N: uint8, memory-mapped, index in ``case.FORMS`` of the form of each of ``words.tokens_N``.
     """
 
     words: WordStore
@@ -85,17 +85,17 @@ class DeviceStore:
     forms_N: np.ndarray
 
     def devices(self, split: str) -> np.ndarray:
-        """Numbers of the devices of a split, ascending."""
+        """Indices of the devices of a split, ascending."""
         if split not in SPLITS:
-            raise ValueError(f"split: {split!r} is none of {', '.join(SPLITS)}")
+            raise ValueError(f"split: {split!r} is not one of {', '.join(SPLITS)}")
         return np.flatnonzero(self.split_D == SPLITS.index(split))
 
     def speaking(self, split: str) -> int:
-        """Number of devices of a split that have a word."""
+        """Number of devices of a split with at least one word."""
         return int(np.count_nonzero(np.diff(self.words.offsets_D1)[self.devices(split)]))
 
     def encode(self, vocabulary: Vocabulary, split: str, more: TokenStream | None = None) -> TokenStream:
-        """The devices of a split in a vocabulary's ids, memory-mapped, and others behind them."""
+        """The devices of a split in a vocabulary's ids, memory-mapped, followed by those of ``more``."""
         devices = self.devices(split)
         others = TokenStream(np.empty(0, np.int32), np.zeros(1, np.int64)) if more is None else more
         named = hashlib.sha256(f"{self.digest} {vocabulary.digest} {split}".encode())
@@ -111,7 +111,7 @@ class DeviceStore:
             yield [self.words.lexicon[number - 1] for number in self.words.owner(device) if number != SENTENCE_END]
 
     def typed_words(self, split: str) -> Iterator[list[str]]:
-        """``device_words`` for discovery: each word with the sign of the form in which it was written."""
+        """``device_words`` for discovery: each word with the sign of its written form."""
         signs = ("", *case.SIGNS[1:])
         for device in self.devices(split):
             first, last = self.words.offsets_D1[device], self.words.offsets_D1[device + 1]
@@ -120,22 +120,22 @@ class DeviceStore:
 
 
 def split_key(population: PopulationKey, secret: bytes) -> bytes:
-    """Key of a population's splits, from its key and the secret that it was registered with."""
+    """Key of a population's splits, from its key and the secret of its registration."""
     return hmac.digest(secret, f"tacit split {population}".encode(), hashlib.sha256)
 
 
 def keyed_digest(digest: str, key: bytes) -> str:
-    """A store's digest as it may be shown: to anyone without ``split_key`` it is a random number."""
+    """A store's digest for publication: without ``split_key`` it is indistinguishable from a random number."""
     return hmac.digest(key, f"tacit store {digest}".encode(), hashlib.sha256).hex()
 
 
 def require_readable(config: PopulationConfig, locale: str) -> None:
-    """ValueError for a locale without spaces between words, or fractions that leave nobody to train on."""
+    """Raise ValueError for a locale without spaces between words, or fractions that leave no training device."""
     require_spaced_script(locale)
     if VALIDATION_FRACTION + config.test_fraction >= 1:
         raise ValueError(
-            f"private_text.test_fraction: {config.test_fraction} and the {VALIDATION_FRACTION} that training is "
-            "watched on leave no device to train on; lower it"
+            f"private_text.test_fraction: {config.test_fraction} and the validation share {VALIDATION_FRACTION} "
+            "leave no device to train on; lower it"
         )
 
 
@@ -151,22 +151,21 @@ def build_store(
 ) -> StoreSummary:
     """Read a population and write its store.
 
-    Text is cut into words by ``pretrain.text`` and capped per device: whole sentences in the order
-    typed while they fit into ``max_words_per_device`` (a first sentence that does not is cut).
-    A device without a word stays, and answers and trains as one that has nothing to say: were it left
-    out, whether a device is there would tell what was on it, and no guarantee against an empty device would
-    hold. The split of a device is a keyed hash of its client id, so it never depends on other devices, stays
-    when the population grows, and is the same in every launch on the population: who is held out in one
-    has never trained in another. Whoever lacks the key cannot tell on which side a device is.
+    ``pretrain.text`` tokenises the text, and each device is capped: whole sentences in the order typed while they
+    fit into ``max_words_per_device`` (a longer first sentence is cut). A device without words is kept and takes part
+    without contributing: if it were left out, its presence would reveal its content, and no guarantee against an
+    empty device would hold. The split of a device is a keyed hash of its client id. It never depends on other
+    devices, stays when the population grows, and is the same in every launch on the population: a device held out in
+    one launch has never trained in another. Without the key, the split of a device is unknown.
 
     Args:
       seed: of made-up typists and, without a key, of the splits: for experiments that publish nothing.
       key: ``split_key`` of the population.
-      retention: window of people's text; None for all. Text that nobody typed has no window.
-      read: folder of pieces that several readers left (``parts``), to be joined in place of reading: the same store.
-      withdrawn: devices that are left out, of whichever source.
+      retention: window of people's text; None for all. Made-up text has no window.
+      read: folder of the pieces of several readers (``parts``), joined instead of reading: the same store.
+      withdrawn: devices to leave out, for any source.
 
-    The summary file is written last: a store that was not finished does not open.
+    The summary file is written last: an unfinished store does not open.
 
     Raises:
       ValueError: locale without spaces between words, bad columns (names file, column and fix),
@@ -246,7 +245,7 @@ def _typed(
 
 
 def identity(config: PopulationConfig) -> object:
-    """Identity of a population's text beside its configuration, the locale and a seed, as JSON values. Private.
+    """Identity of a population's text, in addition to its configuration, locale and seed, as JSON values. Private.
 
     Raises:
       ValueError: a file pattern matches nothing; the package is not installed.
@@ -286,10 +285,10 @@ _READ_BYTES = 1 << 24
 def mapped(path: Path, pieces: Iterable[np.ndarray]) -> np.ndarray:
     """int32 ``[N]``: the pieces end to end, from the file if it holds them whole, which otherwise is written.
 
-    The SHA-256 of the tokens stands behind them. Processes that write at once write the same.
+    The file ends with the SHA-256 of the tokens. Concurrent processes write the same content.
 
     Args:
-      path: names everything that decides the tokens; private.
+      path: its name identifies everything that determines the tokens; private.
     """
     if not _whole(path):
         total = hashlib.sha256()

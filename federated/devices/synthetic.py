@@ -17,7 +17,7 @@ from pretrain.text import sentences
 
 _WORDS = 20_000
 _MIN_WORDS = 100
-_NEAR = 9  # Distance of langcodes: the same language, or one read in its place as a matter of course.
+_NEAR = 9  # Distance of langcodes: the same language, or a usual substitute for it.
 _TILT = 1.5  # Standard deviation of a topic's log factor on a word.
 _TOPIC_CONCENTRATION = 0.3  # Below 1, so that a typist keeps to a few topics.
 _VOLUME_SIGMA = 1.0  # Of log volume; median to mean as 1 to 1.65.
@@ -61,7 +61,7 @@ def _frequencies(locale: str) -> tuple[tuple[str, ...], np.ndarray]:
     """Words that survive the locale's word rules unchanged, and their shares."""
     import wordfreq  # Slow to import, and needed here only.
 
-    # It would itself take English for a language it does not know.
+    # wordfreq itself falls back to English for an unsupported language.
     nearest, distance = langcodes.closest_match(
         langcodes.Language.get(locale), list(wordfreq.available_languages("small")), max_distance=_NEAR
     )

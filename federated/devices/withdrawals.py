@@ -18,11 +18,11 @@ HASH_BYTES = 16
 class Withdrawals:
     """The devices of one population that are left out. Private, as is the key.
 
-    Guarantee: holds no id. With the key one can ask whether a known id is among them, and nothing else.
+    Guarantee: it holds no id. With the key, only membership of a known id can be tested.
 
     Attributes:
       key: of the hashes, as hex digits.
-      hashes: of the ids, byte for byte as the source has them, as hex digits.
+      hashes: of the ids, byte for byte as in the source, as hex digits.
     """
 
     key: str
@@ -37,14 +37,14 @@ class Withdrawals:
         return bool(self.hashes) and any(map(self.has, device_ids))
 
     def without(self, devices: Iterable[tuple[str, Iterable[str]]]) -> Iterator[tuple[str, Iterable[str]]]:
-        """Devices with their texts, but for those that are left out."""
+        """Devices with their texts, without the withdrawn ones."""
         return (device for device in devices if not self.has(device[0]))
 
     def staying(self, device_ids: "pa.Array") -> "pa.Array | None":
-        """Mask of a column's rows that are of other devices; None if all of them are."""
+        """Mask of the rows of devices that did not withdraw; None if that is all rows."""
         if not self.hashes:
             return None
-        import pyarrow as pa  # Slow to import, and most populations have nobody who withdrew.
+        import pyarrow as pa  # Slow to import, and most populations have no withdrawals.
         import pyarrow.compute as pc
 
         gone = [device for device in pc.unique(device_ids).to_pylist() if device is not None and self.has(device)]
@@ -54,7 +54,7 @@ class Withdrawals:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the hashes; empty where no device withdrew."""
+        """SHA-256 of the hashes; empty if no device withdrew."""
         return hashlib.sha256(" ".join(sorted(self.hashes)).encode()).hexdigest() if self.hashes else ""
 
 
@@ -62,11 +62,11 @@ NOBODY = Withdrawals("", frozenset())
 
 
 def withdrawal_key(population: PopulationKey, secret: bytes) -> str:
-    """Key of a population's withdrawn devices, from its key and the secret that it was registered with."""
+    """Key of a population's withdrawn devices, from its key and the secret of its registration."""
     return hmac.digest(secret, f"tacit withdrawn {population}".encode(), hashlib.sha256).hex()
 
 
 def hashed(device_id: str, key: str) -> str:
-    """The keyed hash of an id, as hex digits; ids are the same only byte for byte."""
+    """The keyed hash of an id, as hex digits; ids are compared byte for byte."""
     content = device_id.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(content, digest_size=HASH_BYTES, key=bytes.fromhex(key)).hexdigest()

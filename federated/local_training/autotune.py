@@ -1,7 +1,7 @@
 """Choose the number of devices to train side by side, by one measurement at the start of a run.
 
-Low bits of the result depend on it, so a run that goes on uses what it began with. One by one a device's update depends
-on no other device (``sums.chunked_sum``), so that is what is taken unless it costs much.
+Low bits of the result depend on this number, so a resumed run uses its original number. With one device at a time, an
+update depends on no other device (``sums.chunked_sum``), so 1 is used unless it is much slower.
 """
 
 import math
@@ -20,20 +20,20 @@ from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM
 from pretrain.vocabulary import EOS
 
-# On a CPU the cache decides, on a GPU how many kernels are started.
+# On a CPU the cache limits the speed, on a GPU the number of kernel launches.
 CANDIDATES = {"cpu": (1, 2, 4, 8, 16, 32), "cuda": (64, 128, 256, 512, 1024)}
 FILE = "chunk_devices"
-# Devices train side by side where that takes at most this share of the time that they take one by one.
+# Devices train side by side if that takes at most this share of the time of one by one.
 WORTH = 0.9
 
 
 def chunk_of_run(
     model: KeyboardLM, local: LocalTrainingConfig, runtime: RuntimeConfig, directory: Path, process: Worker = ALONE
 ) -> int:
-    """The launch file's number, or else the run's own: measured once and written beside its checkpoints.
+    """The launch file's number, or the run's own, which is measured once and stored beside its checkpoints.
 
-    It is written down before the first round, so that even a run without a checkpoint is begun again
-    with it: a retried round must be the same release. Worker 0 decides for all.
+    It is stored before the first round, so that even a run without a checkpoint restarts with it: a
+    retried round must be the same release. Worker 0 decides for all.
 
     Raises:
       OSError: the file holds something else.
@@ -44,7 +44,7 @@ def chunk_of_run(
         path = directory / FILE
         written = path.read_text(encoding="ascii") if path.exists() else ""
         if written and not (written.isdecimal() and int(written)):
-            raise OSError(f"{FILE}: {written[:20]!r} is no number of devices; remove the file, or restore it")
+            raise OSError(f"{FILE}: {written[:20]!r} is not a number of devices; remove the file, or restore it")
         size = runtime.chunk_devices or int(written or best_chunk(model, local))
         if written and int(written) != size:
             raise ValueError(
@@ -57,10 +57,10 @@ def chunk_of_run(
 
 
 def best_chunk(model: KeyboardLM, local: LocalTrainingConfig) -> int:
-    """The candidate of the model's place that trains made-up devices of two batches fastest; no client data is read.
+    """The fastest candidate on synthetic devices of two batches; no client data is read.
 
-    By CPU time, or on a GPU by the clock; there a number that its memory cannot hold is passed over. On a CPU it is 1
-    unless another is faster by a tenth.
+    Speed is CPU time or, on a GPU, wall time; a number that exceeds the GPU's memory is skipped. On a CPU the result is
+    1 unless another number is faster by a tenth.
     """
     place = model.embedding.device.type
     candidates = CANDIDATES[place]

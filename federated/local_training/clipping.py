@@ -29,7 +29,7 @@ class Clip:
       per_layer: bound each layer by ``C / sqrt(layers)`` first (McMahan et al. 2018, section 3.1).
       below: count the devices whose update, before any clipping, has at most this norm: 1/2 for each, -1/2 for each
         device above it, 0 for a device that contributes nothing.
-      weight_words: a device weighs ``min(words / weight_words, 1)``; None: every device weighs 1.
+      weight_words: a device has weight ``min(words / weight_words, 1)``; None: every device weighs 1.
     """
 
     norm: float
@@ -64,8 +64,9 @@ def grid_scale(norm: float, clip_norm: float, weight: float = 1.0) -> float:
 def release(unnoised_sum_P: np.ndarray, noise_P: np.ndarray, clip_norm: float, noise_multiplier: float) -> np.ndarray:
     """Add noise to a sum of clipped updates.
 
-    Noise is rounded to the same grid and added as an integer: what comes out is a rounding of (exact sum + noise) to
-    multiples of a millionth of the noise, so no low bit of a float carries data.
+    Noise is rounded to the same grid and added as an integer: the result is (exact sum + noise) rounded to multiples of
+      a
+    millionth of the noise, so no low bit of a float carries data.
 
     Args:
       unnoised_sum_P: int64 in units of ``C / 2^44``.
@@ -85,7 +86,7 @@ def release(unnoised_sum_P: np.ndarray, noise_P: np.ndarray, clip_norm: float, n
 
 
 def check_report_goal(report_goal: int) -> None:
-    """ValueError if a sum over this many devices (and its noise) could overflow."""
+    """Raise ValueError if a sum over this many devices (and its noise) could overflow."""
     if report_goal > MAX_DEVICES // 2:
         raise ValueError(
             f"mechanism.report_goal: {report_goal} devices overflow a 64-bit fixed-point sum; "
@@ -94,6 +95,6 @@ def check_report_goal(report_goal: int) -> None:
 
 
 def check_clip_norm(clip_norm: float) -> None:
-    """ValueError unless the norm is a finite positive number."""
+    """Raise ValueError unless the norm is a finite positive number."""
     if not (math.isfinite(clip_norm) and clip_norm > 0):
-        raise ValueError(f"mechanism.clip_norm: {clip_norm} is no bound; give a finite number above 0")
+        raise ValueError(f"mechanism.clip_norm: {clip_norm} is not a bound; give a finite number above 0")

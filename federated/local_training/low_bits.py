@@ -1,9 +1,9 @@
-"""Low bits of the training kernel on this processor: of made-up weights and devices, in the model's own shapes.
+"""Low bits of the training kernel on this processor, on synthetic weights and devices in the model's own shapes.
 
-Vector units, BLAS and compiler decide in which order a sum is taken, so another kind of processor gives every update
-other low bits. A run is one of one kind: its rounds, done again on another, would be other sums under the same noise,
-and the difference of both releases would have no noise. Processors whose names differ may give the same bits, so bits
-are compared and not names.
+Vector units, BLAS and compiler determine the order of additions, so another kind of processor gives every update other
+low bits. A run stays on one kind: rounds repeated on another would be other sums under the same noise, and the
+difference of both releases would have no noise. Processors with different names may give the same bits, so bits are
+compared, not names.
 
 Shape legend: R rows, T steps of a row.
 """
@@ -30,9 +30,9 @@ _DEVICES, _BATCHES, _HEX = 2, 2, 14
 
 
 def require_one_kind(low_bits: str, process: Worker) -> None:
-    """ValueError unless all workers of a round have the same low bits: refused before any text is read.
+    """Raise ValueError unless all workers of a round have the same low bits, before any text is read.
 
-    Else every round would have the bits of whoever happened to train which chunk.
+    Otherwise the bits of a round would depend on the assignment of chunks to workers.
     """
     lowest, highest = process.span(int(low_bits, 16))
     if lowest != highest:
@@ -43,12 +43,12 @@ def require_one_kind(low_bits: str, process: Worker) -> None:
 
 
 def require_kind_of_run(low_bits: str, directory: Path) -> None:
-    """Write down the kind of processor that a run begins on, beside its checkpoints; refuse to go on on another.
+    """Store the kind of processor of a run beside its checkpoints; refuse to resume on another.
 
     Guarantee: no round is released twice under one noise with sums that differ.
 
     Raises:
-      OSError: the run began on another kind; a worker of that kind goes on with it.
+      OSError: the run began on another kind; a worker of that kind can resume it.
     """
     path = directory / FILE
     if not path.exists():
@@ -65,7 +65,8 @@ def require_kind_of_run(low_bits: str, directory: Path) -> None:
 def low_bits_of(model: KeyboardLM, local: LocalTrainingConfig) -> str:
     """A digest that differs where updates would; 14 digits in base 16.
 
-    The same on any processors of one kind. Two kinds that agree on it may still differ elsewhere: it is one chunk.
+    It is the same on all processors of one kind. Two kinds with the same digest may still differ elsewhere, as it
+    covers one chunk.
     """
     draw = np.random.Generator(np.random.Philox(0x6C6F77))
     shapes = pack(model)
@@ -80,13 +81,13 @@ def low_bits_of(model: KeyboardLM, local: LocalTrainingConfig) -> str:
 
 
 def _like(part: torch.Tensor, draw: np.random.Generator) -> torch.Tensor:
-    """Weights from -1/8 to 1/8, by a generator that is the same everywhere."""
+    """Weights from -1/8 to 1/8, by a platform-independent generator."""
     uniform = draw.random(tuple(part.shape), dtype=np.float32) / 4 - np.float32(0.125)
     return torch.from_numpy(uniform).to(part)
 
 
 def _devices(vocabulary_size: int, local: LocalTrainingConfig, draw: np.random.Generator) -> list[DeviceRows]:
-    """Devices whose rows are of many lengths."""
+    """Devices with rows of many lengths."""
     shape = _BATCHES * local.batch_sentences, local.sequence_words
     made = []
     for _ in range(_DEVICES):

@@ -22,7 +22,7 @@ class DeviceRows:
 
     Attributes:
       inputs_RT: int32, ``PAD`` at the tails.
-      targets_RT: int32, ``PAD`` where nothing is to be predicted.
+      targets_RT: int32, ``PAD`` for positions without a target.
     """
 
     inputs_RT: np.ndarray
@@ -30,7 +30,7 @@ class DeviceRows:
 
     @property
     def words(self) -> int:
-        """Words to be predicted, sentence ends not counted."""
+        """Number of target words, without sentence ends."""
         return int(_words_R(self.targets_RT).sum())
 
     def steps(self, batch_sentences: int, epochs: int) -> int:
@@ -44,7 +44,7 @@ class DeviceRows:
 
 
 def rows_digest(devices: Iterable[DeviceRows]) -> np.ndarray:
-    """A digest of several devices' rows as int64 ``[1]``: adds up, whatever their order, modulo 2^64. Private."""
+    """A digest of several devices' rows as int64 ``[1]``: a sum modulo 2^64, independent of their order. Private."""
     total_1 = np.zeros(1, dtype=np.int64)
     for device in devices:
         content = hashlib.blake2b(repr(device.targets_RT.shape).encode(), digest_size=8)
@@ -66,7 +66,7 @@ def round_offset(seed: int, round_number: int) -> float:
 def round_rows(
     devices: TokenStream, cohort: np.ndarray, local: LocalTrainingConfig, seed: int, round_number: int
 ) -> list[DeviceRows]:
-    """Text of one round's devices, each from the same share of the way through what it typed."""
+    """Text of one round's devices, each from the same relative offset in its text."""
     return cohort_rows(devices, cohort, local, round_offset(seed, round_number))
 
 
@@ -78,9 +78,8 @@ def cohort_rows(stream: TokenStream, cohort: np.ndarray, local: LocalTrainingCon
 def device_rows(tokens_N: np.ndarray, local: LocalTrainingConfig, offset: float) -> DeviceRows:
     """Rows with at most ``local.max_words`` words (sentence ends not counted) of one device.
 
-    A device with more starts at the row at ``offset`` of the way through its text, and goes on from
-    its first row after its last one. Whole rows are taken while they fit; if even the first does not,
-    it is cut. Rows stay in the order taken.
+    A device with more text starts at the row at relative position ``offset``, and wraps around to its first row.
+    Whole rows are used while they fit; a first row that does not fit is cut. Rows stay in this order.
     """
     inputs_RT, targets_RT = sentence_rows(tokens_N, local.sequence_words)
     words_R = _words_R(targets_RT)

@@ -24,22 +24,22 @@ from pretrain.kernel.weights import Weights, pack, pack_flat, unpack
 from pretrain.model import KeyboardLM, parameter_count
 from pretrain.randomness.noise import FIXED_POINT
 
-# Sums of weights are whole numbers too, in these units.
+# Units of the sums of weights, which are whole numbers too.
 _WEIGHT_UNIT = 2**30
 
-# An update longer than this many clip norms is not clipped; the hair is what summing its squares may round.
+# An update longer than this many clip norms was not clipped; the margin covers rounding of its sum of squares.
 _LONGEST = 1.0 + 1e-9
-# Places in ``Sums.counts``.
+# Indices in ``Sums.counts``.
 _BELOW, _WEIGHT, _UPDATES, _LONGER, _ADDED, _ROWS = range(6)
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of the updates added in a round, taken where they are added. Private.
+    """Counts of the updates of a round, made when they are added. Private.
 
     Attributes:
-      updates: how many.
-      longer: of them longer than one clip norm, by their own whole numbers.
+      updates: number of updates.
+      longer: updates longer than one clip norm, by their own whole numbers.
       added: sum of all whole numbers, modulo 2^64.
       rows: digest of the rows trained on (``rows.rows_digest``).
     """
@@ -59,8 +59,8 @@ class Aggregate:
       below: sum over the devices that contribute of 1/2 if the update's norm is at most ``clip.below``, else -1/2.
       weight: sum of the weights of the devices that contribute.
       tally: of the devices.
-      planted_P: the same sum of the audit's updates, which none of the others holds; None where there are none.
-      exact: whether ``sum_P`` is what was added, to the last bit; not what secure aggregation decoded.
+      planted_P: the same sum of the audit's updates, which the other fields exclude; None if there are none.
+      exact: True if ``sum_P`` is the added sum, to the last bit; False if secure aggregation decoded it.
     """
 
     sum_P: Tensor
@@ -73,11 +73,11 @@ class Aggregate:
 
 @dataclass(frozen=True)
 class CanaryUpdates:
-    """Updates of an audit's canaries, which go through all that devices' updates go through, side by side with them.
+    """Updates of an audit's canaries, which take the same path as devices' updates, side by side with them.
 
     Attributes:
-      numbers: of the canaries that send something.
-      update: float32 ``[P]`` of a number; made where it is needed, as each is as long as the model.
+      numbers: indices of the canaries that send an update.
+      update: float32 ``[P]`` of an index; computed when needed, as each has the size of the model.
     """
 
     numbers: Sequence[int]
@@ -93,7 +93,7 @@ class Sums:
       shared: the other tensors in the order of ``Weights.shared``.
       counts: int64: twice the sum of the bits (1/2 for an update of norm ``clip.below`` at most, else
         -1/2), the weights in units of 2^-30, each rounded up, of devices that contribute, and those of a ``Tally``.
-      planted: the sum of the canaries, kept apart; None where there are none.
+      planted: separate sum of the canaries; None if there are none.
     """
 
     inputs_VE: Tensor | None
@@ -103,7 +103,7 @@ class Sums:
 
     @property
     def below(self) -> float:
-        """Half of how many more updates lay below ``clip.below`` than above it."""
+        """Half of the difference between the numbers of updates below and above ``clip.below``."""
         return float(self.counts[_BELOW]) / 2
 
     @property
@@ -163,7 +163,7 @@ class Sums:
                 total._count([(norm, weight) for norm, weight, scale in sent_C if scale > 0], clip)
 
     def _put(self, updates: Weights, ids: Sequence[Tensor], scale_C: np.ndarray, span: slice, fuse: bool) -> None:
-        """Add some of a chunk's updates, and see how long each is and what they come to as they are added."""
+        """Add some of a chunk's updates, and measure the length of each and their sum as added."""
         squares_C = np.zeros(len(scale_C[span]))
         add_whole = add_compiled if fuse else add_stacked
         for total, part in zip(self.shared, updates.shared(), strict=True):
@@ -182,7 +182,7 @@ class Sums:
         self.counts[_WEIGHT] += sum(math.ceil(weight * _WEIGHT_UNIT) for _, weight in sent)
 
     def trained(self, devices: Sequence[DeviceRows]) -> None:
-        """Write down whose rows were trained on."""
+        """Record the rows of the trained devices."""
         self.counts[_ROWS : _ROWS + 1] += rows_digest(devices)
 
     def merge(self, other: "Sums") -> None:
@@ -207,7 +207,7 @@ def no_counts() -> np.ndarray:
 
 
 def most_steps_first(devices: Sequence[DeviceRows], local: LocalTrainingConfig) -> list[DeviceRows]:
-    """Devices that have rows, in the order in which they are cut into chunks."""
+    """Devices with rows, in the order of chunking."""
     return sorted(
         (rows for rows in devices if len(rows.targets_RT)),
         key=lambda rows: (rows.steps(local.batch_sentences, local.epochs), rows.targets_RT.astype(bool).sum()),
@@ -242,12 +242,12 @@ def chunked_sum(
 
     Args:
       ordered: by ``most_steps_first``.
-      part, parts: of all chunks take every ``parts``-th, from number ``part``; the sum of all parts is the whole.
-      threads: chunks at work at the same time.
-      planted: canaries that are dealt out to the chunks; their sum is kept apart.
+      part, parts: use every ``parts``-th chunk, from index ``part``; the sum over all parts is the whole.
+      threads: number of chunks in parallel.
+      planted: canaries, distributed over the chunks; their sum is separate.
     """
     chunks = _chunks(ordered, planted, chunk_devices)
-    # Any thread takes the next chunk; a list's iterator may be shared.
+    # Any thread takes the next chunk; threads may share a list's iterator.
     waiting = iter(chunks[part::parts])
     start = pack(model)
 
@@ -286,7 +286,7 @@ def _chunks(
 def _beside(
     updates: Weights, ids: Sequence[Tensor], canaries: Sequence[np.ndarray], model: KeyboardLM
 ) -> tuple[Weights, list[Tensor]]:
-    """A chunk's updates with those of canaries after them, in the same tensors."""
+    """A chunk's updates followed by those of canaries, in the same tensors."""
     place = model.embedding.device
     parts = [pack_flat(torch.from_numpy(update_P).to(place), model) for update_P in canaries]
     shared = (torch.cat(tensors) for tensors in zip(updates.shared(), *(part.shared() for part in parts), strict=True))
@@ -302,9 +302,9 @@ def _beside(
 
 @contextmanager
 def products_in_float32() -> Iterator[None]:
-    """Matrix products of a GPU in float32 itself, not in TF32; put back afterwards.
+    """Compute a GPU's matrix products in float32, not TF32, and restore the setting afterwards.
 
-    The setting is one of the whole process, and may have been changed by anybody before.
+    The setting is global to the process, and other code may have changed it.
     """
     settings = torch.backends.cuda.matmul
     before = settings.fp32_precision
@@ -324,12 +324,12 @@ def clipped_updates(
     planted: CanaryUpdates | None = None,
     counts: np.ndarray | None = None,
 ) -> Iterator[np.ndarray]:
-    """Each device's clipped update in turn, float64 ``[P]`` in clip norms: what secure aggregation encodes.
+    """Each device's clipped update in turn, float64 ``[P]`` in clip norms, for secure aggregation.
 
-    A device without rows yields zeros, as it takes part all the same. Canaries follow the devices.
+    A device without rows yields zeros, as it still takes part. Canaries follow the devices.
 
     Args:
-      counts: grows by those of the devices.
+      counts: incremented by the counts of the devices.
     """
     size = parameter_count(model)
     ordered = most_steps_first(devices, local)
@@ -353,7 +353,7 @@ def joint_norms(updates: Weights, *, fuse: bool) -> list[float]:
     if fuse:
         squares_C = sum(_squares_compiled(part.flatten(1).numpy()) for part in parts)
         return np.sqrt(squares_C).tolist()
-    # Synchronises with the GPU, once a chunk: grid scales are computed on the CPU.
+    # Synchronises with the GPU once per chunk, as grid scales are computed on the CPU.
     return torch.stack([_squares(part.flatten(1)) for part in parts]).sum(0).sqrt().tolist()
 
 

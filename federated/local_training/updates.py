@@ -1,4 +1,4 @@
-"""The updates of a round's devices before clipping, one by one: what an audit clips and adds up by itself.
+"""Updates of a round's devices before clipping, one by one, which an audit clips and adds up independently.
 
 Shape legend: P parameters, V vocabulary, E embedding.
 """
@@ -28,7 +28,7 @@ def updates(
 
     Args:
       chunk_devices: devices trained side by side; that of the run gives its low bits on the same kind of processor.
-      threads: chunks at work at the same time, and at most so many held.
+      threads: number of chunks in parallel, and largest number in memory.
     """
     start, ordered = pack(model), most_steps_first(devices, local)
     names = [name for name, _ in model.named_parameters()]

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from pretrain.functions import ANY_ORDER
 
-# Devices whose updates are turned to integers at once, where that is done in torch: each is a float64 copy.
+# Devices converted to integers at once in torch, where each is a float64 copy.
 STACK = 16
 
 
 def add_compiled(total: Tensor, part: Tensor, scale_C: np.ndarray, squares_C: np.ndarray) -> np.ndarray:
-    """Sum of what was added as int64 ``[1]``, modulo 2^64; ``squares_C`` grows by each device's sum of squares."""
+    """Return the added sum as int64 ``[1]``, modulo 2^64; add each device's sum of squares to ``squares_C``."""
     added = _add_whole(total.view(-1).numpy(), part.flatten(1).numpy(), scale_C, squares_C)
     return np.array([added], dtype=np.int64)
 

@@ -81,7 +81,7 @@ class Banded:
 
     @property
     def secret_sample(self) -> None:
-        """None: the guarantee counts on no sampling."""
+        """None: the guarantee does not use sampling."""
 
     def init(self, num_parameters: int) -> BandedState:
         """State before the first round."""

@@ -82,7 +82,7 @@ class Blt:
 
     @property
     def secret_sample(self) -> None:
-        """None: the guarantee counts on no sampling."""
+        """None: the guarantee does not use sampling."""
 
     def init(self, num_parameters: int) -> BltState:
         """State before the first round: empty buffers."""

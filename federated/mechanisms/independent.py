@@ -64,7 +64,7 @@ class Independent:
 
     @property
     def secret_sample(self) -> SecretSample:
-        """The sample that the amplified epsilon counts on."""
+        """The sample that the amplified epsilon assumes."""
         return SecretSample(self.sampling, self.sampling_rate, self.population)
 
     def init(self, num_parameters: int) -> IndependentState:

@@ -40,7 +40,7 @@ class Losses:
 
 @dataclass(frozen=True)
 class OptimisedBanded:
-    """A banded strategy with what it gives for the run it was found for.
+    """A banded strategy with its error and sensitivity for the run of its optimisation.
 
     Attributes:
       strategy: with ``noise_multiplier`` 1; ``dataclasses.replace`` gives it another.

@@ -37,7 +37,7 @@ JITTER = 0.01
 
 @dataclass(frozen=True)
 class OptimisedBlt:
-    """A BLT's parameters and what they give for the run they were found for.
+    """Parameters of a BLT with their error and sensitivity for the run of their optimisation.
 
     Attributes:
       theta: decays, falling.

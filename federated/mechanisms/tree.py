@@ -71,7 +71,7 @@ class Tree:
 
     @property
     def secret_sample(self) -> None:
-        """None: the guarantee counts on no sampling."""
+        """None: the guarantee does not use sampling."""
 
     def init(self, num_parameters: int) -> TreeState:
         """State before the first round."""

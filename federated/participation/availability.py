@@ -2,8 +2,8 @@
 
 Shape legend: S devices asked about, D devices of the population.
 
-Everything is a function of (seed, device, hour or round) by a counter-based hash, so that nothing
-has to be kept for a device and a round costs what its cohort costs. Bonawitz et al. 2019 (*Towards
+Everything is a function of (seed, device, hour or round) by a counter-based hash, so that no state is kept per
+device and a round's cost is proportional to its cohort. Bonawitz et al. 2019 (*Towards
 Federated Learning at Scale*, sections 2 and 9) describe the day and night of availability,
 selecting 130% of the goal, and the 6% to 10% that drop out.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Share of devices that check in at the best and at the worst hour of their day, and the local time of the former.
+# Share of devices that check in at the best and at the worst hour of their day, and the local time of the best hour.
 NIGHT_FRACTION, DAY_FRACTION, BEST_HOUR = 0.9, 0.2, 2.0
 # Local times of a population are spread evenly over this many hours.
 ZONE_SPREAD_HOURS = 3.0
@@ -26,14 +26,14 @@ _DAY_HOURS = 24.0
 
 @dataclass(frozen=True)
 class Availability:
-    """Simulates which devices check in at which hour, and who reports.
+    """Simulation of devices' check-ins by hour, and of their reports.
 
     Attributes:
       night_fraction, day_fraction: devices that check in at the best and the worst hour of their day.
       best_hour: local time of the former.
       zone_spread_hours: hours over which the local times of a population are spread evenly.
-      round_minutes: how long a round takes.
-      over_selection: devices selected for each one wanted.
+      round_minutes: duration of a round.
+      over_selection: devices selected per required device.
       dropout: probability that a selected device does not report.
       seed: the launch's public seed.
     """
@@ -50,7 +50,7 @@ class Availability:
     def __post_init__(self) -> None:
         for name in ("night_fraction", "day_fraction", "dropout"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}: {getattr(self, name)} is no probability; give a number from 0 to 1")
+                raise ValueError(f"{name}: {getattr(self, name)} is not a probability; give a number from 0 to 1")
         if not (self.round_minutes > 0 and self.over_selection >= 1):
             raise ValueError(
                 f"round_minutes: {self.round_minutes}, over_selection: {self.over_selection}; "
@@ -81,7 +81,7 @@ class Availability:
         return round_number * self.round_minutes / 60
 
     def awake(self, devices_S: np.ndarray, round_number: int) -> np.ndarray:
-        """bool ``[S]``: checks in during this round's hour. One coin an hour, not one a round."""
+        """bool ``[S]``: checks in during this round's hour. One coin per hour, not per round."""
         return self.awake_at(devices_S, math.floor(self.hour(round_number)))
 
     def awake_at(self, devices_S: np.ndarray, hour: int) -> np.ndarray:

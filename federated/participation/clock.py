@@ -1,6 +1,6 @@
 """Simulation of a run by the clock: its length, and the separation of its participations.
 
-A mechanism that is made for a separation, as BLT and banded noise are, meets another one.
+A mechanism that is optimised for one separation, such as BLT and banded noise, may observe another.
 
 Shape legend: T rounds.
 """
@@ -22,8 +22,8 @@ class Campaign:
     Attributes:
       start_T, end_T: float64, hours since the first round opened.
       devices_T: int64, devices aggregated in each round.
-      separations: difference of the round numbers of two participations of a device -> how often.
-      max_participations: most rounds that one device joined.
+      separations: difference of the round numbers of a device's successive participations -> number of occurrences.
+      max_participations: largest number of rounds of one device.
     """
 
     start_T: np.ndarray
@@ -34,7 +34,7 @@ class Campaign:
 
     @property
     def min_sep(self) -> int:
-        """Least difference between two rounds of a device; all rounds where none joined twice."""
+        """Least difference between two rounds of a device; all rounds if none joined twice."""
         return min(self.separations, default=len(self.end_T))
 
     @property
@@ -58,14 +58,14 @@ def run(
     limits: tuple[int, int] | None = None,
     on_progress: Callable[[int], None] = lambda rounds: None,
 ) -> Campaign:
-    """Play a run of ``ClockCohorts``. Simulation only: reads no client data.
+    """Simulate a run of ``ClockCohorts``. Simulation only: reads no client data.
 
     Args:
       timer_days: whole days that a device rests.
-      availability: who is awake at which hour, and who reports; its ``round_minutes`` is not used.
+      availability: devices awake by hour, and their reports; its ``round_minutes`` is not used.
       round_minutes: from the last device selected to the end of the round.
-      limits: least separation in rounds and most participations that are enforced beside the timer; None: neither is.
-      on_progress: hears how many rounds are done, once a round.
+      limits: least separation in rounds and most participations, enforced in addition to the timer; None: neither.
+      on_progress: progress callback, called with the number of completed rounds.
 
     Raises:
       ValueError: a round that does not fill, as with too few devices.
@@ -107,5 +107,5 @@ def run(
 
 
 def whole_days(min_sep: int, round_minutes: float) -> int:
-    """Least timer in days that is as long as ``min_sep`` rounds of this many minutes."""
+    """Least timer in days that covers ``min_sep`` rounds of ``round_minutes`` minutes."""
     return max(1, math.ceil(min_sep * round_minutes / 60 / 24 - 1e-9))

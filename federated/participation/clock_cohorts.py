@@ -1,9 +1,9 @@
 """Cohorts by the clock: devices check in when they are awake and rested, and a round ends when its goal is filled.
 
-In the field nobody enforces a separation in rounds. A device rests for a timer of whole days, and how many rounds
-happen meanwhile depends on how many devices check in by day and by night (Bonawitz et al. 2019, *Towards Federated
-Learning at Scale*, sections 2.3 and 9; Xu et al. 2023, section 3.2). What is reserved in a ledger before the run is
-the worst that two limits in rounds allow, so these are enforced beside the hours.
+In production, no separation in rounds is enforced. A device rests for a timer of whole days, and the number of rounds
+meanwhile depends on the check-ins by day and by night (Bonawitz et al. 2019, *Towards Federated
+Learning at Scale*, sections 2.3 and 9; Xu et al. 2023, section 3.2). The ledger's reservation before the
+run is the worst case of two limits in rounds, so these are enforced in addition to the hours.
 
 Shape legend: D devices of the population, A arrivals of an hour.
 """
@@ -16,7 +16,7 @@ import numpy as np
 from federated.participation.availability import Availability
 from federated.participation.cohorts import Cohorts, ParticipationState
 
-# From the last device selected to the sum: download, local training, upload.
+# Minutes from the last selected device to the sum: download, local training, upload.
 ROUND_MINUTES = 3.0
 _ARRIVALS = 0x636C6F636B  # "clock": apart from every other use of a seed
 
@@ -27,8 +27,8 @@ class ClockState(ParticipationState):
 
     Attributes:
       rests_until_D: float64, hours since the first round opened; a device does not check in before.
-      opens: hours, when the coming round opens.
-      hour: the hour whose check-ins are known.
+      opens: hours, opening time of the next round.
+      hour: hour of the known check-ins.
       arrival_A, arrived_A: times of these check-ins, ascending, and the devices.
     """
 
@@ -58,7 +58,7 @@ class ClockCohorts(Cohorts):
 
     @property
     def patience_hours(self) -> float:
-        """Hours that a round stays open: rested devices have a whole day to come, so waiting longer brings nobody."""
+        """Hours that a round stays open: every rested device checks in within a day, so a longer wait adds none."""
         return 24.0 * (self.timer_days + 1)
 
     def init(self) -> ClockState:
@@ -75,23 +75,23 @@ class ClockCohorts(Cohorts):
         )
 
     def of_canaries(self, count: int) -> Cohorts:
-        """The same limits in rounds for canaries, which are awake always and need no rest."""
+        """The same limits in rounds for canaries, which are always awake and need no rest."""
         return Cohorts(count, count, self.min_sep, self.max_participations, self.seed)
 
     def draw(self, state: ParticipationState, round_number: int) -> tuple[np.ndarray, ClockState]:
         """The cohort of one round and the state after it.
 
-        A pure function of (seed, round, state). A device that is awake in an hour checks in at a time of its own in
-        it, evenly spread, as Pace Steering asks devices to. Whoever comes while the round gathers devices is selected,
-        until there are ``1.3 report_goal``; who comes between rounds, or whom a limit keeps out, is sent home for the
-        hour. Some of the selected never report; of the others the first ``report_goal`` are aggregated, and rest for
-        the timer from the round's end. A round that does not fill ends with whoever came, and the denominator of the
-        mean stays the report goal.
+        A pure function of (seed, round, state). A device that is awake in an hour checks in at a time uniformly
+        spread over it, as Pace Steering requests. Devices that arrive while the round is open are selected, up to
+        ``1.3 report_goal``; a device that arrives between rounds, or that a limit excludes, is rejected for the hour.
+        Some selected devices never report; the first ``report_goal`` of the others are aggregated, and rest for the
+        timer from the end of the round. A round that does not fill ends with the devices that came, and the
+        denominator of the mean stays the report goal.
 
         Guarantee: no device joins two rounds less than ``min_sep`` apart, nor more than ``max_participations``
-        rounds, nor within ``timer_days`` of the end of a round that it joined, but for those of ``stress_D``, which
-        are nobody's. So what is accounted for the two limits is an upper bound whatever the clock does. The draw reads
-        no client data.
+        rounds, nor within ``timer_days`` of the end of a round that it joined, except those of ``stress_D``, which
+        are synthetic. So the accounting for the two limits is an upper bound for any clock. The draw reads no client
+        data.
 
         Returns:
           Device numbers, int64, ascending; and the new state (the old one is unchanged).
@@ -114,7 +114,7 @@ class ClockCohorts(Cohorts):
             if len(gathered) == wanted:
                 end = float(at.arrival_A[at.arrived_A == let_in[-1]][0])
                 break
-            # Nobody is left to wait for, or has come in all that time.
+            # No device is left to wait for, or none came in all that time.
             if len(gathered) == possible or at.hour + 1 - state.opens > self.patience_hours:
                 end = state.opens + self.patience_hours
                 break
@@ -135,7 +135,7 @@ class ClockCohorts(Cohorts):
         return cohort, after
 
     def _arrivals(self, state: ClockState, rests_until_D: np.ndarray, hour: int) -> ClockState:
-        """The state with the check-ins of an hour: of those who are awake, and rested by the time they come."""
+        """The state with the check-ins of an hour: devices that are awake, and rested when they arrive."""
         ready = np.flatnonzero(rests_until_D < hour + 1)
         awake = ready[self.day.awake_at(ready, hour)]
         arrival_A = hour + self.day.uniform(_ARRIVALS, awake, hour)

@@ -4,7 +4,7 @@ Shape legend: D devices of the population.
 
 The timer of the Gboard papers counts the rounds strictly *between* two participations (MinS,
 McMahan et al. 2024, section 2); ``min_sep`` here is the difference of the two round numbers,
-``min_sep = MinS + 1``. Both have a name of their own in ``observed.Observed``.
+``min_sep = MinS + 1``. Both have separate names in ``observation.Observation``.
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ import numpy as np
 from federated.participation.availability import Availability
 
 _NEVER = -1
-# Attempts to guess random devices before all devices are looked at, and the least cohorts of a population to guess in.
+# Attempts to sample random devices before a scan of all devices, and the least population, in cohorts, for sampling.
 _TRIES, _COHORTS = 4, 4
 _STRESS_STREAM = 0x737472657373  # "stress"
 _COHORT_STREAM = 0x636F686F7274  # "cohort": apart from every other use of the launch's seed
@@ -45,7 +45,7 @@ class Cohorts:
       min_sep: rounds from one participation to the next, at least.
       max_participations: rounds one device may join, at most.
       seed: the launch's public seed.
-      availability: which devices check in, and which of the selected report; None: all, at once.
+      availability: check-ins and reports of devices; None: all devices, immediately.
       stress_D: bool, synthetic devices outside timer and cap, for the audit's stress canaries; None: none.
       stress_rate: chance of a stress device to join a round; it takes one of the ``report_goal`` places.
     """
@@ -70,7 +70,7 @@ class Cohorts:
         return replace(self, num_devices=count, report_goal=count, availability=None, stress_D=None)
 
     def available(self, state: ParticipationState, round_number: int) -> np.ndarray:
-        """Devices whose timer has run out, who may still join and who check in, ascending."""
+        """Devices with an expired timer and participations left that check in, ascending."""
         return np.flatnonzero(self.ready(state, round_number, slice(None)))
 
     def draw(self, state: ParticipationState, round_number: int) -> tuple[np.ndarray, ParticipationState]:
@@ -78,12 +78,12 @@ class Cohorts:
 
         A pure function of (seed, round, state), so a retried round has the same cohort. Uniform
         over the sets of ``report_goal`` available devices; all of them if there are fewer, and the
-        round goes on: the denominator of the mean stays the report goal. With ``availability`` more
-        are selected, some drop out, and those after the first ``report_goal`` are too late; only who is
-        aggregated counts as having joined.
+        round continues: the denominator of the mean stays the report goal. With ``availability`` more
+        are selected, some drop out, and those after the first ``report_goal`` are too late; only
+        aggregated devices count as having joined.
 
         Guarantee: no device joins two rounds less than ``min_sep`` apart, nor more than
-        ``max_participations`` rounds, but for those of ``stress_D``, which are nobody's. The draw reads
+        ``max_participations`` rounds, except those of ``stress_D``, which are synthetic. The draw reads
         no client data.
 
         Returns:
@@ -104,7 +104,7 @@ class Cohorts:
         return cohort, ParticipationState(last_round_D, count_D)
 
     def _stressed(self, round_number: int) -> np.ndarray:
-        """Stress devices of one round, each by a coin of its own; never more than there are places."""
+        """Stress devices of one round, each by a coin of its own; at most as many as places."""
         if self.stress_D is None:
             return np.empty(0, dtype=np.int64)
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([_STRESS_STREAM, self.seed, round_number])))
@@ -119,7 +119,7 @@ class Cohorts:
         return ready
 
     def within_limits(self, state: ParticipationState, round_number: int, devices: np.ndarray | slice) -> np.ndarray:
-        """Devices that timer and cap let into a round."""
+        """Devices that timer and cap admit to a round."""
         last, count = state.last_round_D[devices], state.count_D[devices]
         within = ((last == _NEVER) | (round_number - last >= self.min_sep)) & (count < self.max_participations)
         return within if self.stress_D is None else within & ~self.stress_D[devices]
@@ -127,10 +127,10 @@ class Cohorts:
     def _select(
         self, state: ParticipationState, round_number: int, rng: np.random.Generator, wanted: int
     ) -> np.ndarray:
-        """So many available devices in random order, every order equally likely; all if there are fewer.
+        """A number of available devices in uniformly random order; all if there are fewer.
 
-        In a large population devices are drawn at random and kept if available, which costs what
-        the cohort costs; if that finds too few, the rest comes from a look at all devices.
+        In a large population, devices are drawn at random and kept if available, at a cost
+        proportional to the cohort; if too few are found, the rest comes from a scan of all devices.
         """
         taken = np.empty(0, dtype=np.int64)
         for _ in range(_TRIES if self.num_devices > _COHORTS * wanted else 0):

@@ -15,9 +15,9 @@ from federated.participation.secret_sample import SampledCohorts
 if TYPE_CHECKING:
     from federated.participation.records import Records
 
-# Chance that some device joins more rounds than is stated of a secret sample; what happened is then stated.
+# Probability that some device joins more rounds than stated for a secret sample; the actual number is then stated.
 _EXCESS = 1e-9
-# Parts of a run, for a picture of how rounds became longer or shorter.
+# Parts of a run, for the figure of round durations.
 _PARTS = 10
 
 
@@ -28,7 +28,7 @@ class Timetable:
     Attributes:
       days: from the first round's begin to the last one's end.
       shortest, median, longest: minutes of a round.
-      median_by_part: minutes, as a median of each of ten parts of the run, as far as there are so many rounds.
+      median_by_part: median minutes of each of ten parts of the run, or of fewer if there are fewer rounds.
     """
 
     days: float
@@ -45,10 +45,10 @@ class Turnout:
     Attributes:
       rounds_below_goal: rounds that ended with fewer devices than the report goal.
       mean_devices: devices aggregated in a round, synthetic ones included.
-      check_ins: devices expected to check in during a round's hour, as a mean over rounds; all devices
-        where no availability is simulated.
+      check_ins: mean over rounds of the devices expected to check in during a round's hour; all devices
+        without simulated availability.
       fewest_check_ins: the same in the worst round.
-      timetable: when rounds were, by the clock; None without one.
+      timetable: durations by the clock; None without one.
     """
 
     rounds_below_goal: int
@@ -62,10 +62,10 @@ class Turnout:
 class Observation:
     """Observed participation of the protected devices; the accountant's input. Holds no device.
 
-    Of a secret sample it holds bounds in place of what the records show, and no histogram (``_of_secret_sample``).
+    For a secret sample it holds bounds instead of the recorded values, and no histogram (``_of_secret_sample``).
 
     Attributes:
-      rounds: rounds done.
+      rounds: completed rounds.
       min_sep: smallest difference between the round numbers of two participations of one device;
         None if no device joined twice.
       mins: the papers' MinS, the rounds strictly between: ``min_sep - 1``.
@@ -75,7 +75,7 @@ class Observation:
       violations: over all devices, synthetic ones too: pairs of participations closer than the
         enforced ``min_sep``, and devices above the enforced ``max_participations``.
       synthetic_devices: planted devices, which the other numbers leave out.
-      turnout: how full the rounds were, planted devices included; None where the sample is secret.
+      turnout: turnout of the rounds, including planted devices; None if the sample is secret.
     """
 
     rounds: int
@@ -90,11 +90,11 @@ class Observation:
 
 
 def observe(records: "Records", rounds: int, cohorts: Cohorts | SampledCohorts, synthetic_D: np.ndarray) -> Observation:
-    """Separation, participations and violations of the limits, as the records show them.
+    """Separation, participations and violations of the limits, from the records.
 
     Args:
-      rounds: rounds done, those without a participant too.
-      cohorts: the rule that was to be enforced; it does not bind its stress devices.
+      rounds: completed rounds, including those without a participant.
+      cohorts: the enforced rule, which does not bind its stress devices.
       synthetic_D: bool, devices made for the audit.
     """
     rounds_N, devices_N = records.rounds_N, records.devices_N
@@ -131,9 +131,10 @@ def _of_secret_sample(
 ) -> Observation:
     """Public participation of a secret sample: no histogram, and a bound in place of the largest participation.
 
-    Guarantee: no device joined more rounds than is stated. But for an event of probability 1e-9 everything stated is a
-    function of the rule and the number of devices, so it tells nothing of whom the key drew; in that event the largest
-    participation is stated as it was, since what is accounted must have happened.
+    Guarantee: no device joined more rounds than stated. Except with probability 1e-9, every stated value is a function
+      of
+    the rule and the number of devices, so it reveals nothing about the sample; in the exceptional event the actual
+    largest participation is stated, since the accounting must cover it.
     """
     return Observation(
         rounds=rounds,
@@ -148,9 +149,10 @@ def _of_secret_sample(
 
 
 def most_drawn(cohorts: SampledCohorts, rounds: int) -> int:
-    """Most rounds that a device of a secret sample joins, except with probability 1e-9 over all devices.
+    """Bound on the rounds of a device of a secret sample, except with probability 1e-9 over all devices.
 
-    Each device joins by coins of its own, so its rounds are binomial; devices are counted up to a power of two.
+    Each device joins by its own coins, so its rounds are binomial; the number of devices is rounded up to a power of
+    two.
     """
     from scipy import stats  # 0.3 s to import
 

@@ -1,8 +1,8 @@
 """Participation records: the devices aggregated in each round. Private.
 
-Kept as a folder of Parquet files, one for the rounds between two checkpoints, so that a checkpoint
-writes what is new and nothing twice. The names say which rounds a file holds: rounds-00000010-00000015.parquet
-those from 10 up to, not including, 15. Any reader of Parquet takes the folder for one table.
+The records are a folder of Parquet files, one for the rounds between two checkpoints, so that a checkpoint
+writes only new rounds. File names state the rounds: rounds-00000010-00000015.parquet holds those from 10 up
+to, not including, 15. Any reader of Parquet reads the folder as one table.
 
 Shape legend: D devices of the population, N participations on record, T rounds.
 """
@@ -21,7 +21,7 @@ from federated.participation.secret_sample import SampledCohorts
 from pretrain.files import PRIVATE, atomic, private_directory, sha256
 
 _PART = re.compile(r"rounds-([0-9]{8})-([0-9]{8})\.parquet")
-# Of each file's schema: when its rounds were, by the clock.
+# Metadata key of each file's schema: the times of its rounds, by the clock.
 _HOURS = b"round, begin and end in hours"
 
 
@@ -62,7 +62,7 @@ class Records:
         return np.bincount(self.devices_N, minlength=num_devices)
 
     def joined(self, rounds: int, devices: np.ndarray) -> np.ndarray:
-        """Bool ``[rounds, devices]``: which of these devices, ascending, joined when."""
+        """Bool ``[rounds, devices]``: participations of these devices, ascending."""
         rounds_N, devices_N = self.rounds_N, self.devices_N
         joined_TD = np.zeros((rounds, len(devices)), dtype=bool)
         asked_N = np.isin(devices_N, devices)
@@ -83,7 +83,7 @@ def no_records() -> Records:
 def by_the_rule(cohorts: Cohorts | SampledCohorts, rounds: int) -> tuple[Records, ParticipationState]:
     """Records that the rule gives for the first rounds, drawn again from seed or key, and the timer state after them.
 
-    Guarantee: depends on no file that a run wrote, so records that were edited differ from it.
+    Guarantee: the result depends on no file of a run, so edited records differ from it.
     """
     state, records = cohorts.init(), no_records()
     for number in range(rounds):
@@ -119,7 +119,7 @@ def segment_digests(folder: Path) -> dict[str, str]:
 
 
 def save_records(records: Records, folder: Path, rounds: int) -> None:
-    """Write one more file (mode 0600; columns ``round``, ``device``) of the rounds below ``rounds`` that none holds."""
+    """Write one more file (mode 0600; columns ``round``, ``device``) for rounds below ``rounds`` not yet on disk."""
     private_directory(folder)
     first = max((last for _, last in _parts(folder)), default=0)
     if first >= rounds:
@@ -133,14 +133,14 @@ def save_records(records: Records, folder: Path, rounds: int) -> None:
 
 
 def forget_records(folder: Path, rounds: int) -> None:
-    """Remove the files of later rounds, before these are done again: the same devices join, by the same rule."""
+    """Remove the files of later rounds before they are repeated; the rule gives the same devices."""
     for first, last in _parts(folder):
         if last > rounds:
             (folder / _name(first, last)).unlink()
 
 
 def load_records(folder: Path, rounds: int | None = None) -> Records:
-    """Read what ``save_records`` wrote, up to, not including, the round ``rounds``; None: all there is.
+    """Read what ``save_records`` wrote, up to, not including, the round ``rounds``; None: all.
 
     Raises:
       OSError: a file is missing, cut short or holds other rounds than its name says.
@@ -164,7 +164,7 @@ def load_records(folder: Path, rounds: int | None = None) -> Records:
 
 
 def _parts(folder: Path) -> list[tuple[int, int]]:
-    """First round and the one after the last of every file there is."""
+    """First round, and the round after the last one, of every file."""
     names = [_PART.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
     return [(int(name[1]), int(name[2])) for name in names if name]
 

@@ -1,4 +1,4 @@
-"""Cohorts by secret sampling, for mechanisms whose guarantee counts on it.
+"""Cohorts by secret sampling, for mechanisms whose guarantee assumes it.
 
 Shape legend: D devices of the population.
 """
@@ -15,12 +15,13 @@ _STREAM = "sampling"
 
 @dataclass(frozen=True)
 class SampledCohorts:
-    """The rule that picks the devices of each round, by coins that only the key's holder can see.
+    """The rule that selects the devices of each round, by coins that only the holder of the key knows.
 
     Guarantee: given the key is secret, a device's presence in a round is hidden and independent of
     every other round and of all data. ``poisson``: each device joins with probability
     ``sampling_rate``, independently. ``fixed``: every set of ``report_goal`` devices is equally likely.
-    The launch's public seed must not decide this: who knows the sample gets no amplification.
+    The launch's public seed must not determine this: against an attacker who knows the sample there is no
+    amplification.
 
     Attributes:
       num_devices: size of the population, synthetic devices included.
@@ -59,7 +60,7 @@ class SampledCohorts:
         """The cohort of one round, int64 ascending, and the state after it; a function of (key, round)."""
         words_D = noise.uniform_words(self.key, _STREAM, round_number, self.num_devices)
         if self.poisson:
-            # 2^-53 off the rate at most: far below what delta could notice.
+            # At most 2^-53 off the rate: negligible against delta.
             cohort = np.flatnonzero((words_D >> np.uint64(11)).astype(np.float64) * 2.0**-53 < self.sampling_rate)
         elif self.report_goal >= self.num_devices:
             cohort = np.arange(self.num_devices)

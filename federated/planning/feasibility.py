@@ -35,10 +35,10 @@ class Timer:
     """Resting time of devices, with the expected separation and length of the run.
 
     Attributes:
-      days: whole days, as devices are told.
+      days: whole days, the setting of devices.
       min_sep: least difference between two rounds of a device that is expected; None if rounds of this size do not
         fill.
-      run_days: how long the run takes, one round after the other; None likewise.
+      run_days: length of the run, one round after the other; None likewise.
     """
 
     days: int
@@ -97,7 +97,7 @@ class Plan:
 
     Attributes:
       rounds_below_goal: expected; None where no availability is simulated, or a round waits until it is full.
-      by_the_clock: what is expected of a launch by the clock; None for another.
+      by_the_clock: forecast of a launch by the clock; None for another.
     """
 
     guarantee: Guarantee
@@ -217,7 +217,7 @@ def rounds_below_goal(config: MechanismConfig, devices: int) -> int | None:
 def _day(config: MechanismConfig) -> Availability | None:
     """Availability in rounds of fixed length; None where all devices are available, and for a launch by the clock."""
     block = None if isinstance(config, IndependentMechanism) else config.availability
-    # The seed decides who comes, not how many are expected.
+    # The seed determines the devices that come, not their expected number.
     return None if block is None or block.round_minutes is None else Availability(round_minutes=block.round_minutes)
 
 

@@ -50,7 +50,7 @@ def step(mechanism: MechanismConfig, server: ServerConfig) -> Step | None:
 
 
 def round_weights(rounds: int, server: ServerConfig) -> np.ndarray:
-    """How much each round's mean update counts in the last model at server rate 1: float64 ``[T]``.
+    """Weight of each round's mean update in the last model at server rate 1: float64 ``[T]``.
 
     Raises:
       ValueError: Adam, whose steps follow the size of the updates.

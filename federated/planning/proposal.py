@@ -44,7 +44,7 @@ class Proposal:
       feasible: whether ``chosen`` meets the target; if not, it is the option nearest to it.
       mechanism: the ``mechanism:`` block, which holds clip norm and delta of the launch file.
       chosen: with rho and epsilon of exactly that block, by the accountant of launches.
-      timer: how long a device rests after it took part, and what comes of that by the clock.
+      timer: rest of a device after a participation, and its effect by the clock.
       reasons: sentences.
       changes: numbers that would meet the target, each alone; () if it is met.
       alternatives: the same run by other mechanisms, then other report goals and rounds.
@@ -65,11 +65,12 @@ def propose(
 ) -> Proposal:
     """Find the run that meets the target.
 
-    Needs no private data: all inputs stand in the launch file.
+    Needs no private data: all inputs are in the launch file.
 
     Args:
-      mechanism: of the launch file; gives clip norm, delta, and what stays as it is.
-      on_progress: hears what is being tried; the whole takes seconds to tens of seconds.
+      mechanism: of the launch file; gives clip norm, delta, and all fields that do not change.
+      on_progress: progress callback, called with a description of each trial; all trials take seconds to tens of
+        seconds.
 
     Raises:
       ValueError: the noise of no mechanism fits in memory.
@@ -116,7 +117,7 @@ def mechanism_block(
     aggregation, availability) is kept. Adaptive clipping is kept where the noise has restarts, which it needs.
 
     Args:
-      planning: how long slow rounds take, from which follows the timer of a launch by the clock; None keeps it.
+      planning: duration of slow rounds, which determines the timer of a launch by the clock; None keeps it.
     """
     names = {"clip_norm", "delta", "randomness", "clipping", "secagg", "availability"}
     names |= {"adaptive_clipping"} if "restarts" in choice.strategy.parameters else set()
@@ -156,7 +157,7 @@ def _yaml_value(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        # YAML 1.1 takes 1e-10 for a word: it wants the point.
+        # YAML 1.1 reads 1e-10 as text: it needs a point.
         text = repr(value)
         return text.replace("e", ".0e", 1) if "e" in text and "." not in text else text
     return str(value)

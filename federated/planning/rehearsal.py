@@ -40,7 +40,7 @@ _NEXT_TO_NONE = 1e-6
 # The papers use 0.2 over thousands of rounds; a dozen rounds must get there in larger steps.
 _CLIP_STEP = 1.0
 _MEDIAN = 0.5
-_DELTA = 1e-10  # accounted by nobody
+_DELTA = 1e-10  # a placeholder: nothing is accounted
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Rehearsal:
       noiseless_accuracy: at the chosen clip norm and rate, with next to no noise.
       clip_trials: one for each server learning rate.
       noise_trials: by ratio, ascending, up to the second in a row that costs too much.
-      pseudo_users, words: what the public text was cut into.
+      pseudo_users, words: division of the public text.
     """
 
     clip_norm: float
@@ -113,7 +113,7 @@ def rehearse(
 
     Args:
       work: for checkpoints; emptied as trials end.
-      on_progress: hears a line as each trial ends.
+      on_progress: progress callback, called with a line after each trial.
 
     Raises:
       ValueError: too few pseudo-users for a round.
@@ -172,7 +172,7 @@ def rehearse(
 
 
 def acceptable(noise_trials: Sequence[Trial], noiseless: float, max_loss: float) -> float | None:
-    """The largest ratio whose accuracy is within ``max_loss`` of no noise, all smaller ones being so too.
+    """The largest ratio such that it and all smaller ones have an accuracy within ``max_loss`` of no noise.
 
     The second half keeps one lucky trial from standing for a ratio that training cannot bear.
     """

@@ -199,13 +199,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Option:
-    """One way to run, and what it costs.
+    """One option for a run, with its cost.
 
     Attributes:
       noise_to_signal: as reached with the rounded noise multiplier.
       rho: None for independent noise behind secret sampling, whose loss is no single Gaussian's.
       copies: memory for noise between rounds, in copies of the model.
-      note: what else a reader must know.
+      note: further remark for the reader.
     """
 
     kind: str
@@ -266,7 +266,7 @@ class Terms:
 
     @property
     def usable_devices(self) -> int:
-        """Devices that the plan counts on: those that train, less what is spared."""
+        """Devices that the plan assumes: the training devices minus the safety margin."""
         # Rounded before it is cut, or 0.9 of a round number could lose a device to binary fractions.
         return int(round(self.training_devices * (1 - SPARE_FRACTION), 6))
 
@@ -279,7 +279,7 @@ def terms_of(mechanism: MechanismConfig, planning: PlanningConfig, splits: Split
     """The terms of a launch file, at the ratio that a rehearsal found or else at that of its own mechanism block.
 
     Raises:
-      ValueError: no device is left to count on.
+      ValueError: no device is left.
     """
     delta = mechanism.delta
     terms = Terms(
@@ -311,7 +311,7 @@ def strategies(
     """Mechanisms for the participation pattern of this report goal; [] if the population cannot fill a round.
 
     Args:
-      thorough: all there are; else the few that decide whether a target is met, in tenths of a second.
+      thorough: all mechanisms; otherwise the few that decide if a target is met, in tenths of a second.
       kinds: in place of those that the terms name.
     """
     min_sep = min_sep_of(terms, rounds, report_goal)
@@ -386,7 +386,7 @@ def best(terms: Terms, rounds: int, report_goal: int, thorough: bool = False) ->
         return None
     least = min(choice.rho for choice in fitting)
     most = least * (1 + _WORTH_MEMORY)
-    # Memory is no reason to miss a target that can be met.
+    # A preference for less memory must not miss a reachable target.
     most = min(most, terms.target.rho) if least <= terms.target.rho else most
     equal = [choice for choice in fitting if choice.rho <= most]
     return min(equal, key=lambda choice: (choice.option.copies, choice.rho))

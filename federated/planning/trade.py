@@ -68,7 +68,7 @@ from pretrain.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary
 
 @dataclass(frozen=True)
 class Training:
-    """Training of one shape at one rho: the ``mechanism:`` block, and what it costs at worst."""
+    """Training of one shape at one rho: the ``mechanism:`` block, and its worst-case cost."""
 
     mechanism: MechanismConfig
     server_rate: float
@@ -81,7 +81,7 @@ def training_at(
     """The ``mechanism:`` block of a shape whose worst case is ``rho`` or a hair below; None if nothing fits.
 
     Args:
-      mechanism: gives clip norm, delta and what the plan does not decide.
+      mechanism: gives clip norm, delta and all fields outside the plan.
       shape: rounds and report goal.
     """
     # Which ratio is held does not matter: at one goal, least rho at a ratio is least ratio at a rho.
@@ -208,10 +208,10 @@ class TradeSetting:
 
     Attributes:
       setting: model and local training; its users play the devices that train.
-      terms: what there is to choose from, and on how many devices.
+      terms: search space and number of devices.
       mechanism, counts: of the launch file.
       rho: to spend. min_gain: the launch's gate on top-1 recall.
-      public: what the start was pretrained on. ngram: fitted to it.
+      public: pretraining text of the start. ngram: fitted to it.
       people: held-out pseudo-users.
       inputs: digest to find the verdict again by.
     """
@@ -234,14 +234,14 @@ def rehearse(trade: TradeSetting, best: Rehearsal, work: Path, on_progress: Call
     """Simulate every split and decide. A second call resumes: ``work`` holds the networks trained so far.
 
     Args:
-      best: clip norm and server rate for what the planner chooses, and whether its text teaches anything.
+      best: clip norm and server rate for the planner's choices, and if training on its text improves the model.
     """
     setting, limits = trade.setting, trade.limits
     users, devices, rate = len(setting.users), trade.terms.training_devices, best.server_learning_rate
     fixed = trade.mechanism.model_copy(update={"clip_norm": best.clip_norm})
     alone = Training(trade.mechanism, setting.server.learning_rate, own_rho(trade.mechanism))
     whole = largest_shapes(fixed, trade.terms, trade.rho, limits, rate)
-    # One shape for all splits: the smallest of those that are not told apart.
+    # One shape for all splits: the smallest of the statistically equal ones.
     leader = _leader(gains(trade, [(training, None) for training in whole], work, on_progress).outcomes, whole)
     shape = leader.mechanism.rounds, leader.mechanism.report_goal
     parts = {1.0: leader}

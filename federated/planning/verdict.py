@@ -14,13 +14,13 @@ from federated.config.mechanism import MechanismConfig
 
 # Chance of calling a launch worthwhile that is not, over all that were tried together.
 CHANCE = 0.025
-# Of a mechanism block, what does not touch how much a launch learns.
+# Fields of a mechanism block that do not affect utility.
 _ASIDE = {"delta", "randomness", "secagg", "availability"}
 
 SHIPS_NETWORK: Ships = "network"
 SHIPS_BOTH: Ships = "mixture"
 SHIPS_COUNTS: Ships = "counts"
-# What a launch file says to ship counts so, where nothing is trained.
+# Values of ``counts.model`` for launches without training.
 UNTRAINED: Mapping[Ships, Literal["start-mixture", "counts"]] = {"mixture": "start-mixture", "counts": "counts"}
 
 
@@ -32,10 +32,10 @@ class Outcome:
       gradient_rho, counts_rho: of training and of counts; 0 for none.
       rounds, report_goal: of the launch, not of its rehearsal; 0 without training.
       noise_to_signal: of training, the same in the launch and in its rehearsal; 0 without.
-      ships: what would be suggested from.
+      ships: the shipped model.
       gain, error: top-1 recall over the start's on the same held-out pseudo-users, as a share, and the paired
         standard error.
-      run: what a launch file would say, as ``run_of`` gives it; {} without training.
+      run: fields of the launch file, as in ``run_of``; {} without training.
       yaml: the same as blocks to paste.
       over_free: gain and error over the best that public text gives for nothing.
     """
@@ -74,8 +74,8 @@ class Verdict:
       best: place of the recommended outcome; None without one.
       outcomes: all that were rehearsed, the launch file's own run first.
       start: top-1 recall before anything is spent.
-      free: what the n-gram of the start's text gains, alone or mixed with the start, for nothing; at least 0.
-      rho, training_devices: what there is to spend, and on how many devices.
+      free: gain of the n-gram of the start's text, alone or mixed with the start, at no cost; at least 0.
+      rho, training_devices: available budget, and number of devices.
       min_gain: the launch's own gate; a gain must exceed it.
       pseudo_users, words: who played them.
       notes: what else a reader must know, scaling above all.
@@ -127,7 +127,7 @@ def run_of(mechanism: MechanismConfig, server_rate: float, counts: CountsConfig 
 
 
 def margin(outcomes: Sequence[Outcome]) -> float:
-    """Standard errors that a gain must stand above the gate, the chance shared by all outcomes (Bonferroni)."""
+    """Standard errors by which a gain must exceed the gate; all outcomes share the error rate (Bonferroni)."""
     return NormalDist().inv_cdf(1 - CHANCE / max(len(outcomes), 1))
 
 

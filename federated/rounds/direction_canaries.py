@@ -1,4 +1,4 @@
-"""Direction canaries in the round loop: synthetic devices whose update an audit chose beforehand.
+"""Direction canaries in the round loop: synthetic devices with an update that an audit chose beforehand.
 
 Shape legend: P parameters, T rounds, N canaries.
 
@@ -63,7 +63,7 @@ class ProbeState:
 
 
 def init(probe: Probe | None, cohorts: Cohorts | SampledCohorts, num_parameters: int) -> ProbeState | None:
-    """State before the first round; None where there are no canaries."""
+    """State before the first round; None without canaries."""
     if probe is None:
         return None
     empty_TN = np.zeros((0, probe.count))

@@ -14,7 +14,8 @@ import numpy as np
 from pretrain.files import PRIVATE, atomic, private_directory
 
 FOLDER = "whole"
-# All rounds of a short run; of a longer one so many, evenly spaced, as each is three times as long as the model.
+# Number of kept rounds: all of a short run, evenly spaced ones of a longer run, as each is three times the model's
+# size.
 MOST = 16
 
 
@@ -32,13 +33,13 @@ class KeptRound:
 
 
 def numbers(rounds: int) -> range:
-    """Numbers of the rounds that a run of so many keeps whole; the last is among them."""
+    """Rounds that a run keeps whole, including the last one."""
     step = max(1, -(-rounds // MOST))
     return range((rounds - 1) % step, rounds, step)
 
 
 def save(directory: Path, number: int, kept: KeptRound) -> None:
-    """Write a round beside the checkpoints, whole or not at all; a round that is done again has the same bits."""
+    """Write a round beside the checkpoints, atomically; a repeated round has the same bits."""
     folder = private_directory(directory / FOLDER)
     with atomic(folder / _name(number), PRIVATE) as temporary, temporary.open("wb") as file:
         np.savez(file, model=kept.model_P.astype(np.float32), released=kept.released_P)

@@ -1,4 +1,4 @@
-"""One value for a round: all of its behaviour that depends on which mechanism a launch has.
+"""The rule of a round: all behaviour that depends on the mechanism of a launch.
 
 Shape legend: D devices, P parameters.
 """

@@ -100,7 +100,7 @@ def save(run: RunState, directory: Path, digest: str, privatizer: Privatizer) ->
 
 
 def forget_later(directory: Path, rounds_done: int) -> None:
-    """Remove what was recorded of rounds that are done again."""
+    """Remove the records of rounds that will be repeated."""
     forget_records(directory / RECORDS, rounds_done)
 
 

@@ -1,4 +1,4 @@
-"""The model on validation devices while a run goes on."""
+"""Evaluation of the model on validation devices during a run."""
 
 import numpy as np
 
@@ -16,11 +16,11 @@ class CurvePoint(Config):
     the guarantee of the training devices; reports say so.
 
     Attributes:
-      validation_loss: nats per target, sentence ends and unknown words included.
+      validation_loss: nats per target, including sentence ends and OOV words.
       validation_top1: accuracy over words that the vocabulary holds.
-      validation_recall: the same hits over all words; an unknown word is a miss.
+      validation_recall: the same hits over all words; an OOV word is a miss.
       clip_norm: in use in the last of those rounds; public, also when it is estimated.
-      clip_estimate: what adaptive clipping would set it to; the clip norm itself without.
+      clip_estimate: estimate of adaptive clipping; the clip norm itself without it.
     """
 
     round: int

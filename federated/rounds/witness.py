@@ -19,7 +19,7 @@ from pretrain.randomness.noise import FIXED_POINT
 
 # Counts and digests, which float64 would round.
 _WHOLE = ("updates_T", "longer_T", "missing_T", "rows_T")
-# Weights whose every value is kept: an optimiser that is not linear has no projection to be replayed on.
+# Weights whose every value is kept: a nonlinear optimiser cannot be replayed on projections.
 FOLLOWED = 1024
 
 
@@ -41,7 +41,7 @@ class RoundSums:
       devices: sum and tally of the devices.
       unnoised_sum_P: int64, that the noise was added to.
       planted_P: int64, the canaries' share of it.
-      released_sum_P: what the server's optimiser was given.
+      released_sum_P: input of the server's optimiser.
       released_bits: noisy sum of the bits of adaptive clipping; 0 without.
       whole: whether noise is added to the devices' sum as it is; otherwise it is scaled down.
     """
@@ -57,7 +57,7 @@ class RoundSums:
     def of(
         devices: Aggregate, unnoised_sum_P: np.ndarray, released_sum_P: np.ndarray, released_bits: float, whole: bool
     ) -> "RoundSums":
-        """Take it from what the round loop holds."""
+        """Build it from the state of the round loop."""
         planted_P = np.zeros_like(unnoised_sum_P) if devices.planted_P is None else devices.planted_P.numpy()
         return RoundSums(devices, unnoised_sum_P, planted_P, released_sum_P, released_bits, whole)
 
@@ -82,13 +82,13 @@ class Witness:
 
     Attributes:
       sums_TN: un-noised sums of devices and canaries, in clip norms.
-      released_TN: what the server's optimiser was given, in units of the update.
+      released_TN: input of the server's optimiser, in units of the update.
       weights_TN: the model that devices are sent after the round.
-      rounding_T: what float32 may have added to a row of ``weights_TN``, as a standard deviation.
+      rounding_T: standard deviation of float32 rounding in a row of ``weights_TN``.
       planted_TN: the canaries' share of the sums, in clip norms.
       clips_T: clip norms.
       bits_T: noisy sums of the bits of adaptive clipping, as released, and
-      thresholds_T: the norms that updates were held against for them; 0 without.
+      thresholds_T: the thresholds of the updates' norms for them; 0 without.
       updates_T, longer_T: updates of devices that were added, and of them longer than a clip norm.
       missing_T: ``RoundSums.unexplained``.
       rows_T: digest of the rows that devices trained on, modulo 2^64.

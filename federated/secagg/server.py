@@ -1,4 +1,4 @@
-"""Server side of a round of secure aggregation: it meets masked vectors, ciphertexts and shares.
+"""Server side of a round of secure aggregation: it sees masked vectors, ciphertexts and shares.
 
 Nothing here has access to an update, to a device's secrets or to the run's key.
 

@@ -18,7 +18,7 @@ from federated.secagg.protocol import check_graph, circulant, run_protocol
 from federated.secagg.server import Server
 from pretrain.randomness import noise
 
-# Devices that one server adds up at once. With 20 others to share masks with a graph of so many holds together.
+# Devices per sum of one server. With 20 neighbours each, a graph of this size stays connected.
 COHORT = 10_000
 
 
@@ -30,7 +30,7 @@ def require_devices(devices: int) -> None:
 def secure_votes(
     votes: Iterable[np.ndarray], devices: int, items: int, most: int, key: bytes, public_seed: int
 ) -> np.ndarray:
-    """Sum of all devices' votes, int64 ``[d]``, in cohorts as alike in size as can be.
+    """Sum of all devices' votes, int64 ``[d]``, in cohorts of nearly equal size.
 
     Guarantee: of a cohort the server meets the sum alone, as in ``protocol.secure_sum``; each device's message is
     uniform to it. A pure function of its arguments, and equal to the plain sum.

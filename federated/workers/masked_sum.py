@@ -1,4 +1,4 @@
-"""A sum of integers over workers that nobody between them can read, or change unnoticed.
+"""Masked sum of integers over workers: a listener reads nothing, and every change is detected.
 
 Of W workers number r adds the mask s_r - s_(r+1) to its vector, modulo 2^64. s_0 to s_(W-1) are keystreams that every
 worker can draw, s_W is zero. So all masks add up to s_0, which each worker takes off the sum in the end: whatever W is,
@@ -23,13 +23,13 @@ from pretrain.randomness.noise import KEY_BYTES, subkey
 WORD = np.dtype("<u8")
 TAG_BYTES = 32
 
-# Takes bytes for the right neighbour and how many will come from the left one; gives those.
+# Bytes for the right neighbour and the number expected from the left one -> bytes from the left one.
 PassOn = Callable[[np.ndarray, int], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Mask:
-    """A mask of a sum: what this worker adds, and what all of them have added in the end; uint64 ``[N]``. Secret."""
+    """Masks of one sum: this worker's own mask, and the sum of all workers' masks; uint64 ``[N]``. Secret."""
 
     own_N: np.ndarray
     total_N: np.ndarray

@@ -1,4 +1,4 @@
-"""Several processes that train one model: each a share of the cohort's chunks, one sum a round.
+"""Several processes that train one model: each trains a share of the cohort's chunks, with one sum per round.
 
 Shape legend: P parameters.
 
@@ -29,8 +29,8 @@ class Worker:
 
     Attributes:
       rank: 0 writes checkpoints and tells of progress.
-      size: how many there are.
-      masked: adds up what others must not read; None where all are on this machine and share nothing.
+      size: number of workers.
+      masked: masked sum over the network; None if all workers are on this machine.
     """
 
     rank: int = 0
@@ -91,8 +91,8 @@ def joined(
 
     Args:
       device: ``cpu`` (gloo) or ``cuda`` (one GPU a process; NCCL, or gloo where sums are masked).
-      timeout_seconds: how long to wait for others, in a round too: more than the slowest share takes.
-      secret: 32 bytes that only the workers know: sums are masked. None: they are sent as they are, over loopback.
+      timeout_seconds: limit of a wait for others, also within a round: above the time of the slowest share.
+      secret: 32 bytes that only the workers know, for masked sums. None: sums are sent unmasked, over loopback.
       attempt: names launch, stage and attempt, where there is a secret.
 
     Raises:

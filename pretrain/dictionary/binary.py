@@ -1,4 +1,4 @@
-"""The binary form of a dictionary, version 202: what LatinIME, HeliBoard, OpenBoard and FUTO load.
+"""The binary dictionary format, version 202, of LatinIME, HeliBoard, OpenBoard and FUTO.
 
     header    0x9BC13AFE, version (2 bytes), options (2), size of the header (4), then name and value of each
               attribute, each ended by 0x1F

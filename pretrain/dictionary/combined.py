@@ -8,7 +8,7 @@ dictionary=main:en_us,locale=en_US,description=English,date=1767323045,version=2
 
 from pretrain.dictionary.content import Dictionary, Word
 
-# What would end a value early, or make AOSP take the first line for something else.
+# Characters that would end a value early, or make AOSP misread the first line.
 _BREAKS_HEADER = ",=:\r\n"
 _FLAGS = ("not_a_word", "possibly_offensive")
 

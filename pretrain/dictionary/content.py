@@ -21,7 +21,7 @@ _LEVELS = 16
 
 @dataclass(frozen=True)
 class Word:
-    """One word: how often it is typed, and what follows it.
+    """One word: its frequency and its followers.
 
     Attributes:
       frequency: 0 to 255, logarithmic; 255 means probability 1 and 0 a word that is never suggested.

@@ -56,7 +56,7 @@ class Arm:
         return part.vocabulary_size
 
     def start(self, rows: int) -> _State:
-        """So many sentences, before ``<bos>``."""
+        """State of a number of sentences, before ``<bos>``."""
         places = 1 if self.counts is None else self.counts.order - 1
         return _State(
             torch.full((rows, places), -1), None if self.network is None else self.network.initial_state(rows)
@@ -64,10 +64,10 @@ class Arm:
 
     @torch.no_grad()
     def step(self, token_B: Tensor, state: _State, among_all: bool = True) -> tuple[Tensor, _State]:
-        """Probabilities ``[B, V]`` of what comes after one more token each, and the state there.
+        """Probabilities ``[B, V]`` of the next word after one more token each, and the new state.
 
         Args:
-          among_all: False leaves out what never comes next.
+          among_all: False leaves out words that never come next.
         """
         last_BK = torch.cat([state.last_BK[:, 1:], token_B[:, None]], dim=1)
         of_network, network = None, None
@@ -126,7 +126,7 @@ def word_scores(arm: Arm) -> np.ndarray:
 
     ``<unk>`` has that of all words outside the vocabulary together, other special tokens none.
 
-    Guarantee: as of ``words_of``, post-processing of what is released.
+    Guarantee: that of ``words_of``: post-processing of released values.
 
     Raises:
       ArithmeticError: the arm's probabilities are no numbers.
@@ -136,7 +136,7 @@ def word_scores(arm: Arm) -> np.ndarray:
 
 
 def _unigrams(arm: Arm, left_out_V: Tensor) -> Tensor:
-    """Shares ``[V]`` of each word, among what is not left out, in sentences that the arm makes up."""
+    """Share of each word, ``[V]``, among included words, in sentences sampled from the arm."""
     weight_V = torch.zeros(arm.vocabulary_size, dtype=torch.float64)
     for _, next_BV in _made_up(arm):
         weight_V += next_BV.sum(0, dtype=torch.float64)
@@ -161,7 +161,7 @@ def _after(arm: Arm, leading: list[int]) -> Tensor:
 
 
 def _made_up(arm: Arm) -> Iterator[tuple[Tensor, Tensor]]:
-    """Sentences that the arm makes up, ``_ROWS`` side by side: last words ``[B]`` and what comes next ``[B, V]``."""
+    """Sentences sampled from the arm, ``_ROWS`` side by side: last words ``[B]``, next-word shares ``[B, V]``."""
     random = torch.Generator().manual_seed(_SEED)
     token_B, state = torch.full((_ROWS,), BOS), arm.start(_ROWS)
     for _ in range(_STEPS):

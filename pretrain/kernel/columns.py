@@ -1,4 +1,4 @@
-"""Columns of the output layer that a training step runs over: all words, or a sample that stands for all.
+"""Columns of the output layer in a training step: all words, or a sample that represents all.
 
 Public text only: which words are sampled depends on the batch.
 

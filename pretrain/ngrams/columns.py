@@ -1,4 +1,4 @@
-"""Long columns of numbers on the disk, in files without a name: whatever ends the process takes them away."""
+"""Long columns of numbers on disk, in unnamed files that disappear with the process."""
 
 import tempfile
 from pathlib import Path

@@ -20,7 +20,7 @@ from pretrain.reading.paths import require_file, shown
 
 _FORMAT = "tacit-counted-1"
 _MOST_BYTES = 1 << 28
-# Of a mixture, whatever was typed: no private text chose it.
+# Weight of a mixture, fixed without private text.
 NETWORK_SHARE = 0.5
 # Against a division by 0 where every word has a pair.
 _TINY = 1e-12
@@ -36,7 +36,7 @@ class CountedNGram:
 
     Attributes:
       public: fitted to public text.
-      factor_V: float64, how much likelier each word is than in public text.
+      factor_V: float64, ratio of each word's frequency to public text.
       row_V: int64, place of a word among the counted contexts, -1 if it is none; ``<bos>`` may be one.
       key_G: int64, sorted, ``row * V + next word``.
       pair_G: float64, probability of each pair after its context; those of one context sum to at most 1.

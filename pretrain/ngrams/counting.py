@@ -43,7 +43,7 @@ class LevelCounts:
 def blocks(tokens_N: np.ndarray) -> Iterator[np.ndarray]:
     """Parts of a stream, each of whole sentences; one sentence is never cut, however long."""
     first, size = 0, len(tokens_N)
-    # What no end follows goes with the last sentence.
+    # Tokens without a following end belong to the last sentence.
     last_end = size
     while last_end and tokens_N[last_end - 1] != EOS:
         last_end -= 1
@@ -139,7 +139,7 @@ def _level(
 
 
 def _by_neighbours(level: LevelCounts, neighbours_G: np.ndarray, folder: Path | None) -> LevelCounts:
-    """A level whose counts are numbers of words before, but for what begins a sentence."""
+    """A level whose counts are numbers of preceding words, except for k-grams at the start of a sentence."""
     changed = Column(np.int64, folder)
     for first, last in pieces(len(level.count), MERGED_GRAMS):
         raw_G = level.count.read(first, last)

@@ -43,9 +43,9 @@ def gaussian(key: bytes, stream: str, index: int, size: int) -> np.ndarray:
 
     Args:
       key: 32 secret bytes.
-      stream: what the noise is for; streams never share bits.
-      index: which vector of the stream (a tree node, a round).
-      size: how many numbers.
+      stream: name of the noise; streams never share bits.
+      index: index of the vector in the stream (a tree node, a round).
+      size: number of values.
 
     Returns:
       float64 ``[size]``. The first numbers do not depend on ``size``.
@@ -67,7 +67,7 @@ def gaussian(key: bytes, stream: str, index: int, size: int) -> np.ndarray:
 
 
 def subkey(key: bytes, purpose: str) -> bytes:
-    """A key for one purpose; nothing drawn under it tells of what is drawn under another (HKDF-SHA256)."""
+    """A key for one purpose; draws under it reveal nothing about draws under another (HKDF-SHA256)."""
     if len(key) != KEY_BYTES:
         raise ValueError(f"key: {len(key)} bytes, expected {KEY_BYTES}; draw one from the operating system")
     return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=None, info=purpose.encode()).derive(key)

@@ -1,4 +1,4 @@
-"""Paths that somebody else named, and text and JSON behind them.
+"""Reader of external paths, with their text and JSON.
 
 What is no ordinary file of a bearable size is refused before it is opened: a pipe would wait for ever, a device
 would never end. Every error names the field, the path and the fix, and is a ``ValueError`` unless a retry can help.
@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-# What the file system says about a path that stays so until a person changes it.
+# Errors of the file system that persist until a person changes the path.
 LASTING = frozenset(
     (
         *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM),
@@ -40,7 +40,7 @@ def require_file(path: Path, field: str, hint: str, most_bytes: int | None = Non
     """The path, if an ordinary file is there that this user can read.
 
     Args:
-      field: what named the path, as an error calls it.
+      field: source of the path, for errors.
       hint: the fix, as in ``give the path of the list``.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Rows of Parquet and of JSON lines (perhaps packed by gzip or bzip2) that somebody else wrote, as Arrow columns.
+"""Reader of external rows, from Parquet and JSON lines (also with gzip or bzip2), as Arrow columns.
 
 A file may be damaged, lie about its size or hold other things than text. Whatever it does ends in a ``ValueError``
 that names the file, the row and the fix, before it takes more memory than the batch at hand: texts are counted before
@@ -81,7 +81,7 @@ def batches(path: Path, field: str, columns: Sequence[Column], skip: int = 0) ->
     """The columns of a file in its order; one that is not required and not there is left out of Parquet's batches.
 
     Args:
-      field: what named the file, for errors.
+      field: source of the file's name, for errors.
       skip: rows to leave out from the start.
 
     Raises:
@@ -95,7 +95,7 @@ def batches(path: Path, field: str, columns: Sequence[Column], skip: int = 0) ->
 def placed_batches(
     path: Path, field: str, columns: Sequence[Column], skip: int = 0
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """``batches``, each with where in the file it stands, for errors."""
+    """``batches``, each with its position in the file, for errors."""
     require_file(path, field, "name a file that is there")
     with _readable(path, field):
         yield from (_of_parquet if path.suffix == ".parquet" else _of_json_lines)(path, field, columns, skip)
@@ -103,7 +103,7 @@ def placed_batches(
 
 @contextmanager
 def _readable(path: Path, field: str, at: Callable[[], str] = lambda: "") -> Iterator[None]:
-    """Say of damage that it is damage: Arrow and the decompressors raise what a retry would be for.
+    """Report damage as ValueError: Arrow and the decompressors raise errors that suggest a retry.
 
     Args:
       at: finds out where in the file it is.
@@ -254,7 +254,7 @@ def _is_string(kind: pa.DataType) -> bool:
 def _of_json_lines(
     path: Path, field: str, columns: Sequence[Column], skip: int
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Columns of a file, with the lines that they stand in.
+    """Columns of a file, with their lines.
 
     Python's own parser reads one line at a time. Arrow's is faster, and a line ``null`` ends its process
     (apache/arrow#47409).
@@ -300,7 +300,7 @@ def _batch(path: Path, field: str, columns: Sequence[Column], taken: list[tuple]
         try:
             array = pa.array(content, pa.large_string())
         except UnicodeEncodeError as error:
-            # Half a surrogate pair stands for no character.
+            # Half a surrogate pair is not a character.
             if column.kind == "id":
                 raise ValueError(
                     f"{field}: {shown(path)}, {place}: {column.name!r} holds what is no character, "

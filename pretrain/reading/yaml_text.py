@@ -1,6 +1,6 @@
-"""YAML that somebody else wrote: plain values under plain names, no more of them than a launch can have.
+"""Reader of external YAML: plain values under plain names, within the limits of a launch file.
 
-A reviewer must see what counts: a name is text and stands once, and tags, anchors and aliases are refused.
+A reviewer must see the effective values: a name is text and unique, and tags, anchors and aliases are refused.
 """
 
 import re
@@ -22,7 +22,7 @@ def load(text: str, name: str) -> object:
       name: of the file, for errors.
 
     Raises:
-      ValueError: not YAML, or beyond a limit; one line with the place, what is there and the fix.
+      ValueError: not YAML, or beyond a limit; one line with the place, the value and the fix.
     """
     try:
         return yaml.load(text, Loader=_PlainLoader)
@@ -36,7 +36,7 @@ def load(text: str, name: str) -> object:
 
 
 class _PlainLoader(yaml.SafeLoader):
-    """PyYAML's own, for plain values: what would be costly to build is refused while nothing is built yet."""
+    """PyYAML's loader for plain values, which refuses costly content before it builds anything."""
 
     depth = values = 0
 

@@ -1,4 +1,4 @@
-"""Case forms of typed words: small, with a capital, or in capitals; kept beside the lower-cased word.
+"""Case forms of typed words: lower case, capitalised, or all capitals; stored with the lower-cased word.
 
 Discovery hears of words as they are typed; the model, its vocabulary and all that counts words know the lower-cased
 word alone. So a typed word is the word and, where it was not small, one sign after it that no text holds.

@@ -63,9 +63,9 @@ class TypingRules:
     """A locale's typed forms beyond plain letters. Everything lower-cased.
 
     Attributes:
-      elisions: what stands before an apostrophe that ends a word: ``l`` cuts *l'homme* into *l'* and *homme*.
+      elisions: letters before an apostrophe that ends a word: ``l`` cuts *l'homme* into *l'* and *homme*.
       apostrophes: words that begin or end with an apostrophe.
-      symbols: words with a character that is no letter.
+      symbols: words with a character that is not a letter.
       faces: emoticons, each followed by its other spellings.
     """
 

@@ -27,7 +27,7 @@ Forms = Counter[tuple[str, str]]
 
 @dataclass(frozen=True)
 class TypicalForm:
-    """The form in which a word is written most often where it does not begin a sentence.
+    """The most frequent written form of a word inside sentences.
 
     Attributes:
       count: in that form. share: of all its uses there.
@@ -47,7 +47,7 @@ def add_forms(forms: Forms, words: Iterable[Sequence[str]], written: Iterable[Se
 
 
 def usual_forms(forms: Forms) -> dict[str, TypicalForm]:
-    """Words whose usual form differs from the word; of two forms that are as frequent, the word's own, or the first."""
+    """Words whose usual form differs from the word; of equally frequent forms, the word's own, or the first."""
     by_word: dict[str, Counter[str]] = defaultdict(Counter)
     for (word, form), count in forms.items():
         by_word[word][form] += count
@@ -65,9 +65,9 @@ def of_words(usual: Mapping[str, TypicalForm], words: Iterable[str]) -> dict[str
 
 
 def discovered(words: Sequence[str], shown: Sequence[str]) -> dict[str, TypicalForm]:
-    """Entries of discovered words that people type with capitals, which goes before what public text has.
+    """Entries of discovered words that people type with capitals, which override those of public text.
 
-    That many type a name in small letters tells nothing: there public text decides. How often is not known, so 0.
+    Lower-case typing of a name is no evidence: there public text decides. The count is unknown, so it is 0.
     """
     return {word: TypicalForm(form, 0, 1.0) for word, form in zip(words, shown, strict=True) if form != word}
 

@@ -38,15 +38,15 @@ def train_chunk(
 
     Args:
       devices: most steps first, so that those still training are always a prefix.
-      width: devices to make room for, where shapes are fixed; None for as many as there are.
+      width: number of devices in fixed shapes; None for the actual number.
       fuse: compiled passes between the products, one device's output layer at a time, in shapes that
         shrink (only on a CPU), or torch's own and all devices side by side in fixed shapes, which a
-        GPU records as graphs. None: what the place calls for.
+        GPU records as graphs. None: by the device type.
 
     Returns:
       Final minus start weights, one per device, and for each device the vocabulary ids of the
       rows of ``inputs`` (empty list if tied). Rows of ``inputs`` beyond those ids are zero.
-      The tensors are this thread's workspace: good until it trains another chunk.
+      The tensors are this thread's workspace: valid until it trains another chunk.
 
     Raises:
       ValueError: weights in 16 bits.
@@ -81,7 +81,7 @@ def _in_shrinking_shapes(
     local: LocalTrainingConfig,
     space: Space,
 ) -> Weights:
-    """Nothing is computed for a device that is done, a row that ended, or an output without a target."""
+    """Train without computation for finished devices, ended rows, or outputs without a target."""
     longest = max(map(len, ids), default=0)
     # A real copy per device: writing through an expanded view would mix the devices.
     weights = Weights(

@@ -1,14 +1,14 @@
 """The training kernel in fixed shapes, which a GPU records once and replays.
 
-Shape legend: C devices there is room for, B rows of a batch, T steps of a row, N = T B positions, U rows of a
+Shape legend: C device slots, B rows of a batch, T steps of a row, N = T B positions, U rows of a
 device's input table, V vocabulary, K steps of SGD.
 
-One step of SGD is some two hundred small kernels; starting each costs a GPU more than running it. A CUDA graph starts
-them all at once, on condition that memory and shapes are the same every time. So devices, steps, rows and words
-that are not there are there at weight zero: their gradient is exactly zero, and they change nothing. Devices done
-come last in a chunk; a step runs on the narrowest prefix recorded that holds the others.
+One step of SGD consists of about two hundred small kernels, and launching each costs a GPU more than running it. A CUDA
+graph launches them all at once, if memory and shapes are the same every time. So missing devices, steps, rows and words
+are padded with weight zero: their gradient is exactly zero, and they change nothing. Finished devices come last in a
+chunk; a step runs on the narrowest recorded prefix that holds the others.
 
-On a CPU, which records nothing, the same functions run as they are: that is how they are tested.
+On a CPU the same functions run without recording, which is how tests cover them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -35,7 +35,7 @@ _LEAST_WIDTH = 8
 
 @dataclass(frozen=True)
 class Shape:
-    """Everything that a recorded step depends on."""
+    """Parameters of a recorded step."""
 
     cell: Cell
     place: torch.device
@@ -54,7 +54,7 @@ class Machine:
 
     Attributes:
       rows_CN: by position, the row in the input tables of all devices, one after the other.
-      targets_CN: vocabulary ids; 0 where nothing is to be predicted.
+      targets_CN: vocabulary ids; 0 for positions without a target.
       steps: from the widest to the narrowest.
     """
 
@@ -65,10 +65,10 @@ class Machine:
     steps: dict[int, Callable[[], None]]
 
     def train(self, chunk: Steps) -> None:
-        """All steps of a chunk, from the weights that are there."""
+        """Run all steps of a chunk, from the present weights."""
         place, count = self.shape.place, chunk.tokens_KCN.shape[1]
         table = len(self.weights.outputs[0]) if self.weights.inputs is None else self.weights.inputs.shape[1]
-        # All at once, so that nothing waits for the host between two steps.
+        # Copy everything at once, so that no step waits for the host.
         rows_KCN = torch.from_numpy(chunk.tokens_KCN + np.arange(count)[:, None] * table).to(place)
         targets_KCN = torch.from_numpy(chunk.targets_KCN).to(place)
         self.targets_CN.zero_()
@@ -86,12 +86,12 @@ def fixed_shapes(
     local: LocalTrainingConfig,
     width: int,
 ) -> Weights:
-    """Final weights of each device, in memory that the next chunk uses again.
+    """Final weights of each device, in memory that the next chunk reuses.
 
     Args:
       tokens: each device's words as rows of its own table (of the vocabulary if tied).
       ids: vocabulary ids of those rows.
-      width: devices to make room for.
+      width: number of device slots.
     """
     shape = Shape(
         cell=start.cell,
@@ -106,7 +106,7 @@ def fixed_shapes(
     )
     machine, count = _machine(shape), len(devices)
     weights = machine.weights
-    # Those without a device too: what lies there must be finite.
+    # Empty slots too: their values must be finite.
     for every, before in zip(weights.shared(), start.shared(), strict=True):
         every.copy_(before)
     if weights.inputs is not None and start.inputs is not None:
@@ -117,7 +117,7 @@ def fixed_shapes(
 
 
 def widths(most: int) -> list[int]:
-    """Devices that a step is recorded for: each about half of the one before."""
+    """Widths of recorded steps: each about half of the previous one."""
     halves = [most]
     while halves[-1] > _LEAST_WIDTH:
         halves.append(-(-halves[-1] // 2))
@@ -125,12 +125,12 @@ def widths(most: int) -> list[int]:
 
 
 def narrowest(active: int, choices: Iterable[int]) -> int:
-    """The least width that holds so many devices."""
+    """The least width that holds ``active`` devices."""
     return min(width for width in choices if width >= active)
 
 
 def _room_for(words: int, vocabulary: int) -> int:
-    """Rows of an input table: few different numbers, so that little has to be recorded again."""
+    """Rows of an input table, rounded to few different numbers, so that few steps are recorded again."""
     return min(max(_LEAST_ROWS, 1 << (words - 1).bit_length()), vocabulary)
 
 
@@ -138,7 +138,7 @@ machines = local_storage()
 
 
 def _machine(shape: Shape) -> Machine:
-    """This thread's machine; another shape takes its place, but for a smaller table."""
+    """This thread's machine, replaced for another shape unless only the table is smaller."""
     latest: Machine | None = getattr(machines, "latest", None)
     if latest is not None and latest.shape.table is not None and shape.table is not None:
         larger = replace(shape, table=max(shape.table, latest.shape.table))
@@ -160,7 +160,7 @@ def _build(shape: Shape) -> Machine:
     targets_CN = torch.zeros_like(rows_CN)
     weights, rate = Weights(shape.cell, inputs, *shared), shape.learning_rate
     recorded, steps = _recorder(shape.place), {}
-    # The widest first: the others use a part of its memory.
+    # The widest first: the others use parts of its memory.
     for width in widths(shape.width):
         train_outputs = partial(side_by_side, weights, targets_CN[:width], rate, space)
         sizes = [shape.batch_sentences] * shape.time_steps
@@ -172,8 +172,8 @@ def _build(shape: Shape) -> Machine:
 def _recorder(place: torch.device) -> Callable[[Callable[[], None]], Callable[[], None]]:
     """Wrapper that records a step as a CUDA graph; the step itself on a CPU.
 
-    A step is done once before, on another stream as CUDA asks for, so that libraries have made their own memory. All
-    graphs share a pool: nothing in it outlives a step.
+    A step runs once before the recording, on another stream as CUDA requires, so that libraries have allocated their
+    own memory. All graphs share a memory pool: nothing in it outlives a step.
     """
     if place.type != "cuda":
         return lambda step: step
@@ -186,7 +186,7 @@ def _recorder(place: torch.device) -> Callable[[Callable[[], None]], Callable[[]
             step()
         main.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        # Other threads, NCCL's for one, may ask the device something meanwhile.
+        # Other threads, such as NCCL's, may call the device meanwhile.
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             step()
         return graph.replay

@@ -25,7 +25,7 @@ class Chunk:
       tokens_RT: rows of each device's own input table (or of the vocabulary).
       targets_RT: vocabulary ids; 0 where nothing is to be predicted.
       lengths_R: targets of each row.
-      first_C1: where each device's rows begin; the end is last.
+      first_C1: offset of each device's rows; the end is last.
     """
 
     tokens_RT: np.ndarray
@@ -51,8 +51,8 @@ class Chunk:
 class Batch:
     """One step of the devices still training.
 
-    Rows of a device are put in order of length, longest first (their order within a batch means
-    nothing), so that the rows still going on at step t are the first ``sizes_T[t]`` ones.
+    Rows of a device are sorted by length, longest first (their order within a batch is irrelevant),
+    so that the unfinished rows at step t are the first ``sizes_T[t]`` ones.
     Position ``sum(sizes_T[:t]) + row`` is step t of a row.
 
     Attributes:
@@ -77,7 +77,7 @@ def _lay_out(
         for row in range(start_C[device], stop_C[device]):
             longest = max(longest, lengths_R[row])
     sizes_T = np.zeros(longest, dtype=np.int64)
-    sizes_T[:] = 1  # a step has a row even where nobody has a word
+    sizes_T[:] = 1  # a step has at least one row
     own_T = np.empty(longest, dtype=np.int64)
     for device in range(len(start_C)):
         own_T[:] = 0
@@ -108,7 +108,7 @@ class Steps:
     Attributes:
       tokens_KCN: rows of each device's own input table (or of the vocabulary); 0 where a device has no word.
       targets_KCN: vocabulary ids; 0 where nothing is to be predicted.
-      active_K: the devices that train in each step are the first so many.
+      active_K: number of devices that train in each step; they are the first ones.
     """
 
     tokens_KCN: np.ndarray
@@ -126,7 +126,7 @@ class Steps:
         for number, (device, own_RT) in enumerate(zip(devices, tokens, strict=True)):
             rows_RT = np.zeros((2, device.steps(batch, 1) * batch, time_steps), dtype=np.int64)
             rows_RT[:, : len(own_RT), : own_RT.shape[1]] = own_RT, device.targets_RT
-            # A row that is shorter than others has words of the table at its tail; no target, no gradient.
+            # The tail of a shorter row holds arbitrary words of the table; without targets they have no gradient.
             once = rows_RT.reshape(2, -1, batch, time_steps).swapaxes(2, 3).reshape(2, -1, time_steps * batch)
             laid[:, : steps_C[number], number] = np.tile(once, (1, local.epochs, 1))
         active_K = np.sum(steps_C[None] > np.arange(steps_C[0])[:, None], axis=1)

@@ -111,7 +111,7 @@ def of_launch(devices: int, **fields: object) -> Cohorts:
     ("fields", "words"),
     [
         ({}, "round_minutes: None, timer_days: None"),
-        ({"round_minutes": 30, "timer_days": 1}, "give either how long a round takes, or how many days"),
+        ({"round_minutes": 30, "timer_days": 1}, "give either the duration of a round, or the days"),
         ({"round_minutes": 0}, "round_minutes"),
         ({"timer_days": 0}, "timer_days"),
         ({"timer_days": 400}, "timer_days"),
@@ -127,7 +127,7 @@ def test_secret_samples_have_no_availability():
     base = mechanism().model_dump(exclude={"kind", "restarts", "min_sep", "max_participations", "availability"})
     base |= {"kind": "independent", "sampling": "poisson", "population": 20}
     assert IndependentMechanism.model_validate(base)
-    with pytest.raises(ValueError, match="availability: independent noise counts on a secret uniform sample"):
+    with pytest.raises(ValueError, match="availability: independent noise assumes a secret uniform sample"):
         IndependentMechanism.model_validate(base | {"availability": NIGHTS})
 
 
