@@ -43,7 +43,7 @@ class Ending:
 
 ENDINGS: Mapping[int, Ending] = MappingProxyType(
     {
-        DONE: Ending("Done; a launch was published, or waits for its reviewers.", "None, or as the output says."),
+        DONE: Ending("Done; a launch was published, or waits for its reviewers.", "Nothing, or as the output says."),
         BUG: Ending(
             "A bug in tacit, shown with its traceback.",
             "Report it with the traceback, which contains no private text. Reservations stay spent; run the command "

@@ -91,7 +91,7 @@ class PolicyConfig(Config):
     )
 
 
-# Least number of devices with logs in each arm of an experiment.
+# Least number of buckets with logs in each arm of an experiment.
 LEAST_BUCKETS = 20
 # Relative loss of any other metric at which an experiment is rolled back.
 MOST_GUARDRAIL_LOSS = 0.01

@@ -169,7 +169,7 @@ class Stage:
       says: constants in the code that decide a release, bound like its inputs.
       audit: returns the audit of a reusable release; it takes the context of the reusing launch, the launch that made
         the release, the launch that holds it, and whether to make a missing audit. None if there is no such audit.
-      replay: the comparison with a second run in ``verify``; None: the release's own audit covers it.
+      replay: the comparison with a second run in ``verify``; None: other checks of ``verify`` cover it.
     """
 
     name: str

@@ -28,7 +28,7 @@ NAMES = ("ingest_private", "discover", "build_vocabulary")
 
 @stand_in
 class DiscoverResult(StageResult):
-    """Of discovery."""
+    """Result of the stand-in discovery."""
 
     epsilon0: float
     words_sha256: str
