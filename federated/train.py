@@ -12,7 +12,7 @@ adjacency, unit one device.
 What that is worth: ``accounting.guarantees.from_records(rule.config, result.observed)``. Between reading a
 device's text and adding noise nothing depends on the text but the sum.
 
-A killed run that is called again goes on from its last whole checkpoint. Cohorts are a function of
+A killed run that is called again resumes from its last whole checkpoint. Cohorts are a function of
 (seed, round) or, where they must be secret, of (key, round); noise of (key, round): what is done
 again is the same release, not a second one. On a CPU with the same ``runtime.chunk_devices`` the
 final model is bitwise that of a run without a kill, whatever the threads and the number of workers are.

@@ -292,7 +292,7 @@ def _provenance(config: CorpusConfig) -> tuple[str, str]:
         case C4Corpus():
             return f"{C4_DATASET}/{config.subset}", "ODC-BY 1.0; Common Crawl's terms of use for the text"
         case FileCorpus():
-            return "local files", "as granted by whoever supplied the files"
+            return "local files", "as granted by the supplier of the files"
         case SampleCorpus():
             return "texts that ship inside packages", "each its own"
 

@@ -117,7 +117,7 @@ def sentence_rows(tokens_N: np.ndarray, sequence_words: int) -> tuple[np.ndarray
     """Cut one owner's sentences into padded training rows.
 
     A sentence ``w1 .. wn <eos>`` gives inputs ``<bos> w1 .. wn`` and targets ``w1 .. wn <eos>``;
-    one longer than ``sequence_words`` goes on in the next row, which starts from a zero state
+    one longer than ``sequence_words`` continues in the next row, which starts from a zero state
     with the true previous word as input. Nothing crosses a sentence or an owner.
 
     Returns:

@@ -38,7 +38,7 @@ class EnrichedText:
 def frequencies(share_N: np.ndarray, public: TokenStream, first_new: int) -> np.ndarray:
     """Frequency of each new word, as a share of all words and sentence ends, float64 ``[N]``.
 
-    Discovery hears of unknown words alone, so its shares are of those. How many of all words are unknown it does not
+    Discovery covers OOV words only, so its shares are among those. How many of all words are unknown it does not
     hear; public text says it of the same vocabulary: what is ``<unk>`` there, or one of the new words. That a device
     tells a word once however often it types it is left as it is: on the demo's chat that and the public share leave
     frequent words 1 to 2 times as frequent as they are (commit b3602598).

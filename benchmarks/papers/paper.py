@@ -1,4 +1,4 @@
-"""Parts that all figures share: arguments, statements beside measurements, panels, and the two files of a result."""
+"""Shared parts of all figures: arguments, a paper's statements with measurements, panels, and result files."""
 
 import argparse
 import math

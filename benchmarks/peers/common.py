@@ -1,4 +1,4 @@
-"""Parts that both peers share: the workload as a file, the model in plain torch, and taking turns.
+"""Shared parts of both peers: the workload as a file, the model in plain torch, and alternating rounds.
 
 Runs in a peer's environment, which does not hold this project. ``wait_for_turn`` makes a process do one
 round each time it is told to, so that peers run in turns on one machine.

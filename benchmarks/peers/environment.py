@@ -1,4 +1,4 @@
-"""An environment of its own for a library that a benchmark compares with."""
+"""A separate environment for a library that a benchmark compares with."""
 
 import subprocess
 import sys

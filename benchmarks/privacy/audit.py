@@ -1,4 +1,4 @@
-"""The audits' price: 27 canaries ranked among 2,000,000, and direction canaries in each round of training.
+"""Cost of the audits: 27 canaries ranked among 2,000,000, and direction canaries in each round of training.
 
     .venv/stages/bin/python -m benchmarks.privacy.audit [--repeats 3] [--threads 2]
 

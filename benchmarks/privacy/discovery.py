@@ -1,4 +1,4 @@
-"""Word discovery: honest messages a second, words found on a public population, and the paper's scale.
+"""Word discovery: honest messages per second, words found on a public population, and the paper's scale.
 
     .venv/stages/bin/python -m benchmarks.privacy.discovery [speed] [words] [scale] [--devices 360000] [--figures DIR]
 

@@ -1,4 +1,4 @@
-"""Losses of every mechanism on one run beside the published ones, and searches beside jax-privacy 2.0.0.
+"""Losses of every mechanism on one run against the published ones, and searches against jax-privacy 2.0.0.
 
 .venv/stages/bin/python -m benchmarks.privacy.mechanisms           about five minutes, most of them jax-privacy's
 .venv/stages/bin/python -m benchmarks.privacy.mechanisms --alone   ours only: half a minute

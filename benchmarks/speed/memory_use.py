@@ -1,4 +1,4 @@
-"""Memory that this process takes and took, from Linux.
+"""Present and peak memory of this process, from Linux.
 
 ``resource``'s largest resident size will not do: a process begins with that of the one that started it.
 """

@@ -1,4 +1,4 @@
-"""Training speed of a device: words of public text a second in float32 and bfloat16, and a round of a launch.
+"""Training speed of a device: words of public text per second in float32 and bfloat16, and the time of a round.
 
     .venv/stages/bin/python -m benchmarks.speed.on_device --device cuda [--round-devices 6500]
 

@@ -1,4 +1,4 @@
-"""Words of public text a CPU second trains on: our step, exact and sampled, beside padded rows and nn.LSTM.
+"""Training speed in words per CPU second: our step, exact and sampled, against padded rows and nn.LSTM.
 
     .venv/stages/bin/python -m benchmarks.speed.pretraining [--turns 7] [--batch-sentences 64]
 

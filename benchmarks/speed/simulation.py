@@ -1,4 +1,4 @@
-"""Simulation speed beside the reference kernel, pfl 0.6.0 and Flower 1.41.
+"""Simulation speed compared with the reference kernel, pfl 0.6.0 and Flower 1.41.
 
     .venv/stages/bin/python -m benchmarks.speed.simulation [--turns 3] [--peers pfl,flower] [--cases tiny,...]
 

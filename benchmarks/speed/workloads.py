@@ -1,4 +1,4 @@
-"""Made-up devices for benchmarks of local training, and how its cost is measured."""
+"""Synthetic devices for benchmarks of local training, and the measurement of its cost."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Many tiny launches through the stack, some at a time: do memory, open files, rows and disk stay what they were?
+"""Soak test of the stack: many tiny launches, some in parallel, with growth of memory, open files, rows and disk.
 
     .venv/stages/bin/python -m benchmarks.stack.soak [--launches 50] [--at-once 4] [--every 2] [--out FILE]
 

@@ -145,7 +145,7 @@ class Sums:
         Args:
           updates, ids: as ``train_chunk`` returns them.
           weights: of each device, in [0, 1].
-          canaries: so many of the last updates are added to ``planted`` instead.
+          canaries: number of updates at the end that are added to ``planted`` instead.
           fuse: compiled passes (only on a CPU), or torch's own. None: what the place calls for.
         """
         fuse = updates.bias.device.type == "cpu" if fuse is None else fuse

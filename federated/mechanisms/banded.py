@@ -97,7 +97,7 @@ class Banded:
           ValueError: a round out of turn, or past the rounds of the strategy.
         """
         if round_number != state.round:
-            raise ValueError(f"round: got {round_number}, but this state goes on with round {state.round}")
+            raise ValueError(f"round: got {round_number}, but this state continues with round {state.round}")
         if round_number >= self.rounds:
             raise ValueError(
                 f"round: {round_number} lies past the {self.rounds} rounds of this strategy; make a longer"

@@ -98,7 +98,7 @@ class Blt:
           float64 ``[P]`` in clip norms.
         """
         if round_number != state.round:
-            raise ValueError(f"round: got {round_number}, but this state goes on with round {state.round}")
+            raise ValueError(f"round: got {round_number}, but this state continues with round {state.round}")
         theta_B = np.array(self.theta)
         buffers_BP = np.zeros_like(state.buffers_BP) if round_number in self.restarts else state.buffers_BP
         noise_P = self.noise_multiplier * noise.gaussian(key, STREAM, round_number, buffers_BP.shape[1])

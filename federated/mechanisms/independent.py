@@ -37,7 +37,7 @@ class Independent:
     """DP-FedAvg: each round's sum gets Gaussian noise of its own.
 
     Guarantee: a device that joins k rounds is rho-zCDP with ``rho = k / (2 z^2)`` under zero-out
-    adjacency, whoever knows who was sampled. If each round samples its devices uniformly and in
+    adjacency, also against an attacker who knows the sample. If each round samples its devices uniformly and in
     secret, ``federated.accounting.amplification.amplified`` gives a better epsilon.
 
     Attributes:
@@ -74,7 +74,7 @@ class Independent:
     def noise(self, state: IndependentState, round_number: int, key: bytes) -> tuple[np.ndarray, IndependentState]:
         """Noise of one round, float64 ``[P]`` in clip norms, and the state after it."""
         if round_number != state.round:
-            raise ValueError(f"round: got {round_number}, but this state goes on with round {state.round}")
+            raise ValueError(f"round: got {round_number}, but this state continues with round {state.round}")
         noise_P = self.noise_multiplier * noise.gaussian(key, STREAM, round_number, state.num_parameters)
         return noise_P, IndependentState(round_number + 1, state.num_parameters)
 

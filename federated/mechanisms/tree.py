@@ -89,7 +89,7 @@ class Tree:
           float64 ``[P]`` in clip norms: the prefix's noise after this round minus before; new state.
         """
         if round_number != state.round:
-            raise ValueError(f"round: got {round_number}, but this state goes on with round {state.round}")
+            raise ValueError(f"round: got {round_number}, but this state continues with round {state.round}")
         size = state.num_parameters
         # A closed tree's noise stays in every later prefix, so a restart just leaves it behind.
         first = max((restart for restart in self.restarts if restart <= round_number), default=0)
@@ -144,7 +144,7 @@ class Tree:
         }
 
     def load(self, arrays: Mapping[str, np.ndarray]) -> TreeState:
-        """The state from the arrays of a checkpoint; goes on with the same bits.
+        """The state from the arrays of a checkpoint, which resumes with the same bits.
 
         Rounds draw the noise that they miss again, when they come to need it: the left subtree of
         a merge, ``2^(h + 1)`` vectors at height h, once. A whole run redraws each node once at most.

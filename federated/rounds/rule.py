@@ -33,7 +33,7 @@ class RoundRule:
     Attributes:
       config: the launch's mechanism block.
       seed: the launch's public seed.
-      key: the secret of noise and of secret samples; whoever draws nothing may leave it out.
+      key: the secret of noise and of secret samples; may be left out if nothing is drawn.
       stored: the mechanism from a mechanism file; None to build it.
     """
 
@@ -68,7 +68,7 @@ class RoundRule:
 
     @property
     def denominator(self) -> float:
-        """Divisor of every round's released sum: fixed, whoever arrives."""
+        """Divisor of every round's released sum, fixed for any number of arriving devices."""
         return float(self.config.report_goal)
 
     @property
@@ -120,7 +120,7 @@ class RoundRule:
         return min(num_devices, math.ceil(mean + _DEVIATIONS * math.sqrt(mean) + _DEVIATIONS))
 
     def require_sums(self, num_devices: int) -> None:
-        """ValueError if a round of so many devices could overflow a sum, or the clip norm is no bound."""
+        """Raise ValueError if a round of ``report_goal`` devices could overflow a sum, or the clip norm is no bound."""
         check_report_goal(self.largest_cohort(num_devices))
         check_clip_norm(self.config.clip_norm)
 
@@ -161,7 +161,7 @@ class RoundRule:
         return np.trunc(unnoised_sum_P * factor).astype(np.int64)
 
     def eager_limits(self, rounds: int, joined: int) -> tuple[int, int]:
-        """``min_sep`` and ``max_participations`` of a device that joined as often as it was let, in so many rounds.
+        """``min_sep`` and ``max_participations`` of a device that joined as often as allowed, in a number of rounds.
 
         Args:
           joined: rounds that it really joined; counts where nothing is enforced.

@@ -131,7 +131,7 @@ def resume(directory: Path, digest: str, privatizer: Privatizer, cohorts: Cohort
         np.array_equal(timer.last_round_D, arrays["last_round"]) and np.array_equal(timer.count_D, arrays["count"])
     ):
         raise ValueError(f"{directory.name}: the checkpoint's timer is not that of its rounds; restore the checkpoint")
-    _log.info("goes on after round %d", newest.rounds_done)
+    _log.info("resumes after round %d", newest.rounds_done)
     privacy = {name.removeprefix(_PRIVACY): arrays[name] for name in arrays if name.startswith(_PRIVACY)}
     probed = {name.removeprefix(_PROBE): arrays[name] for name in arrays if name.startswith(_PROBE)}
     return RunState(

@@ -69,7 +69,7 @@ def plan_encoding(num_parameters: int, devices: int, bits: int, beta: float = 2.
       beta: chance that rounding must be drawn again (their bias); small costs next to nothing at large N.
 
     Raises:
-      ValueError: the modulus is too small for so many devices, or arguments out of range.
+      ValueError: the modulus is too small for this number of devices, or arguments out of range.
     """
     _check(num_parameters, devices, bits, beta)
     order = hadamard.order_of(num_parameters)

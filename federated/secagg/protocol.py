@@ -99,7 +99,7 @@ def secure_sum(
 
     Raises:
       ValueError: a cohort larger than planned for, or too small to hide in.
-      OSError: so many devices dropped out that the sum is lost.
+      OSError: too many devices dropped out, and the sum is lost.
     """
     if num_devices > encoding.devices:
         raise ValueError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# The most frequent words hold most of the probability and are never sampled; of the rest so many are, on average.
+# The most frequent words hold most of the probability and are never sampled; this is the average number of the others.
 HEAD, SAMPLED = 256, 256
 # A logit by which a column counts as nothing.
 _NOTHING = np.float32(-60.0)

@@ -87,7 +87,7 @@ def mixed(network_BV: np.ndarray, counts_BV: np.ndarray) -> np.ndarray:
 
 
 def require_loadable(public: NGram, most_pairs: int) -> None:
-    """ValueError if a model of this n-gram, with so many pairs, would be larger than what ``load`` reads."""
+    """Raise ValueError if a model of this n-gram and number of pairs would exceed the limit of ``load``."""
     size = 3 * 8 * sum(len(level.key_G) for level in public.levels) + 2 * 8 * (most_pairs + public.vocabulary_size)
     if size > _MOST_BYTES:
         raise ValueError(

@@ -171,7 +171,7 @@ def _grams(
 
 @dataclass(frozen=True)
 class _Run:
-    """Distinct k-grams of a part of the text, ascending, how often each occurs, and every so many of them."""
+    """Distinct k-grams of a part of the text, ascending, with their counts, and a sparse index of them."""
 
     gram: Column
     count: Column

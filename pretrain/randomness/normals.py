@@ -14,7 +14,7 @@ import numba
 import numpy as np
 
 _TWO_PI, _ROOT_HALF = 2.0 * math.pi, math.sqrt(0.5)
-# ln 2 in two parts; the first ends in so many zeros that its product with an exponent is exact.
+# ln 2 in two parts; the first ends in enough zeros for an exact product with an exponent.
 _LN2_HIGH, _LN2_LOW = 0.6931471806019545, -4.2009150726810846e-11
 # Adding and subtracting it rounds a small number to the nearest whole one.
 _WHOLE = 1.5 * 2.0**52

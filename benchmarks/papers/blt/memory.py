@@ -1,4 +1,4 @@
-"""Loss against memory: buffers of a BLT, bands of a banded mechanism, open nodes of a tree; table 3 beside it.
+"""Loss against memory: buffers of a BLT, bands of a banded mechanism, open nodes of a tree; compared with table 3.
 
     .venv/stages/bin/python -m benchmarks.papers.blt.memory    a minute of CPU, most of it BandMF's
 

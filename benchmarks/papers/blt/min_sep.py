@@ -1,4 +1,4 @@
-"""Loss of mechanisms that stay as they are while the min separation changes.
+"""Loss of fixed mechanisms as the min separation changes.
 
     .venv/stages/bin/python -m benchmarks.papers.blt.min_sep    twenty seconds of CPU
 

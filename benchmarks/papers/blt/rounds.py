@@ -1,4 +1,4 @@
-"""Loss of mechanisms that stay as they are while the run gets longer or shorter.
+"""Loss of fixed mechanisms as the number of rounds changes.
 
     .venv/stages/bin/python -m benchmarks.papers.blt.rounds    a minute of CPU
 

@@ -1,4 +1,4 @@
-"""Accuracy by clip norm, one norm for the whole update or one a layer.
+"""Accuracy by clip norm, one norm for the whole update or one per layer.
 
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.clipping                 packaged chat; one to two minutes
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.clipping FOLDER          FOLDER/users/en_blogs.parquet

@@ -1,4 +1,4 @@
-"""Accuracy by devices in a round, at one noise multiplier and without noise.
+"""Accuracy by number of devices per round, at one noise multiplier and without noise.
 
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.cohort                 packaged chat; one to two minutes
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.cohort FOLDER          FOLDER/users/en_blogs.parquet

@@ -1,4 +1,4 @@
-"""Clip norm and noise changed late: what a model that is trained already bears.
+"""Clip norm and noise changed late: the tolerance of a trained model.
 
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.later                 packaged chat; one to two minutes
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.later FOLDER          FOLDER/users/en_blogs.parquet

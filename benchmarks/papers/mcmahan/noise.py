@@ -1,4 +1,4 @@
-"""Accuracy by round and by noise: a private run beside the one without.
+"""Accuracy by round and by noise: private runs against a run without noise.
 
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.noise                 packaged chat; one to two minutes
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.noise FOLDER          FOLDER/users/en_blogs.parquet

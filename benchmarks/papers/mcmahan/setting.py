@@ -1,4 +1,4 @@
-"""DP-FedAvg as in McMahan et al. 2018, small: what its figures share.
+"""DP-FedAvg as in McMahan et al. 2018, in small: the shared setting of its figures.
 
 Every device joins a round by its own coin and noise is fresh in every round. The paper's rounds hold 5,000 devices on
 average at noise multiplier 1. Here they are smaller, and a noise multiplier is scaled down with them, so that the noise

@@ -1,4 +1,4 @@
-"""Canaries that synthetic devices type: how many devices and how many copies a model needs to remember them.
+"""Memorisation of canaries on synthetic devices, by number of devices and of copies.
 
     .venv/stages/bin/python -m benchmarks.papers.ramaswamy.secret_sharer                 packaged chat; three minutes
     .venv/stages/bin/python -m benchmarks.papers.ramaswamy.secret_sharer FOLDER          FOLDER/users/en_blogs.parquet

@@ -1,4 +1,4 @@
-"""Adaptive against fixed clipping: accuracy, estimated clip norm, and what a wrong clip norm costs.
+"""Adaptive against fixed clipping: accuracy, estimated clip norm, and the cost of a wrong clip norm.
 
     .venv/stages/bin/python -m benchmarks.papers.xu.clipping                 packaged chat; one to two minutes
     .venv/stages/bin/python -m benchmarks.papers.xu.clipping FOLDER          FOLDER/users/en_blogs.parquet

@@ -1,4 +1,4 @@
-"""The report-goal hypothesis: noise multiplier and report goal grow together, and the model does not notice.
+"""The report-goal hypothesis: utility stays the same if noise multiplier and report goal grow together.
 
     .venv/stages/bin/python -m benchmarks.papers.xu.report_goal                 packaged chat; three minutes
     .venv/stages/bin/python -m benchmarks.papers.xu.report_goal FOLDER          FOLDER/users/en_blogs.parquet
