@@ -89,6 +89,7 @@ def test_too_short_a_soak_is_refused() -> None:
         trends(samples()[:8])
 
 
+@pytest.mark.slow
 def test_the_table_and_the_picture_have_what_was_measured() -> None:
     made = samples(**{"memory/mlflow": lambda launches: 200 + launches})
     drawn = table(made)

@@ -223,6 +223,7 @@ def test_little_padding() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.slow
 def test_the_step_of_a_gpu_and_the_step_of_a_cpu_add_the_same_gradient(threads: int) -> None:
     rows, model = find_rows(chain_stream(30, seed=1).tokens_N, 8), build_model(TINY, WORDS, seed=3)
     rows_B, sums = np.arange(len(rows))[:21], []

@@ -109,6 +109,7 @@ def test_the_input_row_of_padding_never_moves():
         assert torch.count_nonzero(updates.inputs[device, len(known) :]) == 0
 
 
+@pytest.mark.slow
 def test_a_device_that_breaks_drops_out_alone():
     config, model = local(), keyboard(False, torch.float64)
     healthy = [DeviceRows(own.inputs_RT.clip(0, WORDS - 2), own.targets_RT) for own in rows_of(6, config)]
