@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.launch.config import load_launch
-from tests.helpers.launches.command import answered, ended
+from tests.helpers.launches.command import answered
 from tests.helpers.launches.tiny_launch import write_launch
 
 FLAGS = ("--locale", "en-US", "--data", "synthetic", "--population", "1300", "--rho", "0.5")
@@ -54,8 +54,3 @@ def test_what_it_makes_checks_and_plans(name: str, flags: tuple[str, ...], tmp_p
     devices = flags[flags.index("--population") + 1]
     assert answered(tmp_path, "plan", str(path), "--devices", devices)["feasible"]
     assert f"tacit check {path}" in made["next"]
-
-
-def test_help_says_what_is_asked():
-    text = " ".join(ended("init", "--help").stdout.split())
-    assert all(option in text for option in ("--locale", "--data", "--population", "--rho", "--budget", "--public"))

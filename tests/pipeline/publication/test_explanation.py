@@ -5,7 +5,6 @@ import pytest
 from pipeline.ground.errors import ENDINGS, HELD, PERMANENT, TEMPORARY, BudgetExceeded, StageBusy, exit_code
 from pipeline.launch.config import LaunchConfig
 from pipeline.publication.explanation import (
-    CodeMeaning,
     FieldMeanings,
     FieldWords,
     GateMeaning,
@@ -73,14 +72,6 @@ def test_a_name_of_both_a_gate_and_a_field_shows_both():
     assert isinstance(both, GateMeaning)
     assert both.gate == "min_sep"
     assert [field.path for field in both.fields] == ["mechanism.min_sep"]
-
-
-@pytest.mark.parametrize("code", ENDINGS)
-def test_exit_codes(code: int):
-    found = meaning(str(code))
-    assert isinstance(found, CodeMeaning)
-    assert (found.means, found.then) == (ENDINGS[code].means, ENDINGS[code].then)
-    assert (ROOT / found.page).is_file()
 
 
 def test_codes_of_errors_are_explained():

@@ -128,13 +128,6 @@ def test_a_launch_that_is_held_ends_with_a_code_of_its_own_and_says_what_it_cost
     }
 
 
-@pytest.mark.slow
-def test_a_launch_that_passed_ends_with_0(tracked: Settings, tmp_path: Path):
-    decided_launch(tracked, "launch", until="publish")
-    answer = answered(tracked.home, "launch", str(write_launch(tmp_path)))
-    assert "failed_gates" not in answer
-
-
 def test_every_gate_has_words_and_all_words_are_of_a_gate():
     every = {
         "budget": {"rho": 1.0, "epsilon": 1e6, "days": 1},
