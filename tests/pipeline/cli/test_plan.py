@@ -218,7 +218,7 @@ def test_without_a_rehearsal_nothing_is_recommended(home: Path) -> None:
     assert "nothing to draw" in json.loads(tacit("plan", str(file), "--out", "x", "--json", code=65)[0])["error"]
     text, _ = tacit("plan", str(file))
     assert f"not rehearsed: run tacit rehearse {file} (about {answer['minutes']} minutes of CPU)" in text
-    assert "is untried" in text
+    assert "is untested" in text
     assert "For the launch file" not in text
 
 
