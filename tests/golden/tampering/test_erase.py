@@ -58,7 +58,7 @@ def test_what_does_not_verify_is_kept_unless_asked(launch: Launch) -> None:
 
 def test_a_launch_that_is_not_over_is_kept(launch: Launch) -> None:
     removed("public/publish/result.json")(launch)
-    with pytest.raises(PermanentError, match="not over"):
+    with pytest.raises(PermanentError, match="has not ended"):
         erase(config_of(launch), launch.run, launch.settings)
 
 
