@@ -54,7 +54,7 @@ def test_every_round_brings_noise_of_its_own(mechanism: object) -> None:
 @every_mechanism
 def test_rounds_come_in_order(mechanism: object) -> None:
     state = mechanism.init(SIZE)
-    with pytest.raises(ValueError, match="goes on with round 0"):
+    with pytest.raises(ValueError, match="continues with round 0"):
         mechanism.noise(state, 3, KEY)
 
 
