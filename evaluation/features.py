@@ -18,7 +18,7 @@ class Feature:
 
     Attributes:
       primary: the metric that must be shown not to be worse.
-      metrics: rows of Xu et al. 2023, tables 1 and 2.
+      metrics: those of Xu et al. 2023, section 3, for this feature.
       at_equal_rate: the primary metric where arms offer at equal rates instead of equal precision.
     """
 

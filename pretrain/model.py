@@ -2,7 +2,7 @@
 
 Shape legend: B rows, T steps, V vocabulary, E embedding and projection, H hidden, G gates.
 
-Layer and recurrent projection follow Xu et al. 2023, section 2 (670 hidden units, embedding and projection 96); the
+Layer and recurrent projection follow Xu et al. 2023, section 1 (670 hidden units, embedding and projection 96); the
 cell's own equations are in ``cells``.
 """
 

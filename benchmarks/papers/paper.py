@@ -12,8 +12,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from reports.figures.style import COLOURS, svg
 
-# Our notes of the papers hold their tables and some sentences, not the points of their curves.
-EXPECTED = "The figure's own points are not at hand: judged is what it is said to show."
+EXPECTED = "The paper prints the figure's curves without their numbers: judged is what its text says of them."
 RESULTS = Path(__file__).parent / "results"
 Draw = Callable[[Axes], None]
 
@@ -39,7 +38,7 @@ class Result:
       table: heads first.
       draws: one a panel; none where a table says it all.
       columns: panels in a row.
-      printed: the claims hold printed numbers; otherwise the page says that the figure's own points are not at hand.
+      printed: the claims hold printed numbers; otherwise the page says that only the paper's text is judged.
     """
 
     name: str

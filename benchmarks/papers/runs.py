@@ -31,7 +31,7 @@ from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import SPECIALS, UNK, join_streams
 from pretrain.vocabulary import TokenStream as Text
 
-# The frequent words among which McMahan et al. 2018, table 3, look for a model's ten likeliest.
+# The frequent words among which a model's ten likeliest are looked for: McMahan et al. 2018, table 3, and 25.
 FREQUENT = (10, 25, 50, 100)
 _log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from pretrain.vocabulary import Vocabulary
 
 @dataclass(frozen=True)
 class CanaryRow:
-    """One canary, after Ramaswamy et al. 2020, table 3.
+    """One canary, after Ramaswamy et al. 2020, tables 3 and 4.
 
     Attributes:
       n_u, n_e: synthetic devices that share it, copies on each.

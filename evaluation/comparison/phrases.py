@@ -1,7 +1,7 @@
 """Smart Compose threshold of each arm, set on devices outside the comparison.
 
 An arm that offers more phrases has a lower acceptance rate, so trigger rates are compared at equal precision (Xu et al.
-2023, section 3: the trigger rate is "important when PRate is fixed"), and acceptance at equal rates. The first arm
+2023, section 3, read the trigger rate at a fixed PRate), and acceptance at equal rates. The first arm
 offers phrases at the allowed rate. Every other arm has the lowest threshold at which its phrases are as precise as the
 first's; an arm that never reaches this precision offers at the first's rate instead, so that each has a figure.
 Decisive arms are compared in one way: if one of them never reaches the precision, all arms offer at equal rates.

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt
 
 from pretrain.config import Batch, Config, Rate, RowWords, Steps
 
-# Coefficient of momentum and Nesterov (Xu et al. 2023), and Adam's beta1.
+# Coefficient of momentum (Xu et al. 2023, algorithm 1) and Nesterov, and Adam's beta1.
 MOMENTUM = 0.9
 # Adam's beta2, and the epsilon added to the root of the mean square.
 SECOND_MOMENTUM, ADAPTIVITY = 0.99, 1e-4

@@ -26,7 +26,7 @@ class Clip:
 
     Attributes:
       norm: C, the L2 bound of one device's whole update.
-      per_layer: bound each layer by ``C / sqrt(layers)`` first (McMahan et al. 2018, section 3.1).
+      per_layer: bound each layer by ``C / sqrt(layers)`` first (McMahan et al. 2018, section 2).
       below: count the devices whose update, before any clipping, has at most this norm: 1/2 for each, -1/2 for each
         device above it, 0 for a device that contributes nothing.
       weight_words: a device has weight ``min(words / weight_words, 1)``; None: every device weighs 1.

@@ -1,7 +1,7 @@
 """Parameters of a BLT for one training run: least loss by L-BFGS from several starts.
 
 McMahan et al. 2024, *A Hassle-free Algorithm for Private Learning in Practice: Don't Use Tree
-Aggregation, Use BLTs*, section 4. Symbols: n rounds, b ``min_sep``, k ``max_participations``;
+Aggregation, Use BLTs*, section 3.3. Symbols: n rounds, b ``min_sep``, k ``max_participations``;
 theta, omega of C and theta^, omega^ (``inverse_*``) of C^-1.
 
 The decays interlace, ``1 > theta_1 > theta^_1 > theta_2 > theta^_2 > ... > 0``, as running products

@@ -2,7 +2,7 @@
 
 In production, no separation in rounds is enforced. A device rests for a timer of whole days, and the number of rounds
 meanwhile depends on the check-ins by day and by night (Bonawitz et al. 2019, *Towards Federated
-Learning at Scale*, sections 2.3 and 9; Xu et al. 2023, section 3.2). The ledger's reservation before the
+Learning at Scale*, sections 2.3 and 9; Xu et al. 2023, section 2.2). The ledger's reservation before the
 run is the worst case of two limits in rounds, so these are enforced in addition to the hours.
 
 Shape legend: D devices of the population, A arrivals of an hour.

@@ -3,7 +3,7 @@
 Shape legend: D devices of the population.
 
 The timer of the Gboard papers counts the rounds strictly *between* two participations (MinS,
-McMahan et al. 2024, section 2); ``min_sep`` here is the difference of the two round numbers,
+Xu et al. 2023, section 2.2); ``min_sep`` here is the difference of the two round numbers,
 ``min_sep = MinS + 1``. Both have separate names in ``observation.Observation``.
 """
 

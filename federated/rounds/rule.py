@@ -149,7 +149,7 @@ class RoundRule:
     def to_release(self, unnoised_sum_P: np.ndarray, weight: float) -> np.ndarray:
         """The sum that gets the noise, int64 ``[P]``.
 
-        With the clipped estimator of McMahan et al. 2018 (equation 3) it is scaled down where more weight
+        With the clipped estimator of McMahan et al. 2018 (section 2) it is scaled down where more weight
         arrived than the fixed denominator, which makes it ``sensitivity`` clip norms sensitive.
 
         Args:

@@ -3,7 +3,7 @@
 Shape legend: C models side by side, N positions (step by step), B rows of a step, H hidden, G = 3H gates (forget,
 candidate, output).
 
-Xu et al. 2023, section 2.
+Xu et al. 2023, section 1; Ramaswamy et al. 2020, section III-A.
 """
 
 import numba

@@ -155,7 +155,7 @@ class Utility(Config):
       champion: of the main feature; None where no earlier launch of this locale and feature was published.
       others: the launch's further features.
       simulation_without_privacy: an arm was trained without noise, which only a simulation may do.
-      features: metrics of each feature (Xu et al. 2023, tables 1 and 2).
+      features: metrics of each feature (Xu et al. 2023, section 3).
       judged_words: words typed again under the arms that decide this launch.
       confidence: of each interval, after the correction for ``attempt``.
       attempt: number, from 1, of the comparison with the current model on these held-out devices; 0: not counted.

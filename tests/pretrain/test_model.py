@@ -18,7 +18,7 @@ from tests.helpers.audits.close import assert_close
     [(10_000, False, 2_382_250), (20_000, False, 4_312_250), (30_000, False, 6_242_250), (10_000, True, 1_422_250)],
 )
 def test_paper_sizes(words: int, tied: bool, parameters: int) -> None:
-    """Xu et al. 2023, section 2: 2.4M, 4.3M and 6.2M separate; 1.4M tied."""
+    """Xu et al. 2023, section 1: 2.4M, 4.4M and 6.4M for 10, 20 and 30 thousand words; here 2.4M, 4.3M and 6.2M."""
     model = build_model(ModelConfig(embedding_dim=96, hidden_dim=670, tied=tied), words, seed=0)
     assert parameter_count(model) == parameters
 

@@ -76,7 +76,7 @@ def main() -> None:
     result = paper.Result(
         name="blt-guess",
         title="Loss that a wrong guess of the min separation costs",
-        paper="McMahan et al. 2024 (BLT), robustness to the min-sep that was planned for",
+        paper="McMahan et al. 2024 (BLT), after figures 3 and 4: robustness to the min-sep that was planned for",
         setting=f"{ROUNDS:,} rounds; BLTs of {BUFFERS} buffers and banded Toeplitz strategies of as many bands as the "
         "guess. 1 is the loss with the right guess.",
         table=[["min separation", *(f"{kind} for {guess:,}" for kind, guess in given)], *rows],

@@ -83,7 +83,7 @@ def main() -> None:
     result = paper.Result(
         name="blt-min-sep",
         title="Loss of fixed mechanisms over the min separation",
-        paper="McMahan et al. 2024 (BLT), fixed mechanisms over min-sep",
+        paper="McMahan et al. 2024 (BLT), after figures 2 and 4: fixed mechanisms over min-sep",
         setting=f"{ROUNDS:,} rounds; every mechanism was made for min separation {PLANNED} (dashed line) and least "
         "RmsLoss. 'Made again' (dotted) is made for the separation that it meets. RmsLoss in the table.",
         table=strategies.table("min separation", SEPARATIONS, RUNS, rms),

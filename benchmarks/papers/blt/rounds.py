@@ -60,7 +60,7 @@ def main() -> None:
     result = paper.Result(
         name="blt-rounds",
         title="Loss of fixed mechanisms over the rounds",
-        paper="McMahan et al. 2024 (BLT), fixed mechanisms over rounds",
+        paper="McMahan et al. 2024 (BLT), figure 5: fixed mechanisms over rounds",
         setting=f"Min separation {MIN_SEP}; every mechanism was made for {PLANNED:,} rounds (dashed line) and least "
         "RmsLoss. 'Made again' (dotted) is made for the rounds that it runs. RmsLoss in the table.",
         table=strategies.table("rounds", ROUNDS, RUNS, rms),

@@ -4,8 +4,9 @@
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.cohort FOLDER          FOLDER/users/en_blogs.parquet
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.cohort FOLDER --full --device cuda
 
-McMahan et al. 2018, figures 5 to 8, the part on users per round: larger rounds average noise away and cost computation,
-not privacy, while sampling stays rare.
+McMahan et al. 2018, figure 6: users per round without noise; beside it section 2: at one noise multiplier larger rounds
+average noise away and cost computation, not privacy, while sampling stays rare. Figure 7, rounds of different sizes
+with the same noise in the mean, is what ``xu.report_goal`` shows of DP-FTRL.
 """
 
 from benchmarks.papers import paper, training
@@ -48,7 +49,7 @@ def figure(lab: Lab) -> paper.Result:
     return paper.Result(
         name="mcmahan-cohort",
         title="Accuracy by devices in a round",
-        paper=f"{setting.PAPER}, figures 5 to 8: users per round",
+        paper=f"{setting.PAPER}, figure 6 and section 2: users per round",
         setting=f"{lab.said} {lab.size.rounds} rounds.",
         table=training.table(runs),
         claims=claims,

@@ -4,7 +4,7 @@
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.estimators FOLDER          FOLDER/users/en_blogs.parquet
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.estimators FOLDER --full --device cuda
 
-McMahan et al. 2018, figures 5 to 8, the part on estimators and weights: dividing by the expected weight (sensitivity
+McMahan et al. 2018, figure 5 and section 2: dividing by the expected weight (sensitivity
 S / (q W)) or by the weight that arrived if it is more (2 S / (q W_min)); every device alike, or by its words up to a
 cap. At one noise multiplier per sensitivity the clipped estimator therefore carries twice the noise.
 """
@@ -53,7 +53,7 @@ def figure(lab: Lab) -> paper.Result:
     return paper.Result(
         name="mcmahan-estimators",
         title="Accuracy by estimator and weights",
-        paper=f"{setting.PAPER}, figures 5 to 8: estimators and weights",
+        paper=f"{setting.PAPER}, figure 5: estimators, and section 2: weights",
         setting=f"{lab.said} {lab.size.rounds} rounds of {lab.size.goal} on average; weights by words are capped at "
         f"{CAP}. Left without noise, right with {TIMES:g} times the paper's.",
         table=training.table(runs),

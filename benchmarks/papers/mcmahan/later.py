@@ -4,8 +4,8 @@
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.later FOLDER          FOLDER/users/en_blogs.parquet
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.later FOLDER --full --device cuda
 
-McMahan et al. 2018, figure 4: a run goes on from a trained model with another clip norm and another noise. Late updates
-are small beside the noise, so what a fresh model bears may hurt a trained one.
+McMahan et al. 2018, figures 4 and 8: a run goes on from a trained model with another clip norm and another noise. Late
+updates are small beside the noise, so what a fresh model bears may hurt a trained one.
 """
 
 from benchmarks.papers import paper, training
@@ -55,7 +55,7 @@ def figure(lab: Lab) -> paper.Result:
     return paper.Result(
         name="mcmahan-later",
         title="Clip norm and noise changed late",
-        paper=f"{setting.PAPER}, figure 4",
+        paper=f"{setting.PAPER}, figures 4 and 8",
         setting=f"{lab.said} {began} rounds of {lab.size.goal} without noise, then {lab.size.rounds} more.",
         table=training.table({"first run": first} | runs),
         claims=claims,

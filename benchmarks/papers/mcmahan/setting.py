@@ -2,8 +2,8 @@
 
 Every device joins a round by its own coin and noise is fresh in every round. The paper's rounds hold 5,000 devices on
 average at noise multiplier 1. Here they are smaller, and a noise multiplier is scaled down with them, so that the noise
-of the mean update is the paper's: "noise x1". The curves of the paper's figures are not in our reference, so
-agreement is judged against what its abstract and tables say.
+of the mean update is the paper's: "noise x1". The points of the paper's curves were not published as
+numbers, so agreement is judged against its text and tables.
 """
 
 from collections.abc import Mapping

@@ -4,9 +4,9 @@
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.top_ten FOLDER          FOLDER/users/en_blogs.parquet
     .venv/stages/bin/python -m benchmarks.papers.mcmahan.top_ten FOLDER --full --device cuda
 
-McMahan et al. 2018, table 3: histograms of how many of a model's ten likeliest words are found among the 10, 25, 50 or
-100 most frequent ones; noise makes a model prefer frequent words. Places are those of held-out text, frequencies those
-of public text. Runs are those of ``mcmahan.noise``.
+McMahan et al. 2018, table 3: histograms of how many of a model's ten likeliest words are found among the 10, 50 or 100
+most frequent ones, and here among 25 too; noise makes a model prefer frequent words. Places are those of held-out text,
+frequencies those of public text. Runs are those of ``mcmahan.noise``.
 """
 
 import numpy as np

@@ -4,8 +4,8 @@
     .venv/stages/bin/python -m benchmarks.papers.ramaswamy.secret_sharer FOLDER          FOLDER/users/en_blogs.parquet
     .venv/stages/bin/python -m benchmarks.papers.ramaswamy.secret_sharer FOLDER --full --device cuda
 
-Ramaswamy et al. 2020, tables 3 to 5, and the same canaries where training is less or more private (their tables 6 to 8
-are not in our reference, so nothing is held against them). Canaries of five random words on 1, 4 or 16 devices, 1, 14
+Ramaswamy et al. 2020, tables 3 to 5, and the same canaries where training is less or more private, which the paper
+does not have. Canaries of five random words on 1, 4 or 16 devices, 1, 14
 or 200 times on each, always available; rank of the last three words after the first two among 2,000,000 random ones,
 and whether a beam of five completes them. One canary a cell, three with ``--full``.
 
@@ -190,8 +190,8 @@ def figure(lab: Lab) -> paper.Result:
         title="What a model remembers of planted phrases",
         paper="Ramaswamy et al. 2020, tables 3 to 5 and beyond",
         setting=f"{lab.said} {lab.size.rounds} rounds of {GOAL}; {len(planted.devices)} planted devices, each "
-        f"{COHORT // GOAL} times the share of a round that it was in the paper's rounds of {COHORT:,}. Tables 6 to 8 "
-        "are not in our notes: the first and the last arm are training less and more private than theirs.",
+        f"{COHORT // GOAL} times the share of a round that it was in the paper's rounds of {COHORT:,}. The "
+        "first and the last arm are training less and more private than the paper's.",
         table=[["devices x copies", *heads, "printed: rank", "completed"], *rows],
         claims=claims(attacked, lab.size.rounds),
         printed=True,

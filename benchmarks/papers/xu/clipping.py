@@ -4,7 +4,7 @@
     .venv/stages/bin/python -m benchmarks.papers.xu.clipping FOLDER          FOLDER/users/en_blogs.parquet
     .venv/stages/bin/python -m benchmarks.papers.xu.clipping FOLDER --full --device cuda
 
-Xu et al. 2023, algorithm 1 and figures 4 a to c. The median norm of updates is estimated from noisy bits in every
+Xu et al. 2023, algorithm 1 and figure 3. The median norm of updates is estimated from noisy bits in every
 round; the clip norm in use follows it at the tree's restarts alone, a tenth and a half of the way through the run.
 Noise multiplier 7 for 6,500 devices a round, scaled down to the small rounds here.
 """
@@ -83,7 +83,7 @@ def figure(lab: Lab) -> paper.Result:
     return paper.Result(
         name="xu-clipping",
         title="Adaptive against fixed clipping",
-        paper="Xu et al. 2023, figures 4 a to c",
+        paper="Xu et al. 2023, figure 3: adaptive clipping",
         setting=f"{lab.said} Rounds of {lab.size.goal} with the noise of {GOAL:,}.",
         table=[
             ["arm", "top-1 %", "top-3 %", "last clip norm", "last estimate"],

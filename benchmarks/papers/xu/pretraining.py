@@ -4,7 +4,7 @@
     .venv/stages/bin/python -m benchmarks.papers.xu.pretraining FOLDER          FOLDER/users/en_blogs.parquet
     .venv/stages/bin/python -m benchmarks.papers.xu.pretraining FOLDER --full --device cuda
 
-Xu et al. 2023, figure 3. Tree noise at noise multiplier 7 for 6,500 devices a round, scaled down to the small rounds
+Xu et al. 2023, figure 3 a. Tree noise at noise multiplier 7 for 6,500 devices a round, scaled down to the small rounds
 here, and 16 and 64 times as much. A larger run of the paper's model on a CPU is
 ``benchmarks/results/2026-11-21-learning-curves.md``.
 """
@@ -61,7 +61,7 @@ def figure(lab: Lab) -> paper.Result:
     return paper.Result(
         name="xu-pretraining",
         title="Accuracy by round, from public text and from scratch",
-        paper="Xu et al. 2023, figure 3",
+        paper="Xu et al. 2023, figure 3 a: pretraining",
         setting=f"{lab.said} {lab.size.goal} devices a round with the noise of {GOAL:,}, "
         f"server rate {lab.size.server_rate:g} (from scratch three times that).",
         table=training.table(runs),

@@ -4,7 +4,7 @@
     .venv/stages/bin/python -m benchmarks.papers.xu.report_goal FOLDER          FOLDER/users/en_blogs.parquet
     .venv/stages/bin/python -m benchmarks.papers.xu.report_goal FOLDER --full --device cuda
 
-Xu et al. 2023, section 2.5: rounds of 500 devices at noise multiplier 0.54 stand for rounds of 6,500 at 7, because the
+Xu et al. 2023, section 2.2: rounds of 500 devices at noise multiplier 0.54 stand for rounds of 6,500 at 7, because the
 noise of the mean update, clip norm * multiplier / goal, is the same. Here rounds of different sizes at that ratio, and
 beside them rounds at one multiplier, whose ratio is not the same. 6,500 itself needs more devices than the text has.
 """
@@ -78,7 +78,7 @@ def figure(lab: Lab) -> paper.Result:
     return paper.Result(
         name="xu-report-goal",
         title="Report goal and noise multiplier grown together",
-        paper="Xu et al. 2023, section 2.5: 500 devices at 0.54 against 6,500 at 7",
+        paper="Xu et al. 2023, section 2.2: 500 devices at 0.54 against 6,500 at 7",
         setting=f"{lab.said} {lab.size.rounds} rounds. Left: recall by round at {LOUD:g} times the paper's ratio.",
         table=[["noise", "report goal", "noise multiplier", "top-1 %", "top-3 %"], *rows],
         claims=claims,

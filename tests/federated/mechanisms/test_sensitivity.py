@@ -59,7 +59,7 @@ def test_both_programs_agree_on_runs_too_long_for_brute_force() -> None:
 
 
 def test_the_earliest_pattern_is_not_the_worst_one() -> None:
-    """Rounds 0, b, 2b, ... (their remark 3.2) give 174; a program that tried only those would fail here."""
+    """Rounds 0, b, 2b, ... (McMahan et al. 2024, remark 3.2) give 174; a program that tried only those would fail."""
     rounds, min_sep, most = 530, 55, 8
     strategy = tree_matrix(rounds)
     earliest = float((strategy[:, list(range(0, most * min_sep, min_sep))].sum(axis=1) ** 2).sum())

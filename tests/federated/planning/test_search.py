@@ -64,7 +64,7 @@ def test_losses_of_table_3() -> None:
 
 
 def test_a_small_simulation_scales_to_the_published_launch() -> None:
-    # Xu et al. 2023, section 2.5: 0.54 at report goal 500 in simulation is 7 at 6,500 devices.
+    # Xu et al. 2023, section 2.2: 0.54 at report goal 500 in simulation is 7 at 6,500 devices.
     small = mechanism(noise_multiplier=0.54, rounds=2000, report_goal=500, min_sep=400, max_participations=5)
     ratio = plan_search.noise_to_signal(small)
     assert plan_search.tree(2000, 400, 5).noise_multiplier(ratio, 6500) == pytest.approx(7.02)

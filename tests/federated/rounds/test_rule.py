@@ -16,7 +16,7 @@ def test_a_round_of_no_more_weight_than_the_denominator_is_released_as_it_is(wei
 
 
 def test_a_heavier_round_is_scaled_to_the_denominator() -> None:
-    """Equation 3 of McMahan et al. 2018: divided by the weight that came, so multiplied by 6 / 9 before the fixed 6."""
+    """McMahan et al. 2018, section 2: divided by the weight that came, so multiplied by 6 / 9 before the fixed 6."""
     rule = RoundRule(PARSER.validate_python(KINDS["clipped estimator"]), seed=0)
     assert rule.denominator == 6
     np.testing.assert_array_equal(rule.to_release(SUM_P, 9.0), [400, -400, 0, 2**51 // 3])
