@@ -50,7 +50,7 @@ class Hits:
 def made(cell: Cell, people: People, work: Path) -> tuple[Arm, dict[str, object]]:
     """Make the arm of a cell, and the facts of its row."""
     start = people.start
-    match cell.way:
+    match cell.arm:
         case "start":
             return Arm(start.model(), None), {}
         case "ngram":

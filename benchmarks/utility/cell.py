@@ -3,9 +3,9 @@
 from dataclasses import dataclass, fields
 from typing import Literal
 
-Way = Literal["start", "ngram", "counts", "start+counts", "train", "counts-train", "central"]
+Arm = Literal["start", "ngram", "counts", "start+counts", "train", "counts-train", "central"]
 # What a name says first, and in a word; the rest only where it is not the default.
-_FIRST = ("population", "people", "way")
+_FIRST = ("population", "people", "arm")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Cell:
 
     population: str
     people: int
-    way: Way
+    arm: Arm
     rho: float = 0.5
     counts_rho: float = 0.05
     rounds: int = 64

@@ -11,18 +11,21 @@ NOISES = (0.02, 0.045, 0.09)
 _LEARN = Cell("talk", 3_000, "train", noise=False)
 
 LISTS: dict[str, list[Cell]] = {
-    "simple": [Cell("talk", 300, way) for way in ("start", "ngram")]
+    "simple": [Cell("talk", 300, way) for arm in ("start", "ngram")]
     + [Cell("talk", people, "start+counts") for people in (300, 1_000, 3_000, 10_000)]
-    + [Cell(name, 0, way) for name, way in product(SMALL, ("start", "ngram", "start+counts"))],
+    + [Cell(name, 0, arm) for name, arm in product(SMALL, ("start", "ngram", "start+counts"))],
     # Whether one step noise fits other people, mechanisms and server steps.
     "law": [Cell(name, 0, "train", step_noise=noise) for name, noise in product(SMALL, NOISES)]
     + [Cell("talk", people, "train", step_noise=noise) for people, noise in product((300, 1_000), NOISES)]
     + [Cell("talk", 1_000, "train", mechanism=kind) for kind in ("blt", "tree")],
     # Counts as a start, beside the ways without it.
     "ways": [
-        Cell(name, people, way)
+        cell
         for name, people in (("chat", 0), ("talk", 1_000), ("talk", 3_000), ("talk", 10_000))
-        for way in ("start", "ngram", "start+counts", "counts-train", "train")
+        for cell in (
+            *(Cell(name, people, arm) for arm in ("start", "ngram", "start+counts", "train")),
+            Cell(name, people, "counts-train", rho=0.45),
+        )
     ],
     # Learning per round, without noise: one change a cell.
     "learn": [
