@@ -14,7 +14,7 @@ class Cell:
 
     Attributes:
       people: number that may train; 0 for all who are not held out.
-      way: ``counts-train`` trains from the start that counts moved.
+      arm: ``counts-train`` trains from the start that counts moved.
       rho: of training; of ``counts`` and ``start+counts``, of counts.
       counts_rho: of the counts that move the start, beside ``rho``.
       rounds, participations: T and k; the cohort is ``people k / T``.

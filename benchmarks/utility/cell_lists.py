@@ -11,7 +11,7 @@ NOISES = (0.02, 0.045, 0.09)
 _LEARN = Cell("talk", 3_000, "train", noise=False)
 
 LISTS: dict[str, list[Cell]] = {
-    "simple": [Cell("talk", 300, way) for arm in ("start", "ngram")]
+    "simple": [Cell("talk", 300, arm) for arm in ("start", "ngram")]
     + [Cell("talk", people, "start+counts") for people in (300, 1_000, 3_000, 10_000)]
     + [Cell(name, 0, arm) for name, arm in product(SMALL, ("start", "ngram", "start+counts"))],
     # Whether one step noise fits other people, mechanisms and server steps.
