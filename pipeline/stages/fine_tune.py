@@ -161,7 +161,7 @@ def _ten(count: float) -> int:
     return int(count // 10) * 10
 
 
-def _start_differences(ctx: StageContext) -> Iterator[str]:
+def start_differences(ctx: StageContext) -> Iterator[str]:
     """Move the start by the counts again; another kind of processor rounds otherwise, and a step follows a sign."""
     if ctx.config.counts is None or not ctx.config.counts.moves_start:
         return
@@ -188,7 +188,7 @@ def trained_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterat
         yield f"{rounds.name} is lost"
         return
     yield from outcome_differences(fine_tune(ctx), ctx, record, run)
-    yield from _start_differences(ctx)
+    yield from start_differences(ctx)
     held_out = fine_tune_workers.watched_on(ctx)
     words = int((held_out.tokens_N > vocabulary.UNK).sum())
     unknown = int((held_out.tokens_N == vocabulary.UNK).sum())

@@ -94,10 +94,10 @@ def test_a_start_that_counts_did_not_move_is_found(off: float, differs: bool, mo
     monkeypatch.setattr(stage.fine_tune_workers, "starting_model", lambda ctx: kept)
     monkeypatch.setattr(stage.fine_tune_workers, "moved_start", lambda ctx: moved)
     config = launch_config(counts={"noise_multiplier": 2.0, "model": "network"})
-    found = list(stage._start_differences(SimpleNamespace(config=config)))
+    found = list(stage.start_differences(SimpleNamespace(config=config)))
     assert [line.partition(":")[0] for line in found] == ["start.safetensors"] * differs
 
 
 def test_a_launch_whose_counts_move_no_start_has_none_to_hold() -> None:
     for counts in (None, {"noise_multiplier": 2.0, "model": "mixture"}):
-        assert not list(stage._start_differences(SimpleNamespace(config=launch_config(counts=counts))))
+        assert not list(stage.start_differences(SimpleNamespace(config=launch_config(counts=counts))))
