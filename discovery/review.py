@@ -1,38 +1,25 @@
-"""Review of discovered words before they enter a vocabulary: filters, and the list that a person decides on.
+"""Review of discovered words before they enter a vocabulary: blocklist, filters, and the sheet that a person fills in.
 
-The list holds unreviewed words, so it belongs in the private directory.
+The sheet holds unreviewed words, so it belongs in the private directory.
 """
 
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-import regex
-
+from discovery.filters import matching
 from discovery.results import FoundWord, by_share
 from pretrain.config import Config
 from pretrain.files import PRIVATE, write_text
 from pretrain.reading.paths import read_text
 from pretrain.writing.case import form_of
 
-PASSED = "passed"
+PASSED, BLOCKLIST = "passed", "blocklist"
 _MOST_BYTES = 1 << 26
-
-_SHAPES = (
-    ("account number", regex.compile(r"(?i)^[a-z]{2}\d{2}[a-z0-9]{6,}$")),
-    ("digits", regex.compile(r"\d{3,}|(?:\d\D*){4,}")),
-    ("password", regex.compile(r"(?:\p{L}+\d+){2,}\p{L}|(?:\d+\p{L}+){2,}\d")),
-    ("e-mail", regex.compile(r"\S+@\S+")),
-    ("handle", regex.compile(r"^[@#]")),
-    ("web address", regex.compile(r"(?i)https?|www\.|\w\.\p{L}{2,}")),
-    ("one letter", regex.compile(r"^.$")),
-    ("no letter", regex.compile(r"^\P{L}+$")),
-    ("invisible character", regex.compile(r"[\p{C}\p{Z}]")),
-)
-_COLUMNS = ("number", "decision", "word", "share", "low", "high", "layer", "verdict")
+_COLUMNS = ("number", "decision", "word", "share", "low", "high", "layer", "verdict", "matches")
 # Spreadsheets read a cell that begins with one of these as a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -43,7 +30,8 @@ class Candidate(Config):
     Attributes:
       word: lower-cased, as in the model; shown: as a keyboard shows it, the form that filters and people judge.
       share, low, high: estimated share of its layer's messages that held it, with a 95% interval.
-      verdict: ``PASSED`` or the reason why a filter stopped it.
+      verdict: ``PASSED``, or the filter that drops it unless a person keeps it; ``BLOCKLIST`` counts as a filter.
+      matches: all filters that match it, also those that the launch does not apply.
       decision: decision of a person; empty without one.
     """
 
@@ -55,6 +43,7 @@ class Candidate(Config):
     high: float
     layer: int
     verdict: str
+    matches: tuple[str, ...]
     decision: Literal["", "keep", "drop"] = ""
 
     @property
@@ -63,15 +52,24 @@ class Candidate(Config):
         return self.decision == "keep" or (self.decision == "" and self.verdict == PASSED)
 
 
-def candidates(words: Iterable[FoundWord], blocked: Iterable[str] = (), locale: str = "en-US") -> tuple[Candidate, ...]:
-    """All discovered words, most frequent first, in the locale's written form, with the verdicts of the filters."""
-    ranked = sorted(words, key=by_share)
-    shown = [form_of(entry.word, entry.form, locale) for entry in ranked]
-    judged = zip(ranked, shown, verdicts(shown, blocked), strict=True)
-    return tuple(
-        Candidate(number=number, shown=form, verdict=verdict, **entry.model_dump(exclude={"form"}))
-        for number, (entry, form, verdict) in enumerate(judged, start=1)
-    )
+def candidates(
+    words: Iterable[FoundWord], filters: Collection[str], blocked: Iterable[str] = (), locale: str = "en-US"
+) -> tuple[Candidate, ...]:
+    """All discovered words, most frequent first, in the locale's written form, with the verdicts of the filters.
+
+    Args:
+      filters: names of the filters that drop words.
+      blocked: words that must not be suggested in this locale, compared without case.
+    """
+    ranked, barred = sorted(words, key=by_share), {word.casefold() for word in blocked}
+    listed = []
+    for number, entry in enumerate(ranked, start=1):
+        shown = form_of(entry.word, entry.form, locale)
+        matches = (*((BLOCKLIST,) if shown.casefold() in barred else ()), *matching(shown))
+        verdict = next((name for name in matches if name == BLOCKLIST or name in filters), PASSED)
+        about = entry.model_dump(exclude={"form"})
+        listed.append(Candidate(number=number, shown=shown, verdict=verdict, matches=matches, **about))
+    return tuple(listed)
 
 
 def write_review(directory: Path, listed: Sequence[Candidate]) -> None:
@@ -81,6 +79,7 @@ def write_review(directory: Path, listed: Sequence[Candidate]) -> None:
     rows.writeheader()
     for candidate in listed:
         row = candidate.model_dump(exclude={"shown"}) | {"word": candidate.shown}
+        row["matches"] = ", ".join(candidate.matches)
         if candidate.shown.startswith(_FORMULA):
             row["word"] = "'" + candidate.shown
         rows.writerow({name: f"{value:.6f}" if isinstance(value, float) else value for name, value in row.items()})
@@ -106,16 +105,6 @@ def read_review(directory: Path) -> tuple[Candidate, ...]:
     return tuple(candidate.model_copy(update={"decision": decisions[str(candidate.number)]}) for candidate in listed)
 
 
-def verdicts(words: Iterable[str], blocked: Iterable[str] = ()) -> list[str]:
-    """``PASSED`` or the reason for rejection, for each word.
-
-    Args:
-      blocked: words that must not be suggested in this locale, compared without case.
-    """
-    barred = {word.casefold() for word in blocked}
-    return ["blocklist" if word.casefold() in barred else _shape(word) or PASSED for word in words]
-
-
 def read_blocklist(path: Path) -> tuple[str, ...]:
     """A locale's public blocklist: UTF-8, one word per line; blank lines and lines that start with ``#`` do not count.
 
@@ -125,7 +114,3 @@ def read_blocklist(path: Path) -> tuple[str, ...]:
     text = read_text(path, "discovery.blocklist", "write the path of the list, or remove it", _MOST_BYTES)
     lines = (line.strip() for line in text.splitlines())
     return tuple(line for line in lines if line and not line.startswith("#"))
-
-
-def _shape(word: str) -> str | None:
-    return next((name for name, pattern in _SHAPES if pattern.search(word)), None)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from discovery import filters
 from discovery.config import CentralConfig, DiscoveryConfig
 from evaluation.config import AbTestConfig, AuditConfig, EvaluationConfig
 from federated.config.counts import CountsConfig, Ships
@@ -202,6 +203,11 @@ class LaunchConfig(Config):
                 "ab_test.non_private_upper_bound: true, but with the block evaluation every result has noise; "
                 "set it to false, or remove evaluation"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _filters_of_words_are_known(self) -> "LaunchConfig":
+        filters.require_known(self.vocabulary.filters, "vocabulary.filters")
         return self
 
     @model_validator(mode="after")

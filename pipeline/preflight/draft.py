@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
+from discovery import filters
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.mechanism import MOST_DEVICES, MechanismConfig
 from federated.config.planning import SPARE_FRACTION, PlanningConfig
@@ -182,7 +183,12 @@ def launch_file(answers: Answers) -> dict[str, Any]:
         "seed": 20261123,
         "public_text": _public(answers, size),
         "private_text": private | words,
-        "vocabulary": {"base_size": size.words, "max_new_words": 200 if small else 2_000},
+        "vocabulary": {
+            "base_size": size.words,
+            "max_new_words": 200 if small else 2_000,
+            # People abbreviate words to one letter (*u*).
+            "filters": [name for name in filters.NAMES if name != "one-letter"],
+        },
         "model": size.model,
         "pretrain": {
             "steps": size.steps,

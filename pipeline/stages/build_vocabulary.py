@@ -5,18 +5,19 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from discovery import projection, review
+from discovery import filters, projection, review
 from discovery.config import PROJECTED_WORDS, CentralConfig
 from discovery.results import ProjectedCoverage
 from evaluation.config import CONFIDENCE
 from pipeline.ground.errors import PermanentError
+from pipeline.launch.config import LaunchConfig
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext, StageResult
 from pretrain import corpus, text, vocabulary
 from pretrain.files import private_directory, write_text
 from reports.disclosure.findings import ProjectedCoverage as DisclosedCoverage
-from reports.disclosure.findings import WordCoverage
+from reports.disclosure.findings import WordCoverage, WordFilter
 
 
 class BuildVocabulary(StageResult, WordCoverage):
@@ -26,14 +27,14 @@ class BuildVocabulary(StageResult, WordCoverage):
     added: int
     size: int
     vocabulary_digest: str
-    dropped: dict[str, int]
 
 
 def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     """Build the vocabulary: base words, then accepted discovered words, up to ``vocabulary.max_new_words``."""
     base, config = artifacts.vocabulary(ctx, "ingest_public"), ctx.config
     discovered = artifacts.discovered_words(ctx)
-    listed = review.candidates(discovered, _blocked(ctx), config.locale)
+    blocked = _blocked(ctx)
+    listed = review.candidates(discovered, config.vocabulary.filters, blocked, config.locale)
     if config.vocabulary.review:
         listed = _reviewed(ctx, listed)
     grown = vocabulary.extend(base, [word.word for word in listed if word.accepted], config.vocabulary.max_new_words)
@@ -50,8 +51,9 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
         added=len(added),
         size=len(grown),
         vocabulary_digest=grown.digest,
-        dropped=dict(Counter(_reason(word) for word in listed if not word.accepted)),
         reviewed=config.vocabulary.review,
+        filters=_filters(config, listed),
+        dropped_by_person=sum(word.decision == "drop" for word in listed),
         coverage=share,
         coverage_low=low,
         coverage_high=high,
@@ -123,8 +125,15 @@ def _reviewed(ctx: StageContext, listed: tuple[review.Candidate, ...]) -> tuple[
     return decided
 
 
-def _reason(word: review.Candidate) -> str:
-    return "dropped by a person" if word.decision == "drop" else word.verdict
+def _filters(config: LaunchConfig, listed: Iterable[review.Candidate]) -> tuple[WordFilter, ...]:
+    """Return the launch's blocklist and filters with the number of words that each dropped."""
+    sentences = {each.name: each.sentence for each in filters.FILTERS if each.name in config.vocabulary.filters}
+    if config.discovery.blocklist is not None:
+        sentences = {review.BLOCKLIST: "a word of the launch's blocklist"} | sentences
+    dropped = Counter(word.verdict for word in listed if not word.accepted and not word.decision)
+    return tuple(
+        WordFilter(name=name, sentence=sentence, dropped=dropped[name]) for name, sentence in sentences.items()
+    )
 
 
 def _unknown(words: Iterable[str], base: vocabulary.Vocabulary) -> Counter[str]:

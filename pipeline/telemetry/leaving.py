@@ -90,8 +90,13 @@ FIELDS: dict[str, Fields] = {
     "CentralWords": {_SETTINGS: "name"},
     "DiscoverCentral": {_RELEASED: "words_found words_sha256"},
     "ProjectedCoverage": {_PUBLIC: "epsilon0 coverage words false_words"},
-    "WordCoverage": {_SETTINGS: "reviewed", _HELD_OUT: "coverage coverage_low coverage_high"},
-    "BuildVocabulary": {_PUBLIC: "base_size", _RELEASED: "added size vocabulary_digest", _PERSON: "dropped"},
+    "WordCoverage": {
+        _SETTINGS: "reviewed",
+        _PERSON: "dropped_by_person",
+        _HELD_OUT: "coverage coverage_low coverage_high",
+    },
+    "WordFilter": {_SETTINGS: "name sentence", _RELEASED: "dropped"},
+    "BuildVocabulary": {_PUBLIC: "base_size", _RELEASED: "added size vocabulary_digest"},
     "BuildVocabulary.curve": {_SETTINGS: "step projected_epsilon0", _PUBLIC: "projected_coverage"},
     "AddedWords": {_SETTINGS: "projected_words", _RELEASED: "words_found words_added words", _PERSON: "given_files"},
     # Plan, counts, training.

@@ -29,10 +29,22 @@ class NewWordAdaptation(Config):
     new_word_loss_after: float | None
 
 
+class WordFilter(Config):
+    """A filter that the launch applies to discovered words, or its blocklist, and the number of words it dropped."""
+
+    name: str
+    sentence: str = Field(description="the words that it drops, in words")
+    dropped: int
+
+
 class WordCoverage(Config):
-    """Coverage by the new words on held-out devices, and its projection from public text."""
+    """Reasons for which discovered words were dropped, coverage by the others, and its projection from public text."""
 
     reviewed: bool
+    filters: tuple[WordFilter, ...] = Field(
+        description="each dropped word counts at the first that matches it; where a person decides, filters drop none"
+    )
+    dropped_by_person: int
     coverage: float | None = Field(description="share of OOV tokens on held-out devices that the new words cover")
     coverage_low: float | None
     coverage_high: float | None

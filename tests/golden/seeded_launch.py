@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from discovery import filters
 from federated.config.blt_presets import PRESETS
 from tests.helpers.launches.tiny_launch import SHARED_NEW, SIZES
 
@@ -146,7 +147,7 @@ def write_launch(folder: Path, name: str, *, typing: bool = False, **mechanism_c
             "max_words_per_device": 60,
             "test_fraction": 0.25,
         },
-        "vocabulary": {"base_size": 50, "max_new_words": 8},
+        "vocabulary": {"base_size": 50, "max_new_words": 8, "filters": list(filters.NAMES)},
         "model": SIZES["model"],
         "pretrain": SIZES["pretrain"],
         "discovery": SIZES["discovery"],

@@ -25,7 +25,7 @@ RAW = {
     "seed": 7,
     "public_text": {"source": "sample", "max_tokens": 1000},
     "private_text": {"source": "chitchat", "name": "people", "max_words_per_device": 100},
-    "vocabulary": {"base_size": 20, "max_new_words": 2},
+    "vocabulary": {"base_size": 20, "max_new_words": 2, "filters": ["digits", "one-letter"]},
     "model": {"embedding_dim": 4, "hidden_dim": 40, "tied": True},
     "pretrain": {
         "steps": 1,

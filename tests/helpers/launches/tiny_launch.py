@@ -140,7 +140,7 @@ def write_launch(folder: Path, **changes: object) -> Path:
             "max_words_per_device": 60,
             "test_fraction": 0.35,
         },
-        "vocabulary": {"base_size": 80, "max_new_words": 8},
+        "vocabulary": {"base_size": 80, "max_new_words": 8, "filters": ["digits", "one-letter"]},
         "model": SIZES["model"],
         "pretrain": SIZES["pretrain"],
         "discovery": SIZES["discovery"] | {"false_discovery_rate": 0.05},

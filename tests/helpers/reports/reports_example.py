@@ -202,9 +202,14 @@ def example(**changes: object) -> Disclosure:
         },
         "releases": [LOCAL_WORDS, TRAINING],
         "words": {
-            "words_found": 2,
+            "words_found": 5,
             "words_added": 2,
             "reviewed": False,
+            "filters": [
+                {"name": "blocklist", "sentence": "a word of the launch's blocklist", "dropped": 0},
+                {"name": "digits", "sentence": "three digits in a row, or four in all", "dropped": 3},
+            ],
+            "dropped_by_person": 0,
             "coverage": 0.21,
             "coverage_low": 0.18,
             "coverage_high": 0.24,

@@ -75,6 +75,7 @@ def test_another_noise_multiplier_asks_nobody_again(private: Private, settings: 
     ("changes", "made_again"),
     [
         ({"vocabulary": {"max_new_words": 3}}, ["build_vocabulary"]),
+        ({"vocabulary": {"filters": ["digits"]}}, ["build_vocabulary"]),  # filters, and no device, judge words again
         ({"discovery": {"layers": 5}}, []),  # this small discovery does not read it
         ({"discovery": {"epsilon0": 2.0}}, ["discover", "build_vocabulary"]),
         ({"mechanism": {"randomness": "seeded"}}, ["discover", "build_vocabulary"]),

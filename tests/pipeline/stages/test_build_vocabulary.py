@@ -1,6 +1,7 @@
 """Only discovered words that filters and people let pass leave the private folder."""
 
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,26 +32,35 @@ class Silent:
 
 
 @pytest.fixture
-def ctx(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StageContext:
-    """A launch that has discovered words, one of which its blocklist names."""
+def make(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., StageContext]:
+    """A launch that has discovered the given words; its blocklist names *slurword*."""
     (tmp_path / "blocked.txt").write_text("slurword\n", encoding="utf-8")
-    config = launch_config(
-        discovery={"blocklist": str(tmp_path / "blocked.txt")},
-        vocabulary={"max_new_words": 9, "review": True},
-        report={"show_new_words": True},
-    )
-    run = configs.launch_id(config)
-    made = run_folder(settings, run)
-    ctx = StageContext(config, made, settings, "build_vocabulary", None)
-    vocabulary.save(BASE, made.public("ingest_public") / "vocabulary.json")
-    finish(ctx, "ingest_public", {})
-    found = [FoundWord(word=word, layer=3, share=0.1 / place, low=0, high=1) for place, word in enumerate(FOUND, 1)]
-    content = json.dumps({"secret": "5" * 64, "words": [word.model_dump() for word in found]})
-    write_text(made.private("discover") / "words.json", content)
-    finish(ctx, "discover", {"words_sha256": text_sha256(content)})
     monkeypatch.setattr(artifacts, "store", lambda _: Silent())
     monkeypatch.setattr(build_vocabulary, "projected_coverage", lambda *_: ())
-    return ctx
+
+    def launch(words: Sequence[str], **changes: object) -> StageContext:
+        config = launch_config(
+            discovery={"blocklist": str(tmp_path / "blocked.txt")},
+            vocabulary={"max_new_words": 9, **changes},
+            report={"show_new_words": True},
+        )
+        made = run_folder(settings, configs.launch_id(config))
+        ctx = StageContext(config, made, settings, "build_vocabulary", None)
+        vocabulary.save(BASE, made.public("ingest_public") / "vocabulary.json")
+        finish(ctx, "ingest_public", {})
+        found = [FoundWord(word=word, layer=3, share=0.1 / place, low=0, high=1) for place, word in enumerate(words, 1)]
+        content = json.dumps({"secret": "5" * 64, "words": [word.model_dump() for word in found]})
+        write_text(made.private("discover") / "words.json", content)
+        finish(ctx, "discover", {"words_sha256": text_sha256(content)})
+        return ctx
+
+    return launch
+
+
+@pytest.fixture
+def ctx(make: Callable[..., StageContext]) -> StageContext:
+    """A launch whose words a person reviews."""
+    return make(FOUND, review=True)
 
 
 def finish(ctx: StageContext, stage: str, result: dict) -> None:
@@ -91,10 +101,33 @@ def test_what_was_dropped_stands_nowhere_public(ctx: StageContext) -> None:
     public = b"".join(path.read_bytes() for path in (ctx.run.path / "public").rglob("*") if path.is_file())
     assert b"lovely" in public
     assert not [word for word in ("slurword", "secretname") if word.encode() in public]
-    assert built.dropped == {"dropped by a person": 2}
+    assert built.dropped_by_person == 2
+    assert {each.name: each.dropped for each in built.filters} == {"blocklist": 0, "digits": 0, "one-letter": 0}
     shares = json.loads((ctx.public / artifacts.SHARES).read_text(encoding="utf-8"))
     kept = [word.shrunk for word in artifacts.discovered_words(ctx) if word.word not in ("slurword", "secretname")]
     assert shares == kept
+
+
+@pytest.mark.parametrize(
+    ("filters", "added", "dropped"),
+    [
+        (["password", "one-letter"], ("lovely", "sunny"), {"blocklist": 1, "password": 1, "one-letter": 1}),
+        (["password"], ("lovely", "u", "sunny"), {"blocklist": 1, "password": 1}),
+        ([], ("lovely", "u", "sunny", "x1x2x3x"), {"blocklist": 1}),
+    ],
+    ids=str,
+)
+def test_only_the_filters_of_the_launch_file_drop_words(
+    make: Callable[..., StageContext], filters: list[str], added: tuple[str, ...], dropped: dict[str, int]
+) -> None:
+    ctx = make(("lovely", "u", "slurword", "sunny", "x1x2x3x"), filters=filters, review=False)
+    built = build_vocabulary.build_vocabulary(ctx)
+    finish(ctx, "build_vocabulary", built.model_dump(mode="json"))
+    assert artifacts.added_words(ctx) == added
+    assert {each.name: each.dropped for each in built.filters} == dropped
+    assert built.dropped_by_person == 0
+    public = b"".join(path.read_bytes() for path in (ctx.run.path / "public").rglob("*") if path.is_file())
+    assert [word for word in ("slurword", "x1x2x3x") if word.encode() in public and word not in added] == []
 
 
 def test_words_that_somebody_changed_are_refused(ctx: StageContext) -> None:
