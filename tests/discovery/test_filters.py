@@ -52,7 +52,7 @@ def test_an_unknown_or_repeated_name_is_refused_with_the_known_ones() -> None:
     require_known((), "vocabulary.filters")
     with pytest.raises(ValueError, match=r"vocabulary.filters: no filter is named 'one letter'; .* one-letter, no-let"):
         require_known(("digits", "one letter"), "vocabulary.filters")
-    with pytest.raises(ValueError, match="vocabulary.filters: 'digits' occurs twice; write each name once"):
+    with pytest.raises(ValueError, match=r"vocabulary.filters: 'digits' occurs twice; write each name once"):
         require_known(("digits", "e-mail", "digits"), "vocabulary.filters")
 
 

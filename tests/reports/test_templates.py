@@ -214,6 +214,17 @@ def test_words_are_shown_only_where_the_launch_lists_them() -> None:
     assert "<code>haha</code>" in rendered(words=block("words", words=["haha"]))["report.html"]
 
 
+def test_dropped_words_are_counted_by_filter() -> None:
+    made = rendered()
+    for name in REPORTS:
+        assert "They dropped 3 of them" in made[name]
+    assert "| `digits` | three digits in a row, or four in all | 3 |" in made["report.md"]
+    reviewed = rendered(words=block("words", reviewed=True, dropped_by_person=2))["report.md"]
+    assert "A person dropped 2 of them." in reviewed
+    assert "three digits in a row" not in reviewed
+    assert "applies no filter" in rendered(words=block("words", filters=[]))["report.md"]
+
+
 def test_histograms_are_told_and_drawn() -> None:
     made = rendered()
     for name in REPORTS:
