@@ -148,7 +148,7 @@ class VocabularyConfig(Config):
     max_new_words: Annotated[int, Field(ge=0, le=1_000_000)] = Field(description="rows that private discovery may add")
     filters: tuple[Line, ...] = Field(
         max_length=100,
-        description="names of the filters that drop discovered words (docs/discovery.md), as in [digits, e-mail]; [] drops none",
+        description="filters that drop discovered words (docs/discovery.md), as in [digits, e-mail]; [] drops none",
     )
     review: bool = Field(
         default=False, description="stop until a person has marked every discovered word with 'keep' or 'drop'"
