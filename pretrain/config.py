@@ -79,6 +79,8 @@ def _takes(annotation: Hashable, *kinds: type) -> bool:
 # Words of a corpus in one shard on disk.
 TOKENS_PER_SHARD = 5_000_000
 C4_DATASET = "allenai/c4"
+# Commit of the dataset that `tacit init` writes into a launch file.
+C4_REVISION = "1588ec454efa1a09f29cd18ddd04fe05fc8653a2"
 # In adaptation, sentences with a new word are repeated until they are this share of all, but each at most so often.
 NEW_WORD_SHARE, MOST_COPIES = 0.5, 20
 
@@ -97,6 +99,9 @@ class C4Corpus(PublicCorpus):
 
     source: Literal["c4"] = Field(description="C4 or mC4, streamed from the hub")
     subset: Line = Field(description="config name on the hub: 'en', or a language of mC4 such as 'es'")
+    revision: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] = Field(
+        description="commit of the dataset on the hub, all 40 hex digits; a branch or tag would name other text later"
+    )
     max_tokens: CorpusWords = Field(description="words to read of the train split, at most")
     max_validation_tokens: CorpusWords = Field(
         default=200_000, description="words to read of the validation split, at most"

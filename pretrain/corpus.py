@@ -45,15 +45,20 @@ class CorpusSummary(Config):
     """Source, size and digest of a corpus. Tokens are words; sentence ends are not counted.
 
     Attributes:
+      revision: commit of a source on the hub.
       parts: where the source is several texts, or a language model wrote some of it.
+      left_out_documents: documents of the train split that ``max_tokens`` left out, whole or in part; None where they
+        were not counted, because the rest of the stream would have to be downloaded.
     """
 
     source: str
+    revision: str | None = None
     licence: str
     parts: tuple[TextPart, ...] = ()
     locale: str
     train_tokens: int
     train_documents: int
+    left_out_documents: int | None
     validation_tokens: int
     validation_documents: int
     shards: int
@@ -90,7 +95,8 @@ def build_corpus(
 ) -> CorpusSummary:
     """Write the corpus of a configuration, or finish or find one begun before.
 
-    A split ends before the first sentence that would exceed its cap of words, or with the text.
+    A split ends before the first sentence that would exceed its cap of words, or with the text. The summary states how
+    many train documents the cap left out.
 
     Args:
       progress: called with ``split`` (0 train, 1 validation), ``shard``, ``documents`` and ``words`` so far.
@@ -131,11 +137,13 @@ def build_corpus(
     source, licence = _provenance(config)
     summary = CorpusSummary(
         source=source,
+        revision=config.revision if isinstance(config, C4Corpus) else None,
         licence=licence,
         parts=_parts(config, locale, licence, totals["train"]),
         locale=locale,
         train_tokens=totals["train"].words,
         train_documents=totals["train"].documents,
+        left_out_documents=totals["train"].left_out,
         validation_tokens=totals["validation"].words,
         validation_documents=totals["validation"].documents,
         shards=sum(map(len, digests.values())),
@@ -184,6 +192,7 @@ class _Total:
     """Running totals of a split; the only mutable value here, alive during one build.
 
     Attributes:
+      left_out: documents that the cap left out, whole or in part; None where they were not counted.
       position: where the stream stood after the last finished shard; None before the first.
       shards: digest, words, documents, and words by part of each.
       parts: words by part in the shard that is being written.
@@ -192,6 +201,7 @@ class _Total:
     words: int = 0
     documents: int = 0
     ended: bool = False
+    left_out: int | None = 0
     position: dict | None = None
     shards: list[dict] = field(default_factory=list)
     parts: Counter[str] = field(default_factory=Counter)
@@ -220,6 +230,9 @@ def _add_shards(
 
         forms: Forms | None = Forms() if number == 0 and directory.name == "train" else None
         store = write_words(building, _owners(documents, locale, total, shard_words, cap, report, forms))
+        if total.left_out:
+            counted = stream.countable and directory.name == "train"
+            total.left_out = total.left_out + sum(1 for _ in documents) if counted else None
         if len(store):
             if forms is not None:
                 truecasing.save(truecasing.usual_forms(forms), building / _TRUECASE)
@@ -248,7 +261,7 @@ def _owners(
         owner = []
         for sentence in sentences(document.text, locale):
             if total.words + len(sentence) > cap:
-                total.ended = True
+                total.ended, total.left_out = True, 1
                 break
             owner.append(sentence)
             total.words += len(sentence)
@@ -266,7 +279,8 @@ def _owners(
 def _finish_shard(building: Path, shard: Path, total: _Total, store: WordStore, stream: DocumentStream) -> None:
     meta = {"digest": store.digest, "words": store.num_words, "documents": len(store), "parts": dict(total.parts)}
     total.shards.append(meta)
-    _write_json(building / "position.json", {"stream": stream.state(), "ended": total.ended, **meta})
+    position = {"stream": stream.state(), "ended": total.ended, "left_out": total.left_out}
+    _write_json(building / "position.json", position | meta)
     building.rename(shard)
 
 
@@ -275,7 +289,7 @@ def _finished(directory: Path) -> _Total:
     total = _Total()
     while (path := directory / _shard_name(len(total.shards)) / "position.json").exists():
         shard = json.loads(path.read_text(encoding="utf-8"))
-        total.position, total.ended = shard.pop("stream"), shard.pop("ended")
+        total.position, total.ended, total.left_out = shard.pop("stream"), shard.pop("ended"), shard.pop("left_out")
         total.words += shard["words"]
         total.documents += shard["documents"]
         total.shards.append(shard)

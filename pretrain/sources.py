@@ -33,6 +33,10 @@ _C4_FIELDS = ("text", "timestamp", "url")
 _MODEL = "model_digest"
 _WRITTEN_FIELDS = ("text", "prompt", _MODEL, "seed")
 _HUB_TIMEOUT_SECONDS = 10
+# Order of C4's documents: a seeded order of its files, of which ten are read at a time into a buffer that is shuffled.
+_SHUFFLE_SEED = 0
+_SHUFFLED_FILES = 10
+_SHUFFLED_DOCUMENTS = 10_000
 # For a source without validation text, one document in twenty is held out.
 _HELD_OUT_OF = 20
 # Some packages hold a hundred long articles: one in twenty would be too few to measure anything.
@@ -47,7 +51,13 @@ class Document(NamedTuple):
 
 
 class DocumentStream(Protocol):
-    """Documents in a fixed order, from wherever the state says."""
+    """Documents in a fixed order, from wherever the state says.
+
+    Attributes:
+      countable: whether documents beyond a cap may be read on to count them, which is no download.
+    """
+
+    countable: bool
 
     def __iter__(self) -> Iterator[Document]: ...
 
@@ -66,7 +76,7 @@ def open_stream(config: CorpusConfig, locale: str, split: Split, state: dict | N
     require_spaced_script(locale)
     match config:
         case C4Corpus():
-            return _HubStream(_open_hub(config.subset, split), state)
+            return _HubStream(_open_hub(config, split), state)
         case FileCorpus():
             own_validation = split == "validation" and bool(config.validation)
             train, validation = _files(config)
@@ -79,7 +89,9 @@ def open_stream(config: CorpusConfig, locale: str, split: Split, state: dict | N
 
 
 def identity(config: CorpusConfig, locale: str) -> dict[str, list]:
-    """Identity of a source's text beside its configuration: bytes of files, versions of packages. C4 does not change.
+    """Identity of a source's text beside its configuration: bytes of files, versions of packages.
+
+    The configuration of C4 identifies its text, because it names a commit.
 
     Raises:
       ValueError: a file pattern matches nothing; a package of the sample is not installed.
@@ -119,18 +131,24 @@ def _digest_of_state(path: Path, *_state: int) -> str:
 
 
 class _HubStream:
-    """Texts of a ``datasets`` stream, which has a validation split of its own."""
+    """Texts of a ``datasets`` stream, which has a validation split of its own.
+
+    The state is the number of rows read: a resumed stream reads them again, because the state of ``datasets`` omits the
+    rows in its shuffle buffer, which would be lost.
+    """
+
+    countable = False
 
     def __init__(self, dataset: "IterableDataset", state: dict | None) -> None:
-        self._dataset = dataset
-        if state is not None:
-            dataset.load_state_dict(state)
+        self._rows: int = state["rows"] if state else 0
+        self._dataset = dataset.skip(self._rows)
 
     def __iter__(self) -> Iterator[Document]:
         from huggingface_hub.utils import httpx
 
         try:
             for example in self._dataset:
+                self._rows += 1
                 if example["text"]:
                     yield Document(example["text"])
         except httpx.HTTPError as error:
@@ -139,29 +157,46 @@ class _HubStream:
             raise ValueError(f"public_text: a file is damaged or has no 'text' column: {error}") from error
 
     def state(self) -> dict:
-        return self._dataset.state_dict()
+        return {"rows": self._rows}
 
 
-def _open_hub(subset: str, split: Split) -> "IterableDataset":
-    require_hub(subset)
+def _open_hub(config: C4Corpus, split: Split) -> "IterableDataset":
+    subset = config.subset
+    require_hub(config)
     from datasets import load_dataset
 
     try:
-        stream = load_dataset(C4_DATASET, subset, split=split, streaming=True, features=_features(_C4_FIELDS))
+        stream = load_dataset(
+            C4_DATASET,
+            subset,
+            split=split,
+            revision=config.revision,
+            streaming=True,
+            features=_features(_C4_FIELDS),
+        )
     except OSError as error:
         raise OSError(_unreachable(subset, str(error))) from error
     except ValueError as error:
         raise ValueError(f"public_text.subset: {subset!r} of {C4_DATASET!r}: {error}") from error
-    return stream.select_columns(["text"])
+    return stream.select_columns(["text"]).shuffle(
+        _SHUFFLE_SEED, buffer_size=_SHUFFLED_DOCUMENTS, max_buffer_input_shards=_SHUFFLED_FILES
+    )
 
 
-def require_hub(subset: str) -> None:
-    """Send one short request first: ``datasets`` itself needs minutes of retries to detect a missing network."""
+def require_hub(config: C4Corpus) -> None:
+    """Ask the hub for the commit first: ``datasets`` itself needs minutes of retries to detect a missing network.
+
+    Raises:
+      ValueError: the hub has no such commit.
+      OSError: the hub cannot be reached.
+    """
+    subset, revision = config.subset, config.revision
     from huggingface_hub import constants
 
     if constants.HF_HUB_OFFLINE:
         raise OSError(_unreachable(subset, "offline mode is set (HF_HUB_OFFLINE)"))
-    request = urllib.request.Request(f"{constants.ENDPOINT}/api/datasets/{C4_DATASET}", method="HEAD")
+    address = f"{constants.ENDPOINT}/api/datasets/{C4_DATASET}/revision/{revision}"
+    request = urllib.request.Request(address, method="HEAD")
     try:
         with urllib.request.urlopen(request, timeout=_HUB_TIMEOUT_SECONDS):
             pass
@@ -169,8 +204,8 @@ def require_hub(subset: str) -> None:
         error.close()
         if error.code == 404:
             raise ValueError(
-                f"public_text.source: {C4_DATASET!r} is not on {constants.ENDPOINT}; use the hub's own address, or "
-                "source 'files'"
+                f"public_text.revision: {revision!r} is no commit of {C4_DATASET!r} on {constants.ENDPOINT}; copy one "
+                "from the history of its files, or use source 'files'"
             ) from error
         if error.code >= 500:
             raise OSError(_unreachable(subset, str(error))) from error
@@ -198,6 +233,8 @@ class _FileStream:
 
     The state names a file by its place and a row in it.
     """
+
+    countable = True
 
     def __init__(self, paths: Sequence[Path], state: dict | None, held_out: bool | None) -> None:
         self._files = [(path, _columns(path)) for path in paths]
@@ -261,6 +298,8 @@ def _digest(text: str) -> bytes:
 
 class _PackagedStream:
     """Packaged texts. What trains stands in their order, so that a cap cuts the last; what is held out is mixed."""
+
+    countable = True
 
     def __init__(self, texts: tuple[PackagedText, ...], state: dict | None, held_out: bool) -> None:
         self._texts, self._held_out = texts, held_out

@@ -27,6 +27,7 @@ from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
+from pretrain.config import C4_REVISION
 from pretrain.files import write_text
 from pretrain.reading import rows
 from pretrain.reading.paths import require_folder, shown
@@ -257,7 +258,7 @@ def _public(answers: Answers, size: Size) -> dict[str, Any]:
     if answers.public == "sample":
         return {"source": "sample", "max_tokens": min(size.tokens, 2_000_000), "max_validation_tokens": 30_000}
     if answers.public == "c4":
-        return {"source": "c4", "subset": answers.locale.partition("-")[0], **most}
+        return {"source": "c4", "subset": answers.locale.partition("-")[0], "revision": C4_REVISION, **most}
     return {"source": "files", "train": [answers.public], **most}
 
 

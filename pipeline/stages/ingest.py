@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -40,6 +41,7 @@ _FEWEST_BUCKETS = 2
 _LEAST_SHARE = 0.25
 # Number of words that suffices to identify a script.
 _MOST_LOOKED_AT = 1 << 20
+_log = logging.getLogger(__name__)
 
 
 class IngestPublic(StageResult, PublicText):
@@ -81,6 +83,8 @@ def ingest_public(ctx: StageContext, before: Callable[[StageContext], Champions]
     """
     config = ctx.config
     summary = corpus.build_corpus(config.public_text, config.locale, ctx.public / "corpus", artifacts.progress(ctx))
+    if summary.left_out_documents != 0:
+        _log.info("ingest_public: %s", _cut(summary))
     opened = corpus.open_corpus(ctx.public / "corpus")
     counts = opened.counts()
     base = vocabulary.from_counts(counts, config.vocabulary.base_size)
@@ -88,17 +92,29 @@ def ingest_public(ctx: StageContext, before: Callable[[StageContext], Champions]
     vocabulary.save(base, ctx.public / "vocabulary.json")
     return IngestPublic(
         source=summary.source,
+        revision=summary.revision,
         licence=summary.licence,
         parts=summary.parts,
         selection=_select(ctx, opened.train, before) if config.public_text.select_by == "champion" else None,
         documents=summary.documents,
         train_tokens=summary.train_tokens,
+        left_out_documents=summary.left_out_documents,
         validation_tokens=summary.validation_tokens,
         vocabulary_size=len(base),
         corpus_digest=summary.digest,
         vocabulary_digest=base.digest,
         datasets=(Dataset(name=summary.source, digest=summary.digest, context="pretraining"),),
     )
+
+
+def _cut(summary: corpus.CorpusSummary) -> str:
+    """Sentence about the train documents that ``max_tokens`` left out; their words were not read and are estimated."""
+    kept = f"public_text.max_tokens ended the text after {summary.train_documents:,} documents"
+    left_out = summary.left_out_documents
+    if left_out is None:
+        return f"{kept}; the rest of the stream was not downloaded, so it was not counted"
+    words = left_out * summary.train_tokens // summary.train_documents
+    return f"{kept}; {left_out:,} documents are left out whole or in part, about {words:,} words if they are as long"
 
 
 def _require_readable(config: LaunchConfig, counts: Mapping[str, int], words: int) -> None:

@@ -52,7 +52,7 @@ FIELDS: dict[str, Fields] = {
         _CLOCK: "started_at seconds",
     },
     # Text, models of public text.
-    "PublicText": {_PUBLIC: "source licence documents train_tokens"},
+    "PublicText": {_SETTINGS: "revision", _PUBLIC: "source licence documents train_tokens left_out_documents"},
     "TextPart": {_PUBLIC: "name licence words synthetic"},
     "Selection": {_RELEASED: "registered_model version launch_id effective_share"},
     "IngestPublic": {_PUBLIC: "validation_tokens vocabulary_size corpus_digest vocabulary_digest"},

@@ -62,6 +62,7 @@ _PARAMETERS = (
     "private_text.name",
     "private_text.source",
     "public_text.source",
+    "public_text.revision",
     "public_text.max_tokens",
     "vocabulary.",
     "model.",

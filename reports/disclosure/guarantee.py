@@ -27,11 +27,16 @@ class PublicText(Config):
     """Provenance of the public model's training text."""
 
     source: str
+    revision: str | None = Field(default=None, description="commit of a source on the hub")
     licence: str
     parts: tuple[TextPart, ...] = ()
     selection: Selection | None = None
     documents: int
     train_tokens: int
+    left_out_documents: int | None = Field(
+        description="train documents that max_tokens left out, whole or in part; None where a stream ended at "
+        "max_tokens, so that the rest was not counted"
+    )
 
 
 class Population(Config):

@@ -1,78 +1,54 @@
 """Public text from every source: real local shards through ``datasets``, resumed after a kill."""
 
-import gzip
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from pretrain import sources
-from pretrain.config import C4Corpus, FileCorpus, SampleCorpus
+from pretrain.config import C4_REVISION, C4Corpus, FileCorpus, SampleCorpus
 from pretrain.corpus import build_corpus, open_corpus, usual_forms
 from pretrain.sources import open_stream
 from pretrain.text import sentences
 from pretrain.writing.truecasing import TypicalForm
-
-# The layout and the config names of the allenai/c4 repository.
-README = """---
-configs:
-- config_name: en
-  data_files:
-  - split: train
-    path: en/c4-train.*.json.gz
-  - split: validation
-    path: en/c4-validation.*.json.gz
-- config_name: es
-  data_files:
-  - split: train
-    path: multilingual/c4-es.*.json.gz
-  - split: validation
-    path: multilingual/c4-es-validation.*.json.gz
----
-"""
-
-
-def texts(name: str, number: int) -> list[str]:
-    """Distinct documents of two sentences with four words each."""
-    spelt = [str(item).translate(str.maketrans("0123456789", "abcdefghij")) for item in range(number)]
-    return [f"Document {name} {word} here. It has two sentences." for word in spelt]
-
-
-def write_c4(path: Path, documents: Iterable[str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(path, "wt", encoding="utf-8") as file:
-        for number, text in enumerate(documents):
-            # Now and then a timestamp that no type but a string can hold.
-            timestamp = "2019-04-25T12:57:54Z" if number % 5 else "unknown"
-            file.write(json.dumps({"text": text, "timestamp": timestamp, "url": f"https://x/{number}"}) + "\n")
+from tests.helpers.text.c4_clone import texts, write_c4, write_clone
 
 
 @pytest.fixture
 def c4_clone(tmp_path: Path) -> Path:
-    """A directory as a clone of allenai/c4 would be: English and one language of mC4."""
-    root = tmp_path / "c4"
-    for number in range(3):
-        write_c4(root / f"en/c4-train.{number:05d}-of-00003.json.gz", texts(f"train{'abc'[number]}", 40))
-        write_c4(root / f"multilingual/c4-es.tfrecord-{number:05d}-of-00003.json.gz", texts(f"año{'abc'[number]}", 40))
-    write_c4(root / "en/c4-validation.00000-of-00001.json.gz", texts("validation", 20))
-    write_c4(root / "multilingual/c4-es-validation.tfrecord-00000-of-00001.json.gz", texts("validación", 20))
-    (root / "README.md").write_text(README, encoding="utf-8")
-    return root
+    return write_clone(tmp_path / "c4")
 
 
 @pytest.fixture
 def hub(c4_clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clone in the hub's place: ``datasets`` reads it by the same call."""
     monkeypatch.setattr(sources, "C4_DATASET", str(c4_clone))
-    monkeypatch.setattr(sources, "require_hub", lambda subset: None)
+    monkeypatch.setattr(sources, "require_hub", lambda config: None)
+
+
+def c4(subset: str = "en", max_tokens: int = 10_000) -> C4Corpus:
+    return C4Corpus(source="c4", subset=subset, revision=C4_REVISION, max_tokens=max_tokens)
+
+
+class Killed(Exception):
+    pass
+
+
+def killer(kill_at: int) -> Callable[[dict], None]:
+    def progress(point: dict) -> None:
+        if point["shard"] == kill_at:
+            raise Killed
+
+    return progress
 
 
 def files(c4_clone: Path, **settings: object) -> FileCorpus:
@@ -86,20 +62,51 @@ def read(config: FileCorpus, split: sources.Split = "train") -> list[str]:
 
 @pytest.mark.parametrize(("subset", "locale", "word"), [("en", "en-US", "traina"), ("es", "es-ES", "añoa")])
 def test_c4_through_the_hub_call(hub: None, tmp_path: Path, subset: str, locale: str, word: str) -> None:
-    config = C4Corpus(source="c4", subset=subset, max_tokens=10_000)
-    summary = build_corpus(config, locale, tmp_path / "out")
+    summary = build_corpus(c4(subset), locale, tmp_path / "out")
     opened = open_corpus(tmp_path / "out")
     assert (summary.train_documents, summary.validation_documents, summary.shards) == (120, 20, 2)
     assert summary.train_tokens == 120 * 8 == sum(opened.counts().values())
     assert opened.counts()[word] == 40
     assert not {"validation", "validación"} & set(opened.counts())
     assert "ODC-BY" in summary.licence
+    assert (summary.revision, summary.left_out_documents) == (C4_REVISION, 0)
+
+
+def test_the_loader_is_given_the_commit(hub: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    given, load = [], datasets.load_dataset
+
+    def spy(*args: object, **named: object) -> object:
+        given.append(named["revision"])
+        return load(*args, **named)
+
+    monkeypatch.setattr(datasets, "load_dataset", spy)
+    for revision in ("a" * 40, "b" * 40):
+        open_stream(c4().model_copy(update={"revision": revision}), "en-US", "train")
+    assert given == ["a" * 40, "b" * 40]
+
+
+def test_a_cap_keeps_documents_of_many_files_in_a_seeded_order(hub: None, tmp_path: Path) -> None:
+    summary = build_corpus(c4(max_tokens=30 * 8), "en-US", tmp_path / "out")
+    assert (summary.train_documents, summary.left_out_documents) == (30, None), "the rest is no download"
+    counts = open_corpus(tmp_path / "out").counts()
+    assert all(counts.get(name, 0) >= 3 for name in ("traina", "trainb", "trainc"))
+    whole = [document.text for document in open_stream(c4(), "en-US", "train")]
+    every = [text for name in "abc" for text in texts(f"train{name}", 40)]
+    assert sorted(whole) == sorted(every)
+    assert [document.text for document in open_stream(c4(), "en-US", "train")] == whole != every
+
+
+@pytest.mark.parametrize("kill_at", [0, 2])
+def test_a_killed_build_of_c4_loses_and_repeats_no_document(hub: None, tmp_path: Path, kill_at: int) -> None:
+    whole = build_corpus(c4(max_tokens=900), "en-US", tmp_path / "whole", shard_words=200)
+    with pytest.raises(Killed):
+        build_corpus(c4(max_tokens=900), "en-US", tmp_path / "killed", killer(kill_at), 200)
+    assert build_corpus(c4(max_tokens=900), "en-US", tmp_path / "killed", shard_words=200) == whole
 
 
 def test_a_subset_that_does_not_exist_is_named(hub: None) -> None:
-    config = C4Corpus(source="c4", subset="tlh", max_tokens=10)
     with pytest.raises(ValueError, match=r"public_text.subset: 'tlh'"):
-        open_stream(config, "en-US", "train")
+        open_stream(c4("tlh"), "en-US", "train")
 
 
 @pytest.mark.slow
@@ -112,7 +119,7 @@ import sys
 from pathlib import Path
 from pretrain.config import C4Corpus
 from pretrain.corpus import build_corpus
-config = C4Corpus(source="c4", subset="es", max_tokens=1000)
+config = C4Corpus(source="c4", subset="es", revision="a" * 40, max_tokens=1000)
 try:
     build_corpus(config, "es-ES", Path(sys.argv[1]))
 except OSError as error:
@@ -142,6 +149,8 @@ def test_caps_end_before_a_sentence_and_shards_hold_whole_documents(c4_clone: Pa
     assert (summary.train_tokens, summary.validation_tokens) == (600, 12)
     assert [shard.num_words for shard in opened.train] == [200, 200, 200]
     assert summary.train_documents == sum(map(len, opened.train)) == 75
+    # Three files have 120 documents, of which about one in twenty is held out; the 76th is the first that is left out.
+    assert summary.left_out_documents == len(read(files(c4_clone))) - 75
     first = opened.train[0]
     expected = sentences(next(iter(open_stream(files(c4_clone), "en-US", "train"))).text, "en-US")
     assert (
@@ -160,13 +169,13 @@ def test_json_and_parquet_give_the_same_corpus(c4_clone: Path, tmp_path: Path) -
 
 
 def test_kinds_of_files_may_be_mixed_and_resume_anywhere(c4_clone: Path, tmp_path: Path) -> None:
-    c4 = str(c4_clone / "en/c4-train.0000[01]*")
+    shards = str(c4_clone / "en/c4-train.0000[01]*")
     pq.write_table(pa.table({"text": pa.array(texts("large", 5), pa.large_string())}), tmp_path / "a.parquet")
     lines = [json.dumps({"text": text, "lang": "en"}) for text in texts("plain", 5)]
     (tmp_path / "own.jsonl").write_text("\n".join(lines), encoding="utf-8")
     validation = (str(c4_clone / "en/c4-valid*"),)
     config = files(
-        c4_clone, train=(str(tmp_path / "a.parquet"), c4, str(tmp_path / "own.jsonl")), validation=validation
+        c4_clone, train=(str(tmp_path / "a.parquet"), shards, str(tmp_path / "own.jsonl")), validation=validation
     )
     whole = read(config)
     assert whole == texts("large", 5) + texts("traina", 40) + texts("trainb", 40) + texts("plain", 5)
@@ -214,21 +223,13 @@ def test_own_validation_files_hold_out_nothing(c4_clone: Path) -> None:
         open_stream(overlap, "en-US", "train")
 
 
-class Killed(Exception):
-    pass
-
-
 @pytest.mark.parametrize("kill_at", [1, 2])
 def test_a_killed_build_keeps_its_shards_and_ends_the_same(c4_clone: Path, tmp_path: Path, kill_at: int) -> None:
     config = files(c4_clone, max_tokens=900)
     whole = build_corpus(config, "en-US", tmp_path / "whole", shard_words=200)
 
-    def killer(point: dict) -> None:
-        if point["shard"] == kill_at:
-            raise Killed
-
     with pytest.raises(Killed):
-        build_corpus(config, "en-US", tmp_path / "killed", killer, 200)
+        build_corpus(config, "en-US", tmp_path / "killed", killer(kill_at), 200)
     with pytest.raises(ValueError, match="unfinished"):
         open_corpus(tmp_path / "killed")
     finished = sorted((tmp_path / "killed/train").glob("shard-*"))
@@ -307,7 +308,6 @@ def test_a_split_without_words_is_refused(c4_clone: Path, tmp_path: Path) -> Non
 
 
 def test_an_unspaced_locale_is_refused_by_every_source(c4_clone: Path, tmp_path: Path) -> None:
-    c4 = C4Corpus(source="c4", subset="zh", max_tokens=10)
-    for config in (c4, files(c4_clone), SampleCorpus(source="sample", max_tokens=10)):
+    for config in (c4("zh"), files(c4_clone), SampleCorpus(source="sample", max_tokens=10)):
         with pytest.raises(ValueError, match="no spaces between words"):
             build_corpus(config, "zh-CN", tmp_path / "out")

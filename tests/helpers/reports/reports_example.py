@@ -176,6 +176,7 @@ def example(**changes: object) -> Disclosure:
             },
             "documents": 12,
             "train_tokens": 3456,
+            "left_out_documents": 0,
         },
         "population": {
             "name": "people",

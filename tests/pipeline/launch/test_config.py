@@ -84,6 +84,20 @@ def test_names_field_value_and_fix(tmp_path: Path, field: str, value: object, me
     assert "\n" not in str(failed.value), "one problem, one line"
 
 
+C4 = {"source": "c4", "subset": "en", "max_tokens": 10}
+
+
+@pytest.mark.parametrize("revision", ["main", "v1.0", "1588ec4", "A" * 40, "a" * 41, ""])
+def test_c4_is_pinned_to_a_commit_and_to_no_branch_or_tag(tmp_path: Path, revision: str):
+    load_launch(write(tmp_path, RAW | {"public_text": C4 | {"revision": "a" * 40}}))
+    with pytest.raises(ValueError, match="revision") as failed:
+        load_launch(write(tmp_path, RAW | {"public_text": C4 | {"revision": revision}}))
+    said = str(failed.value)
+    assert said.startswith(f"public_text.revision: got {revision!r}; it must match ^[0-9a-f]{{40}}$ (commit of")
+    with pytest.raises(ValueError, match=r"^public_text.revision: missing; add it \(commit of the dataset"):
+        load_launch(write(tmp_path, RAW | {"public_text": C4}))
+
+
 def test_every_problem_has_its_line(tmp_path: Path):
     raw = changed("mechanism.rounds", -1) | {"seed": "x", "extra": 1}
     with pytest.raises(ValueError, match="rounds") as failed:

@@ -17,10 +17,11 @@ from pipeline.run import artifacts
 from pipeline.run.runner import open_run, run_stage
 from pipeline.run.stage import StageContext
 from pipeline.stages.graph import STAGES
-from pretrain import corpus, export, selection
+from pretrain import corpus, export, selection, sources
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.published import THEIRS, publish
+from tests.helpers.text.c4_clone import write_clone
 
 pytestmark = [
     # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.
@@ -75,6 +76,49 @@ def test_a_launch_that_selects_nothing_has_the_id_and_text_it_had(config: Launch
     assert launch_id(LaunchConfig.model_validate(content)) == launch_id(plain)
     result = run_stage("ingest_public", plain, launch_id(plain), tracked, STAGES).result
     assert result["selection"] is None
+
+
+@pytest.mark.slow
+def test_c4_is_recorded_with_its_commit_which_decides_the_stage(
+    tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="pipeline.stages.ingest")
+    monkeypatch.setattr(sources, "C4_DATASET", str(write_clone(tmp_path / "c4")))
+    monkeypatch.setattr(sources, "require_hub", lambda config: None)
+    records = []
+    for name, revision in (("one", "a" * 40), ("same", "a" * 40), ("other", "b" * 40)):
+        public_text = {"source": "c4", "subset": "en", "revision": revision, "max_tokens": 400}
+        config = LaunchConfig.model_validate(
+            launch_config(name=name).model_dump(mode="json") | {"public_text": public_text}
+        )
+        records.append(run_stage("ingest_public", config, launch_id(config), settings, STAGES).record)
+    one, same, other = records
+    assert (one.result["revision"], other.result["revision"]) == ("a" * 40, "b" * 40)
+    assert one.result["left_out_documents"] is None
+    assert "public_text.max_tokens ended the text after 50 documents; the rest of the stream was not" in caplog.text
+    assert (same.reused_from, other.reused_from) == (one.launch_id, None)
+    assert one.content == same.content != other.content
+
+
+@pytest.mark.slow
+def test_documents_that_a_cap_leaves_out_are_counted_and_logged(
+    config: LaunchConfig, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="pipeline.stages.ingest")
+    changes = {"select_by": None, "max_tokens": 100}
+    capped = LaunchConfig.model_validate(
+        config.model_dump(mode="json") | {"public_text": config.public_text.model_dump() | changes}
+    )
+    stated = run_stage("ingest_public", capped, launch_id(capped), settings, STAGES).result
+    assert stated["train_tokens"] <= 100
+    # The document in which the cap falls is kept in part: it counts on both sides.
+    summary = corpus.build_corpus(
+        capped.public_text.model_copy(update={"max_tokens": 10_000}), "en-US", tmp_path / "whole"
+    )
+    assert summary.left_out_documents == 0
+    kept = stated["documents"] - summary.validation_documents
+    assert kept + stated["left_out_documents"] in (summary.train_documents, summary.train_documents + 1)
+    assert f"{stated['left_out_documents']} documents are left out whole or in part, about" in caplog.text
 
 
 def silenced(split: str, tmp_path: Path, settings: Settings, **changes: object) -> dict:
