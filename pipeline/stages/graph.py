@@ -19,6 +19,12 @@ from pipeline.run.stage import Replay, Stage, Stages, everything, later
 
 # Code of public stages. Too much rather than too little: a change here only costs computation.
 _CODE = ("pretrain", "pipeline/run/stage.py", "pipeline/stages", "reports/disclosure")
+# Modules of ``discovery`` that decide devices' answers and the words found: a new filter of words asks nobody again.
+_ANSWERS = (
+    *("discovery/central", "discovery/certificates", "discovery/device"),
+    *("discovery/config.py", "discovery/discover.py", "discovery/participation.py", "discovery/results.py"),
+    *("discovery/selection.py", "discovery/state.py", "discovery/trie.py"),
+)
 # Third-party imports of ``pretrain``.
 _LIBRARIES = (
     "cryptography",
@@ -152,7 +158,7 @@ _LIST = (
         sees=("discovery", "runtime", "mechanism.secagg", "seed"),
         given=later("pipeline.stages.identity:words"),
         code=(
-            "discovery",
+            *_ANSWERS,
             "pretrain/randomness",
             "pretrain/writing/case.py",
             "pipeline/stages/discover.py",

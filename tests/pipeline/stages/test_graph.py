@@ -1,5 +1,6 @@
 """The list of stages: what is derived from it, that all it names is there, and that to read it is quick."""
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -112,6 +113,29 @@ def test_all_that_a_stage_names_is_there(stage: Stage) -> None:
         assert callable(imported(place)), place
     assert len(cache.code_digest(ROOT, stage.code)) == 64
     assert all(cache.version_of(name) for name in stage.libraries)
+
+
+def imports(place: str) -> set[str]:
+    """Files of ``discovery`` that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse((ROOT / place).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "discovery":
+            names = [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
+            found |= {path for name in names if (ROOT / (path := name.replace(".", "/") + ".py")).is_file()}
+    return found
+
+
+def test_the_code_of_discovery_is_what_finds_words_without_what_filters_them() -> None:
+    reached, queue = set(), ["pipeline/stages/discover.py"]
+    while queue:
+        more = imports(queue.pop()) - reached
+        reached |= more
+        queue += more
+    code = STAGES["discover"].code
+    assert "discovery/device/randomizer.py" in reached
+    assert [place for place in reached if not any(place == each or place.startswith(f"{each}/") for each in code)] == []
+    assert reached.isdisjoint({"discovery/filters.py", "discovery/review.py"})
+    assert {"discovery", "discovery/filters.py", "discovery/review.py"}.isdisjoint(code)
 
 
 def test_a_stage_is_given_the_fields_that_it_names() -> None:
