@@ -16,10 +16,11 @@ import pytest
 
 from pretrain import sources
 from pretrain.config import C4_REVISION, C4Corpus, FileCorpus, SampleCorpus
-from pretrain.corpus import build_corpus, open_corpus, usual_forms
+from pretrain.corpus import CorpusSummary, build_corpus, open_corpus, usual_forms
 from pretrain.sources import open_stream
 from pretrain.text import sentences
 from pretrain.writing.truecasing import TypicalForm
+from tests.helpers.processes.hub import serving
 from tests.helpers.text.c4_clone import texts, write_c4, write_clone
 
 
@@ -109,35 +110,60 @@ def test_a_subset_that_does_not_exist_is_named(hub: None) -> None:
         open_stream(c4("tlh"), "en-US", "train")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "network", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9", "no_proxy": "127.0.0.1"}]
-)
-def test_an_unreachable_hub_fails_fast_and_shows_the_way_out(tmp_path: Path, network: dict[str, str]) -> None:
-    script = """
+SCRIPT = """
 import sys
 from pathlib import Path
 from pretrain.config import C4Corpus
 from pretrain.corpus import build_corpus
-config = C4Corpus(source="c4", subset="es", revision="a" * 40, max_tokens=1000)
+config = C4Corpus(source="c4", subset="es", revision=sys.argv[2], max_tokens=1000)
 try:
-    build_corpus(config, "es-ES", Path(sys.argv[1]))
-except OSError as error:
-    sys.stdout.write(str(error))
+    sys.stdout.write(build_corpus(config, "es-ES", Path(sys.argv[1])).model_dump_json())
+except (OSError, ValueError) as error:
+    sys.stdout.write(f"{type(error).__name__}: {error}")
 """
-    began = time.monotonic()
+
+
+def build_elsewhere(folder: Path, revision: str, **network: str) -> str:
+    """Build the Spanish corpus in another process, which reads the hub's address as it starts."""
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "out")],
-        env={**os.environ, "HF_HUB_OFFLINE": "0", **network},
+        [sys.executable, "-c", SCRIPT, str(folder / "out"), revision],
+        env={**os.environ, "HF_HUB_OFFLINE": "0", "HF_HOME": str(folder / "cache"), **network},
         capture_output=True,
         text=True,
         check=True,
         timeout=180,
     )
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "network", [{"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9", "no_proxy": "127.0.0.1"}]
+)
+def test_an_unreachable_hub_fails_fast_and_shows_the_way_out(tmp_path: Path, network: dict[str, str]) -> None:
+    began = time.monotonic()
+    said = build_elsewhere(tmp_path, C4_REVISION, **network)
     assert time.monotonic() - began < 90
-    for part in ("'allenai/c4'", "'es'", "could not be reached", "source 'files'"):
-        assert part in done.stdout
+    for part in ("OSError", "'allenai/c4'", "'es'", "could not be reached", "source 'files'"):
+        assert part in said
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_everything_that_is_asked_of_a_hub_names_the_commit(c4_clone: Path, tmp_path: Path) -> None:
+    with serving(c4_clone, "allenai/c4", C4_REVISION) as hub:
+        # Whatever else is asked for goes to a proxy that does not exist.
+        nowhere = dict.fromkeys(("http_proxy", "https_proxy"), "http://127.0.0.1:9")
+        network = {"HF_ENDPOINT": hub.address, "no_proxy": "127.0.0.1", **nowhere}
+        summary = CorpusSummary.model_validate_json(build_elsewhere(tmp_path, C4_REVISION, **network))
+        assert (summary.revision, summary.train_documents, summary.validation_documents) == (C4_REVISION, 120, 20)
+        assert sum(path.endswith(".json.gz") for path in hub.asked) == 4
+        assert [path for path in hub.asked if "allenai/c4" in path and C4_REVISION not in path] == []
+        said = build_elsewhere(tmp_path / "other", "a" * 40, **network)
+    assert said.startswith(
+        f"ValueError: public_text.revision: '{'a' * 40}' is no commit of 'allenai/c4' on {hub.address}"
+    )
+    assert "copy one" in said
 
 
 def test_caps_end_before_a_sentence_and_shards_hold_whole_documents(c4_clone: Path, tmp_path: Path) -> None:
