@@ -12,7 +12,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from reports.figures.style import COLOURS, svg
 
-EXPECTED = "The paper prints the figure's curves without their numbers: judged is what its text says of them."
+EXPECTED = "The paper prints no numbers of this: judged is what its text says."
 RESULTS = Path(__file__).parent / "results"
 Draw = Callable[[Axes], None]
 

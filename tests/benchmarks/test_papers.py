@@ -1,5 +1,6 @@
 """The pure parts of benchmarks/papers: prices against dense matrices, verdicts, pages, pictures, the index."""
 
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from benchmarks.papers import paper
-from benchmarks.papers.blt import strategies
+from benchmarks.papers import paper, runs
+from benchmarks.papers.blt import band_mf, cost, strategies
 from benchmarks.papers.blt.strategies import Run
-from tests.helpers.audits.strategies import pattern_sensitivity_squared
+from benchmarks.papers.ramaswamy import ablations
+from tests.helpers.audits.strategies import pattern_sensitivity_squared, random_banded
 
 FOLDER = Path(paper.__file__).parent
 COMMANDS = sorted(
@@ -64,6 +66,36 @@ def test_fresh_noise_is_the_identity() -> None:
 def test_a_tree_with_later_nodes_is_below_the_streamed_one() -> None:
     full, streamed = strategies.full_tree_losses(SMALL), strategies.tree_losses(SMALL)
     assert full.rms_loss < streamed.rms_loss
+
+
+def test_the_worst_pattern_of_banded_columns_that_differ_is_found() -> None:
+    strategy_NN = random_banded(14, 4, seed=3)
+    for min_sep, most in [(2, 5), (3, 3), (6, 3)]:
+        assert band_mf.matrix_sensitivity_squared(strategy_NN, 4, min_sep, most) == pytest.approx(
+            pattern_sensitivity_squared(strategy_NN, min_sep, most)
+        )
+    with pytest.raises(ValueError, match="min_sep"):
+        band_mf.matrix_sensitivity_squared(strategy_NN, 4, 1, 3)
+
+
+def test_both_ways_to_the_inverse_agree_with_a_dense_one() -> None:
+    decays_Q = np.array([0.99, 0.9, 0.5, 0.2])
+    column_N = cost.of_blt(decays_Q, 30)
+    dense_N = np.linalg.inv(toeplitz(column_N))[:, 0]
+    np.testing.assert_allclose(cost.solved(column_N), dense_N, atol=1e-12)
+    np.testing.assert_allclose(cost.of_blt(np.roll(decays_Q, -1), 30), dense_N, atol=1e-12)
+
+
+def test_the_share_clipped_is_read_from_the_estimate() -> None:
+    """Ten rounds with 80% of the updates below the norm, then ten with 30%."""
+    below = {0: 0.0, 10: 8.0, 20: 11.0}
+    points = tuple(
+        {"round": number, "clip": 0.3, "estimate": 0.3 * math.exp(-ablations.STEP * (total - 0.5 * number))}
+        for number, total in below.items()
+    )
+    rounds, shares = ablations.clipped(runs.Run(points, 0.0, 0.0, 0, {}))
+    assert rounds == [10, 20]
+    assert shares == pytest.approx([20.0, 70.0])
 
 
 CLAIMS = (paper.Claim("it rains", "it pours", True), paper.Claim("it snows", "it does not", False))
