@@ -5,7 +5,7 @@ costs no device any privacy.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +28,14 @@ _NETWORK_WEIGHTS = {"network": 1.0, "mixture": NETWORK_SHARE, "counts": 0.0}
 def write(
     features: tuple[str, ...],
     arm: Arm,
-    comparison: Callable[[], Path],
+    compose: Sequence[ComposeSetting],
     folder: Path,
     ships: str,
 ) -> dict[str, Any]:
     """Return each feature's settings for ``bundle.json``, and write its files into the bundle's folder.
 
     Args:
-      comparison: gives the path of ``comparison.json``; called only if a feature's setting is in it.
+      compose: thresholds that the comparison set for Smart Compose; empty without this feature.
       ships: the model in the bundle: network, counts, or their mixture.
 
     Raises:
@@ -46,8 +46,7 @@ def write(
         settings["NWP"] = {"suggestions": SHOWN, "history_weight": HISTORY_WEIGHT}
         settings["NWP"] |= {"network_weight": _NETWORK_WEIGHTS[ships]}
     if "SC" in features:
-        rows = json.loads(comparison().read_text(encoding="utf-8"))["compose"]
-        settings["SC"] = _compose(TypeAdapter(tuple[ComposeSetting, ...]).validate_python(rows))
+        settings["SC"] = _compose(compose)
     if "OTF" in features:
         with atomic(folder / WORD_SCORES) as temporary, temporary.open("wb") as file:
             np.save(file, word_scores(arm))
@@ -55,7 +54,13 @@ def write(
     return settings
 
 
-def _compose(rows: tuple[ComposeSetting, ...]) -> Mapping[str, Any]:
+def compose_settings(comparison: Path) -> tuple[ComposeSetting, ...]:
+    """Load the thresholds for Smart Compose from ``comparison.json``."""
+    rows = json.loads(comparison.read_text(encoding="utf-8"))["compose"]
+    return TypeAdapter(tuple[ComposeSetting, ...]).validate_python(rows)
+
+
+def _compose(rows: Sequence[ComposeSetting]) -> Mapping[str, Any]:
     """Return the threshold at which the comparison judged the launch's own arm."""
     row = next((row for row in rows if row.arm == OURS), None)
     if row is None:

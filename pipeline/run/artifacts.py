@@ -83,14 +83,15 @@ def shown_words(ctx: StageContext) -> tuple[str, ...]:
     return tuple(json.loads(ctx.run.input("build_vocabulary", SHOWN).read_text(encoding="utf-8")))
 
 
-def frequencies(ctx: StageContext, public: TokenStream) -> np.ndarray:
+def frequencies(ctx: StageContext, base: Vocabulary, public: TokenStream) -> np.ndarray:
     """Frequency of each added word, float64, where discovery states it.
 
     Args:
+      base: public words.
       public: train text in ids of the grown vocabulary.
     """
     shares = np.array(json.loads(ctx.run.input("build_vocabulary", SHARES).read_text(encoding="utf-8")), np.float64)
-    return new_words.frequencies(shares, public, len(vocabulary(ctx, "ingest_public")))
+    return new_words.frequencies(shares, public, len(base))
 
 
 def model(ctx: StageContext, stage: str) -> KeyboardLM:

@@ -15,7 +15,6 @@ from pipeline.run.stage import StageContext, StageResult
 from pretrain.files import PRIVATE, atomic
 from pretrain.ngrams import counted
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import TokenStream, Vocabulary
 from reports.disclosure.releases import Counts
 
 
@@ -39,7 +38,8 @@ def count(ctx: StageContext) -> Count:
     loss = compose([config.rho], [delta])
     words, base = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.vocabulary(ctx, "ingest_public")
     public, _ = artifacts.public_streams(ctx, words)
-    cells = asked_of_devices(ctx, words, public, begun_with(ctx))
+    frequency_N, start_weight = artifacts.frequencies(ctx, base, public), begun_with(ctx)
+    cells = counted_cells.choose(public, words, frequency_N=frequency_N, start_weight=start_weight)
     fitted = NGram.fit(public, words, NGRAM_ORDER, ctx.private)
     with ctx.before_devices():
         counted.require_loadable(fitted, len(cells.context_K) * min(len(words), round(1 / LEAST_PAIR)))
@@ -71,12 +71,3 @@ def begun_with(ctx: StageContext) -> float:
     """
     reserved = PrivacyLedger.of(ctx.settings).reserved(ctx.run.launch_id, ctx.stage)
     return START_WEIGHT if reserved is None else float(reserved.names("start_weight"))
-
-
-def asked_of_devices(
-    ctx: StageContext, words: Vocabulary, public: TokenStream, start_weight: float
-) -> counted_cells.Cells:
-    """Choose the cells to count and their weights, from public text, the vocabulary and discovered words."""
-    return counted_cells.choose(
-        public, words, frequency_N=artifacts.frequencies(ctx, public), start_weight=start_weight
-    )

@@ -46,18 +46,18 @@ class DiscoverCentral(StageResult, CentralGuarantee):
 def discover(ctx: StageContext) -> Discover | DiscoverCentral:
     """Discover OOV words on train devices."""
     typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"), ctx.private)
+    known = frozenset(artifacts.vocabulary(ctx, "ingest_public").words)
     if isinstance(ctx.config.discovery, CentralConfig):
-        return _central(ctx, ctx.config.discovery, typed)
-    return _local(ctx, ctx.config.discovery, typed)
+        return _central(ctx, ctx.config.discovery, typed, known)
+    return _local(ctx, ctx.config.discovery, typed, known)
 
 
-def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords) -> DiscoverCentral:
+def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords, known: frozenset[str]) -> DiscoverCentral:
     """Discover words centrally: devices contribute a bounded number of words, and noisy sums are released."""
-    base = artifacts.vocabulary(ctx, "ingest_public")
     with ctx.before_devices():
         select.require_devices(len(typed))
     discovered = select.discover(
-        typed, known_words=frozenset(base.words), config=config, key=ctx.noise_key, directory=ctx.private / "central"
+        typed, known_words=known, config=config, key=ctx.noise_key, directory=ctx.private / "central"
     )
     spend = central_discovery(config)
     assert spend.rho is not None, "its unit is a device"
@@ -77,18 +77,17 @@ def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords) -> Dis
     )
 
 
-def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords) -> Discover:
+def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords, known: frozenset[str]) -> Discover:
     """Discover words locally: each device randomises its own messages."""
-    base = artifacts.vocabulary(ctx, "ingest_public")
     secagg = ctx.config.mechanism.secagg is not None
     with ctx.before_devices():
         trie.require_devices(config, len(typed))
         if secagg:
-            sizes = participation.group_sizes(len(typed), config, frozenset(base.words))
+            sizes = participation.group_sizes(len(typed), config, known)
             require_devices(min(sizes))
     discovered = trie.discover(
         typed,
-        known_words=frozenset(base.words),
+        known_words=known,
         alphabet=text.alphabet(ctx.config.locale),
         config=config,
         key=ctx.noise_key,

@@ -11,7 +11,7 @@ from pipeline.run.stage import StageContext, StageResult
 from pretrain import export, extend, new_words
 from pretrain import train as public_training
 from pretrain.model import KeyboardLM, build_model, parameter_count, placed
-from pretrain.vocabulary import Vocabulary, join_streams
+from pretrain.vocabulary import TokenStream, join_streams
 from reports.disclosure.findings import NewWordAdaptation
 
 
@@ -51,7 +51,7 @@ def adapt(ctx: StageContext) -> Adaptation:
     grown = artifacts.vocabulary(ctx, "build_vocabulary")
     train, validation = artifacts.public_streams(ctx, grown)
     model = extend.grow(artifacts.on_device(ctx, artifacts.model(ctx, "pretrain")), base, grown, public=train)
-    frequency_N = artifacts.frequencies(ctx, train)
+    frequency_N = artifacts.frequencies(ctx, base, train)
     if len(frequency_N):
         extend.set_biases(model, len(base), train, frequency_N)
     learnt, kept_back = new_words.hold_back(train, len(base))
@@ -89,25 +89,24 @@ def _trained(ctx: StageContext, model: KeyboardLM, curve: public_training.Traini
 
 def pretrained_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
     ctx = replace(ctx, run=run)
-    words = artifacts.vocabulary(ctx, "ingest_public")
-    yield from _measured(ctx, record, artifacts.model(ctx, "pretrain"), words)
+    _, validation = artifacts.public_streams(ctx, artifacts.vocabulary(ctx, "ingest_public"))
+    model = artifacts.model(ctx, "pretrain")
+    yield from _measured(model, validation, ctx.config.pretrain.sequence_words, record)
 
 
 def adapted_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
     ctx = replace(ctx, run=run)
-    base, words = artifacts.vocabulary(ctx, "ingest_public"), artifacts.vocabulary(ctx, "build_vocabulary")
-    model = artifacts.model(ctx, "adapt")
-    yield from _measured(ctx, record, model, words)
-    train, held_out = artifacts.public_streams(ctx, words)
-    held_out = join_streams([new_words.hold_back(train, len(base))[1], held_out])
-    after = new_words.new_word_loss(model, held_out, len(base), ctx.config.pretrain.sequence_words)
+    base, grown = artifacts.vocabulary(ctx, "ingest_public"), artifacts.vocabulary(ctx, "build_vocabulary")
+    train, validation = artifacts.public_streams(ctx, grown)
+    model, words = artifacts.model(ctx, "adapt"), ctx.config.pretrain.sequence_words
+    yield from _measured(model, validation, words, record)
+    held_out = join_streams([new_words.hold_back(train, len(base))[1], validation])
+    after = new_words.new_word_loss(model, held_out, len(base), words)
     yield from differences(record.result["new_word_loss_after"], after, "new_word_loss_after")
 
 
-def _measured(ctx: StageContext, record: StageRecord, model: KeyboardLM, words: Vocabulary) -> Iterator[str]:
-    loss, top1 = public_training.evaluate(
-        model, artifacts.public_streams(ctx, words)[1], ctx.config.pretrain.sequence_words
-    )
+def _measured(model: KeyboardLM, validation: TokenStream, words: int, record: StageRecord) -> Iterator[str]:
+    loss, top1 = public_training.evaluate(model, validation, words)
     stated = {name: record.result[name] for name in ("validation_loss", "validation_top1")}
     yield from differences(stated, {"validation_loss": loss, "validation_top1": top1})
     yield from differences(stated, {name: record.result["curve"][-1][name] for name in stated}, "curve")

@@ -6,6 +6,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ import numpy as np
 from pydantic import Field
 
 from evaluation import int8
+from evaluation.comparison.results import ComposeSetting
 from evaluation.int8 import Int8
 from pipeline.ground.errors import PermanentError, ReleaseRefused
 from pipeline.launch import features as feature_settings
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import require_approved
 from pipeline.publication.experiment import offer
@@ -66,6 +69,27 @@ class Publish(StageResult):
     registered_files: dict[str, str] = Field(default={}, description="digests of the registered model, its code too")
 
 
+@dataclass(frozen=True)
+class BundleInputs:
+    """Content of a bundle, and public text to check its exported files with.
+
+    Attributes:
+      words: the launch's vocabulary.
+      usual: typical forms of its words.
+      arm: the models that ship: network, counts, or both.
+      rows_RT: held-out public text.
+      compose: thresholds for Smart Compose; empty without this feature.
+      disclosed: text of ``disclosure.json``.
+    """
+
+    words: Vocabulary
+    usual: Mapping[str, TypicalForm]
+    arm: Arm
+    rows_RT: np.ndarray
+    compose: tuple[ComposeSetting, ...]
+    disclosed: str
+
+
 def publish(ctx: StageContext) -> Publish:
     """Export, check, register and promote the model; a held launch publishes nothing and states the reason.
 
@@ -74,31 +98,29 @@ def publish(ctx: StageContext) -> Publish:
         since its comparison.
       ArithmeticError: an exported file differs from the model.
     """
-    decision = ctx.run.result("decide")
+    config, decision = ctx.config, ctx.run.result("decide")
     if decision["decision"] != "launch":
         return Publish(published=False, reason=f"held: {'; '.join(decision['reasons'])}")
-    require_approved(ctx.config, ctx.run, PrivacyLedger.of(ctx.settings))
-    bundle = ctx.public / "bundle"
-    disclosed = ctx.run.input("report", "disclosure.json").read_text(encoding="utf-8")
-    about = build_bundle(ctx, bundle, disclosed)
+    require_approved(config, ctx.run, PrivacyLedger.of(ctx.settings))
+    inputs = open_inputs(ctx, ctx.run.input("report", "disclosure.json").read_text(encoding="utf-8"))
+    compared, launch_id, bundle = ctx.run.result("ab_test"), ctx.run.launch_id, ctx.public / "bundle"
+    about = build_bundle(inputs, config, launch_id, bundle)
     registry = Registry(ctx.settings)
-    names = registry.names_of(ctx.config)
-    _require_compared(ctx, registry, names)
-    name = names[ctx.config.feature]
+    names = registry.names_of(config)
+    _require_compared({config.feature: compared, **compared["others"]}, launch_id, registry, names)
+    name = names[config.feature]
     # A rewritten report of the same model is no second publication.
-    about = _published_before(ctx, registry, name, bundle) or about
-    tags = registered_tags(ctx, bundle)
-    versions = {
-        each: registry.register(ctx.config, ctx.run.launch_id, bundle, tags, feature) for feature, each in names.items()
-    }
+    about = _published_before(registry, name, launch_id, bundle) or about
+    tags = registered_tags(config, ctx.run, bundle)
+    versions = {each: registry.register(config, launch_id, bundle, tags, feature) for feature, each in names.items()}
     # All features share one model, so it is registered for each before any alias moves.
-    alias = offer(ctx.config, ctx.run.launch_id, versions, registry, PrivacyLedger.of(ctx.settings))
+    alias = offer(config, launch_id, versions, registry, PrivacyLedger.of(ctx.settings))
     with scratch(ctx.private, "registered") as folder:
         registered = registry.files(name, versions[name], folder)
     _require_registered(bundle, registered)
     return Publish(
         published=True,
-        reason="every gate passed" + (f", but {why}: never champion" if (why := void(ctx.config)) else ""),
+        reason="every gate passed" + (f", but {why}: never champion" if (why := void(config)) else ""),
         registered_model=name,
         version=versions[name],
         versions=versions,
@@ -112,24 +134,54 @@ def publish(ctx: StageContext) -> Publish:
     )
 
 
-def _require_compared(ctx: StageContext, registry: Registry, names: Mapping[str, str]) -> None:
+def open_inputs(ctx: StageContext, disclosed: str) -> BundleInputs:
+    """Open all inputs of a launch's bundle.
+
+    Args:
+      disclosed: text of ``disclosure.json``.
+
+    Raises:
+      PermanentError: the public corpus has no validation text.
+      StageInputMissing: an artifact is unfinished, damaged or gone.
+    """
+    config, words = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary")
+    counts = None if config.ships == "network" else artifacts.counts(ctx)
+    folder = ctx.run.input("ingest_public", "corpus")
+    held_out = corpus.open_corpus(folder).validation
+    if not held_out:
+        raise PermanentError("publish: the public corpus has no validation text to check the export with")
+    rows_RT = sentence_rows(held_out[0].encode(words).tokens_N, config.pretrain.sequence_words)[0][:_HELD_OUT_ROWS]
+    usual = truecasing.of_words(corpus.usual_forms(folder), words.words)
+    usual |= truecasing.discovered(artifacts.added_words(ctx), artifacts.shown_words(ctx))
+    network = None if config.ships == "counts" else artifacts.model(ctx, "fine_tune")
+    compose: tuple[ComposeSetting, ...] = ()
+    if "SC" in config.features:
+        compose = feature_settings.compose_settings(ctx.run.input("ab_test", "comparison.json"))
+    return BundleInputs(words, usual, Arm(network, counts), rows_RT, compose, disclosed)
+
+
+def _require_compared(
+    compared: Mapping[str, Mapping[str, Any]], launch_id: str, registry: Registry, names: Mapping[str, str]
+) -> None:
     """Check that the published model is still the baseline of the launch's comparison.
 
     Guarantee: a model never replaces one that it was not compared with, however long its publication waited.
 
+    Args:
+      compared: the comparison's statement of each feature.
+      names: registered model of each feature.
+
     Raises:
       ReleaseRefused: another launch was published, or a rollback happened, since the comparison.
     """
-    compared = ctx.run.result("ab_test")
     for feature, name in names.items():
-        mine, had = registry.of_launch(name, ctx.run.launch_id), registry.champion_before(name, ctx.run.launch_id)
+        mine, had = registry.of_launch(name, launch_id), registry.champion_before(name, launch_id)
         if had is None or (mine is not None and registry.was_champion(mine)):
             continue
-        judged = compared if feature == ctx.config.feature else compared["others"][feature]
-        then = judged["champion"]
+        then = compared[feature]["champion"]
         if then is None or (then["launch_id"], then["bundle_sha256"]) != (had.launch_id, had.bundle_sha256):
             raise ReleaseRefused(
-                f"publish: {ctx.run.launch_id} was compared with {_named(then)}, and users of {name} have version "
+                f"publish: {launch_id} was compared with {_named(then)}, and users of {name} have version "
                 f"{had.version} by now (launch {had.launch_id}), with which it was never compared; launch again"
             )
 
@@ -138,27 +190,27 @@ def _named(champion: Mapping[str, Any] | None) -> str:
     return "nothing" if champion is None else f"version {champion['version']} (launch {champion['launch_id']})"
 
 
-def registered_tags(ctx: StageContext, bundle: Path) -> dict[str, str]:
+def registered_tags(config: LaunchConfig, run: RunDir, bundle: Path) -> dict[str, str]:
     """Return the tags of a bundle in the registry."""
-    loss = launch_loss(ctx.config, ctx.run)
+    loss = launch_loss(config, run)
     whole = Disclosure.model_validate_json((bundle / "disclosure.json").read_bytes()).accounting.total
     return {
-        "tacit.launch": ctx.run.launch_id,
-        "tacit.population": ctx.config.population,
+        "tacit.launch": run.launch_id,
+        "tacit.population": config.population,
         "bundle.sha256": sha256(bundle / "bundle.json"),
         "report.sha256": sha256(bundle / "disclosure.json"),
         "privacy.unit": "device",
-        "privacy.void": void(ctx.config) or "no",
+        "privacy.void": void(config) or "no",
         "privacy.rho": f"{loss.rho:.6g}",
         "privacy.epsilon": f"{whole.epsilon:.6g}",
         "privacy.delta": f"{loss.delta:.3g}",
-        "reviewers": ", ".join(ctx.config.reviewers) or "none: the automatic gates alone decide",
+        "reviewers": ", ".join(config.reviewers) or "none: the automatic gates alone decide",
     }
 
 
-def _published_before(ctx: StageContext, registry: Registry, name: str, bundle: Path) -> dict | None:
+def _published_before(registry: Registry, name: str, launch_id: str, bundle: Path) -> dict | None:
     """Restore the bundle that this launch registered before, if the model is the same; its ``bundle.json``, or None."""
-    before = registry.of_launch(name, ctx.run.launch_id)
+    before = registry.of_launch(name, launch_id)
     if before is None or before.bundle_sha256 == sha256(bundle / "bundle.json"):
         return None
     with scratch(bundle.parent, "bundle") as folder:
@@ -185,54 +237,36 @@ def _require_registered(bundle: Path, registered: Mapping[str, str]) -> None:
             )
 
 
-def build_bundle(ctx: StageContext, bundle: Path, disclosed: str) -> dict:
-    """Write the bundle folder, and return the content of its ``bundle.json``.
-
-    Args:
-      disclosed: text of ``disclosure.json``.
-    """
-    words = vocabulary.load(ctx.run.input("build_vocabulary", "vocabulary.json"))
-    ships = ctx.config.ships
-    arm_name = ctx.config.counts.model if ctx.config.counts else "network"
-    counts = None if ships == "network" else artifacts.counts(ctx)
-    rows_RT = _held_out_rows(ctx, words)
+def build_bundle(inputs: BundleInputs, config: LaunchConfig, launch_id: str, bundle: Path) -> dict:
+    """Write the bundle folder, and return the content of its ``bundle.json``."""
+    words, usual, arm, disclosed = inputs.words, inputs.usual, inputs.arm, inputs.disclosed
+    arm_name = config.counts.model if config.counts else "network"
     with scratch(bundle.parent, "bundle") as folder:
         made = folder / "bundle"
         made.mkdir()
         vocabulary.save(words, made / "vocabulary.json")
-        usual = truecasing.of_words(corpus.usual_forms(ctx.run.input("ingest_public", "corpus")), words.words)
-        usual |= truecasing.discovered(artifacts.added_words(ctx), artifacts.shown_words(ctx))
         truecasing.save(usual, made / "truecase.json")
-        if counts is not None:
-            counted.save(counts, made / artifacts.COUNTS)
+        if arm.counts is not None:
+            counted.save(arm.counts, made / artifacts.COUNTS)
         measured: dict[str, object]
-        if ships == "counts":
-            assert counts is not None
-            arm = Arm(None, counts)
-            measured = {"parity": {artifacts.COUNTS: _counts_parity(counts, made, rows_RT)}, "int8": None}
+        if arm.network is None:
+            assert arm.counts is not None, "an arm has a part"
+            measured = {"parity": {artifacts.COUNTS: _counts_parity(arm.counts, made, inputs.rows_RT)}, "int8": None}
         else:
-            model = export.load_model(ctx.run.input("fine_tune", "model.safetensors"), ctx.config.model)
-            arm = Arm(model, counts)
-            measured = _add_network(model, made, bundle, rows_RT)
+            measured = _add_network(arm.network, made, bundle, inputs.rows_RT)
         write_text(made / "disclosure.json", disclosed)
         write_text(made / CARD, model_card(Disclosure.model_validate_json(disclosed)))
         dictionary = keyboard_dictionary(arm, words, usual, disclosed, arm_name)
-        write_dictionary(dictionary, made / ctx.config.locale)
+        write_dictionary(dictionary, made / config.locale)
         with one_torch_thread():
-            settings = feature_settings.write(
-                ctx.config.features,
-                arm,
-                lambda: ctx.run.input("ab_test", "comparison.json"),
-                made,
-                ships,
-            )
+            settings = feature_settings.write(config.features, arm, inputs.compose, made, config.ships)
         about = {
-            "launch_id": ctx.run.launch_id,
-            "locale": ctx.config.locale,
-            "feature": ctx.config.feature,
+            "launch_id": launch_id,
+            "locale": config.locale,
+            "feature": config.feature,
             "features": settings,
-            "ships": ships,
-            "counts_bytes": 0 if counts is None else (made / artifacts.COUNTS).stat().st_size,
+            "ships": config.ships,
+            "counts_bytes": 0 if arm.counts is None else (made / artifacts.COUNTS).stat().st_size,
             "vocabulary_size": arm.vocabulary_size,
             "dictionary_words": len(dictionary.words),
             "dictionary_of": arm_name,
@@ -342,20 +376,13 @@ def write_dictionary(dictionary: Dictionary, stem: Path) -> None:
     write_bytes(stem.with_name(f"{stem.name}.dict"), content)
 
 
-def _held_out_rows(ctx: StageContext, words: Vocabulary) -> np.ndarray:
-    shards = corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation
-    if not shards:
-        raise PermanentError("publish: the public corpus has no validation text to check the export with")
-    return sentence_rows(shards[0].encode(words).tokens_N, ctx.config.pretrain.sequence_words)[0][:_HELD_OUT_ROWS]
-
-
 def exported_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
     """Export the bundle again, with the recorded speed of int8, and compare."""
     if not record.result["published"]:
         return
     shutil.copytree(run.public("publish") / "bundle", ctx.public / "bundle")
     content = (ctx.public / "bundle" / "disclosure.json").read_text(encoding="utf-8")
-    build_bundle(ctx, ctx.public / "bundle", content)
+    build_bundle(open_inputs(ctx, content), ctx.config, ctx.run.launch_id, ctx.public / "bundle")
     # A report may have been rewritten since; it must still state the same of the launch.
     then, now = Disclosure.model_validate_json(content), disclosed(run)
     yield from ("disclosure.json",) if now is None or not same_launch(then, now) else ()

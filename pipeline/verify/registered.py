@@ -14,7 +14,6 @@ from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.publication.registry import Registry
 from pipeline.run.bookkeeping import differences
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_text
-from pipeline.run.stage import StageContext
 from pipeline.stages.publish import registered_tags
 from pipeline.tracking import mlflow_tracker, shown, table
 from pipeline.tracking.mlflow_tracker import MlflowTracker
@@ -102,8 +101,7 @@ def registered(
         yield Check(id="registered", passed=False, detail=detail)
         return
     for name, version in versions.items():
-        about = StageContext(config, run, settings, "publish", None)
-        expected = registered_tags(about, run.path / "public" / "publish" / "bundle")
+        expected = registered_tags(config, run, run.path / "public" / "publish" / "bundle")
         passed, detail = _version(registry, record, name, version, expected)
         yield Check(id="registered" if name == main else f"registered:{name}", passed=passed, detail=detail)
 

@@ -5,11 +5,11 @@ import numpy as np
 from evaluation.audit.released.counts import CountCells, counts_audit
 from evaluation.audit.verdict import Verdict
 from evaluation.config import NGRAM_ORDER
+from federated.counts import cells as counted_cells
 from federated.counts.posterior import counted_ngram
 from federated.counts.release import CLIP_NORM
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
-from pipeline.stages.count import asked_of_devices
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
@@ -21,7 +21,8 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     assert config is not None, "the launch has no counts"
     start_weight = ctx.run.result("count")["counts"]["start_weight"]
     public, base = artifacts.public_streams(ctx, words)[0], artifacts.vocabulary(ctx, "ingest_public")
-    cells = asked_of_devices(ctx, words, public, start_weight)
+    frequency_N = artifacts.frequencies(ctx, base, public)
+    cells = counted_cells.choose(public, words, frequency_N=frequency_N, start_weight=start_weight)
     devices, released_U = artifacts.store(ctx).encode(words, "train"), np.load(ctx.private / artifacts.RELEASED)
     fitted = NGram.fit(public, words, NGRAM_ORDER, ctx.private)
     return counts_audit(

@@ -50,9 +50,8 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     vocabulary.save(WORDS, folder / "vocabulary.json")
     truecasing.save({}, folder / "truecase.json")
     rows = replace(ROW, arm="start", threshold_nats=-1.0), ROW
-    stated = features.write(
-        ("NWP", "SC", "OTF"), Arm(model, None), lambda: comparison(folder, *rows), folder, "network"
-    )
+    compose = features.compose_settings(comparison(folder, *rows))
+    stated = features.write(("NWP", "SC", "OTF"), Arm(model, None), compose, folder, "network")
     (folder / "bundle.json").write_text(json.dumps({"locale": "en-US", "features": stated}), encoding="utf-8")
     return folder
 
@@ -67,17 +66,15 @@ def test_the_bundle_says_what_the_comparison_used(bundle: Path, tmp_path: Path) 
     assert stated["NWP"] == {"suggestions": strip.SHOWN, "history_weight": 0.2, "network_weight": 1.0}
     assert stated["SC"] == {"threshold_nats": THRESHOLD, "phrase_words": 2, "equal": "rate", "trigger_rate": 0.06}
     assert stated["OTF"] == {"weight": 1.0, "spelling_nats": 2.5, "word_scores": "word_scores.npy"}
-    # A launch's bundle is for its features alone, and asks for nothing that they do not need.
+    # A launch's bundle is for its features alone.
     for feature in ("NWP", "OTF"):
         folder = tmp_path / feature
         folder.mkdir()
-        alone = features.write(
-            (feature,), Arm(opinionated(), None), lambda: pytest.fail("not needed"), folder, "mixture"
-        )
+        alone = features.write((feature,), Arm(opinionated(), None), (), folder, "mixture")
         assert set(alone) == {feature}
         assert [path.name for path in folder.iterdir()] == (["word_scores.npy"] if feature == "OTF" else [])
     with pytest.raises(ValueError, match="no threshold for phrases"):
-        features.write(("SC",), Arm(opinionated(), None), lambda: comparison(tmp_path), tmp_path, "network")
+        features.write(("SC",), Arm(opinionated(), None), (), tmp_path, "network")
 
 
 def test_phrases_are_those_of_the_sessions(bundle: Path, text: HeldOut) -> None:
