@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from evaluation.comparison.results import ComposeSetting
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
@@ -34,6 +35,7 @@ from tests.helpers.reports.reports_example import example
 
 NAME, POPULATION = "simulated-keyboard-en-US-NWP", launch_config().population
 WORDS = Vocabulary((*SPECIALS, "see", "you", "soon", "later", "we", "talk", "tomorrow"))
+COMPOSE = ComposeSetting("private", -3.1, 0.1, 0.06, "rate")
 TEXT = "See you soon. We Talk later. See you tomorrow. We Talk soon, to Nobody."
 
 
@@ -107,6 +109,8 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
             )
             for feature in ctx.config.features[1:]
         }
+        if "SC" in ctx.config.features:
+            write_text(ctx.public / "comparison.json", json.dumps({"compose": [vars(COMPOSE)]}))
         return StatedCompared(value=1, champion=had.get(ctx.config.feature), others=others)
 
     def decide(ctx: StageContext) -> StatedDecided:

@@ -33,7 +33,7 @@ from pretrain.writing.truecasing import TypicalForm
 from reports.losses import up
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.pipeline_launch import launch_config
-from tests.helpers.launches.publishable import NAME, POPULATION, WORDS, launch
+from tests.helpers.launches.publishable import COMPOSE, NAME, POPULATION, WORDS, launch
 from tests.helpers.launches.tracking_database import put
 from tests.helpers.reports.reports_example import example
 from tests.helpers.text.dictionaries import SMALL
@@ -237,6 +237,16 @@ def test_one_model_is_a_version_for_each_feature_and_each_goes_its_own_way(track
     assert now.detail.startswith(f"as version 3 of {names['NWP']}; no longer for its other features, rolled back by me")
     rollback("en-US", "NWP", tracked, "worse too", "me", POPULATION)
     assert standing(config, run, ledger.entries()).state == "rolled back"
+
+
+@pytest.mark.slow
+def test_a_bundle_for_phrases_has_the_threshold_of_the_comparison(tracked: Settings, tmp_path: Path):
+    done = launch(tracked, tmp_path, features=["SC"])
+    about = json.loads((done["bundle"] / "bundle.json").read_text(encoding="utf-8"))
+    assert about["features"].keys() == {"SC"}
+    assert about["features"]["SC"]["threshold_nats"] == COMPOSE.threshold_nats
+    opened = run_folder(tracked, done["run_id"]).record("publish")
+    assert "ab_test/comparison.json" in opened.inputs
 
 
 @pytest.mark.slow
