@@ -53,7 +53,7 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
         vocabulary_digest=grown.digest,
         reviewed=config.vocabulary.review,
         filters=_filters(config, listed),
-        dropped_by_person=sum(word.decision == "drop" for word in listed),
+        dropped_by_person=sum(word.decision == "drop" for word in listed) if config.vocabulary.review else None,
         coverage=share,
         coverage_low=low,
         coverage_high=high,

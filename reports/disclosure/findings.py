@@ -44,7 +44,7 @@ class WordCoverage(Config):
     filters: tuple[WordFilter, ...] = Field(
         description="each dropped word counts at the first that matches it; where a person decides, filters drop none"
     )
-    dropped_by_person: int
+    dropped_by_person: int | None = Field(description="None if nobody reviewed the words")
     coverage: float | None = Field(description="share of OOV tokens on held-out devices that the new words cover")
     coverage_low: float | None
     coverage_high: float | None

@@ -210,7 +210,7 @@ def example(**changes: object) -> Disclosure:
                 {"name": "blocklist", "sentence": "a word of the launch's blocklist", "dropped": 0},
                 {"name": "digits", "sentence": "three digits in a row, or four in all", "dropped": 3},
             ],
-            "dropped_by_person": 0,
+            "dropped_by_person": None,
             "coverage": 0.21,
             "coverage_low": 0.18,
             "coverage_high": 0.24,
