@@ -15,23 +15,27 @@ import numpy as np
 from evaluation.audit import canaries, memorisation
 from evaluation.audit.canaries import CanarySet
 from evaluation.audit.memorisation import CanaryRow
-from evaluation.audit.noise import noise_audit
+from evaluation.audit.noise import Recomputation, noise_audit
+from evaluation.audit.released.replay import Optimiser
 from evaluation.audit.released.rows import TRAINED, AuditRow, verdicts
 from evaluation.config import ALPHA
+from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
+from pipeline.launch.config import LaunchConfig
 from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext, StageResult, stage_key
-from pipeline.stages.training import audit_trace, fine_tune_workers
+from pipeline.stages.training import audit_trace
+from pipeline.stages.training.audit_inputs import AuditInputs, TwinInputs, open_inputs
 from pipeline.stages.training.control import control
 from pipeline.stages.training.pseudo_people import pseudo_people
 from pipeline.stages.training.twin import TwinModel, train_twin
 from pretrain.files import PRIVATE, write_text
 from pretrain.kernel.threads import one_torch_thread
-from pretrain.model import KeyboardLM
+from pretrain.model import KeyboardLM, placed
 from pretrain.randomness.noise import subkey
-from pretrain.vocabulary import EOS, TokenStream
+from pretrain.vocabulary import EOS, Vocabulary
 from reports.disclosure.findings import AuditBlock, AuditVerdict, CanaryResult, TwinBlock
 
 
@@ -62,34 +66,30 @@ class Audit(StageResult, AuditBlock):
 
 def audit(ctx: StageContext) -> Audit:
     """Audit the private model's memory of the canaries, and check that the noise was as claimed."""
-    if not TRAINING.asked(ctx.config):
-        return _untrained(ctx)
-    config, trained, mechanism = ctx.config, ctx.run.result("fine_tune"), artifacts.mechanism(ctx.run)
-    planted = canaries.load(ctx.run.input("fine_tune", "canaries.json"))
-    joined_TD, trace, directions = audit_trace.load(ctx.run.private("fine_tune") / audit_trace.FILE)
-    whitener_TT = audit_trace.whitener(mechanism, trained["rounds"])
-    noise_multiplier = RoundRule(config.mechanism, config.seed, stored=mechanism).privatizer.noise_multiplier
+    config = ctx.config
+    if not TRAINING.asked(config):
+        return _untrained(config)
+    inputs = open_inputs(ctx)
+    whitener_TT = audit_trace.whitener(inputs.mechanism, inputs.rounds)
+    noise_multiplier = RoundRule(config.mechanism, config.seed, stored=inputs.mechanism).privatizer.noise_multiplier
 
     def attack(model: KeyboardLM, holds: CanarySet, joined_TD: np.ndarray) -> list[CanaryRow]:
         mu_N = memorisation.own_mu(holds, joined_TD, whitener_TT, noise_multiplier)
-        return _attack(ctx, model, holds, memorisation.Rounds(joined_TD.sum(axis=0), mu_N))
+        return _attack(config, inputs.words, model, holds, memorisation.Rounds(joined_TD.sum(axis=0), mu_N))
 
-    rows = attack(artifacts.model(ctx, "fine_tune"), planted, joined_TD)
-    everything, twin = planted, None
-    if config.audit.on_twin:
-        text = artifacts.public_streams(ctx, artifacts.vocabulary(ctx, "build_vocabulary"))[0]
-        everything = canaries.make(config.audit, artifacts.vocabulary(ctx, "build_vocabulary"), text, config.seed)
+    rows = attack(inputs.network, inputs.planted, inputs.joined_TD)
+    everything, twin = inputs.planted, None
+    if inputs.twin is not None:
+        everything = canaries.make(config.audit, inputs.words, inputs.twin.text, config.seed)
         apart = everything.of(config.audit.on_twin)
         canaries.save(apart, ctx.public / "canaries.json")
-        made, twin = trained_twin(ctx, text, apart)
+        made, twin = trained_twin(ctx, inputs.twin, apart)
         rows += attack(made.model, apart, made.done.synthetic_joined_TD)
     memorised = memorisation.summed_up(rows, config.audit.random_continuations)
-    learnt = control(
-        artifacts.training_start(ctx), everything, config, partial(_unbounded, ctx), ctx.private / "control"
-    )
-    claim = audit_trace.claim(config.mechanism, mechanism, trained["rounds"], trace.joined_TN)
-    again = audit_trace.again(ctx, directions, fine_tune_workers.training_data(ctx, planted), trace.seen)
-    tested = noise_audit(trace, directions, model_change(ctx), claim, again)
+    unbounded = partial(_unbounded, config, inputs.words)
+    learnt = control(inputs.start, everything, config, unbounded, ctx.private / "control")
+    claim = audit_trace.claim(config.mechanism, inputs.mechanism, inputs.rounds, inputs.trace.joined_TN)
+    tested = noise_audit(inputs.trace, inputs.directions, model_change(inputs), claim, recomputation(config, inputs))
     content = asdict(memorised) | {
         # Canaries may contain discovered words that were not reviewed, so the rows leave out their text.
         "canaries": [{name: value for name, value in vars(row).items() if name != "words"} for row in rows],
@@ -106,12 +106,13 @@ def audit(ctx: StageContext) -> Audit:
     return Audit.model_validate(content, extra="ignore")
 
 
-def _attack(ctx: StageContext, model: KeyboardLM, holds: CanarySet, rounds: memorisation.Rounds) -> list[CanaryRow]:
+def _attack(
+    config: LaunchConfig, words: Vocabulary, model: KeyboardLM, holds: CanarySet, rounds: memorisation.Rounds
+) -> list[CanaryRow]:
     """Attack a model; launched model, twin and control get the same attack."""
-    config, words = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary")
     with one_torch_thread():
         return memorisation.attacked(
-            artifacts.on_device(ctx, model),
+            placed(model, config.runtime.device),
             holds,
             config.audit,
             words,
@@ -121,27 +122,26 @@ def _attack(ctx: StageContext, model: KeyboardLM, holds: CanarySet, rounds: memo
         )
 
 
-def _unbounded(ctx: StageContext, model: KeyboardLM, holds: CanarySet) -> list[CanaryRow]:
+def _unbounded(config: LaunchConfig, words: Vocabulary, model: KeyboardLM, holds: CanarySet) -> list[CanaryRow]:
     """Attack a model without noise, which has no ceiling."""
     nobody = memorisation.Rounds(np.zeros(len(holds.devices), dtype=int), np.zeros(len(holds.canaries)))
-    return _attack(ctx, model, holds, nobody)
+    return _attack(config, words, model, holds, nobody)
 
 
-def trained_twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tuple[TwinModel, TwinBlock]:
+def trained_twin(ctx: StageContext, inputs: TwinInputs, holds: CanarySet) -> tuple[TwinModel, TwinBlock]:
     """Train the twin, and return it with its block of the report.
 
     Guarantee: from the launch's private half it reads only a key of its own; the number of training devices is rounded
     down, as everywhere.
     """
-    config = ctx.config
-    stated, sample = ctx.run.result("ingest_private")["devices_by_split"]["train"], config.mechanism.secret_sample
+    config, sample = ctx.config, ctx.config.mechanism.secret_sample
     # Rounded down, the number may be below the size of a round or sample.
-    count = max(stated, config.mechanism.report_goal, sample.population if sample else 0)
-    people = pseudo_people(text, count, config.seed)
+    count = max(inputs.devices, config.mechanism.report_goal, sample.population if sample else 0)
+    people = pseudo_people(inputs.text, count, config.seed)
     key = subkey(stage_key(config, ctx.run, ctx.stage), "twin")
-    rule = RoundRule(config.mechanism, config.seed, key, artifacts.mechanism(ctx.run))
+    rule = RoundRule(config.mechanism, config.seed, key, inputs.mechanism)
     progress = artifacts.progress(ctx)
-    made = train_twin(artifacts.training_start(ctx), people, holds, rule, config, ctx.private / "twin", progress)
+    made = train_twin(inputs.start, people, holds, rule, config, ctx.private / "twin", progress)
     return made, TwinBlock(
         populations=config.audit.on_twin,
         pseudo_users=len(people),
@@ -150,10 +150,10 @@ def trained_twin(ctx: StageContext, text: TokenStream, holds: CanarySet) -> tupl
     )
 
 
-def _untrained(ctx: StageContext) -> Audit:
+def _untrained(config: LaunchConfig) -> Audit:
     """Result for a launch without training on devices, and so without canaries; releases have audits of their own."""
     return Audit(
-        random_continuations=ctx.config.audit.random_continuations,
+        random_continuations=config.audit.random_continuations,
         alpha=ALPHA,
         worst_rank_single_user=None,
         max_exposure_bits=0.0,
@@ -176,6 +176,35 @@ def _verdicts(ctx: StageContext, rows: Iterable[AuditRow]) -> tuple[AuditVerdict
     return tuple(AuditVerdict.model_validate(vars(row)) for row in verdicts(rows, TRAINED))
 
 
-def model_change(ctx: StageContext) -> np.ndarray:
+def model_change(inputs: AuditInputs) -> np.ndarray:
     """Final minus starting weights of private training, float64 ``[P]``."""
-    return flat_weights(artifacts.model(ctx, "fine_tune")) - flat_weights(artifacts.training_start(ctx))
+    return flat_weights(inputs.network) - flat_weights(inputs.start)
+
+
+def recomputation(config: LaunchConfig, inputs: AuditInputs) -> Recomputation:
+    """Reference values for the trace: models and records from their files, and noise of the audit's own generator."""
+    step, directions, data = config.server, inputs.directions, inputs.data
+    optimiser = Optimiser(
+        kind=step.optimizer,
+        learning_rate=step.learning_rate,
+        momentum=MOMENTUM,
+        second_momentum=SECOND_MOMENTUM,
+        adaptivity=ADAPTIVITY,
+        denominator=float(config.mechanism.report_goal),
+    )
+    rule = RoundRule(config.mechanism, config.seed, inputs.key, inputs.mechanism)
+    encoding = rule.encoding(directions.num_parameters, len(data.devices))
+    seen, cohorts_T = inputs.trace.seen, inputs.cohorts_T
+    rows = (
+        audit_trace.cohorts_row(rule, data, cohorts_T, len(seen.rows_T)),
+        audit_trace.trained_row(rule, config.local_training, data, cohorts_T, seen),
+    )
+    return Recomputation(
+        audit_trace.models(directions, flat_weights(inputs.start), flat_weights(inputs.network)),
+        optimiser,
+        audit_trace.noise_along(rule, directions, len(seen.rows_T)),
+        # Each device rounds independently; along a direction the errors add up like standard deviations.
+        0.0 if encoding is None else encoding.rounding_std,
+        config.mechanism.clipping == "per-layer",
+        rows,
+    )

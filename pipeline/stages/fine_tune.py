@@ -14,13 +14,15 @@ from federated.participation.observation import Observation
 from federated.rounds.server import flat_weights
 from pipeline.releases import spent as spends
 from pipeline.releases.training import TRAINING
-from pipeline.run import artifacts
+from pipeline.run import artifacts, gang
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences, outcome_differences
 from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.training import audit_trace, fine_tune_workers
+from pipeline.stages.training.fine_tune_inputs import TrainingInputs, moved_start, open_inputs
 from pipeline.telemetry.allowed import two_digits
 from pretrain import export, vocabulary
+from pretrain.model import KeyboardLM
 from pretrain.train import evaluate
 from reports.disclosure.releases import Amplification, ObservedParticipation, Timetable, TrainingLoss
 
@@ -48,21 +50,26 @@ def fine_tune(ctx: StageContext) -> FineTune:
 
     Guarantee: without training no device is read and nothing is spent; the network stays the public one.
     """
-    config = ctx.config
     planned = ctx.run.result("plan")
-    if not TRAINING.asked(config):
+    if not TRAINING.asked(ctx.config):
         return _untrained(ctx)
-    if not planned["feasible"]:
-        with ctx.before_devices():
+    with ctx.before_devices():
+        if not planned["feasible"]:
             raise ValueError(f"mechanism: this plan cannot be carried out: {'; '.join(planned['reasons'])}")
-    trained = fine_tune_workers.train_together(ctx)
-    done, mechanism = trained.done, trained.mechanism
-    canaries.save(trained.planted, ctx.public / "canaries.json")
+        gang.require(ctx.config.runtime.hosts, ctx.settings.gang)
+    return _trained(ctx, open_inputs(ctx))
+
+
+def _trained(ctx: StageContext, inputs: TrainingInputs) -> FineTune:
+    """Train, save the model with its canaries and the inputs of the audits, and account for what happened."""
+    config, trained = ctx.config, fine_tune_workers.train_together(ctx, inputs)
+    done = trained.done
+    canaries.save(inputs.planted, ctx.public / "canaries.json")
     audit_trace.save(done, trained.probe, ctx.private / audit_trace.FILE)
     export.save_model(trained.model, ctx.public / "model.safetensors")
     if config.counts is not None and config.counts.moves_start:
-        export.save_model(fine_tune_workers.starting_model(ctx), ctx.public / artifacts.START)
-    guarantee = accounting.from_records(config.mechanism, done.observed, (), mechanism, done.encoding)
+        export.save_model(inputs.start, ctx.public / artifacts.START)
+    guarantee = accounting.from_records(config.mechanism, done.observed, (), inputs.mechanism, done.encoding)
     delta = config.mechanism.delta
     observed = participation(done.observed)
     return FineTune(
@@ -161,18 +168,16 @@ def _ten(count: float) -> int:
     return int(count // 10) * 10
 
 
-def start_differences(ctx: StageContext) -> Iterator[str]:
-    """Move the start by the counts again; another kind of processor rounds otherwise, and a step follows a sign."""
+def start_differences(ctx: StageContext, start: KeyboardLM) -> Iterator[str]:
+    """Move the start by the counts again; another kind of processor rounds otherwise, and a step follows a sign.
+
+    Args:
+      start: the network that the launch's training began with.
+    """
     if ctx.config.counts is None or not ctx.config.counts.moves_start:
         return
-    public, kept, again = (
-        flat_weights(network)
-        for network in (
-            artifacts.model(ctx, "adapt"),
-            fine_tune_workers.starting_model(ctx),
-            fine_tune_workers.moved_start(ctx),
-        )
-    )
+    text, _ = artifacts.public_streams(ctx, artifacts.vocabulary(ctx, "build_vocabulary"))
+    public, kept, again = map(flat_weights, (artifacts.model(ctx, "adapt"), start, moved_start(ctx, text)))
     apart = np.linalg.norm(kept - again) / np.linalg.norm(again - public)
     if not apart < _ALIKE:
         yield f"{artifacts.START}: {apart:.2g} of the way that counts move the start lies between it and a second run"
@@ -187,9 +192,10 @@ def trained_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterat
     if not rounds.is_file():
         yield f"{rounds.name} is lost"
         return
-    yield from outcome_differences(fine_tune(ctx), ctx, record, run)
-    yield from start_differences(ctx)
-    held_out = fine_tune_workers.watched_on(ctx)
+    inputs = open_inputs(ctx)
+    yield from outcome_differences(_trained(ctx, inputs), ctx, record, run)
+    yield from start_differences(ctx, inputs.start)
+    held_out = inputs.data.validation
     words = int((held_out.tokens_N > vocabulary.UNK).sum())
     unknown = int((held_out.tokens_N == vocabulary.UNK).sum())
     made = StageContext(ctx.config, run, ctx.settings, record.stage, None)

@@ -8,29 +8,23 @@ import numpy as np
 from evaluation.audit import strategies, whitening
 from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim
-from evaluation.audit.noise import Recomputation, Trace
-from evaluation.audit.released.replay import Models, Optimiser, RoundRecords
+from evaluation.audit.noise import Trace
+from evaluation.audit.released.replay import Models, RoundRecords
 from evaluation.audit.released.rows import AuditRow, exact
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.config.mechanism import MechanismConfig, secagg_neighbours
-from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM, LocalTrainingConfig
+from federated.config.training import LocalTrainingConfig
 from federated.local_training.rows import round_rows, rows_digest
-from federated.participation.records import load_records
 from federated.rounds import witness
 from federated.rounds.rule import RoundRule
-from federated.rounds.server import flat_weights
-from federated.rounds.state import RECORDS
 from federated.train import FineTuneResult, TrainingData
-from pipeline.run import artifacts
-from pipeline.run.stage import StageContext, stage_key
 from pretrain.files import PRIVATE, atomic
 from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import subkey
 from pretrain.vocabulary import TokenStream
 
 FILE = "audit.npz"
-_TRAINING = "fine_tune"
 _WITNESS = "witness."
 # Number of devices whose text is read again, from whole rounds spread over a longer run.
 _MOST_DEVICES = 50_000
@@ -92,38 +86,6 @@ def claim(config: MechanismConfig, mechanism: mechanisms.Mechanism, rounds: int,
     rule, joined = RoundRule(config, seed=0, stored=mechanism), int(joined_TN.sum(axis=0).max(initial=1))
     promised = accounting.guarantee_of(mechanism, rounds, *rule.eager_limits(rounds, joined), (config.delta,))
     return Claim(whitener(mechanism, rounds), rule.privatizer.noise_multiplier, promised.mu, config.delta)
-
-
-def again(ctx: StageContext, planted: Directions, data: TrainingData, seen: RoundRecords) -> Recomputation:
-    """Reference values for the trace: models and records from their files, and noise of the audit's own generator."""
-    config, start, final = ctx.config, artifacts.training_start(ctx), artifacts.model(ctx, _TRAINING)
-    step = config.server
-    optimiser = Optimiser(
-        kind=step.optimizer,
-        learning_rate=step.learning_rate,
-        momentum=MOMENTUM,
-        second_momentum=SECOND_MOMENTUM,
-        adaptivity=ADAPTIVITY,
-        denominator=float(config.mechanism.report_goal),
-    )
-    key, mechanism = stage_key(config, ctx.run, _TRAINING), artifacts.mechanism(ctx.run)
-    rule = RoundRule(config.mechanism, config.seed, key, mechanism)
-    encoding = rule.encoding(planted.num_parameters, len(data.devices))
-    records = load_records(ctx.run.private(_TRAINING) / "rounds" / RECORDS, len(seen.rows_T))
-    cohorts_T = dict(records.cohorts)
-    rows = (
-        cohorts_row(rule, data, cohorts_T, len(seen.rows_T)),
-        trained_row(rule, config.local_training, data, cohorts_T, seen),
-    )
-    return Recomputation(
-        models(planted, flat_weights(start), flat_weights(final)),
-        optimiser,
-        noise_along(rule, planted, len(seen.rows_T)),
-        # Each device rounds independently; along a direction the errors add up like standard deviations.
-        0.0 if encoding is None else encoding.rounding_std,
-        config.mechanism.clipping == "per-layer",
-        rows,
-    )
 
 
 def noise_along(rule: RoundRule, planted: Directions, rounds: int) -> np.ndarray:

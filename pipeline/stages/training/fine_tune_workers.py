@@ -4,6 +4,7 @@ As a program this module is one of those workers. Its arguments are folder of al
 level. The noise key is in the run's private folder and no argument, as any user of the machine can read arguments.
 """
 
+import copy
 import fcntl
 import json
 import logging
@@ -15,37 +16,29 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from evaluation.audit import canaries
 from evaluation.audit.directions import Directions
-from evaluation.config import STRESS_RATE
 from federated.config.training import STAGE_TIMEOUT_MINUTES
-from federated.counts.distil import distil
-from federated.mechanisms import Mechanism
 from federated.rounds.rule import RoundRule
-from federated.train import FineTuneResult, TrainingData, Workplace
+from federated.train import FineTuneResult, Workplace
 from federated.train import fine_tune as train_rounds
 from federated.workers.worker import ALONE, Worker, joined
 from pipeline.ground import settings
 from pipeline.ground.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
 from pipeline.launch.config import load_kept_launch
-from pipeline.releases.evaluation import EVALUATION
 from pipeline.run import artifacts, fence, gang
 from pipeline.run.bookkeeping import FAILED, LOCK, PLANTED
 from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext, stage_key
 from pipeline.stages.training import audit_trace
+from pipeline.stages.training.fine_tune_inputs import TrainingInputs, open_in_worker
 from pipeline.telemetry import logs, work
-from pretrain import corpus, export, processes
+from pretrain import processes
 from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import subkey
-from pretrain.vocabulary import TokenStream
 
-# Public inputs of training: the stage fetches them once, before workers read them.
-_INPUTS = (("build_vocabulary", "vocabulary.json"), ("ingest_public", "corpus"), ("adapt", "model.safetensors"))
 _STAGE = "fine_tune"
 _log = logging.getLogger(__name__)
 
@@ -56,34 +49,29 @@ class TrainingOutput:
 
     Attributes:
       model: the model after the last round.
-      mechanism: the mechanism of its noise.
-      planted: the canary devices, as many as ``audit.in_launch`` asks for.
       probe: direction canaries.
       done: result of ``federated.train``; private parts included.
     """
 
     model: KeyboardLM
-    mechanism: Mechanism
-    planted: canaries.CanarySet
     probe: Directions
     done: FineTuneResult
 
 
-def train(ctx: StageContext, process: Worker = ALONE) -> TrainingOutput:
+def train(ctx: StageContext, inputs: TrainingInputs, process: Worker = ALONE) -> TrainingOutput:
     """Train the remaining rounds; with none left, return the result of the last checkpoint.
 
     Args:
+      inputs: the same in every worker; not modified.
       process: this worker's place in the gang; every worker calls this with the same run folder.
 
     Raises:
       StaleAttempt: a newer attempt has begun; this one has written no checkpoint since.
     """
-    config = ctx.config
-    planted = planted_in(ctx)
-    model, mechanism = starting_model(ctx), artifacts.mechanism(ctx.run)
+    # Training changes a model in place.
+    config, model = ctx.config, copy.deepcopy(inputs.start)
     probe = audit_trace.directions(model, config.audit.directions, ctx.noise_key)
-    data = training_data(ctx, planted)
-    rule = RoundRule(config.mechanism, config.seed, ctx.noise_key, mechanism)
+    rule = RoundRule(config.mechanism, config.seed, ctx.noise_key, inputs.mechanism)
     place = Workplace(
         ctx.private / "rounds",
         config.runtime,
@@ -91,70 +79,11 @@ def train(ctx: StageContext, process: Worker = ALONE) -> TrainingOutput:
         writing=partial(fence.standing, ctx.private, ctx.attempt) if ctx.attempt else nullcontext,
         on_round=artifacts.progress(ctx),
     )
-    done = train_rounds(model, data, rule, config.local_training, config.server, place, probe)
-    return TrainingOutput(model, mechanism, planted, probe, done)
+    done = train_rounds(model, inputs.data, rule, config.local_training, config.server, place, probe)
+    return TrainingOutput(model, probe, done)
 
 
-def starting_model(ctx: StageContext) -> KeyboardLM:
-    """The network that the first round begins with: of public text, or that moved by the launch's counts.
-
-    Guarantee: post-processing of the released counts. It is made once a launch, by the process that trains or starts
-    the workers, so that a retry on another machine resumes with the same bits.
-    """
-    counts = ctx.config.counts
-    if counts is None or not counts.moves_start:
-        return artifacts.model(ctx, "adapt")
-    path = ctx.private / artifacts.START
-    if not path.is_file():
-        export.save_model(moved_start(ctx), path)
-        path.chmod(PRIVATE)
-    return export.load_model(path, ctx.config.model)
-
-
-def moved_start(ctx: StageContext) -> KeyboardLM:
-    """The network of public text, moved by the launch's counts."""
-    counts = artifacts.counts(ctx)
-    assert counts is not None, "asked by a launch with counts"
-    public, _ = artifacts.public_streams(ctx, artifacts.vocabulary(ctx, "build_vocabulary"))
-    words = ctx.config.local_training.sequence_words
-    return distil(artifacts.model(ctx, "adapt"), counts, public, words, ctx.config.seed)
-
-
-def planted_in(ctx: StageContext) -> canaries.CanarySet:
-    """Canaries that are planted in the launched model, from the stage's file for its workers or made here."""
-    config, words, noted = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary"), ctx.private / PLANTED
-    if noted.is_file() and (planted := canaries.load(noted)).vocabulary_digest == words.digest:
-        return planted
-    filler = artifacts.public_streams(ctx, words)[0]
-    return canaries.make(config.audit, words, filler, config.seed).of(config.audit.launched)
-
-
-def training_data(ctx: StageContext, planted: canaries.CanarySet) -> TrainingData:
-    """Training data: the devices of the train split, then those of the canaries."""
-    words, store = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.store(ctx)
-    devices = store.encode(words, "train", planted.devices)
-    real = len(devices) - len(planted.devices)
-    return TrainingData(
-        devices,
-        np.arange(len(devices)) >= real,
-        watched_on(ctx),
-        np.concatenate([np.zeros(real, dtype=bool), planted.stress_D]),
-        STRESS_RATE,
-    )
-
-
-def watched_on(ctx: StageContext) -> TokenStream:
-    """Validation text for training: that of validation devices or, with an evaluation budget, public text.
-
-    Guarantee: if the launch has a budget for evaluation, validation devices are not read.
-    """
-    words = artifacts.vocabulary(ctx, "build_vocabulary")
-    if EVALUATION.asked(ctx.config):
-        return artifacts.encode(corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation, words)
-    return artifacts.store(ctx).encode(words, "validation")
-
-
-def train_together(ctx: StageContext) -> TrainingOutput:
+def train_together(ctx: StageContext, inputs: TrainingInputs) -> TrainingOutput:
     """Run ``train`` with the processes of ``runtime.workers`` and ``runtime.hosts``; any number gives the same bits.
 
     Workers read configuration, inputs and key from the run's folder and write their checkpoints there; the result is
@@ -166,19 +95,11 @@ def train_together(ctx: StageContext) -> TrainingOutput:
     """
     runtime = ctx.config.runtime
     if runtime.workers * runtime.hosts > 1:
-        with ctx.before_devices():
-            gang.require(runtime.hosts, ctx.settings.gang)
-        for stage, name in _INPUTS:
-            ctx.run.input(stage, name)
-        artifacts.mechanism(ctx.run)
-        # Done once for all workers, which then need no public text and map the devices' tokens.
-        planted = planted_in(ctx)
-        canaries.save(planted, ctx.private / PLANTED)
+        # Made once for all workers, which then read no public train text.
+        canaries.save(inputs.planted, ctx.private / PLANTED)
         (ctx.private / PLANTED).chmod(PRIVATE)
-        training_data(ctx, planted)
-        starting_model(ctx)
         _run_gang(ctx)
-    done = train(ctx)
+    done = train(ctx, inputs)
     (ctx.private / PLANTED).unlink(missing_ok=True)
     return done
 
@@ -221,7 +142,7 @@ def main(root: Path, launch_id: str, attempt: int, level: str) -> int:
         ):
             if process.rank:
                 logging.getLogger().setLevel(logging.WARNING)
-            train(ctx, process)
+            train(ctx, open_in_worker(ctx), process)
     except (LaunchError, ValueError, ArithmeticError, OSError) as error:
         code = exit_code(error) or TEMPORARY
         _log.error("a worker failed: %s", error)

@@ -11,7 +11,6 @@ from evaluation.config import LEAST_DIRECTIONS
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
 from federated.config.mechanism import TreeMechanism
-from pipeline.run import artifacts
 from pipeline.stages import audit
 from pipeline.stages.training import audit_trace
 from tests.helpers.audits.mechanism_kinds import SPACED
@@ -38,11 +37,10 @@ def test_an_audit_that_would_notice_nothing_is_refused_with_its_file(directions:
     assert launch_config(audit={"directions": LEAST_DIRECTIONS}).audit.directions == 64
 
 
-def test_what_is_audited_is_the_change_and_not_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_audited_is_the_change_and_not_the_weights() -> None:
     begun, last = torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)
     with torch.no_grad():
         for trained, start in zip(last.parameters(), begun.parameters(), strict=True):
             trained.copy_(start + 0.25)
-    monkeypatch.setattr(artifacts, "model", lambda ctx, stage: {"fine_tune": last}[stage])
-    monkeypatch.setattr(artifacts, "training_start", lambda ctx: begun)
-    np.testing.assert_allclose(audit.model_change(SimpleNamespace()), 0.25, atol=1e-6)
+    inputs = SimpleNamespace(network=last, start=begun)
+    np.testing.assert_allclose(audit.model_change(inputs), 0.25, atol=1e-6)

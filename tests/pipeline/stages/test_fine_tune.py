@@ -1,6 +1,7 @@
 """Stated participation: right by brute force, coarse enough to be shown."""
 
 from collections import Counter
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,15 +68,19 @@ def test_what_happened_is_accounted_with_its_encoding(tmp_path: Path, monkeypatc
     done = SimpleNamespace(
         rounds=8, observed=seen, encoding=encoding, curve=[point], synthetic_participations=(), probe=None
     )
-    trained = SimpleNamespace(
-        done=done, mechanism=mechanisms.build(config.mechanism), planted=None, probe=None, model=None
-    )
-    monkeypatch.setattr(stage.fine_tune_workers, "train_together", lambda ctx: trained)
+    trained = SimpleNamespace(done=done, probe=None, model=None)
+    inputs = SimpleNamespace(mechanism=mechanisms.build(config.mechanism), planted=None)
+    monkeypatch.setattr(stage, "open_inputs", lambda ctx: inputs)
+    monkeypatch.setattr(stage.fine_tune_workers, "train_together", lambda ctx, inputs: trained)
     for module in (stage.canaries, stage.audit_trace, stage.export):
         name = "save_model" if module is stage.export else "save"
         monkeypatch.setattr(module, name, lambda *saved: None)
     run = SimpleNamespace(result=lambda name: {"feasible": True})
-    stated = stage.fine_tune(SimpleNamespace(config=config, run=run, public=tmp_path, private=tmp_path))
+    settings = SimpleNamespace(gang="")
+    ctx = SimpleNamespace(
+        config=config, run=run, settings=settings, public=tmp_path, private=tmp_path, before_devices=nullcontext
+    )
+    stated = stage.fine_tune(ctx)
     happened = (mechanisms.build(config.mechanism), 8, 3, 2, (1e-6,), encoding)
     assert stated.rho == guarantee_of(*happened, twice=False).rho
     assert stated.spend.rho == stated.rho
@@ -91,13 +96,15 @@ def test_a_start_that_counts_did_not_move_is_found(off: float, differs: bool, mo
         moved.embedding += 1.0
         kept.embedding += 1.0 + off
     monkeypatch.setattr(stage.artifacts, "model", lambda ctx, name: public)
-    monkeypatch.setattr(stage.fine_tune_workers, "starting_model", lambda ctx: kept)
-    monkeypatch.setattr(stage.fine_tune_workers, "moved_start", lambda ctx: moved)
+    monkeypatch.setattr(stage.artifacts, "vocabulary", lambda ctx, name: None)
+    monkeypatch.setattr(stage.artifacts, "public_streams", lambda ctx, words: (None, None))
+    monkeypatch.setattr(stage, "moved_start", lambda ctx, text: moved)
     config = launch_config(counts={"noise_multiplier": 2.0, "model": "network"})
-    found = list(stage.start_differences(SimpleNamespace(config=config)))
+    found = list(stage.start_differences(SimpleNamespace(config=config), kept))
     assert [line.partition(":")[0] for line in found] == ["start.safetensors"] * differs
 
 
 def test_a_launch_whose_counts_move_no_start_has_none_to_hold() -> None:
+    start = build_model(ModelConfig(embedding_dim=8, hidden_dim=8, tied=True), 20, 1)
     for counts in (None, {"noise_multiplier": 2.0, "model": "mixture"}):
-        assert not list(stage.start_differences(SimpleNamespace(config=launch_config(counts=counts))))
+        assert not list(stage.start_differences(SimpleNamespace(config=launch_config(counts=counts)), start))

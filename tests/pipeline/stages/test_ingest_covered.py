@@ -4,6 +4,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
 from pipeline.stages import build_vocabulary, ingest
-from pipeline.stages.training import fine_tune_workers
+from pipeline.stages.training.fine_tune_inputs import watched_on
 from pretrain import corpus
 from pretrain.vocabulary import SPECIALS, TokenStream, Vocabulary
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -70,16 +71,15 @@ def told_with(settings: Settings, fraction: float) -> dict:
 def test_training_is_watched_on_public_text(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
     held_out = TokenStream(np.array([4, 5, 2], dtype=np.int32), np.array([0, 3]))
-    monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: WORDS)
+    store = SimpleNamespace(encode=lambda words, split: read.append(split))
     monkeypatch.setattr(artifacts, "store", lambda ctx: read.append("store"))
     monkeypatch.setattr(artifacts, "encode", lambda shards, words: held_out)
     monkeypatch.setattr(corpus, "open_corpus", lambda path: type("Opened", (), {"validation": []}))
     monkeypatch.setattr(RunDir, "input", lambda run, stage, name: Path(name))
     run, config = run_folder(settings, "launch-1"), launch_config(evaluation={"noise_multiplier": 2.0})
     ctx = StageContext(config, run, settings, "fine_tune", None)
-    assert fine_tune_workers.watched_on(ctx) is held_out
+    assert watched_on(ctx, WORDS, store) is held_out
     assert build_vocabulary.covered(ctx, WORDS, {"lol"}) == (None, None, None)
     assert read == [], "validation devices are not read"
-    with pytest.raises(AttributeError):
-        fine_tune_workers.watched_on(replace(ctx, config=launch_config()))
-    assert read == ["store"]
+    watched_on(replace(ctx, config=launch_config()), WORDS, store)
+    assert read == ["validation"]

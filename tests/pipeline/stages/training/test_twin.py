@@ -19,7 +19,9 @@ from pipeline.run.stage import stage_key
 from pipeline.stages import audit
 from pipeline.stages.training import control as controls
 from pipeline.stages.training import fine_tune_workers
+from pipeline.stages.training.audit_inputs import TwinInputs
 from pipeline.stages.training.control import MOST_ROUNDS, control, summed_up
+from pipeline.stages.training.fine_tune_inputs import open_inputs
 from pipeline.stages.training.pseudo_people import pseudo_people
 from pipeline.stages.training.twin import CONTROL_ROUNDS, train_twin
 from pretrain.config import ModelConfig
@@ -104,12 +106,16 @@ def context(monkeypatch: pytest.MonkeyPatch, folder: Path, config: LaunchConfig)
     return SimpleNamespace(config=config, run=run, stage="audit", private=folder, noise_key=KEY, attempt=0)
 
 
+def inputs(config: LaunchConfig) -> TwinInputs:
+    return TwinInputs(text(), start(), mechanisms.build(config.mechanism), devices=12)
+
+
 def test_a_twin_reads_no_private_text_and_has_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings(audit={"in_launch": ["compliant"]})
     ctx, seen = context(monkeypatch, tmp_path, config), []
     monkeypatch.setattr(artifacts, "store", lambda ctx: pytest.fail("private text was read"))
     monkeypatch.setattr(audit, "train_twin", lambda *given: seen.append(given) or train_twin(*given))
-    made, block = audit.trained_twin(ctx, text(), grid(config).of(["stress"]))
+    made, block = audit.trained_twin(ctx, inputs(config), grid(config).of(["stress"]))
     (_, people, holds, rule, *_), *_ = seen
     assert set(sentences(people)) <= set(sentences(text()))
     assert rule.key not in {stage_key(config, ctx.run, stage) for stage in ("fine_tune", "audit", "count")}
@@ -127,7 +133,7 @@ def test_a_twin_has_as_many_devices_as_a_secret_sample_counts_on(
     sampled |= {"sampling": "poisson", "population": 15, "delta": 1e-6, "randomness": "seeded"}
     config = settings(audit={"populations": ["compliant"], "in_launch": []})
     config = config.model_copy(update={"mechanism": IndependentMechanism.model_validate(sampled)})
-    made, block = audit.trained_twin(context(monkeypatch, tmp_path, config), text(), grid(config))
+    made, block = audit.trained_twin(context(monkeypatch, tmp_path, config), inputs(config), grid(config))
     assert (block.pseudo_users, made.done.rounds) == (15, 2)
 
 
@@ -141,10 +147,11 @@ def test_the_launch_trains_on_the_canaries_it_holds_and_no_others(
     monkeypatch.setattr(artifacts, "store", lambda ctx: store)
     monkeypatch.setattr(artifacts, "progress", lambda ctx: None)
     monkeypatch.setattr(fine_tune_workers, "train_rounds", lambda model, data, *rest: seen.append(data))
-    held = fine_tune_workers.train(ctx).planted
+    opened = open_inputs(ctx)
+    fine_tune_workers.train(ctx, opened)
     (data,) = seen
     expected = ["compliant", "stress"] if in_launch is None else in_launch
-    assert {canary.population for canary in held.canaries} == set(expected)
+    assert {canary.population for canary in opened.planted.canaries} == set(expected)
     # Two canaries of each population, each on one device, beside eight people.
     assert (len(data.devices), int(data.synthetic_D.sum())) == (8 + 2 * len(expected), 2 * len(expected))
     assert int(data.stress_D.sum()) == (2 if in_launch is None else 0)
