@@ -42,7 +42,7 @@ def test_an_honest_launch_verifies(launch: Launch) -> None:
 
 def test_all_that_is_trained_comes_out_again_bit_for_bit(launch: Launch) -> None:
     assert {name: check.detail for name, check in checks(launch, ("trained",)).items()} == {
-        f"trained:{stage}": "the same again" for stage in ("ingest_public", "pretrain", "adapt", "fine_tune")
+        f"trained:{stage}": "equal" for stage in ("ingest_public", "pretrain", "adapt", "fine_tune")
     }
 
 
