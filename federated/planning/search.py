@@ -126,7 +126,7 @@ def tree_with_restarts(rounds: int, min_sep: int, max_participations: int) -> St
 
 @functools.cache
 def blt(rounds: int, min_sep: int, max_participations: int, buffers: int) -> Strategy:
-    """The BLT of least RmsLoss for this pattern (McMahan et al. 2024, section 4)."""
+    """The BLT of least RmsLoss for this pattern (McMahan et al. 2024, section 3.3)."""
     fit = optimise_blt(rounds, min_sep, max_participations, buffers, "rms")
     made = Blt(1.0, fit.theta, fit.omega)
     return Strategy(
