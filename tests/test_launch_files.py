@@ -42,7 +42,7 @@ def config_of(path: Path) -> LaunchConfig:
 
 @functools.cache
 def spends_of(path: Path) -> dict[str, Spend]:
-    """What is spent at worst at the file's own population: certificates of millions of devices take seconds."""
+    """Spends at worst, at the file's own population: certificates of millions of devices take seconds."""
     return planned(config_of(path), estimated_devices(config_of(path)))
 
 

@@ -1,6 +1,7 @@
-"""Arms of the tables: what each way makes of its people, and how often held-out people would have tapped it."""
+"""Arms of the tables: each made of its people, and scored on those held out."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,8 +56,6 @@ def made(cell: Cell, people: People, work: Path) -> tuple[Arm, dict[str, object]
             return Arm(start.model(), None), {}
         case "ngram":
             return Arm(None, start.ngram), {}
-        case "counts":
-            return Arm(None, counts(cell, people, cell.rho, work)), {"epsilon": _epsilon(cell.rho)}
         case "start+counts":
             return Arm(start.model(), counts(cell, people, cell.rho, work)), {"epsilon": _epsilon(cell.rho)}
         case "central":
@@ -77,9 +76,9 @@ def counts(cell: Cell, people: People, rho: float, work: Path) -> CountedNGram:
     path = work / "counts.npz"
     if not path.exists():
         start, z = people.start, 1 / math.sqrt(2 * rho)
-        chosen = choose(start.public, start.vocabulary, cell.contexts)
-        released_U = released_counts(people.train, chosen, z, seeded_key(SEED + cell.draw), cell.count_clip)
-        model = counted_ngram(released_U, chosen, start.ngram, len(start.vocabulary), z, cell.count_clip)
+        chosen = choose(start.public, start.vocabulary)
+        released_U = released_counts(people.train, chosen, z, seeded_key(SEED + cell.draw))
+        model = counted_ngram(released_U, chosen, start.ngram, len(start.vocabulary), z)
         path.parent.mkdir(parents=True, exist_ok=True)
         counted.save(model, path)
     return counted.load(path)
@@ -102,7 +101,7 @@ def central(people: People, work: Path) -> KeyboardLM:
     return kept(work / "model.safetensors", people, trained)
 
 
-def kept(path: Path, people: People, make: object) -> KeyboardLM:
+def kept(path: Path, people: People, make: Callable[[], KeyboardLM]) -> KeyboardLM:
     """A network from its file, or made and written there."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +112,7 @@ def kept(path: Path, people: People, make: object) -> KeyboardLM:
 def mechanism_of(cell: Cell, people: int) -> MechanismConfig:
     """The mechanism block that spends the cell's rho at its rounds and participations."""
     rest = cell.rounds // cell.participations
-    goal = cell.cohort or people * cell.participations // cell.rounds
+    goal = people * cell.participations // cell.rounds
     limits = (cell.rounds, rest, cell.participations)
     shared = {
         "clip_norm": cell.clip,
@@ -142,11 +141,10 @@ def mechanism_of(cell: Cell, people: int) -> MechanismConfig:
 def _trained(cell: Cell, people: People, model: KeyboardLM, work: Path, rho: float) -> tuple[Arm, dict[str, object]]:
     block = mechanism_of(cell, len(people.train))
     server = ServerConfig(optimizer=cell.optimizer, learning_rate=1.0)
-    rate = cell.server_rate or law.server_rate(block, server, cell.step_noise)
+    rate = law.server_rate(block, server, cell.step_noise)
     server = ServerConfig(optimizer=cell.optimizer, learning_rate=rate)
     facts = {"devices": block.report_goal * block.rounds, "z": round(block.noise_multiplier, 4)}
-    if cell.optimizer != "adam":
-        facts |= {"sigma": round(law.step_noise(block, server), 5), "way": round(law.way(block, server), 2)}
+    facts |= {"sigma": round(law.step_noise(block, server), 5), "way": round(law.way(block, server), 2)}
     facts |= {"server_rate": round(rate, 4), "epsilon": _epsilon(rho)}
     if not cell.noise:
         block = block.model_copy(update={"noise_multiplier": _NEXT_TO_NONE})

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Literal
 
-Arm = Literal["start", "ngram", "counts", "start+counts", "train", "counts-train", "central"]
+Arm = Literal["start", "ngram", "start+counts", "train", "counts-train", "central"]
 # What a name says first, and in a word; the rest only where it is not the default.
 _FIRST = ("population", "people", "arm")
 
@@ -15,10 +15,10 @@ class Cell:
     Attributes:
       people: number that may train; 0 for all who are not held out.
       arm: ``counts-train`` trains from the start that counts moved.
-      rho: of training; of ``counts`` and ``start+counts``, of counts.
+      rho: of training; of ``start+counts``, of counts.
       counts_rho: of the counts that move the start, beside ``rho``.
       rounds, participations: T and k; the cohort is ``people k / T``.
-      step_noise: sets the server rate; 0 where ``server_rate`` is given.
+      step_noise: sets the server rate, see ``federated.planning.law``.
       noise: False trains without, at the rate that the noise of ``rho`` would allow.
       draw: repetition, with other noise and other cohorts.
       fold: of five, which fifth of a small population is held out.
@@ -31,20 +31,16 @@ class Cell:
     counts_rho: float = 0.05
     rounds: int = 64
     participations: int = 4
-    cohort: int = 0
     mechanism: Literal["banded", "blt", "tree"] = "banded"
     step_noise: float = 0.045
-    server_rate: float = 0.0
     noise: bool = True
     clip: float = 0.3
     clipping: Literal["flat", "per-layer"] = "flat"
-    optimizer: Literal["momentum", "nesterov", "sgd", "adam"] = "momentum"
+    optimizer: Literal["momentum", "nesterov", "sgd"] = "momentum"
     epochs: int = 1
     device_rate: float = 0.5
     batch: int = 8
     max_words: int = 200
-    contexts: int = 500
-    count_clip: float = 5.0
     draw: int = 0
     fold: int = 0
 

@@ -1,4 +1,4 @@
-"""Lists of cells, by name: what was screened with one draw, and what was confirmed with three."""
+"""Lists of cells, by name: screened with one draw, confirmed with three or in five folds."""
 
 from dataclasses import replace
 from itertools import product
@@ -27,6 +27,18 @@ LISTS: dict[str, list[Cell]] = {
             Cell(name, people, "counts-train", rho=0.45),
         )
     ],
+    # The same with other noise and cohorts, and on other held-out people.
+    "draws": [
+        replace(cell, draw=draw)
+        for draw in (1, 2)
+        for name, people in (("chat", 0), ("talk", 3_000))
+        for cell in (Cell(name, people, "train"), Cell(name, people, "counts-train", rho=0.45))
+    ],
+    "folds": [
+        Cell(name, 0, arm, rho=0.45 if arm == "counts-train" else 0.5, fold=fold)
+        for name, fold in product(SMALL, range(1, 5))
+        for arm in ("start", "start+counts", "train", "counts-train")
+    ],
     # Learning per round, without noise: one change a cell.
     "learn": [
         _LEARN,
@@ -39,7 +51,7 @@ LISTS: dict[str, list[Cell]] = {
                 ("device_rate", 1.0),
                 ("device_rate", 0.25),
                 ("batch", 4),
-                ("batch", 16),
+                ("batch", 256),
                 ("max_words", 400),
                 ("clipping", "per-layer"),
                 ("clip", 0.1),

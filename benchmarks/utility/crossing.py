@@ -4,7 +4,7 @@ OMP_NUM_THREADS=1 python -m benchmarks.utility.crossing FOLDER LIST [--results F
 
 FOLDER holds ``users/*.parquet`` (``client_id, text, locale, ts``) under the names of ``populations.POPULATIONS``. LIST
 names one of ``cell_lists.LISTS``. A cell whose row stands in the CSV is not computed again, and several processes may
-work through the same list: each takes the first cell that nobody has taken. A killed cell goes on from its checkpoint.
+work through the same list: each takes the first cell that nobody has taken. A killed cell resumes from its checkpoint.
 
 People are permuted once; the first of them are held out, and those who train are nested, so that 300 people are among
 1,000. Intervals are of people alone: noise and cohorts are drawn once a cell, ``draw`` counts repetitions. Noise is

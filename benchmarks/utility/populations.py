@@ -56,13 +56,15 @@ class PublicStart:
 
     Attributes:
       public: text of the start in the vocabulary's ids.
-      weights: of the network.
+      weights: file of the network, and its shape in ``config``.
+      words: number of words of the text.
     """
 
     vocabulary: Vocabulary
     public: TokenStream
     weights: Path
     config: ModelConfig
+    words: int
 
     def model(self) -> KeyboardLM:
         """A fresh copy of the network."""
@@ -120,7 +122,7 @@ def public_start(locale: str, work: Path) -> PublicStart:
     """The start that the demo's launch file makes of packaged text in this language."""
     config: LaunchConfig = load_launch(LAUNCH)
     folder = work / f"start-{locale}"
-    build_corpus(config.public_text, locale, folder / "corpus")
+    summary = build_corpus(config.public_text, locale, folder / "corpus")
     corpus = open_corpus(folder / "corpus")
     vocabulary = from_counts(corpus.counts(), config.vocabulary.base_size)
     train, validation = (
@@ -132,7 +134,7 @@ def public_start(locale: str, work: Path) -> PublicStart:
         start_from_frequencies(model, train.tokens_N)
         pretrain(config.pretrain, model, train, validation, folder / "work", config.seed)
         save_model(model, weights)
-    return PublicStart(vocabulary, train, weights, config.model)
+    return PublicStart(vocabulary, train, weights, config.model, summary.train_tokens)
 
 
 @cache

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import TypeAdapter
 
+from benchmarks.utility.populations import LAUNCH, PublicStart, public_start
 from evaluation.arms.arm import Mixture, NextWord, PublicNGram, neural
 from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.arms.history import WithHistory
@@ -46,18 +47,13 @@ from federated.planning.search import terms_of
 from federated.planning.trade import TradeSetting, Training, Tried
 from federated.planning.verdict import SHIPS_BOTH, SHIPS_COUNTS, Outcome, Verdict, as_json, from_json
 from pipeline.launch.config import LaunchConfig, load_launch
-from pretrain.corpus import build_corpus, open_corpus
-from pretrain.export import load_model, save_model
 from pretrain.files import write_text
-from pretrain.model import KeyboardLM, build_model
 from pretrain.ngrams import counted
 from pretrain.ngrams.ngram import NGram
 from pretrain.text import sentences
-from pretrain.train import pretrain, start_from_frequencies
-from pretrain.vocabulary import TokenStream, Vocabulary, from_counts, join_streams
+from pretrain.vocabulary import TokenStream
 from pretrain.words import WordStore, open_words, write_words
 
-LAUNCH = Path("dags/launches/demo-en-US.yaml")
 RHO, SEED, DELTA = 0.5, 1, 1e-6
 HELD_OUT_WORDS, SESSION_WORDS, REHEARSED_WORDS = 30_000, 6_000, 800_000
 SMALL = SmallLaunch(report_goal=50, rounds=8, server_learning_rates=(1.0,), noise_to_signal=(0.01,))
@@ -75,20 +71,6 @@ class Population:
     rounds: int
     goal: int
     rehearsed: str
-
-
-@dataclass(frozen=True)
-class PublicStart:
-    """Outputs of a launch file's public stages for one language.
-
-    Attributes:
-      public: text that trained it, in the vocabulary's ids. words: of it.
-    """
-
-    vocabulary: Vocabulary
-    public: TokenStream
-    model: KeyboardLM
-    words: int
 
 
 @dataclass(frozen=True)
@@ -150,7 +132,7 @@ def measured(name: str, folder: Path, work: Path) -> Iterator[str]:
     """One population in Markdown."""
     population, config = POPULATIONS[name], load_launch(LAUNCH)
     private = work / name.replace(" ", "-")
-    start = public_start(config, population.locale, work / population.locale)
+    start = public_start(population.locale, work)
     store = device_store(folder / "users" / f"{population.users}.parquet", population.locale, private, SEED)
     train = store.encode(start.vocabulary, "train")
 
@@ -223,7 +205,7 @@ def staged_launch(
     users, people = text
     curve = people.select(np.arange(min(len(people), 20)))
     runtime = RuntimeConfig(chunk_devices=16, checkpoint_every_rounds=4)
-    how = Setting(start.model, users, curve, SMALL, config.local_training, config.server, runtime, config.seed)
+    how = Setting(start.model(), users, curve, SMALL, config.local_training, config.server, runtime, config.seed)
     noise, clip = config.mechanism.noise_multiplier, config.mechanism.clip_norm
     request = Request(noise, clip, population.rounds, population.goal, number, int(0.9 * number), RHO)
     return trade_setting(start, how, people, request, LIMITS)
@@ -249,7 +231,7 @@ def entrants(
             counted.save(trade.counted(real, cells, [config], tell)[config], path)
         return PublicNGram(counted.load(path))
 
-    start_network = cache(lambda: neural(start.model))
+    start_network = cache(lambda: neural(start.model()))
     return {
         "start": start_network,
         "private": lambda: network(mixed=False),
@@ -348,25 +330,7 @@ def table(
     yield f"\nrho {RHO:g} is epsilon {epsilon_of_rho(RHO, DELTA):.2f} at delta {DELTA:g}.\n"
 
 
-# The start that public text gives, device stores, and runs as they were rehearsed.
-
-
-def public_start(config: LaunchConfig, locale: str, folder: Path) -> PublicStart:
-    """Pretrain as the launch file says, in the given locale; a finished result in ``folder`` is loaded."""
-    summary = build_corpus(config.public_text, locale, folder / "corpus")
-    corpus = open_corpus(folder / "corpus")
-    vocabulary = from_counts(corpus.counts(), config.vocabulary.base_size)
-    train, validation = (
-        join_streams([store.encode(vocabulary) for store in stores]) for stores in (corpus.train, corpus.validation)
-    )
-    weights = folder / "model.safetensors"
-    if weights.exists():
-        return PublicStart(vocabulary, train, load_model(weights, config.model), summary.train_tokens)
-    model = build_model(config.model, len(vocabulary), config.seed)
-    start_from_frequencies(model, train.tokens_N)
-    pretrain(config.pretrain, model, train, validation, folder / "work", config.seed)
-    save_model(model, weights)
-    return PublicStart(vocabulary, train, model, summary.train_tokens)
+# Device stores, and runs as they were rehearsed.
 
 
 def device_store(

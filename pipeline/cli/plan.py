@@ -169,12 +169,15 @@ def _feasible_lines(plan: "LaunchPlan") -> list[str]:
 
 def _step_lines(plan: "LaunchPlan") -> list[str]:
     """The step noise of the file's server learning rate, and the rate that fits."""
+    from federated.planning.law import STEP_NOISE
+
     if (step := plan.step) is None:
         return []
     line = f"  step: noise of {step.noise:.2g} in each weight of the last model, way {step.way:.3g}"
     if step.fits:
         return [line]
-    return [f"{line}; server.learning_rate {step.fitting_rate:g} fits better: recall is flat about a noise of 0.045"]
+    better = f"server.learning_rate {step.fitting_rate:g} fits better"
+    return [f"{line}; {better}: recall is flat about a noise of {STEP_NOISE:g}"]
 
 
 def _rehearsed_lines(plan: "RehearsedPlan") -> list[str]:

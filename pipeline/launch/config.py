@@ -128,6 +128,11 @@ class LaunchConfig(Config):
         return self.counts is None or self.counts.trains
 
     @property
+    def counts_move_start(self) -> bool:
+        """True if training starts from the network of public text, adapted by the launch's counts."""
+        return self.counts is not None and self.counts.moves_start
+
+    @property
     def beside_training(self) -> dict[str, float]:
         """Rho of a train device for releases other than training, by block, as known before the plan."""
         return {name: block.rho for name, block in self._spending() if block.split == "train"}

@@ -101,7 +101,7 @@ def model(ctx: StageContext, stage: str) -> KeyboardLM:
 
 def training_start(ctx: StageContext) -> KeyboardLM:
     """The network that the first round of a finished training began with: of public text, or that moved by counts."""
-    if ctx.config.counts is None or not ctx.config.counts.moves_start:
+    if not ctx.config.counts_move_start:
         return model(ctx, "adapt")
     return export.load_model(ctx.run.input("fine_tune", START), ctx.config.model)
 

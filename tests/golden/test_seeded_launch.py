@@ -9,10 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import load_file
 
+from pipeline.ground import settings
+from pipeline.launch.config import load_kept_launch
+from pipeline.run import artifacts
+from pipeline.run.known import run_folder
 from pipeline.run.run_dir import GIVEN, RESULT
+from pipeline.stages import fine_tune
 from pipeline.stages.graph import STAGES
+from pipeline.verify.replay import replay_one
+from pretrain.model import KeyboardLM
 from reports.disclosure.document import Disclosure
 from tests.golden import facts
 from tests.golden.conftest import launched
@@ -92,6 +100,29 @@ def test_a_network_that_ships_alone_beside_counts_begins_with_the_start_that_the
         for path in (starts["central"], runs["central"].run / "public" / "adapt" / "model.safetensors")
     )
     assert 0.1 < np.linalg.norm(moved - public) / np.linalg.norm(public) < 10
+
+
+def test_verify_moves_the_start_again(runs: dict[str, Launched], monkeypatch: pytest.MonkeyPatch) -> None:
+    home, folder = runs["central"].home, runs["central"].run
+    monkeypatch.setenv("TACIT_HOME", str(home))
+    monkeypatch.chdir(home)
+    here, config = settings.load(), load_kept_launch(folder / "public" / "launch" / "launch.json")
+    run = run_folder(here, folder.name)
+    record = run.record("fine_tune")
+    assert record is not None
+    assert replay_one("fine_tune", config, run, here, record, of_this_code=True).passed
+    # Another text than that of the counts has moved the start that training and record agree on.
+    monkeypatch.setattr(fine_tune, "moved_start", lambda ctx, text: scaled(artifacts.model(ctx, "adapt")))
+    found = replay_one("fine_tune", config, run, here, record, of_this_code=True)
+    assert found.passed is False
+    assert "of the way that counts move the start lies between it and a second run" in found.detail
+
+
+def scaled(model: KeyboardLM) -> KeyboardLM:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter *= 1.01
+    return model
 
 
 def test_what_was_released_is_shown_to_be_what_it_should_be(seeded: Launched) -> None:

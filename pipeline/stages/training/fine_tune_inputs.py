@@ -53,7 +53,7 @@ def open_inputs(ctx: StageContext) -> TrainingInputs:
     config, words = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary")
     public, _ = artifacts.public_streams(ctx, words)
     moved = ctx.private / artifacts.START
-    if config.counts is not None and config.counts.moves_start and not moved.is_file():
+    if config.counts_move_start and not moved.is_file():
         export.save_model(moved_start(ctx, public), moved)
         moved.chmod(PRIVATE)
     planted = canaries.make(config.audit, words, public, config.seed).of(config.audit.launched)
@@ -75,7 +75,7 @@ def open_in_worker(ctx: StageContext) -> TrainingInputs:
 def _opened(ctx: StageContext, words: Vocabulary, planted: CanarySet) -> TrainingInputs:
     """Open what a stage and its workers open alike; a start that counts moved is in the stage's private folder."""
     config = ctx.config
-    if config.counts is not None and config.counts.moves_start:
+    if config.counts_move_start:
         start = export.load_model(ctx.private / artifacts.START, config.model)
     else:
         start = artifacts.model(ctx, "adapt")
