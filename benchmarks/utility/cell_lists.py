@@ -27,6 +27,22 @@ LISTS: dict[str, list[Cell]] = {
             Cell(name, people, "counts-train", rho=0.45),
         )
     ],
+    # People by the ten thousand, at rho 0.5 and at 0.02, which is epsilon 0.83 at delta 1e-6.
+    "many": [
+        cell
+        for people, times in ((10_000, 4), (40_000, 1))
+        for cell in (
+            Cell("talk", people, "start"),
+            Cell("talk", people, "ngram"),
+            Cell("talk", people, "start+counts"),
+            Cell("talk", people, "train", participations=times),
+            Cell("talk", people, "train", participations=times, rho=0.02),
+            Cell("talk", people, "start+counts", rho=0.02),
+            Cell("talk", people, "counts-train", participations=times, rho=0.45),
+            Cell("talk", people, "train", participations=times, noise=False),
+            Cell("talk", people, "central"),
+        )
+    ],
     # The same with other noise and cohorts, and on other held-out people.
     "draws": [
         replace(cell, draw=draw)
