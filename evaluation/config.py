@@ -25,6 +25,8 @@ COMPOSE_RATE = 0.05
 HISTORY_WEIGHT = 0.2
 # Public words beyond this many are rare.
 RARE_AFTER = 1000
+# Typed words in which different right suggestions are counted: few enough for every comparison.
+VARIETY_WORDS = 300
 # Simulated typing is planned for this standard error of the relative change of the primary metric.
 PLANNED_ERROR = 0.005
 # Upper bound on the words typed again, for any precision.

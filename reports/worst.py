@@ -11,7 +11,7 @@ from reports.losses import strength, up
 LEAST_SUGGESTED = 0.05
 # Share of the OOV words on held-out devices that discovery found.
 LEAST_COVERED = 0.05
-# Number of different first suggestions, as a share of that of the n-gram of the same public text.
+# Different right first suggestions in a fixed number of words, as a share of the public starting point's or n-gram's.
 LEAST_VARIETY = 0.5
 # Share of the ten most frequent words among first suggestions, as a multiple of their share among typed words.
 MOST_FREQUENT = 2.0
@@ -69,12 +69,12 @@ def _suggested(utility: Utility, words_added: int, noisy: bool) -> list[str]:
 
 
 def _variety(utility: Utility) -> list[str]:
-    facts, ours = [], utility.distinct_first_words.get(_OURS)
-    rival = next((arm for arm in ("ngram", "start") if arm in utility.distinct_first_words), None)
-    if ours is not None and rival is not None and ours < LEAST_VARIETY * utility.distinct_first_words[rival]:
+    facts, of = list[str](), utility.variety
+    rival = max((arm for arm in ("start", "ngram") if arm in of), key=lambda arm: of[arm], default=None)
+    if _OURS in of and rival is not None and of[_OURS] < LEAST_VARIETY * of[rival]:
         facts.append(
-            f"Only {ours:,} different {'word appears' if ours == 1 else 'words appear'} as a first suggestion; "
-            f"{arm_name(rival)}: {utility.distinct_first_words[rival]:,}."
+            f"In 300 typed words the model is right by only {of[_OURS]:.1f} different words; {arm_name(rival)}: "
+            f"{of[rival]:.1f}."
         )
     heads = [row for row in utility.head_words if (row.arm, row.words) == (_OURS, 10)]
     if heads and heads[0].typed > 0 and heads[0].predicted > MOST_FREQUENT * heads[0].typed:

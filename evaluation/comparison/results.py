@@ -43,7 +43,7 @@ class Comparison:
     Attributes:
       table: metrics of all arms and paired differences, with intervals.
       second_opinions: of the first pair.
-      distinct_first_words: number of different first candidates of each arm.
+      variety: different right first candidates of each arm, expected in ``VARIETY_WORDS`` words (``slices.variety``).
       session_words: words typed again under every arm; 0 if no session was simulated.
       judged_words: words typed again under the arms of the decisive pairs.
     """
@@ -53,7 +53,7 @@ class Comparison:
     second_opinions: tuple[SecondOpinion, ...]
     slices: tuple[SliceRow, ...]
     head_words: tuple[HeadShare, ...]
-    distinct_first_words: dict[str, int]
+    variety: dict[str, float]
     compose: tuple[ComposeSetting, ...]
     signs: tuple[SignCheck, ...]
     session_words: int

@@ -1,6 +1,6 @@
-"""Slices of held-out words by user and word, and a model's reliance on frequent words.
+"""Slices of held-out words by user and word, a model's reliance on frequent words, and its variety.
 
-Shape legend: P words, D devices.
+Shape legend: P words, D devices, W different right words, N words of a sample.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluation.comparison.scoring import Scores
-from evaluation.config import RARE_AFTER
+from evaluation.config import RARE_AFTER, VARIETY_WORDS
 from evaluation.inference import NUM_SPECIALS
 from pretrain.vocabulary import UNK
 
@@ -82,6 +82,16 @@ def head_words(arm: str, scored: Scores, heads: Sequence[int] = HEADS) -> list[H
     ]
 
 
-def distinct_words(scored: Scores) -> int:
-    """Number of different first candidates."""
-    return len(np.unique(scored.first_P))
+def variety(scored: Scores) -> float:
+    """Expected number of different words that an arm suggests first and people typed, in ``VARIETY_WORDS`` typed words.
+
+    Rarefaction (Hurlbert 1971): of P words, n random ones leave out all c that the arm has right by one suggestion with
+    probability ``C(P - c, n) / C(P, n)``. So its expectation depends neither on the amount of text nor on suggestions
+    that are wrong, of which noise makes many different ones. With fewer than n words it is the number on all of them.
+    """
+    right_P = (scored.id_P != UNK) & (scored.rank_P < 1)
+    _, times_W = np.unique(scored.id_P[right_P], return_counts=True)
+    words = len(scored.id_P)
+    left_N = words - np.arange(min(VARIETY_WORDS, words))
+    absent_W = np.prod(np.maximum(left_N - times_W[:, None], 0) / left_N, axis=1)
+    return float(np.sum(1 - absent_W))

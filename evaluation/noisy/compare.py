@@ -4,8 +4,7 @@ Shape legend: P words, D devices, M cells.
 
 The release holds the figures of gates and headlines: recall of this launch, its paired differences from the baselines,
 its results on discovered words, and the share of OOV tokens that these words cover. Nothing else about held-out devices
-leaves: no slice, no simulated typing, no histogram. The number of different first candidates is measured on public
-text.
+leaves: no slice, no simulated typing, no histogram. Variety is measured on public text.
 """
 
 import math
@@ -42,8 +41,8 @@ RECALLS = ("top1_recall", "top3_recall")
 OURS, NEW, UNKNOWN = "private", "new_words", "unknown_words"
 # Arms with memory of their user's text are compared in simulations only.
 _REMEMBER = frozenset({"private_history", "ngram_history"})
-# Number of public words on which first suggestions are counted.
-_PUBLIC_WORDS = 20_000
+# Number of public words on which variety is measured.
+PUBLIC_WORDS = 20_000
 
 # Number of cells and maker of each device's vector -> noisy sums.
 Release = Callable[[int, Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]], np.ndarray]
@@ -107,7 +106,7 @@ def compare(
 
     sums = wanted.read(release(len(wanted), made), noise_multiplier * CLIP_NORM)
     table = _table(entrants, sums, rules.confidence, len(data.devices))
-    text = held_out(data.public, np.arange(len(data.public)), _PUBLIC_WORDS)
+    text = held_out(data.public, np.arange(len(data.public)), PUBLIC_WORDS)
     compared = Comparison(
         table=table,
         verdicts=tuple(
@@ -118,8 +117,8 @@ def compare(
         second_opinions=(),
         slices=tuple(_of_discovered(sums, rules.confidence)),
         head_words=(),
-        distinct_first_words={
-            arm: slices.distinct_words(_scored(entrants, arm, text, workers))
+        variety={
+            arm: slices.variety(_scored(entrants, arm, text, workers))
             for arm in ("start", "ngram", OURS)
             if arm in entrants.arms
         },

@@ -67,8 +67,9 @@ class PolicyConfig(Config):
     max_top3_loss: Annotated[float, Field(ge=0.0)] = Field(
         default=0.0, description="guardrail: top-3 recall may fall by this much against the starting point"
     )
-    min_distinct_first_words: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        description="least number of different words among the model's first suggestions on held-out text"
+    min_variety: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
+        description="different words that the model suggests first and rightly, expected in a fixed number of typed "
+        "words: at least this share of those of the starting point or the public n-gram, whichever has more"
     )
     min_ngram_gain: float = Field(
         description="lower end of the interval of top-1 recall, private minus public n-gram alone and mixed with the "

@@ -232,7 +232,7 @@ def launch_file(answers: Answers) -> dict[str, Any]:
             "min_canary_rank": 1_000,
             "min_top1_gain": 0.0,
             "max_top3_loss": 0.0,
-            "min_distinct_first_words": min(500, size.words // 20),
+            "min_variety": 0.5,
             "min_ngram_gain": 0.0,
         },
         "report": {"contact": "who answers for this launch", "intended_use": "Suggests the next word as people type."},

@@ -45,6 +45,7 @@ from reports.disclosure.utility import (
 from reports.formats import arm_name, metric_name
 
 _RECALLS = ("top1_recall", "top3_recall")
+_PUBLIC = ("start", "ngram")
 _Block = TypeVar("_Block", bound=BaseModel)
 
 
@@ -62,7 +63,8 @@ class AbTest(StageResult, Utility):
     top3_gain_low: float
     ngram_gain_low: float | None
     new_word_top3_low: float | None = None
-    distinct_private: int | None
+    variety_private: float | None
+    variety_public: float | None
     broken_margins: tuple[str, ...] | None
     missing_metrics: tuple[str, ...] | None
     worse_than_champion: tuple[str, ...]
@@ -207,7 +209,8 @@ def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[
             default=None,
         ),
         new_word_top3_low=None if top3_new is None else top3_new.low,
-        distinct_private=compared.distinct_first_words.get("private"),
+        variety_private=compared.variety.get("private"),
+        variety_public=max((compared.variety[arm] for arm in _PUBLIC if arm in compared.variety), default=None),
         broken_typists=tuple(_disagreement(row) for row in compared.signs if _disagrees(row)) if typed else None,
         unstable_signs=tuple(_block(Pair, row) for row in compared.signs if not row.stable),
         features={
@@ -239,7 +242,7 @@ def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[
         ),
         second_opinions=tuple(_block(SecondOpinion, row) for row in compared.second_opinions),
         head_words=tuple(_block(HeadWords, row) for row in compared.head_words),
-        distinct_first_words=compared.distinct_first_words,
+        variety=compared.variety,
         headline={
             "top1_recall": recall["top1_recall"]["private"],
             "top1_gain": top1.value,

@@ -164,12 +164,12 @@ FIELDS: dict[str, Fields] = {
     # The comparison.
     "Utility": {
         _SETTINGS: "session_words confidence attempt simulation_without_privacy features",
-        _HELD_OUT: "devices_at_least words judged_words drowned compose_at_rate distinct_first_words",
+        _HELD_OUT: "devices_at_least words judged_words drowned compose_at_rate variety",
     },
     "AbTest": {
         _HELD_OUT: "top1_recall top3_recall top1_gain top1_gain_low top1_gain_high top3_gain_low ngram_gain_low "
-        "new_word_top3_low distinct_private broken_margins missing_metrics worse_than_champion broken_typists "
-        "coverage coverage_low coverage_high",
+        "new_word_top3_low variety_private variety_public broken_margins missing_metrics worse_than_champion "
+        "broken_typists coverage coverage_low coverage_high",
     },
     "AbTest.headline": {_HELD_OUT: "top1_recall top1_gain new_words_*"},
     "Champion": {_SETTINGS: "registered_model version launch_id bundle_sha256 left_out arm"},

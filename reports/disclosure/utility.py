@@ -159,6 +159,7 @@ class Utility(Config):
       judged_words: words typed again under the arms that decide this launch.
       confidence: of each interval, after the correction for ``attempt``.
       attempt: number, from 1, of the comparison with the current model on these held-out devices; 0: not counted.
+      variety: different words that an arm suggests first and people typed, expected in 300 typed words.
       unstable_signs: differences on which simulated typists contradict each other.
     """
 
@@ -188,7 +189,7 @@ class Utility(Config):
     )
     second_opinions: tuple[SecondOpinion, ...]
     head_words: tuple[HeadWords, ...]
-    distinct_first_words: dict[str, int]
+    variety: dict[str, float]
 
     @model_validator(mode="after")
     def _an_arm_without_privacy_is_declared(self) -> "Utility":

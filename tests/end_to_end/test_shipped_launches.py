@@ -62,7 +62,7 @@ _SIZES = {
         "min_top1_gain": -1.0,
     }
     | {
-        "min_distinct_first_words": 1,
+        "min_variety": 0.0,
         "min_ngram_gain": -1.0,
     },
     "audit": {"users": [1], "examples": [1, 200], "repeats": 1, "directions": 64},

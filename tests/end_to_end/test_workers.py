@@ -50,7 +50,7 @@ POLICY = {
     "population_max_epsilon": 1e5,
     "max_discovery_epsilon0": 8.0,
     "min_canary_rank": 1,
-    "min_distinct_first_words": 1,
+    "min_variety": 0.0,
     "min_ngram_gain": -1.0,
     "min_top1_gain": -1.0,
 }

@@ -52,7 +52,7 @@ _POLICY = {
     "min_canary_rank": 1,
     "min_top1_gain": -1.0,
     "max_top3_loss": 1.0,
-    "min_distinct_first_words": 1,
+    "min_variety": 0.0,
     "min_ngram_gain": -1.0,
 }
 _COUNTS = {"noise_multiplier": 1.0}

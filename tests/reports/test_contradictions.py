@@ -73,12 +73,10 @@ def test_words_that_are_never_suggested_stand_in_front() -> None:
 
 
 def test_few_first_words_stand_in_front() -> None:
-    few = {"ngram": 1000, "private": int(1000 * LEAST_VARIETY) - 1, "start": 10}
-    assert any(
-        "Only 499 different words appear as a first suggestion; n-gram, public text: 1,000." in x
-        for x in fact(distinct_first_words=few)
-    )
-    assert not any("as a first suggestion" in line for line in fact(distinct_first_words=few | {"private": 500}))
+    few = {"ngram": 12.0, "private": 12 * LEAST_VARIETY - 0.1, "start": 10.0}
+    said = "In 300 typed words the model is right by only 5.9 different words; n-gram, public text: 12.0."
+    assert said in fact(variety=few)
+    assert not any("different words" in line for line in fact(variety=few | {"private": 12 * LEAST_VARIETY}))
 
 
 def test_keystrokes_lost_stand_in_front() -> None:
@@ -98,7 +96,7 @@ def test_nothing_bad_leaves_no_box() -> None:
         releases=[hidden, TRAINING],
         words=block("words", coverage=0.3),
         accounting=guarantee_of(hidden, TRAINING, how="local"),
-        utility=block("utility", differences=[], slices=[], head_words=[], distinct_first_words={"private": 60}),
+        utility=block("utility", differences=[], slices=[], head_words=[], variety={"private": 60.0}),
     )
     assert worst_facts(calm) == []
     assert "Main concerns" not in pages(calm, {})["report.md"]

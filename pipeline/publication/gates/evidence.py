@@ -70,8 +70,11 @@ class Evidence(BaseModel):
     new_word_top3_low: float | None = Field(
         default=None, description="lower end of top-3 recall where a discovered word is typed; None if never"
     )
-    distinct_private: int | None = Field(
-        default=None, description="different words among the model's first suggestions"
+    variety_private: float | None = Field(
+        default=None, description="different words suggested first and rightly, expected in a fixed number of words"
+    )
+    variety_public: float | None = Field(
+        default=None, description="the same of the starting point or the public n-gram, whichever has more"
     )
     session_words: int | None = Field(default=None, description="0: not asked for, or no layout; then no gate")
     broken_margins: tuple[str, ...] | None = Field(default=None, description="missed margins of simulated typing")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from evaluation.comparison.intervals import confidence_of
+from evaluation.config import VARIETY_WORDS
 from pipeline.launch.policy import PolicyConfig
 from pipeline.publication.gates.evidence import Evidence, at_least, finite, gate, none_of, show
 from reports.disclosure.document import GateResult
@@ -53,10 +54,10 @@ def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
         )
     yield at_least(
         "variety",
-        "different first suggestions",
-        evidence.distinct_private,
-        policy.min_distinct_first_words,
-        "number of different words that stood first on held-out text",
+        "different right suggestions",
+        evidence.variety_private,
+        None if evidence.variety_public is None else policy.min_variety * evidence.variety_public,
+        f"expected number of different words that stood first and were typed, in {VARIETY_WORDS} typed words,",
     )
     for each in features:
         if evidence.session_words != 0 or each.broken_margins is not None:

@@ -182,9 +182,11 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "the report's main concerns state their recall",
         ),
         "variety": GateWords(
-            "The model's first suggestions are many different words, and not only a few frequent ones.",
-            "policy.min_distinct_first_words",
-            "too much noise makes a model repeat itself: use a larger report goal, a smaller clip norm, or add counts",
+            "The model suggests many different words rightly, not only a few frequent ones: at least a share of what "
+            "starting point or n-gram reach in the same number of typed words.",
+            "policy.min_variety",
+            "too much noise leaves a few frequent words: use a larger report goal, a smaller server.learning_rate, or "
+            "add counts",
         ),
         "champion": GateWords(
             "No metric is clearly worse than with the users' present model; no policy can relax this.",

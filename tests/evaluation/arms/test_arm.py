@@ -10,6 +10,7 @@ from evaluation.arms import arm as arms
 from evaluation.arms.held_out import HeldOut, Ratio
 from evaluation.arms.history import WithHistory
 from evaluation.comparison import scoring, slices
+from evaluation.config import VARIETY_WORDS
 from pretrain import vocabulary as vocabularies
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
@@ -182,7 +183,40 @@ def test_head_words_tell_a_model_that_only_knows_the_frequent_ones() -> None:
     rows = {row.words: row for row in slices.head_words("arm", scored)}
     assert (rows[10].typed, rows[10].predicted, rows[10].right) == (3 / 5, 5 / 6, 2 / 3)
     assert (rows[1000].typed, rows[1000].predicted, rows[1000].right) == (4 / 5, 1, 1)
-    assert slices.distinct_words(scored) == 3
+
+
+def scores(meant: np.ndarray, first: np.ndarray) -> scoring.Scores:
+    """Scores of an arm that puts these words first."""
+    words = len(meant)
+    return scoring.Scores(
+        device_P=np.zeros(words, int),
+        id_P=meant,
+        rank_P=np.where(meant == first, 0, 7),
+        loss_P=np.ones(words),
+        first_P=first,
+        sure_P=np.full(words, -np.inf),
+        phrase_P=np.zeros(words, bool),
+        devices=1,
+    )
+
+
+def test_variety_is_that_of_random_samples_of_the_same_number_of_words() -> None:
+    rng = np.random.default_rng(4)
+    meant = 4 + rng.geometric(0.02, size=3000)
+    first = np.where(rng.random(3000) < 0.2, meant, 4 + rng.integers(0, 900, 3000))
+    drawn = [rng.choice(3000, VARIETY_WORDS, replace=False) for _ in range(2000)]
+    counts = [len(np.unique(meant[some][meant[some] == first[some]])) for some in drawn]
+    assert slices.variety(scores(meant, first)) == pytest.approx(np.mean(counts), abs=5 * np.std(counts) / 2000**0.5)
+    # Ten times the text, of the same kind.
+    tenfold = scores(np.tile(meant, 10), np.tile(first, 10))
+    assert slices.variety(tenfold) == pytest.approx(slices.variety(scores(meant, first)), rel=0.05)
+
+
+def test_variety_counts_no_wrong_words_and_all_right_ones_of_a_short_text() -> None:
+    meant = np.array([4, 5, 6, 300, 4, UNK])
+    assert slices.variety(scores(meant, np.array([4, 9, 6, 301, 4, UNK]))) == 2
+    assert slices.variety(scores(np.repeat(meant, 100), np.full(600, 4))) == pytest.approx(1)
+    assert slices.variety(scores(meant, np.full(6, 7))) == slices.variety(scores(meant[:0], meant[:0])) == 0
 
 
 @pytest.mark.slow

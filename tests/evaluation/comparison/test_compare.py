@@ -75,7 +75,7 @@ def test_it_is_complete_and_survives_storage(compared: Compared) -> None:
         *("click_through_rate", "compose_trigger_rate", "compose_prate", "words_modified", "errors_left"),
         *("words_per_minute", "keystroke_savings"),
     }
-    assert {row.arm for row in result.table.arms} == set(entrants.arms) == set(result.distinct_first_words)
+    assert {row.arm for row in result.table.arms} == set(entrants.arms) == set(result.variety)
     assert {row.part for row in result.slices} == {"all", "rare_words", "new_words", "heavy_users", "light_users"}
     assert all(np.isfinite(row.estimate.value) for row in result.table.arms)
 

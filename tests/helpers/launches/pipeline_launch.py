@@ -67,7 +67,7 @@ RAW = {
         "population_max_epsilon": 100.0,
         "max_discovery_epsilon0": 2.0,
         "min_canary_rank": 100,
-        "min_distinct_first_words": 1,
+        "min_variety": 0.0,
         "min_ngram_gain": -1.0,
         "min_top1_gain": 0.0,
     },

@@ -320,7 +320,7 @@ def example(**changes: object) -> Disclosure:
                 for arm, share in (("start", 0.6), ("private", 0.5), ("non_private", 0.4))
                 for words in (10, 100, 1000)
             ],
-            "distinct_first_words": {"start": 40, "private": 60, "non_private": 80},
+            "variety": {"start": 12.5, "private": 13.4, "non_private": 14.0},
             "unstable_signs": [{"candidate": "private", "baseline": "start", "metric": "errors_left"}],
             "slices": [
                 {"part": part, "arm": "private", "metric": "top3_recall", "value": 0.2, "low": 0.1, "high": 0.3}

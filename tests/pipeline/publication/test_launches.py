@@ -137,7 +137,7 @@ def test_every_gate_has_words_and_all_words_are_of_a_gate():
         "population_delta": 1e-5,
         "max_discovery_epsilon0": 1.0,
     }
-    every |= {"population_max_discovery_epsilon": 1.0, "min_distinct_first_words": 1, "min_ngram_gain": 0.0}
+    every |= {"population_max_discovery_epsilon": 1.0, "min_variety": 0.0, "min_ngram_gain": 0.0}
     every |= {"max_rho": 1.0, "min_canary_rank": 1, "min_top1_gain": 0.0, "min_new_word_top3": 0.5}
     policy = PolicyConfig.model_validate(every | {"cover_everything": True})
     of_experiments = {name for name in GATES if name.startswith("live_")}

@@ -90,7 +90,7 @@ def compared(
             )
         ),
         head_words=(HeadShare(arm="private", words=10, typed=0.2, predicted=0.5, right=0.6),),
-        distinct_first_words={"private": 33},
+        variety={"start": 12.0, "ngram": 13.0, "private": 11.0},
         compose=(),
         signs=signs,
         session_words=session_words,

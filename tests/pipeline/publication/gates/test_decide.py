@@ -19,7 +19,7 @@ POLICY = launch_config(
     policy={
         "budget": {"rho": 0.7, "epsilon": 20.0, "days": 60},
         "population_max_discovery_epsilon": 6.0,
-        "min_distinct_first_words": 300,
+        "min_variety": 0.5,
         "min_ngram_gain": 0.0,
         "min_new_word_top3": 0.05,
         "cover_everything": True,
@@ -93,7 +93,8 @@ GOOD = Evidence(
     top3_gain_low=0.0,
     ngram_gain_low=0.0,
     new_word_top3_low=0.05,
-    distinct_private=300,
+    variety_private=6.25,
+    variety_public=12.5,
     session_words=500,
     broken_margins=(),
     missing_metrics=(),
@@ -153,7 +154,8 @@ def test_everything_in_order_is_launched():
         ({"top1_gain_low": 0.0}, "utility"),
         ({"top3_gain_low": -0.001}, "top3_guardrail"),
         ({"ngram_gain_low": -0.001}, "ngram"),
-        ({"distinct_private": 299}, "variety"),
+        ({"variety_private": 6.24}, "variety"),
+        ({"variety_public": 12.51}, "variety"),
         ({"new_word_top3_low": 0.0499}, "new_words"),
         ({"broken_margins": ("words_per_minute (guardrail): -3.00%",)}, "typing"),
         ({"broken_margins": None}, "typing"),
@@ -261,6 +263,7 @@ def test_no_two_stages_state_the_same_evidence():
         "top3_gain_low",
         "ngram_gain_low",
         "new_word_top3_low",
+        "variety_private",
     ],
 )
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
