@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from federated.planning.trade import Arm, TradeSetting, Training, own_rho
 from pydantic import TypeAdapter
 
 from federated.accounting.guarantees import account
@@ -20,7 +21,6 @@ from federated.config.training import LocalTrainingConfig, RuntimeConfig, Server
 from federated.planning import search, trade
 from federated.planning.rehearsal import Rehearsal, Setting
 from federated.planning.search import terms_of
-from federated.planning.trade import Arm, TradeSetting, Training, own_rho
 from federated.planning.verdict import Verdict
 from pretrain.config import ModelConfig, PretrainConfig
 from pretrain.model import KeyboardLM, build_model
