@@ -26,7 +26,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -68,6 +68,7 @@ from pretrain.vocabulary import EOS, TokenStream, Vocabulary
 
 # Noise multipliers of a training that noise leaves alone, and of counts without any information.
 _NEXT_TO_NONE, _ALL_NOISE = 1e-9, 1e6
+_TEACHES = 25.0
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,7 @@ def rehearse(setting: Setting, work: Path, on_progress: Callable[[str], None]) -
     limits, devices, users = setting.limits, setting.terms.training_devices, len(setting.users)
     tried = ways(setting)
     gained = gains(setting, tried, work, on_progress)
-    largest = max((way for way in tried if way[0] is not None), key=lambda way: way[0].rho if way[0] else 0.0)[0]
-    assert largest is not None, "no way trains"
-    quiet = gains(setting, [(largest, None)], work, on_progress, noise=False)
+    quiet = gains(setting, [(_long(setting), None)], work, on_progress, noise=False)
     verdict = Verdict(
         answer="inconclusive",
         sentence="",
@@ -176,6 +175,14 @@ def training_at(setting: Setting, rho: float, moved_by: CountsConfig | None = No
     return Training(block, rate, own_rho(block), moved_by)
 
 
+def _long(setting: Setting) -> Training:
+    """Training with all of the rho, on a way at which text that can teach shows it, whatever noise allows."""
+    training = training_at(setting, setting.rho)
+    server = setting.server.model_copy(update={"learning_rate": training.server_rate})
+    longer = max(1.0, _TEACHES / law.way(training.mechanism, server))
+    return replace(training, server_rate=training.server_rate * longer)
+
+
 def own_rho(mechanism: MechanismConfig) -> float:
     """Worst-case rho of a block as it stands, without any gain from sampling."""
     limits = (mechanism.rounds, mechanism.min_sep, mechanism.max_participations)
@@ -212,7 +219,7 @@ def scaled(
         "max_participations": min(mechanism.max_participations, most_participations(rounds, min_sep)),
     }
     at_one = _at_one(mechanism, shape)
-    rate = own.learning_rate * law.way(mechanism, own) / law.way(at_one, own)
+    rate = own.learning_rate * (law.way(mechanism, own) / law.way(at_one, own))
     played = own.model_copy(update={"learning_rate": rate})
     multiplier = law.step_noise(mechanism, own) / law.step_noise(at_one, played)
     if at_one.adaptive_clipping is None:
