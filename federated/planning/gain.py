@@ -1,25 +1,31 @@
 """Forecast of a launch's gain from its size alone: points of top-1 recall over the start, by way to spend rho.
 
-Counts gain a nearly fixed amount: noise of rho on counts of N devices falls as ``N sqrt(rho)``, and so many words are
-common. Training gains a logarithm of its *way* (``federated.planning.law``), which noise lets grow as ``N sqrt(k rho)``
-with k participations. Both differ between populations by how far their text is from the start's, which nothing but
-that text tells; the *lead* of training over counts differs by less.
+Counts gain by *heard people*, ``N sqrt(rho)`` of N devices, as the noise of their sums falls with both; soon all that
+so few contexts can say is heard. Training gains by its *way* (``federated.planning.law``), half a point a doubling, and
+noise lets the way grow as ``N sqrt(k rho)`` with k participations.
 
-The numbers are fitted by ``python -m benchmarks.utility.gain_fit`` to ``benchmarks/results/crossing.csv``: four
-populations of 256 to 40,000 people, each forecast from the three others.
+The curves are those of one population, interpolated over the logarithm; another population's are a multiple of them,
+as its text lies further from the start's or nearer, which nothing but that text tells. Curves, mean multiples and their
+spread are what ``python -m benchmarks.utility.forecast`` fits to ``benchmarks/results/crossing.csv``.
 """
 
+import itertools
 import math
 from dataclasses import dataclass
 
-# Points at N sqrt(rho) = 1,000, a doubling, and their standard deviation between populations.
-COUNTS = (2.2, 0.06, 0.7)
-# Points at a way of 100, a doubling, and their standard deviation between populations.
-TRAINING = (3.5, 0.45, 0.7)
-# The same of counts that move the start of training, over counts alone; rho of both together is that of counts.
-LEAD = (1.3, 0.40, 0.35)
+# Points at heard people, of the start mixed half and half with counts.
+COUNTS = ((14.0, 0.0), (45.0, 1.0), (140.0, 1.27), (424.0, 1.48), (1_414.0, 1.71), (7_071.0, 1.82))
+# Points at a way, of training from the start, and from a start that counts of a tenth of the rho moved.
+TRAINING = ((1.0, 0.0), (34.2, 2.17), (103.2, 2.91), (344.8, 3.69))
+BOTH = ((1.0, 0.0), (32.4, 2.44), (327.0, 3.75))
+# Mean multiple of a population, and its standard deviation.
+COUNTS_SCALE, TRAINING_SCALE = (1.2, 0.3), (1.3, 0.3)
+# Standard deviation of the lead of training over counts, in points, around the difference of the two.
+LEAD_ERROR = 0.6
 # Share of rho for counts that move the start.
 COUNTS_SHARE = 0.1
+
+Curve = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -35,21 +41,37 @@ class Forecast:
         return self.points > 2 * self.error
 
 
-def counts(devices: int, rho: float) -> Forecast:
-    """Gain of the start mixed half and half with counts."""
-    return _at(COUNTS, devices * math.sqrt(rho) / 1_000)
+def heard(devices: int, rho: float) -> float:
+    """Heard people of counts."""
+    return devices * math.sqrt(rho)
+
+
+def counts(people: float) -> Forecast:
+    """Gain of the start mixed half and half with counts, at so many heard people."""
+    return _scaled(at(COUNTS, people), COUNTS_SCALE)
 
 
 def training(way: float) -> Forecast:
     """Gain of training by the step law."""
-    return _at(TRAINING, way / 100)
+    return _scaled(at(TRAINING, way), TRAINING_SCALE)
 
 
-def lead(way: float) -> Forecast:
-    """Gain of training from a start that counts moved, over counts of the same rho."""
-    return _at(LEAD, way / 100)
+def both(way: float) -> Forecast:
+    """Gain of training from a start that counts moved."""
+    return _scaled(at(BOTH, way), TRAINING_SCALE)
 
 
-def _at(line: tuple[float, float, float], size: float) -> Forecast:
-    points, doubling, error = line
-    return Forecast(points + doubling * math.log2(size), error)
+def lead(way: float, people: float) -> Forecast:
+    """Gain of training from a start that counts moved, over counts with the rho of both."""
+    return Forecast(both(way).points - counts(people).points, LEAD_ERROR)
+
+
+def at(curve: Curve, size: float) -> float:
+    """Points of a curve at a size: straight lines over its logarithm, the last one continued, and nothing below."""
+    places = list(itertools.pairwise(curve))
+    (low, first), (high, second) = next((pair for pair in places if size <= pair[1][0]), places[-1])
+    return max(0.0, first + (second - first) * math.log(size / low) / math.log(high / low))
+
+
+def _scaled(points: float, scale: tuple[float, float]) -> Forecast:
+    return Forecast(points * scale[0], points * scale[1])

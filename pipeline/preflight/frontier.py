@@ -125,14 +125,16 @@ def _point(epsilon: float, words: str, rho: float, devices: int, per_noise: floa
     if not rho:
         nothing = Forecast(0.0, 0.0)
         return Point(epsilon, words, 0.0, 0.0, nothing, nothing, nothing, nothing, None)
-    way = min(law.LONGEST_WAY, per_noise * law.STEP_NOISE * math.sqrt(rho))
-    first = min(law.LONGEST_WAY, per_noise * law.STEP_NOISE * math.sqrt((1 - gain.COUNTS_SHARE) * rho))
-    counts, lead = gain.counts(devices, rho), gain.lead(first)
-    both = Forecast(counts.points + lead.points, math.hypot(counts.error, lead.error))
+    way, first = (
+        min(law.LONGEST_WAY, per_noise * law.STEP_NOISE * math.sqrt(share * rho))
+        for share in (1, 1 - gain.COUNTS_SHARE)
+    )
+    people = gain.heard(devices, rho)
+    counts, training, both, lead = gain.counts(people), gain.training(way), gain.both(first), gain.lead(first, people)
     wins: Way | None = "both" if lead.points > 0 else "counts"
-    if not (both if lead.points > 0 else counts).sure:
+    if not (both if wins == "both" else counts).sure:
         wins = None
-    return Point(epsilon, words, rho, way, counts, gain.training(way), both, lead, wins)
+    return Point(epsilon, words, rho, way, counts, training, both, lead, wins)
 
 
 def _words(config: LaunchConfig, spends: Mapping[str, Spend], devices: int) -> list[tuple[str, Mapping[str, Spend]]]:

@@ -204,6 +204,25 @@ def verdict(made: Setting, folder: Path, lines: list[str] | None = None) -> Verd
     return rehearsal.rehearse(made, folder, (lines if lines is not None else []).append)
 
 
+def test_counts_cost_no_more_than_asked() -> None:
+    for rho in (0.03, 0.1, 0.9, 1.0):
+        assert 0.998 * rho < rehearsal.counts_at(rho).rho <= rho
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", [None, "counts", "mixture", "network"])
+def test_no_way_costs_more_than_the_rho(start: KeyboardLM, own: str | None) -> None:
+    block = None if own is None else CountsConfig(noise_multiplier=3.0, model=own)
+    found = rehearsal.ways(replace(stage(start, 300, rho=0.4), counts=block))
+    training, counts = found[0]
+    assert counts == block
+    assert (training is None) == (own == "counts")
+    assert training is None or (training.moved_by == block) == (own in (None, "network"))
+    costs = [(way[0].rho if way[0] else 0.0) + (way[1].rho if way[1] else 0.0) for way in found[1:]]
+    assert max(costs) <= 0.4
+    assert len(found) == 6  # The file's own, training and counts with all and with half, counts that move the start.
+
+
 @pytest.mark.slow
 def test_the_verdict_is_monotone_in_the_population(start: KeyboardLM, tmp_path: Path) -> None:
     found = [verdict(quiet(stage(start, devices)), tmp_path) for devices in (20, 60, 300, 30_000)]
