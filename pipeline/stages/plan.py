@@ -66,7 +66,7 @@ def plan(ctx: StageContext) -> Plan:
     spends = planned_spends(ctx.config, Outlook(planned.guarantee.rho, training_devices))
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     if worth is None:
-        _log.warning("plan: this run was not rehearsed, so its gain is unknown; forecast it with 'tacit rehearse'")
+        _log.warning("plan: this run was not rehearsed; 'tacit plan' forecasts its gain, 'tacit rehearse' simulates it")
     problems = [
         *of_file(ctx.config),
         *too_few(ctx.config, splits),
