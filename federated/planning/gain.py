@@ -19,7 +19,7 @@ COUNTS = ((14.0, 0.0), (45.0, 1.0), (140.0, 1.27), (424.0, 1.48), (1_414.0, 1.71
 TRAINING = ((1.0, 0.0), (34.2, 2.17), (103.2, 2.91), (344.8, 3.69))
 BOTH = ((1.0, 0.0), (32.4, 2.44), (327.0, 3.75))
 # Mean multiple of a population, and its standard deviation.
-COUNTS_SCALE, TRAINING_SCALE = (1.2, 0.3), (1.3, 0.3)
+COUNTS_SCALE, TRAINING_SCALE = (1.27, 0.34), (1.3, 0.3)
 # Standard deviation of the lead of training over counts, in points, around the difference of the two.
 LEAD_ERROR = 0.6
 # Share of rho for counts that move the start.
