@@ -25,7 +25,9 @@ def plan(
     launch: LaunchName,
     devices: Annotated[
         int | None,
-        typer.Option(help="devices that may take part; default: planning.population_estimate, or the ingested number"),
+        typer.Option(
+            help="devices that may take part; default: those of the launch's data, or planning.population_estimate"
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="folder for the pictures; default: runs/ID/public/planning")] = None,
     as_json: AsJson = False,
@@ -97,9 +99,10 @@ def rehearse(
 def _worst_case_lines(plan: "LaunchPlan") -> list[str]:
     from pipeline.releases.ceiling import in_words
 
+    whom = "these" if plan.counted else f"{sum(plan.devices.values()):,} devices that may take part"
     lines = [
-        f"Of {sum(plan.devices.values()):,} devices that may take part about {plan.training_devices:,} train and "
-        f"{plan.devices['test']:,} test.",
+        *plan.counted,
+        f"Of {whom} about {plan.training_devices:,} train and {plan.devices['test']:,} test.",
         f"The launch file: rho {plan.rho:.6g} (zCDP), mu {plan.mu:.6g} (GDP), "
         f"sensitivity^2 {plan.sensitivity_squared:g}",
         *(f"  epsilon {up(value)} at delta {delta:g}" for delta, value in plan.epsilon.items()),

@@ -1,6 +1,7 @@
 """Plan a launch file: its worst-case loss, both kinds of word discovery, the remaining budget, and its forecast gain.
 
-It reads no private text, except for a digest of the files if another launch on this machine may have used the same.
+It reads no private text, except for a digest of the files if another launch on this machine may have used the same; of
+the files it counts the devices.
 """
 
 import math
@@ -21,6 +22,7 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.preflight import frontier as frontiers
 from pipeline.preflight import rehearsal_verdict
+from pipeline.preflight.devices import count_devices, countable, stated_devices
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.frontier import Frontier
 from pipeline.preflight.shortfalls import too_few
@@ -28,7 +30,7 @@ from pipeline.preflight.words import CentralWords, LocalWords, both_ways
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
-from pipeline.releases.training import TRAINING
+from pipeline.releases.training import TRAINING, training_rho
 from pipeline.releases.uses import planned as planned_spends
 from pipeline.run.cache import CacheHit, preview, reused_stages
 from pipeline.run.known import run_folder
@@ -57,6 +59,7 @@ class LaunchPlan:
       rounds_below_goal, by_the_clock: see ``federated.planning.feasibility.Plan``.
       step: None where nothing is trained, or by Adam.
       devices: number of devices that may take part, by split.
+      counted: devices of the launch's files before and after each filter, if they were counted for this plan.
       beside: rho of the other releases about training devices, by block.
       launch_rho, launch_epsilon: of training and the releases beside it, bounded by ``policy.max_rho``.
       total: loss of one device to all releases together.
@@ -80,6 +83,7 @@ class LaunchPlan:
     step: Step | None
     alternatives: tuple[Alternative, ...]
     devices: Mapping[str, int]
+    counted: tuple[str, ...]
     training_devices: int
     beside: Mapping[str, float]
     launch_rho: float
@@ -124,7 +128,8 @@ def plan(
     """Plan a launch; with a planning block, also forecast its gain against its total epsilon.
 
     Args:
-      devices: number that may take part; None for the estimate of the planning block, or the ingested ones.
+      devices: number that may take part; None for those of the launch's own data or, if these cannot be counted here,
+        the estimate of the planning block.
       out: folder for the numbers and pictures; None for the launch's own.
 
     Raises:
@@ -136,13 +141,14 @@ def plan(
         raise ValueError(f"devices: got {devices:,}; give a number from 1 to {MOST_DEVICES:,}")
     if devices is not None and planning is not None:
         planning = planning.model_copy(update={"population_estimate": devices})
-    splits = _splits(config, run_id, here, planning.population_estimate if planning else devices)
+    splits, counted = _splits(config, run_id, here, devices)
     if planning is None and out is not None:
         raise ValueError("out: only a forecast draws pictures; give the launch file a planning block, or drop --out")
-    base = _worst_case(config, run_id, here, stages, splits)
+    base = _worst_case(config, run_id, here, stages, splits, counted)
     if planning is None:
         return base
-    terms = terms_of(planning, config.private_text.splits, config.server)
+    own = planning.model_copy(update={"population_estimate": sum(splits.values())})
+    terms = terms_of(own, config.private_text.splits, config.server)
     found = None
     if config.server.optimizer != "adam":
         spends = planned_spends(config, Outlook(base.rho, base.training_devices))
@@ -187,7 +193,12 @@ def _draw(found: Frontier | None, plan: LaunchPlan, directory: Path) -> tuple[Pa
 
 
 def _worst_case(
-    config: LaunchConfig, run_id: str, here: Settings, stages: Stages, splits: Mapping[str, int]
+    config: LaunchConfig,
+    run_id: str,
+    here: Settings,
+    stages: Stages,
+    splits: Mapping[str, int],
+    counted: tuple[str, ...],
 ) -> LaunchPlan:
     trains, delta = splits["train"], config.mechanism.delta
     planned = (
@@ -219,6 +230,7 @@ def _worst_case(
         step=law.step(config.mechanism, config.server) if TRAINING.asked(config) else None,
         alternatives=tuple(planned.alternatives),
         devices=splits,
+        counted=counted,
         training_devices=trains,
         beside=beside,
         launch_rho=launch_rho,
@@ -233,10 +245,27 @@ def _worst_case(
     )
 
 
-def _splits(config: LaunchConfig, run_id: str, here: Settings, population: int | None) -> dict[str, int]:
-    """Numbers of train, validation and test devices, from an estimate or from the ingested store."""
-    if population is not None:
-        return config.private_text.splits.expected(population)
-    if (record := run_folder(here, run_id).record("ingest_private")) is None:
-        raise ValueError("devices: unknown before 'ingest_private' has run; give an estimate, as in --devices 100000")
-    return record.result["devices_by_split"]
+def _splits(
+    config: LaunchConfig, run_id: str, here: Settings, devices: int | None
+) -> tuple[Mapping[str, int], tuple[str, ...]]:
+    """Train, validation and test devices, and how the launch's files were counted, if they were.
+
+    They are those of the option, of the ingested store, of the files as ``tacit check`` counts them, or of the launch
+    file's own number.
+    """
+    expected = config.private_text.splits.expected
+    if devices is not None:
+        return expected(devices), ()
+    if (record := run_folder(here, run_id).record("ingest_private")) is not None:
+        return record.result["devices_by_split"], ()
+    stated, missing = stated_devices(config), ""
+    try:
+        if countable(config):
+            spends = planned_spends(config, Outlook(training_rho(config), None))
+            found = count_devices(config, here.ledger_url, foresee(config, here, run_id, spends).kept)
+            return found.splits or expected(found.devices), (found.filters,)
+    except ValueError as error:  # such as files that are on another machine
+        missing = f" ({error})"
+    if stated is None:
+        raise ValueError(f"devices: unknown{missing}; give an estimate, as in --devices 100000")
+    return expected(stated), ()

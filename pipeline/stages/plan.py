@@ -8,7 +8,7 @@ from federated.planning import feasibility as planner
 from federated.rounds.rule import RoundRule
 from pipeline.preflight import rehearsal_verdict
 from pipeline.preflight.foresee import foresee
-from pipeline.preflight.shortfalls import most_parameters, of_file, too_few, unheard
+from pipeline.preflight.shortfalls import most_parameters, of_file, short_of_devices, unheard
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.release import Outlook
@@ -69,9 +69,8 @@ def plan(ctx: StageContext) -> Plan:
         _log.warning("plan: this run was not rehearsed; 'tacit plan' forecasts its gain, 'tacit rehearse' simulates it")
     problems = [
         *of_file(ctx.config),
-        *too_few(ctx.config, splits),
+        *short_of_devices(ctx.config, splits),
         *unheard(ctx.config, heard(ctx)),
-        *(f"mechanism: this plan cannot be carried out: {reason}" for reason in planned.reasons),
         *above_policy(ctx.config, spends, training_devices),
         # Discovery comes first, so missing room for training would be found after its spend. Later reuse is unknown
         # here.
