@@ -129,7 +129,7 @@ class AbTestConfig(Config):
 class EvaluationConfig(SpendingBlock):
     """Budget of evaluation on held-out devices: one release of noisy sums, for gates and headline figures.
 
-    Nothing else about held-out devices leaves: no slice, no simulated typing; training is validated on public text.
+    Nothing else about held-out devices leaves: no slice, no other kind of typist; training is validated on public text.
     """
 
     split: ClassVar = "test"

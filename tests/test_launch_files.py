@@ -99,12 +99,13 @@ def test_production_files_have_the_papers_shape(path: Path):
 def test_each_gate_is_there_or_says_why_it_is_not(path: Path):
     """A launch worse than what users have passed every gate: the one that would have held it was absent."""
     config = config_of(path)
-    typed = config.evaluation is None and config.ab_test.session_words != 0
+    typed, plain = config.ab_test.session_words != 0, config.evaluation is None
     evidence = Evidence(
         counts_alone=not config.trains,
         launched_for=config.features,
-        session_words=1 if typed else 0,
-        broken_margins=() if typed or config.evaluation else None,
+        session_words=1 if typed and plain else 0,
+        judged_words=1 if typed else 0,
+        broken_margins=() if typed or not plain else None,
     )
     gates = {gate.id for gate in decide(evidence, config.policy).gates}
     absent = {name for name in GATES.keys() - gates if not name.startswith("live_")}
@@ -116,6 +117,7 @@ def test_each_gate_is_there_or_says_why_it_is_not(path: Path):
 def test_a_production_file_leaves_out_only_what_its_budgets_replace(path: Path):
     policy = config_of(path).policy
     assert policy.cover_everything
+    assert config_of(path).ab_test.session_words > 0, "typing is in the release"
     assert policy.min_new_word_top3
     assert policy.budget
 

@@ -53,7 +53,8 @@ _BASES = {
     "-": "p",
     "·": "l",
 }
-# Characters of other pages are placed far from all keys and from each other, so no touch hits them by mistake.
+# Characters of other pages are placed far from all keys and from each other, so no touch hits them by mistake. A
+# character's place does not depend on the others: one device's text moves no touch of another device.
 _AWAY = 50.0
 
 
@@ -115,9 +116,9 @@ def keyboard(locale: str, characters: str) -> Keyboard:
     keys = _keys(rows(locale))
     every = sorted(set(characters) | set(keys))
     places, held = [], []
-    for away, character in enumerate(every):
+    for character in every:
         base = character if character in keys else _base(character)
-        places.append(keys.get(base, (_AWAY * (2 + away), _AWAY)))
+        places.append(keys.get(base, (_AWAY * (2 + ord(character)), _AWAY)))
         held.append(base != character and base in keys)
     x_A, y_A = np.array(places, dtype=np.float64).T
     return Keyboard(tuple(every), x_A, y_A, np.array(held))

@@ -104,9 +104,8 @@ def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typ
     def falls(name: str) -> np.ndarray:
         return uniform(seed, name, *counters) < getattr(traits, name)[device_P]
 
-    elapsed_T, backs_T = np.cumsum(touches.seconds_T), np.cumsum(touches.back_T)
+    elapsed_T, backs_T = _within(touches.seconds_T, touches.offsets_P1), np.cumsum(touches.back_T)
     backs_P1 = np.concatenate([[0], backs_T])[touches.offsets_P1]
-    before_P1 = np.concatenate([[0.0], elapsed_T])[touches.offsets_P1]
     word_T = touches.word_T
     key_T = np.arange(len(word_T)) - touches.offsets_P1[word_T] + 1
     counters_T = (*(counter[word_T] for counter in counters), key_T)
@@ -124,7 +123,7 @@ def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typ
         letters_K=_joined(spelled[word] for word in text.word_P),
         spelled_V1=np.concatenate([[0], np.cumsum([len(letters) for letters in spelt])]),
         spelled_K=_joined(spelt),
-        seconds_P=np.diff(before_P1),
+        seconds_P=np.bincount(word_T, touches.seconds_T, len(text.word_P)),
         key_seconds_P=traits.key_seconds[device_P],
         taken_back_P=np.diff(backs_P1),
         readings_P1=readings.offsets_P1,
@@ -142,7 +141,7 @@ def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typ
         looks_P1=np.searchsorted(word_T[look], np.arange(len(text.word_P) + 1)),
         look_key_E=key_T[look],
         look_back_E=backs_T[look] - backs_P1[word_T[look]],
-        look_seconds_E=elapsed_T[look] - before_P1[word_T[look]],
+        look_seconds_E=elapsed_T[look],
         look_pick_E=picked_T[look],
         first_EW=np.where(node_EW >= 0, words.first_N[node_EW], 0),
         last_EW=np.where(node_EW >= 0, words.last_N[node_EW], 0),
@@ -151,6 +150,15 @@ def prepare(text: HeldOut, vocabulary: Vocabulary, locale: str, calibration: typ
         place_V=words.place_V,
         inspect_seconds=calibration.inspect_seconds,
     )
+
+
+def _within(value_T: np.ndarray, offsets_P1: np.ndarray) -> np.ndarray:
+    """Cumulative sum within each word; to the last digit a function of that word alone."""
+    sum_T, sizes_P = value_T.copy(), np.diff(offsets_P1)
+    for place in range(1, max(sizes_P, default=0)):
+        at = offsets_P1[:-1][sizes_P > place] + place
+        sum_T[at] += sum_T[at - 1]
+    return sum_T
 
 
 def _joined(words: Iterable[list[int]]) -> np.ndarray:

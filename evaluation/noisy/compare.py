@@ -3,29 +3,30 @@
 Shape legend: P words, D devices, M cells.
 
 The release holds the figures of gates and headlines: recall of this launch, its paired differences from the baselines,
-its results on discovered words, and the share of OOV tokens that these words cover. Nothing else about held-out devices
-leaves: no slice, no simulated typing, no histogram. Variety is measured on public text.
+its results on discovered words, the share of OOV tokens that these words cover, and the typing metrics of the pairs
+that decide. Nothing else about held-out devices leaves: no slice, no histogram, no other kind of typist. Variety and
+the thresholds of Smart Compose are measured on public text.
 """
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.comparison import phrases, scoring, slices, verdicts
 from evaluation.comparison.compare import Entrants, Rules
-from evaluation.comparison.intervals import AbResult, ArmMetric, Difference, Estimate, half_widths
+from evaluation.comparison.intervals import AbResult, Difference, Estimate
 from evaluation.comparison.results import Comparison, ComposeSetting, SliceRow
-from evaluation.features import UNTYPED
-from evaluation.noisy.estimates import estimate, stands, unknown
+from evaluation.features import FEATURES
+from evaluation.noisy import typing_metrics
+from evaluation.noisy.estimates import estimate, less, relative, share, unknown
 from evaluation.noisy.questions import (
-    CLIP_NORM,
     FINE,
     MOST_WORDS,
     RARE,
     SOME,
+    TYPED,
     WORDS,
     Layout,
     Question,
@@ -68,12 +69,19 @@ def baselines(entrants: Entrants) -> list[str]:
     return [baseline for candidate, baseline in entrants.pairs if candidate == OURS and baseline not in _REMEMBER]
 
 
-def layout(entrants: Entrants) -> Layout:
-    """Layout of the questions, which follows from the arms."""
+def decisive(entrants: Entrants, rules: Rules) -> list[str]:
+    """Baselines that this launch is compared with by typing; none if no session is simulated."""
+    deciding = {baseline for _, baseline in entrants.decisive} if rules.session_words else set[str]()
+    return [baseline for baseline in baselines(entrants) if baseline in deciding]
+
+
+def layout(entrants: Entrants, rules: Rules) -> Layout:
+    """Layout of the questions, which follows from the arms and the features."""
     levels = [Question(metric) for metric in RECALLS]
     paired = [Question(difference(metric, other), above=FINE) for other in baselines(entrants) for metric in RECALLS]
     new = [_of_new(metric) for metric in RECALLS]
-    return Layout((*levels, *paired, *new, coverage()))
+    typed = typing_metrics.questions(decisive(entrants, rules), rules.features) if rules.session_words else ()
+    return Layout((*levels, *paired, *new, coverage(), *typed))
 
 
 def coverage() -> Question:
@@ -91,26 +99,35 @@ def compare(
     """Score every arm on the held-out devices, release the sums, and decide each pair and the coverage by them.
 
     Guarantee: the result depends on the devices only through the output of ``release`` and their number, and the cells
-    follow from the names of the arms.
+    follow from the names of the arms and the features.
 
     The amount of the devices' text is unknown before the release, which spends the budget: if the noise exceeds it,
     every interval holds every possible value, and nothing is refused.
 
     Args:
-      noise_multiplier: of the release, in ``questions.CLIP_NORM``.
+      noise_multiplier: of the release, in clip norms of ``Layout``.
     """
-    wanted = layout(entrants)
+    wanted, by_typing = layout(entrants, rules), decisive(entrants, rules)
+    text = held_out(data.public, np.arange(len(data.public)), PUBLIC_WORDS)
+    settings = _phrases(entrants, text, rules, workers) if "SC" in rules.features else ()
+    at_rate = {row.arm for row in settings if row.equal == "rate"}
 
     def made() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return vectors(wanted, parts(entrants, held_out(data.words, data.devices), workers))
+        return vectors(wanted, parts(entrants, held_out(data.words, data.devices), rules, settings, workers))
 
-    sums = wanted.read(release(len(wanted), made), noise_multiplier * CLIP_NORM)
-    table = _table(entrants, sums, rules.confidence, len(data.devices))
-    text = held_out(data.public, np.arange(len(data.public)), PUBLIC_WORDS)
+    sums = wanted.read(release(len(wanted), made), noise_multiplier * wanted.clip_norm)
+    table = _table(entrants, sums, rules, len(data.devices))
     compared = Comparison(
         table=table,
         verdicts=tuple(
-            verdicts.verdict(table, OURS, other, UNTYPED, verdicts.guardrails(other, typed=False), name)
+            verdicts.verdict(
+                table,
+                OURS,
+                other,
+                FEATURES[name].decides(typed=other in by_typing, equal_rate=not at_rate.isdisjoint((OURS, other))),
+                verdicts.guardrails(other, typed=other in by_typing),
+                name,
+            )
             for other in baselines(entrants)
             for name in entrants.features(other, rules.features)
         ),
@@ -122,23 +139,29 @@ def compare(
             for arm in ("start", "ngram", OURS)
             if arm in entrants.arms
         },
-        compose=_phrases(entrants, text, rules, workers) if "SC" in rules.features else (),
+        compose=settings,
         signs=(),
         session_words=0,
-        judged_words=0,
+        judged_words=max(round(sums.value[TYPED] * MOST_WORDS), 1) if by_typing else 0,
     )
     covered = estimate(coverage(), sums, rules.confidence)
     return compared, None if covered is None else share(covered)
 
 
 def _phrases(entrants: Entrants, text: HeldOut, rules: Rules, workers: int) -> tuple[ComposeSetting, ...]:
-    """Thresholds of Smart Compose from public text, without any device."""
-    arms = {name: entrants.arms[name] for name in entrants.pairs[0][::-1]}
+    """Thresholds of Smart Compose of the deciding arms, from public text, without any device."""
+    names = dict.fromkeys((*entrants.pairs[0][::-1], *decisive(entrants, rules)))
+    arms = {name: entrants.arms[name] for name in names}
     return phrases.settings(arms, arms, phrases.Tuning(text, entrants.vocabulary, rules.compose_rate), workers)
 
 
-def parts(entrants: Entrants, text: HeldOut, workers: int = 1) -> dict[str, np.ndarray]:
-    """Contribution of each device to each sum, in words, ``[D]`` by name. Private."""
+def parts(
+    entrants: Entrants, text: HeldOut, rules: Rules, settings: tuple[ComposeSetting, ...] = (), workers: int = 1
+) -> dict[str, np.ndarray]:
+    """Contribution of each device to each sum, in words, ``[D]`` by name. Private.
+
+    Guarantee: what a device contributes depends on its own text and its number, and on no other device's text.
+    """
     advance = progress.along("scoring arms", float((1 + len(baselines(entrants))) * text.lengths_S.sum()))
     ours = _scored(entrants, OURS, text, workers, advance)
     new_P = (ours.id_P >= entrants.base_size) & (ours.id_P < entrants.launch_size)
@@ -150,6 +173,8 @@ def parts(entrants: Entrants, text: HeldOut, workers: int = 1) -> dict[str, np.n
     for other in baselines(entrants):
         theirs = _scored(entrants, other, text, workers, advance).ratios()
         added |= {difference(metric, other): of_all[metric][0] - theirs[metric][0] for metric in RECALLS}
+    if rules.session_words:
+        added |= typing_metrics.parts(entrants, (OURS, *decisive(entrants, rules)), text, rules, settings, workers)
     return added
 
 
@@ -159,54 +184,29 @@ def _scored(
     return scoring.score(entrants.arms[arm], text, text.ids(entrants.vocabulary), workers=workers, advance=advance)
 
 
-def _table(entrants: Entrants, sums: Sums, confidence: float, devices: int) -> AbResult:
-    """Every metric of the questions."""
-    rows, differences, words = [], [], max(sums.value[WORDS], 0.0)
-    drowned = not stands(WORDS, sums)
+def _table(entrants: Entrants, sums: Sums, rules: Rules, devices: int) -> AbResult:
+    """Every metric of the questions; a metric of typing that noise exceeds has no row."""
+    rows, differences, words = [], [], max(sums.value[WORDS], 0.0) * MOST_WORDS
+    drowned, confidence = Question(RECALLS[0]).is_drowned(sums), rules.confidence
     for metric in RECALLS:
         asked = Question(metric)
         level = estimate(asked, sums, confidence) or unknown(asked, sums, 0.0, 1.0)
-        rows.append(_row(OURS, metric, level, words))
+        rows.append(typing_metrics.row(OURS, metric, words, level))
         for other in baselines(entrants):
             asked = Question(difference(metric, other), above=FINE)
             gain = estimate(asked, sums, confidence) or unknown(asked, sums, -1.0, 1.0)
-            theirs = share(_less(level, gain, confidence)) if drowned else _less(level, gain, confidence)
-            rows.append(_row(other, metric, theirs, words))
-            differences.append(Difference(OURS, other, metric, gain, _relative(gain, theirs, level)))
+            theirs = share(less(level, gain, confidence)) if drowned else less(level, gain, confidence)
+            rows.append(typing_metrics.row(other, metric, words, theirs))
+            differences.append(Difference(OURS, other, metric, gain, relative(gain, theirs, level)))
+    typed = typing_metrics.rows(sums, OURS, decisive(entrants, rules), rules) if rules.session_words else ((), ())
     return AbResult(
         devices_at_least=devices // 10 * 10,
         confidence=confidence,
-        arms=tuple(rows),
-        differences=tuple(differences),
+        arms=(*rows, *typed[0]),
+        differences=(*differences, *typed[1]),
         differentially_private=True,
         drowned=drowned,
     )
-
-
-def _row(arm: str, metric: str, value: Estimate, words: float) -> ArmMetric:
-    denominator = words * MOST_WORDS
-    return ArmMetric(arm, metric, value.value * denominator, denominator, value)
-
-
-def _less(level: Estimate, gain: Estimate, confidence: float) -> Estimate:
-    """A baseline's recall, which has no sum of its own: this launch's recall minus its gain.
-
-    The correlation of the two is unknown, so their errors are added.
-    """
-    value, error = level.value - gain.value, level.standard_error + gain.standard_error
-    degrees = min(level.degrees, gain.degrees)
-    reach = max(half_widths(confidence, degrees) * error, (level.high - level.low + gain.high - gain.low) / 2)
-    return Estimate(value, value - reach, value + reach, error, degrees)
-
-
-def _relative(gain: Estimate, theirs: Estimate, level: Estimate) -> Estimate | None:
-    """The gain relative to the baseline, whose own error is added; None if noise exceeds the baseline."""
-    if not theirs.low > 0:
-        return None
-    value = gain.value / theirs.value
-    stretch = math.hypot(1.0, value * level.standard_error / max(gain.standard_error, 1e-300))
-    down, up = ((gain.value - gain.low) * stretch / theirs.value, (gain.high - gain.value) * stretch / theirs.value)
-    return Estimate(value, value - down, value + up, gain.standard_error * stretch / theirs.value, gain.degrees)
 
 
 def _of_discovered(sums: Sums, confidence: float) -> Iterator[SliceRow]:
@@ -214,9 +214,3 @@ def _of_discovered(sums: Sums, confidence: float) -> Iterator[SliceRow]:
         made = estimate(_of_new(metric), sums, confidence)
         if made is not None:
             yield SliceRow(NEW, OURS, None, metric, share(made))
-
-
-def share(made: Estimate) -> Estimate:
-    """An estimate cut to [0, 1], where shares lie; the coverage of its interval does not change."""
-    value, low, high = (min(max(end, 0.0), 1.0) for end in (made.value, made.low, made.high))
-    return replace(made, value=value, low=low, high=high)

@@ -78,13 +78,14 @@ def ab(
     metrics = ["top1_recall", "top3_recall", *compared["features"][wanted]]
     arms = list(compared["top1_recall"])
     values = {(row["arm"], row["metric"]): row for row in compared["arms"]}
+    typed_again = compared["session_words"] or compared["judged_words"]
     lines = [
         f"{wanted}: {compared['words']:,} words of {compared['devices_at_least']}+ devices, "
-        f"{compared['session_words']:,} typed again; {confidence(compared['confidence'])} intervals",
+        f"{typed_again:,} typed again; {confidence(compared['confidence'])} intervals",
         "",
         f"{'arm':<18}" + "".join(f"{metric:>24}" for metric in metrics),
     ]
-    lines += [f"{arm:<18}" + "".join(f"{_value(values[arm, metric]):>24}" for metric in metrics) for arm in arms]
+    lines += [f"{arm:<18}" + "".join(f"{_value(values.get((arm, metric))):>24}" for metric in metrics) for arm in arms]
     about = compared.get("others", {}).get(wanted, compared)
     champion = about["champion"]
     lines += ["", "champion: " + (_named(champion) if champion else "none, nothing was published before this launch")]
@@ -115,7 +116,10 @@ def _canary(row: dict, random: int) -> str:
     return f"{place} {row['exposure_bits']:>9.2f} {bits_allowed(row['ceiling_bits'], random):>12}  {by}"
 
 
-def _value(row: dict) -> str:
+def _value(row: dict | None) -> str:
+    """Value and half of its interval; a dash for an arm under which nothing was typed."""
+    if row is None:
+        return "–"
     scale, unit = (1, "") if row["metric"] == "words_per_minute" else (100, "%")
     return f"{scale * row['value']:.2f}{unit} ± {scale * (row['high'] - row['low']) / 2:.2f}"
 

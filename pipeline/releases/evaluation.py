@@ -6,9 +6,27 @@ from pipeline.releases.release import Outlook, Release, Stated, asked_for, gauss
 from reports.disclosure.releases import Evaluation
 
 _EVALUATED = (
-    "With an evaluation budget there are no slices and no simulated typing, and a test device counts as at most a few "
-    "words, so heavy typists weigh less. Training is validated on public text."
+    "With an evaluation budget there are no slices, and a test device counts as at most a few words, so heavy typists "
+    "weigh less. Training is validated on public text."
 )
+_TYPED = (
+    "With an evaluation budget, typing is simulated by one kind of typist, and only under the models that decide the "
+    "launch."
+)
+
+
+def typed(config: LaunchConfig) -> bool:
+    """Return whether typing is simulated: asked for, and on a known keyboard."""
+    from evaluation.keyboard.layouts import has_keyboard  # numpy is slow to import
+
+    return config.ab_test.session_words > 0 and has_keyboard(config.locale)
+
+
+def clip_norm(config: LaunchConfig) -> float:
+    """Clip norm of a test device's vector."""
+    from evaluation.noisy import questions
+
+    return questions.clip_norm(typed=typed(config))
 
 
 def evaluated(rho: float, delta: float) -> Spend:
@@ -25,7 +43,7 @@ def _needs(config: LaunchConfig, test: int) -> tuple[str, ...]:
     from federated.counts.bounded_sum import MOST_DEVICES
 
     noise_multiplier = asked_for(config.evaluation).noise_multiplier
-    needed = fewest_devices(noise_multiplier, config.private_text.max_words_per_device)
+    needed = fewest_devices(noise_multiplier, config.private_text.max_words_per_device, typed=typed(config))
     if test < needed:
         return (
             f"evaluation.noise_multiplier: {noise_multiplier:g} is too much for fewer than {needed} test devices, "
@@ -35,14 +53,14 @@ def _needs(config: LaunchConfig, test: int) -> tuple[str, ...]:
 
 
 def _block(config: LaunchConfig) -> Evaluation:
-    from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS  # numpy is slow to import
+    from evaluation.noisy.questions import MOST_WORDS  # numpy is slow to import
 
     rho = asked_for(config.evaluation).rho
     return Evaluation(
         rho=rho,
         epsilon=evaluated(rho, config.mechanism.delta).epsilon,
         noise_multiplier=asked_for(config.evaluation).noise_multiplier,
-        clip_norm=CLIP_NORM,
+        clip_norm=clip_norm(config),
         most_words=int(MOST_WORDS),
     )
 
@@ -51,10 +69,11 @@ def _says(config: LaunchConfig) -> str:
     from evaluation.noisy.questions import MOST_WORDS
 
     noise_multiplier = asked_for(config.evaluation).noise_multiplier
+    beside = "coverage of words and simulated typing" if typed(config) else "coverage of words"
     return (
-        f"Gaussian noise, multiplier {noise_multiplier:g}, one release of sums over test devices, coverage of words "
-        f"included; each device counts as at most {MOST_WORDS:g} words. Validation devices are not read: training is "
-        "validated on public text"
+        f"Gaussian noise, multiplier {noise_multiplier:g}, one release of sums over test devices, {beside} included; "
+        f"each device counts as at most {MOST_WORDS:g} words. Validation devices are not read: training is validated "
+        "on public text"
     )
 
 
@@ -69,7 +88,7 @@ EVALUATION = Release(
     neighbour="what a test device adds to the evaluation",
     output=lambda config, whole: "",
     split="test",
-    limits=lambda config: (_EVALUATED,),
+    limits=lambda config: (_EVALUATED, _TYPED) if typed(config) else (_EVALUATED,),
     certain=True,
     needs=_needs,
     by_file=_block,

@@ -12,13 +12,12 @@ from evaluation.comparison.intervals import Estimate, confidence_of
 from evaluation.comparison.results import Comparison
 from evaluation.comparison.verdicts import Check, SignCheck
 from evaluation.features import FEATURES
-from evaluation.keyboard.layouts import has_keyboard
 from evaluation.noisy import compare as noisy
 from federated.train import Workplace
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.registry import Champions, PublishedModel, published_before, published_then
-from pipeline.releases.evaluation import EVALUATION
+from pipeline.releases.evaluation import EVALUATION, typed
 from pipeline.releases.release import asked_for
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
@@ -94,15 +93,13 @@ def ab_test(
         entrants = ab_arms.gather(inputs, config, work)
     published = inputs.published
     attempts = {feature: attempt_of(ctx, feature, published.get(feature), again=again) for feature in config.features}
-    # Typing is simulated only with a keyboard layout for typing errors, and without a budget.
-    typed = has_keyboard(config.locale) and not EVALUATION.asked(config)
     rules = Rules(
         config.features,
         config.locale,
         config.name,
         config.seed,
         config.ab_test.buckets,
-        config.ab_test.session_words if typed else 0,
+        config.ab_test.session_words if typed(config) else 0,
         # One table for all features, at the highest confidence that one of them needs.
         confidence=confidence_of(max(attempts.values())),
     )
@@ -175,7 +172,7 @@ def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[
         )
         for feature, (champion, attempt) in asked.items()
     }
-    table, typed = compared.table, compared.session_words > 0
+    table = compared.table
     top1, top3 = (table.difference("private", "start", name).absolute for name in ("top1_recall", "top3_recall"))
     recall = {metric: {arm: table.arm(arm, metric).estimate.value for arm in names} for metric in _RECALLS}
     measured = {row.metric for row in table.arms}
@@ -211,13 +208,17 @@ def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[
         new_word_top3_low=None if top3_new is None else top3_new.low,
         variety_private=compared.variety.get("private"),
         variety_public=max((compared.variety[arm] for arm in _PUBLIC if arm in compared.variety), default=None),
-        broken_typists=tuple(_disagreement(row) for row in compared.signs if _disagrees(row)) if typed else None,
+        broken_typists=tuple(_disagreement(row) for row in compared.signs if _disagrees(row))
+        if compared.session_words
+        else None,
         unstable_signs=tuple(_block(Pair, row) for row in compared.signs if not row.stable),
         features={
             name: tuple(metric for metric in feature.metrics if metric in measured)
             for name, feature in FEATURES.items()
         },
-        compose_at_rate=tuple(row.arm for row in compared.compose if row.equal == "rate") if typed else None,
+        compose_at_rate=tuple(row.arm for row in compared.compose if row.equal == "rate")
+        if compared.judged_words
+        else None,
         arms=tuple(_block(ArmMetric, row, **_interval(row.estimate)) for row in table.arms),
         differences=tuple(
             _block(

@@ -270,7 +270,7 @@ _LIST = (
         needs=("discover", "fine_tune"),
         may_need=_ASKED_FOR,
         evidence=("audit", "ab_test", "audit_releases"),
-        reads=lambda config: ("features", *_USES),
+        reads=lambda config: ("locale", "features", *_USES),
         replay=Replay(again="pipeline.stages.decide:decided_again", anywhere=True),
     ),
     Stage(

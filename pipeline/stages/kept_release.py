@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.noisy.compare import Release
-from evaluation.noisy.questions import CLIP_NORM
 from federated.counts.bounded_sum import released_sum, require_few_enough
 from pipeline.launch.config import LaunchConfig
 from pipeline.publication.registry import Champions, PublishedModel
+from pipeline.releases.evaluation import clip_norm
 from pretrain.files import PRIVATE, atomic, write_text
 
 STREAM = "evaluation"
@@ -53,7 +53,7 @@ class ReleaseFile:
     def release(self, config: LaunchConfig, key: bytes, had: Champions, devices: int) -> Release:
         """Return a function that releases the sums, once.
 
-        Guarantee: that of ``released_sum`` at the launch file's noise multiplier and ``questions.CLIP_NORM``, under
+        Guarantee: that of ``released_sum`` at the launch file's noise multiplier and its clip norm, under
         the stage's key, whose noise is drawn for one set of sums only.
 
         Raises:
@@ -62,12 +62,13 @@ class ReleaseFile:
         require_few_enough(devices)
         asked = config.evaluation
         assert asked is not None, "the launch file has no block evaluation"
+        bound = clip_norm(config)
 
         def release(size: int, vectors: Callable[[], Vectors]) -> np.ndarray:
             content = self._content()
             if content is None:
                 kept: list[np.ndarray] = []
-                sums = released_sum(_noted(vectors, kept), size, asked.noise_multiplier, key, STREAM, CLIP_NORM)
+                sums = released_sum(_noted(vectors, kept), size, asked.noise_multiplier, key, STREAM, bound)
                 users_had = {feature: asdict(published) for feature, published in had.items()}
                 champion = users_had.pop(config.feature, None)
                 content = {"champion": champion, "others": users_had, "sums": sums.tolist()}

@@ -24,7 +24,7 @@ from evaluation.arms.arm import PublicNGram
 from evaluation.arms.held_out import held_out
 from evaluation.comparison.compare import Entrants, Rules
 from evaluation.noisy import compare as noisy
-from evaluation.noisy.questions import CLIP_NORM as EVALUATION_NORM
+from evaluation.noisy import questions
 from federated.counts import cells as counted
 from federated.counts.bounded_sum import released_sum
 from federated.counts.release import CLIP_NORM, released_counts
@@ -131,17 +131,23 @@ def counts(emptied: int) -> list[float]:
     return [float(np.linalg.norm(there - gone)) / CLIP_NORM]
 
 
-def evaluation(emptied: int) -> list[float]:
+def typing(emptied: int) -> list[float]:
+    """The same sums with events of simulated typing."""
+    return evaluation(emptied, Rules(("SC", "OTF"), "en-US", "salt", 1, 10, 100))
+
+
+def evaluation(emptied: int, rules: Rules = Rules(("NWP",), "en-US", "salt", 1, 10, 0)) -> list[float]:  # noqa: B008
     """The sums about held-out devices, in bounds of one device's vector."""
     rng, pool = np.random.default_rng(0), WORDS + UNKNOWN
     owners = [
         [[pool[place] for place in rng.integers(len(pool), size=6)] for _ in range(count)]
         for count in rng.integers(1, 14, size=2 * DEVICES)
     ]
-    sums, words = [], vocabulary()
+    sums, words, clip_norm = [], vocabulary(), questions.clip_norm(typed=rules.session_words > 0)
     for people in (owners, [[] if device == emptied else sentences for device, sentences in enumerate(owners)]):
         with tempfile.TemporaryDirectory() as directory:
-            store = write_words(Path(directory), people)
+            store = write_words(Path(directory) / "people", people)
+            public = write_words(Path(directory) / "public", owners[DEVICES:])
             text = stream(held_out(store, np.arange(DEVICES, 2 * DEVICES)), words)
             models = {
                 name: PublicNGram(NGram.fit(text, words, order)) for name, order in {"start": 2, "private": 3}.items()
@@ -149,12 +155,12 @@ def evaluation(emptied: int) -> list[float]:
             entrants = Entrants(models, (("private", "start"),), words, 30, len(words))
 
             def release(size: int, vectors: Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]) -> np.ndarray:
-                sums.append(released_sum(vectors(), size, QUIET, KEY, "evaluation", EVALUATION_NORM))
+                sums.append(released_sum(vectors(), size, QUIET, KEY, "evaluation", clip_norm))
                 return sums[0]
 
-            data = noisy.EvaluationData(store, np.arange(DEVICES), store)
-            noisy.compare(entrants, data, Rules(("NWP",), "en-US", "salt", 1, 10, 0), release, QUIET)
-    return [float(np.linalg.norm(sums[0] - sums[1])) / EVALUATION_NORM]
+            data = noisy.EvaluationData(store, np.arange(DEVICES), public)
+            noisy.compare(entrants, data, rules, release, QUIET)
+    return [float(np.linalg.norm(sums[0] - sums[1])) / clip_norm]
 
 
 def typists() -> list[list[str]]:
@@ -261,6 +267,7 @@ RELEASES: dict[str, Callable[[int], Sequence[float]]] = {
     "central words": central_words,
     "local words": local_words,
     "evaluation": evaluation,
+    "evaluation with typing": typing,
 }
 # One that is quick of each kind.
 QUICK = {f"training: {QUIETEST}", "counts", "central words", "evaluation"}

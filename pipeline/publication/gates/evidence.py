@@ -76,7 +76,10 @@ class Evidence(BaseModel):
     variety_public: float | None = Field(
         default=None, description="the same of the starting point or the public n-gram, whichever has more"
     )
-    session_words: int | None = Field(default=None, description="0: not asked for, or no layout; then no gate")
+    session_words: int | None = Field(
+        default=None, description="typed under every arm, by all typists; 0: not asked for, no layout, or noisy"
+    )
+    judged_words: int | None = Field(default=None, description="typed under the arms that decide")
     broken_margins: tuple[str, ...] | None = Field(default=None, description="missed margins of simulated typing")
     missing_metrics: tuple[str, ...] | None = Field(default=None, description="metrics that have no interval")
     worse_than_champion: tuple[str, ...] | None = Field(

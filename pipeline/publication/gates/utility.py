@@ -128,11 +128,12 @@ def _attempts(evidence: Evidence, judged: _FeatureFindings) -> GateResult:
 
 def _typing(evidence: Evidence, judged: _FeatureFindings) -> GateResult:
     broken, missing = judged.broken_margins, judged.missing_metrics
-    if broken is not None and evidence.session_words is not None and missing is not None:
+    told = evidence.session_words is not None and evidence.judged_words is not None
+    if broken is not None and missing is not None and told:
         broken = (*broken, *(f"{name}: could not be estimated" for name in missing))
     else:
         broken = None
-    # With an evaluation budget typing is not simulated; then recall must not be worse, for every feature.
-    what = "recall" if evidence.session_words == 0 else "simulated typing"
+    # Without simulated typing, recall must not be worse, for every feature.
+    what = "recall" if evidence.session_words == 0 and not evidence.judged_words else "simulated typing"
     title = f"{what}, against the starting point{judged.of}"
     return none_of(f"typing{judged.suffix}", title, broken, f"no metric of {what} breaks its margin")

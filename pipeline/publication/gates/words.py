@@ -204,7 +204,7 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "The kinds of simulated typists agree, and none is clearly worse off.",
             "",
             "read the report's table of typists: some kinds of typists are worse off, or the gain is within the noise",
-            _RECALL_ALONE,
+            "without simulated typing, or under a budget of evaluation, where one kind types: 'typing' judges alone",
         ),
         "covered": GateWords(
             "Every use of private text spends from a budget: of a device, or of a typed word in local discovery.",

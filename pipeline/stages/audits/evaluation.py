@@ -6,7 +6,8 @@ import numpy as np
 
 from evaluation.audit.released.evaluation import evaluation_audit
 from evaluation.audit.verdict import Verdict
-from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS, WORDS, Layout
+from evaluation.noisy.questions import MOST_WORDS, WORDS, Layout
+from pipeline.releases.evaluation import clip_norm
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
 from pipeline.stages.kept_release import RELEASED, VECTORS
@@ -27,6 +28,6 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
         Layout(()).weights[WORDS],
         MOST_WORDS,
         config.noise_multiplier,
-        CLIP_NORM,
+        clip_norm(ctx.config),
         ctx.noise_key,
     )

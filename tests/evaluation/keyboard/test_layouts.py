@@ -80,3 +80,11 @@ def test_a_device_keeps_its_traits_when_others_come() -> None:
     assert np.median(many.key_seconds) == pytest.approx(typist.MEDIAN.key_seconds, rel=0.05)
     assert np.std(np.log(many.touch_std)) == pytest.approx(0.2, rel=0.15)
     assert len({calibration.name for calibration in typist.CALIBRATIONS}) == 3
+
+
+def test_a_key_does_not_depend_on_what_else_is_typed() -> None:
+    """Under a budget a device moves its own counts alone, so its characters move no key of another device."""
+    alone, together = (geometry.keyboard("en-US", characters) for characters in ("1é", "0123é🙂ñ"))
+    for character in alone.characters:
+        assert place(alone, character) == place(together, character)
+    assert len({*zip(together.x_A, together.y_A, strict=True)}) == len(together.characters) - 2, "é and ñ are held"

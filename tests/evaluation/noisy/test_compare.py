@@ -56,7 +56,7 @@ def data(words: WordStore) -> noisy.EvaluationData:
 
 def test_without_noise_it_says_what_the_devices_say(words: WordStore, entrants: Entrants) -> None:
     compared, covered = noisy.compare(entrants, data(words), RULES, plainly, 1e-6)
-    parts = noisy.parts(entrants, held_out(words, np.arange(60)))
+    parts = noisy.parts(entrants, held_out(words, np.arange(60)), RULES)
     weight = 1 / np.maximum(parts[WORDS], MOST_WORDS)
     total = np.sum(weight * parts[WORDS])
     table = compared.table
@@ -81,7 +81,7 @@ def test_without_noise_it_says_what_the_devices_say(words: WordStore, entrants: 
 
 
 def test_a_paired_sum_is_one_of_differences(words: WordStore, entrants: Entrants) -> None:
-    parts = noisy.parts(entrants, held_out(words, np.arange(60)))
+    parts = noisy.parts(entrants, held_out(words, np.arange(60)), RULES)
     same = Entrants(
         {"private": entrants.arms["private"], "start": entrants.arms["private"]},
         (("private", "start"),),
@@ -89,14 +89,14 @@ def test_a_paired_sum_is_one_of_differences(words: WordStore, entrants: Entrants
         BASE,
         len(vocabulary()),
     )
-    assert not noisy.parts(same, held_out(words, np.arange(60)))[difference("top1_recall", "start")].any()
+    assert not noisy.parts(same, held_out(words, np.arange(60)), RULES)[difference("top1_recall", "start")].any()
     assert (parts[difference("top1_recall", "start")] < 0).any()
     assert (parts[difference("top1_recall", "champion")] > 0).any()
 
 
 def test_nothing_else_of_the_devices_leaves(words: WordStore, entrants: Entrants) -> None:
     """Whatever the devices typed: with the same noisy sums the comparison is the same, to the last digit."""
-    released = np.abs(np.random.default_rng(5).normal(60, 2, len(noisy.layout(entrants))))
+    released = np.abs(np.random.default_rng(5).normal(60, 2, len(noisy.layout(entrants, RULES))))
     told = [
         noisy.compare(entrants, noisy.EvaluationData(words, devices, words), RULES, lambda size, vectors: released, 0.1)
         for devices in (np.arange(60), np.arange(30, 90))
@@ -117,7 +117,7 @@ def test_cells_follow_from_the_arms_alone(words: WordStore, entrants: Entrants) 
 
     for devices in (np.arange(60), np.arange(30, 90)):
         noisy.compare(entrants, noisy.EvaluationData(words, devices, words), RULES, note, 0.1)
-    assert sizes == [len(noisy.layout(entrants))] * 2
+    assert sizes == [len(noisy.layout(entrants, RULES))] * 2
 
 
 def test_what_drowns_although_there_are_devices_enough_is_inconclusive_and_refused_by_nobody(
@@ -128,7 +128,7 @@ def test_what_drowns_although_there_are_devices_enough_is_inconclusive_and_refus
     assert fewest_devices(noise_multiplier) <= 60
 
     def of_few_words(size: int, vectors: Vectors) -> np.ndarray:
-        assert size == len(noisy.layout(entrants))
+        assert size == len(noisy.layout(entrants, RULES))
         return plainly(size, vectors) / 20
 
     compared, coverage = noisy.compare(entrants, data(words), RULES, of_few_words, noise_multiplier)

@@ -69,6 +69,16 @@ def test_a_denominator_lost_in_noise_has_no_ratio() -> None:
     assert estimate(QUESTIONS[0], LAYOUT.read(-total, CLIP_NORM), 0.95) is None
 
 
+def test_a_variance_below_its_own_noise_refuses_nothing() -> None:
+    """So little noise that the rest of it exceeds the variance of devices that are all alike."""
+    words = np.full(100, 50.0)
+    added = {WORDS: words, "top1": words / 10, QUESTIONS[1].numerator: np.zeros(100)}
+    total = np.sum([values for _, values in vectors(LAYOUT, added)], axis=0)
+    total[list(LAYOUT.products).index(("top1", "top1")) + len(LAYOUT.weights)] += 1e-7
+    made = estimate(QUESTIONS[0], LAYOUT.read(total, 2.0**-24 * CLIP_NORM), 0.95)
+    assert made.low < made.value < made.high
+
+
 @pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize("noise_multiplier", [1.0, 4.0])

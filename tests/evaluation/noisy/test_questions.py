@@ -77,3 +77,15 @@ def test_nearly_no_honest_device_is_scaled_down() -> None:
     norms = [np.linalg.norm(values) for _, values in vectors(Layout(tuple(asked)), added)]
     assert np.mean(np.array(norms) > questions.CLIP_NORM) < 0.1
     assert np.median(norms) > 0.5 * questions.CLIP_NORM
+
+
+def test_typing_and_recall_share_the_noise() -> None:
+    typed = Layout((LEVEL, Question("prate", questions.TYPED, unit=questions.TYPED)))
+    assert typed.clip_norm == questions.clip_norm(typed=True) == pytest.approx(2**0.5 * LAYOUT.clip_norm)
+    assert LAYOUT.clip_norm == CLIP_NORM
+    assert questions.fewest_devices(2.0, typed=True) > questions.fewest_devices(2.0)
+    # A sum of typing counts the words typed again, not those scored.
+    counted = {WORDS: [400.0], "top1": [40.0], questions.TYPED: [50.0], "prate": [5.0]}
+    made = typed.read(next(vectors(typed, {name: np.array(each) for name, each in counted.items()}))[1], 0.0).value
+    assert made[WORDS] == made[questions.TYPED] == pytest.approx(1.0)
+    assert made["prate"] == pytest.approx(0.1)

@@ -65,9 +65,11 @@ def test_a_file_that_contradicts_itself_is_refused(changes: dict, expected: str)
 
 def test_too_few_test_devices_for_the_noise_are_known_before_a_spend() -> None:
     splits = {"train": 900, "validation": 100, "test": 20}
-    (line,) = too_few(launch_config(evaluation=BUDGET), splits)
-    assert line.startswith("evaluation.noise_multiplier: 2 is too much for fewer than 40 test devices")
-    assert too_few(launch_config(evaluation={"noise_multiplier": 1.0}), splits) == []
+    for words, fewest in ((0, 40), (100, 57)):  # typing shares the noise
+        config = launch_config(evaluation=BUDGET, ab_test={"session_words": words})
+        (line,) = too_few(config, splits)
+        assert line.startswith(f"evaluation.noise_multiplier: 2 is too much for fewer than {fewest} test devices")
+        assert too_few(config, splits | {"test": fewest}) == []
     assert too_few(launch_config(), splits) == []
 
 

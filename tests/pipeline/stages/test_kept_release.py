@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from evaluation.noisy.questions import CLIP_NORM
+from evaluation.noisy.questions import CLIP_NORM, TYPING_CLIP_NORM
 from federated.counts.bounded_sum import MOST_DEVICES
 from pipeline.ground import settings
 from pipeline.publication.registry import PublishedModel
@@ -30,7 +30,11 @@ THEN, NOW = (
 
 @pytest.fixture
 def ctx(tmp_path: Path) -> StageContext:
-    config = launch_config(evaluation={"noise_multiplier": Z})
+    return context(tmp_path)
+
+
+def context(tmp_path: Path, **ab_test: object) -> StageContext:
+    config = launch_config(evaluation={"noise_multiplier": Z}, ab_test={"buckets": 5, **ab_test})
     here = settings.load({"TACIT_HOME": str(tmp_path)})
     return StageContext(config, RunDir(tmp_path, "launch-1"), here, "ab_test", seeded_key(4))
 
@@ -43,9 +47,11 @@ def vectors(value: float) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     yield np.arange(SIZE), np.full(SIZE, value)
 
 
-def test_the_sums_have_the_launch_file_s_noise(ctx: StageContext) -> None:
+@pytest.mark.parametrize(("words", "clip_norm"), [(0, CLIP_NORM), (100, TYPING_CLIP_NORM)])
+def test_the_sums_have_the_launch_file_s_noise(tmp_path: Path, words: int, clip_norm: float) -> None:
+    ctx = context(tmp_path, session_words=words)
     released = kept_by(ctx).release(ctx.config, ctx.noise_key, THEN, 1)(SIZE, lambda: vectors(0.1))
-    noise = CLIP_NORM * np.rint(Z * gaussian(seeded_key(4), STREAM, 0, SIZE) * FIXED_POINT) / FIXED_POINT
+    noise = clip_norm * np.rint(Z * gaussian(seeded_key(4), STREAM, 0, SIZE) * FIXED_POINT) / FIXED_POINT
     np.testing.assert_allclose(released - noise, 0.1, atol=1e-5)
 
 

@@ -96,6 +96,7 @@ GOOD = Evidence(
     variety_private=6.25,
     variety_public=12.5,
     session_words=500,
+    judged_words=2500,
     broken_margins=(),
     missing_metrics=(),
     worse_than_champion=(),
@@ -213,11 +214,15 @@ def test_one_feature_that_fails_holds_the_launch_and_is_named(found: OtherFeatur
 
 
 def test_without_typing_recall_is_held_by_its_margins_where_it_was_judged():
-    untyped = GOOD.model_copy(update={"session_words": 0, "broken_typists": None})
+    untyped = GOOD.model_copy(update={"session_words": 0, "judged_words": 0, "broken_typists": None})
     better, worse = (untyped.model_copy(update={"broken_margins": broken}) for broken in ((), ("top-1 recall",)))
     (gate,) = (gate for gate in decide(better, POLICY).gates if gate.id == "typing")
     assert (gate.passed, gate.title) == (True, "recall, against the starting point")
     assert decide(worse, POLICY).decision == "hold"
+    (noisy,) = (
+        gate for gate in decide(better.model_copy(update={"judged_words": 900}), POLICY).gates if gate.id == "typing"
+    )
+    assert noisy.title == "simulated typing, against the starting point", "under a budget only the deciding arms type"
     without = decide(untyped.model_copy(update={"broken_margins": None}), POLICY)
     assert "typing" not in {gate.id for gate in without.gates}
 
