@@ -20,7 +20,7 @@ from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
 from federated.mechanisms.optimise_blt import optimise_blt
 from federated.planning import law
-from federated.planning.trade import Arm, predictions
+from federated.planning.recall import Arm, predictions
 from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.config import PretrainConfig

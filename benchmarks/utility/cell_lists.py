@@ -14,6 +14,18 @@ LISTS: dict[str, list[Cell]] = {
     "simple": [Cell("talk", 300, arm) for arm in ("start", "ngram")]
     + [Cell("talk", people, "start+counts") for people in (300, 1_000, 3_000, 10_000)]
     + [Cell(name, 0, arm) for name, arm in product(SMALL, ("start", "ngram", "start+counts"))],
+    # Counts of few people or of little rho, where noise drowns them.
+    "counts": [
+        Cell("talk", people, "start+counts", rho=rho)
+        for people, rho in product((100, 300, 1_000, 3_000), (0.002, 0.02))
+    ]
+    + [Cell(name, 0, "start+counts", rho=rho) for name, rho in product(SMALL, (0.002, 0.02))],
+    # Both ways to train by the law, which the forecast is fitted to.
+    "forecast": [
+        cell
+        for name, people in (*((name, 0) for name in SMALL), ("talk", 300), ("talk", 1_000), ("talk", 3_000))
+        for cell in (Cell(name, people, "train"), Cell(name, people, "counts-train", rho=0.45))
+    ],
     # Whether one step noise fits other people, mechanisms and server steps.
     "law": [Cell(name, 0, "train", step_noise=noise) for name, noise in product(SMALL, NOISES)]
     + [Cell("talk", people, "train", step_noise=noise) for people, noise in product((300, 1_000), NOISES)]

@@ -12,7 +12,7 @@ import numpy as np
 from benchmarks.utility.cell import Cell
 from federated.config.population import FilePopulation
 from federated.devices import store as devices
-from federated.planning.trade import words_typed
+from federated.planning.recall import words_typed
 from pipeline.launch.config import LaunchConfig, load_launch
 from pretrain.config import ModelConfig
 from pretrain.corpus import build_corpus, open_corpus

@@ -23,50 +23,26 @@ SPARE_FRACTION = 0.1
 
 @dataclass(frozen=True)
 class SmallLaunch:
-    """A small launch on public text, which ``tacit rehearse`` simulates: Xu et al. 2023, section 2.5.
+    """Settings of a rehearsal: ways to spend rho, and the simulated population that shows their gain before any spend.
 
     Attributes:
-      pseudo_users: pieces of public text that simulate devices.
-      words_per_user: word budgets, log-normal as for people, or all equal.
-      median_words: median word budget of a pseudo-user.
-      report_goal: pseudo-users aggregated in a round.
-      rounds: of one simulation.
-      start_clip_norm: initial value of adaptive clipping, which moves to the median norm of the updates.
-      noise_to_signal: ratios to try, root-mean-square noise in a sum of mean updates, per coordinate, in clip norms.
-      max_accuracy_loss: acceptable loss of accuracy through noise; 0.002 is 0.2 percentage points.
-    """
-
-    pseudo_users: int = 600
-    words_per_user: Literal["heavy-tailed", "fixed"] = "heavy-tailed"
-    median_words: int = 150
-    report_goal: int = 50
-    rounds: int = 12
-    start_clip_norm: float = 1.0
-    server_learning_rates: tuple[float, ...] = (0.5, 1.0, 2.0)
-    noise_to_signal: tuple[float, ...] = (0.0025, 0.005, 0.01, 0.02, 0.04)
-    max_accuracy_loss: float = 0.002
-
-
-@dataclass(frozen=True)
-class SmallTrade:
-    """Rehearsal settings: splits of rho and a simulated population that show a launch's gain before any spend.
-
-    Attributes:
-      shares: shares of the planned rho for one release, counts or training; pairs with a sum of at most 1 are
-        splits.
-      goals: report goals, as shares of ``max_report_goal``.
+      shares: shares of the planned rho for one release alone, training or counts.
+      counts_share: share for counts that move the start of training, which has the rest.
       median_words: median word budget of a pseudo-user; budgets are log-normal, with the launch's cap on devices.
       most_users, most_rounds, most_goal: limits of the simulation, beyond which it is scaled.
       held_out_words: words for evaluation.
+      least_headroom: gain of training without noise below which the text of a rehearsal cannot tell; 0.002 is 0.2
+        percentage points.
     """
 
-    shares: tuple[float, ...] = (0.1, 0.5, 0.9, 1.0)
-    goals: tuple[float, ...] = (1.0, 0.5, 0.25)
+    shares: tuple[float, ...] = (1.0, 0.3)
+    counts_share: float = 0.1
     median_words: int = 150
     most_users: int = 3000
-    most_rounds: int = 20
-    most_goal: int = 200
+    most_rounds: int = 64
+    most_goal: int = 100
     held_out_words: int = 20_000
+    least_headroom: float = 0.002
 
 
 class PlanningConfig(Config):

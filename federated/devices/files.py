@@ -43,12 +43,17 @@ class RowBatch:
     Attributes:
       rows: number of rows read.
       other_locales, older: rows among these that were left out.
+      tags: ``client_id`` and ``locale`` of all rows read, before anything was left out; None for a file without that
+        column.
+      of_locale: ``client_id`` of the locale's rows, before the retention window.
     """
 
     table: pa.Table
     rows: int
     other_locales: int
     older: int
+    tags: pa.Table | None
+    of_locale: pa.ChunkedArray
 
     @property
     def shown(self) -> dict[str, str]:
@@ -87,11 +92,14 @@ def taken_rows(
             if len(kinds) > 1:
                 raise ValueError(f"{FIELD}: ts is a time in one file and a number in another ({at}); write one of them")
             table = pa.table({name: batch[name] for name in ("client_id", "text") if name in batch.schema.names})
-            mine = _of_locale(table.append_column("ts", order), batch["locale"] if "locale" in filled else None, locale)
+            tags = pa.table({"client_id": batch["client_id"], "locale": _tags(batch)}) if "locale" in filled else None
+            mine = _of_locale(table.append_column("ts", order), tags, locale)
             # A line without a time may precede one with a time.
             timed = "ts" in filled and path.suffix != ".parquet"
             left = mine if retention is None else kept_rows(mine, retention, path.name, timed=timed)
-            yield RowBatch(left, len(batch), len(batch) - len(mine), len(mine) - len(left))
+            yield RowBatch(
+                left, len(batch), len(batch) - len(mine), len(mine) - len(left), tags, of_locale=mine["client_id"]
+            )
 
 
 def _filled(path: Path, columns: Sequence[Column]) -> set[str]:
@@ -123,12 +131,16 @@ def _batches(path: Path, columns: Sequence[Column]) -> Iterator[tuple[pa.RecordB
         yield batch, order_of(column, at), at
 
 
-def _of_locale(table: pa.Table, tags: pa.Array | None, locale: str) -> pa.Table:
+def _tags(batch: pa.RecordBatch) -> pa.Array:
+    """The column ``locale``, with hyphens."""
+    return pc.replace_substring(batch["locale"], "_", "-")
+
+
+def _of_locale(table: pa.Table, tags: pa.Table | None, locale: str) -> pa.Table:
     """Rows whose tag is the locale's; all if there are no tags."""
     if tags is None:
         return table
-    tags = pc.utf8_lower(pc.replace_substring(tags, "_", "-"))
-    return table.filter(pc.equal(tags, _scalar(locale.lower())))
+    return table.filter(pc.equal(pc.utf8_lower(tags["locale"]), _scalar(locale.lower())))
 
 
 def _require_ids(clients: pa.Array, at: str) -> None:

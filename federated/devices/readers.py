@@ -4,7 +4,7 @@ import importlib.util
 import itertools
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -57,19 +57,30 @@ class DeviceTexts:
 
 @dataclass(frozen=True)
 class FileCounts:
-    """Counts of devices and rows in files, found without reading text. Private.
+    """Devices and rows in files, found without reading text. Private.
 
     Attributes:
-      devices: devices with a row of the locale.
+      clients: devices with a row of the locale inside the retention window.
       rows: of any locale.
       other_locales: rows of another locale.
       older: rows of the locale outside the retention window.
+      everybody: number of devices in the files.
+      of_locale: number of devices with a row of the locale, of any time.
+      tags: number of devices without a row of the locale, by their tag; None if no file has a column ``locale``.
     """
 
-    devices: int
+    clients: frozenset[str]
     rows: int
     other_locales: int
-    older: int = 0
+    older: int
+    everybody: int
+    of_locale: int
+    tags: Mapping[str, int] | None
+
+    @property
+    def devices(self) -> int:
+        """Number of devices that a launch would use."""
+        return len(self.clients)
 
 
 def from_files(
@@ -191,12 +202,28 @@ def count(
       ValueError: no such file, damaged, missing column, wrong type; names file, row group, column and fix.
       OSError: the disk does not answer.
     """
-    clients: set[str] = set()
     total = others = older = 0
+    clients, mine = set[str](), set[str]()
+    tags: dict[str, set[str]] | None = None
     for taken in taken_rows(patterns, locale, retention, withdrawn, read_text=False):
         total, others, older = total + taken.rows, others + taken.other_locales, older + taken.older
-        clients.update(client for client in pc.unique(taken.table["client_id"]).to_pylist() if client)
-    return FileCounts(len(clients), total, others, older)
+        clients |= _ids(taken.table["client_id"])
+        mine |= _ids(taken.of_locale)
+        if taken.tags is None:
+            continue
+        tags = tags or {}
+        for row in taken.tags.group_by(["client_id", "locale"]).aggregate([]).to_pylist():
+            if row["client_id"]:
+                tags.setdefault(row["locale"] or "", set()).add(row["client_id"])
+    everybody = mine.union(*(tags or {}).values())
+    left_out = {tag: len(devices - mine) for tag, devices in (tags or {}).items() if devices - mine}
+    return FileCounts(
+        frozenset(clients), total, others, older, len(everybody), len(mine), None if tags is None else left_out
+    )
+
+
+def _ids(column: pa.ChunkedArray) -> set[str]:
+    return {client for client in pc.unique(column).to_pylist() if client}
 
 
 def tens(devices: int) -> int:

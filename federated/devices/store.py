@@ -189,9 +189,7 @@ def build_store(
             + ("" if retention is None else f" typed in the {retention.days} days before {retention.as_of}")
             + "; check the source"
         )
-    split_D = np.array(
-        [_split(client, key or f"tacit split {seed}".encode(), config) for client in whole.clients], dtype=np.uint8
-    )
+    split_D = _splits(whole.clients, key or f"tacit split {seed}".encode(), config)
     with atomic(directory / _SPLIT_FILE, PRIVATE) as temporary, temporary.open("wb") as file:
         np.save(file, split_D)
     summary = StoreSummary(
@@ -201,7 +199,7 @@ def build_store(
         devices=sources.tens(len(whole.clients)),
         digest=_digest(whole, split_D),
         schema=source.schema,
-        devices_by_split={name: sources.tens(int(np.sum(split_D == number))) for number, name in enumerate(SPLITS)},
+        devices_by_split=_by_split(split_D),
         other_locales=sources.hundreds(source.other_locales),
         older=sources.hundreds(source.older),
     )
@@ -258,6 +256,23 @@ def identity(config: PopulationConfig) -> object:
             return sources.chitchat_version()
         case SyntheticPopulation():
             return None
+
+
+def devices_by_split(clients: Iterable[str], key: bytes, config: PopulationConfig) -> dict[str, int]:
+    """Devices of each split, rounded down to tens, as a store of these clients states them.
+
+    Args:
+      key: ``split_key`` of the population.
+    """
+    return _by_split(_splits(clients, key, config))
+
+
+def _by_split(split_D: np.ndarray) -> dict[str, int]:
+    return {name: sources.tens(int(np.sum(split_D == number))) for number, name in enumerate(SPLITS)}
+
+
+def _splits(clients: Iterable[str], key: bytes, config: PopulationConfig) -> np.ndarray:
+    return np.array([_split(client, key, config) for client in clients], dtype=np.uint8)
 
 
 def _split(client: str, key: bytes, config: PopulationConfig) -> int:

@@ -1,294 +1,453 @@
-"""A small simulated launch on public text, to find clip norm, server learning rate and bearable noise.
+"""A launch rehearsed on public text: as many pseudo-users as it has devices, several ways to spend its rho, a verdict.
 
-Xu et al. 2023, section 2.5. First their algorithm 1 with adaptive clipping and next to no noise finds
-the clip norm (the median of the updates' norms) for each server learning rate; then, with clip norm
-and rate fixed, the noise grows until accuracy on held-out text suffers. What carries over to a launch
-is the clip norm, the rate and the noise-to-signal ratio, not the noise multiplier.
+Every training and every release of counts is simulated with the noise of the launch, and judged on pseudo-users that
+nothing learned from. Symbols: T rounds, b ``min_sep``, k ``max_participations``, m ``report_goal``, z noise multiplier;
+N devices that train, n pseudo-users.
 
-Nothing here is private: every text is public, cut into pieces that play devices, and noise comes from a public seed.
+A population is played by fewer people where it must be. With N pseudo-users and no more rounds than a simulation may
+have, nothing is scaled. Else:
 
-Shape legend: N tokens, S sentences, D pseudo-users.
+- rounds: ``T' = min(T, most rounds)``; separation ``b' = min(b, T')``, so that a person returns as often;
+- report goal: ``m' = min(m, n // b', most goal)``, as many as are rested;
+- gradients: rate' and z' such that way and step noise (``federated.planning.law``) are the launch's own;
+- counts: ``z' = z n / N``: sums are n / N as large, and so is their noise.
+
+A scaled result extrapolates. Fewer people in a round make the mean update itself noisier, fewer rounds learn less along
+the same way, and fewer people know fewer words: all three make a rehearsal poorer than the launch. That n people's text
+is N people's is assumed.
+
+Guarantee: none is needed. Every text is public, and noise comes from a public seed.
+
+Shape legend: N tokens, S sentences, D people, P parameters, A arms.
 """
 
 import copy
 import hashlib
-import itertools
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from federated import mechanisms
+from federated.accounting import guarantees as accounting
+from federated.config.counts import CountsConfig, Ships
 from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import SmallLaunch
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
-from federated.planning import search as plan_search
+from federated.counts import cells as counted_cells
+from federated.counts.cells import Cells
+from federated.counts.distil import distil
+from federated.counts.posterior import counted_ngram
+from federated.counts.release import released_counts
+from federated.planning import law
+from federated.planning.recall import Arm, gain, hits, words_typed
+from federated.planning.search import Terms, block_at, most_participations, round_up, to_yaml
+from federated.planning.verdict import (
+    SHIPS_BOTH,
+    SHIPS_COUNTS,
+    SHIPS_NETWORK,
+    UNTRAINED,
+    Outcome,
+    Verdict,
+    judge,
+    run_of,
+)
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
-from federated.rounds.validation import CurvePoint
 from federated.train import TrainingData, Workplace, fine_tune
-from pretrain.files import write_text
+from pretrain.files import atomic
 from pretrain.model import KeyboardLM
+from pretrain.ngrams.counted import CountedNGram
+from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import EOS, TokenStream
+from pretrain.vocabulary import EOS, TokenStream, Vocabulary
 
-# Noise that changes nothing; a mechanism has to have some.
-_NEXT_TO_NONE = 1e-6
-# The papers use 0.2 over thousands of rounds; a dozen rounds must get there in larger steps.
-_CLIP_STEP = 1.0
-_MEDIAN = 0.5
-_DELTA = 1e-10  # a placeholder: nothing is accounted
+# Noise multipliers of a training that noise leaves alone, and of counts without any information.
+_NEXT_TO_NONE, _ALL_NOISE = 1e-9, 1e6
+_TEACHES = 25.0
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Common setting of all trials; everything here is public."""
+    """Launch terms, and the models and text that simulate them; everything here is public.
+
+    Attributes:
+      model: start of training. users: play the devices that train. people: held-out pseudo-users.
+      mechanism, server, counts: of the launch file.
+      terms: number of devices.
+      rho: to spend. min_gain: the launch's gate on top-1 recall.
+      public: pretraining text of the start. ngram: fitted to it.
+      inputs: digest to find the verdict again by.
+    """
 
     model: KeyboardLM
     users: TokenStream
-    held_out: TokenStream
-    config: SmallLaunch
+    people: TokenStream
     local_training: LocalTrainingConfig
     server: ServerConfig
     runtime: RuntimeConfig
     seed: int
+    mechanism: MechanismConfig
+    counts: CountsConfig | None
+    terms: Terms
+    rho: float
+    min_gain: float
+    vocabulary: Vocabulary
+    public: TokenStream
+    ngram: NGram
+    limits: SmallLaunch
+    inputs: str
 
 
 @dataclass(frozen=True)
-class Trial:
-    """Settings of one simulated run on public text, and the accuracy it reached.
+class Training:
+    """Training at one rho: the ``mechanism:`` block, its worst-case cost, and any counts that move its start."""
 
-    Attributes:
-      name: by which an interrupted rehearsal finds it again.
-      noise_to_signal: 0 for next to none.
-      noise_multiplier: of the simulation, at its own report goal.
-      clip_norm: as given, or where adaptive clipping ended.
-      start_accuracy, accuracy: top-1 on held-out text before the first and after the last round, over
-        words of the vocabulary; 0 at the end if training diverged.
-    """
-
-    name: str
-    server_learning_rate: float
-    noise_to_signal: float
-    noise_multiplier: float
-    clip_norm: float
-    start_accuracy: float
-    accuracy: float
+    mechanism: MechanismConfig
+    server_rate: float
+    rho: float
+    moved_by: CountsConfig | None = None
 
 
-@dataclass(frozen=True)
-class Rehearsal:
-    """Best clip norm, server rate and bearable noise, with all trials.
-
-    Attributes:
-      clip_norm: in the launch file's units, two digits.
-      noise_to_signal: see ``acceptable``; None if even the least noise costs too much.
-      noiseless_accuracy: at the chosen clip norm and rate, with next to no noise.
-      clip_trials: one for each server learning rate.
-      noise_trials: by ratio, ascending, up to the second in a row that costs too much.
-      pseudo_users, words: division of the public text.
-    """
-
-    clip_norm: float
-    server_learning_rate: float
-    noise_to_signal: float | None
-    start_accuracy: float
-    noiseless_accuracy: float
-    clip_trials: tuple[Trial, ...]
-    noise_trials: tuple[Trial, ...]
-    pseudo_users: int
-    words: int
+Way = tuple[Training | None, CountsConfig | None]
 
 
-def rehearse(
-    setting: Setting, directory: Path, work: Path, on_progress: Callable[[str], None] = lambda line: None
-) -> Rehearsal:
-    """Run the trials that have not been run yet, and choose.
-
-    A killed rehearsal resumes: finished trials stand in ``directory/trials.json``, and the
-    one that was running has its checkpoint in ``work``.
-
-    Args:
-      work: for checkpoints; emptied as trials end.
-      on_progress: progress callback, called with a line after each trial.
+def rehearse(setting: Setting, work: Path, on_progress: Callable[[str], None]) -> Verdict:
+    """Simulate every way to spend the rho, and decide. A second call resumes: ``work`` holds the networks so far.
 
     Raises:
-      ValueError: too few pseudo-users for a round.
-      ArithmeticError: training diverged at every server learning rate.
+      ValueError: the devices fill no round, or the server's optimizer is Adam, of which the step law says nothing.
     """
-    config = setting.config
-    if len(setting.users) < config.report_goal:
-        raise ValueError(
-            f"public_text: it makes only {len(setting.users)} pseudo-users, but a round takes "
-            f"{config.report_goal}; use more text"
-        )
-    path, digest = directory / "trials.json", _digest(setting)
-    done = _finished(path, digest)
-    total = len(config.server_learning_rates) + 1 + len(config.noise_to_signal)
-
-    places = itertools.count(1)
-
-    def run(name: str, rate: float, ratio: float, clip_norm: float | None) -> Trial:
-        trial = done.get(name)
-        # Other rates in the configuration can lead to another choice, and that to other trials.
-        if trial is None or trial.server_learning_rate != rate or clip_norm not in (None, trial.clip_norm):
-            done[name] = trial = _run(setting, work / name.replace(" ", "-"), name, rate, ratio, clip_norm)
-            _save(path, digest, done)
-        place = next(places)
-        numbers = f"clip norm {trial.clip_norm:.3g}, accuracy {trial.start_accuracy:.4f} to {trial.accuracy:.4f}"
-        on_progress(f"trial {place} of at most {total}, {name}: {numbers}")
-        return trial
-
-    clip_trials = tuple(run(f"server rate {rate:g}", rate, 0.0, None) for rate in config.server_learning_rates)
-    best = max(clip_trials, key=lambda trial: trial.accuracy)
-    if not best.accuracy:
-        raise ArithmeticError(
-            "server.learning_rate: training diverged at each of "
-            f"{', '.join(f'{rate:g}' for rate in config.server_learning_rates)}; lower local_training.learning_rate"
-        )
-    rate, clip_norm = best.server_learning_rate, float(f"{best.clip_norm:.2g}")
-    noiseless = run("no noise", rate, 0.0, clip_norm)
-    noise_trials: list[Trial] = []
-    for ratio in sorted(config.noise_to_signal):
-        noise_trials.append(run(f"noise-to-signal {ratio:g}", rate, ratio, clip_norm))
-        # Twice too much is enough to see where it ends.
-        least = noiseless.accuracy - config.max_accuracy_loss
-        if sum(trial.accuracy < least for trial in noise_trials[-2:]) == 2:
-            break
-    return Rehearsal(
-        clip_norm=clip_norm,
-        server_learning_rate=rate,
-        noise_to_signal=acceptable(noise_trials, noiseless.accuracy, config.max_accuracy_loss),
-        start_accuracy=noiseless.start_accuracy,
-        noiseless_accuracy=noiseless.accuracy,
-        clip_trials=clip_trials,
-        noise_trials=tuple(noise_trials),
-        pseudo_users=len(setting.users),
+    limits, devices, users = setting.limits, setting.terms.training_devices, len(setting.users)
+    tried = ways(setting)
+    gained = gains(setting, tried, work, on_progress)
+    quiet = gains(setting, [(_long(setting), None)], work, on_progress, noise=False)
+    verdict = Verdict(
+        answer="inconclusive",
+        sentence="",
+        best=None,
+        outcomes=gained.outcomes,
+        start=gained.start,
+        free=gained.free,
+        rho=setting.rho,
+        training_devices=devices,
+        min_gain=setting.min_gain,
+        pseudo_users=users,
         words=int(np.sum(setting.users.tokens_N != EOS)),
+        notes=notes(setting.mechanism, setting.server, users, devices, limits),
+        inputs=setting.inputs,
+    )
+    return judge(verdict, quiet.outcomes[0].gain, limits.least_headroom)
+
+
+def ways(setting: Setting) -> list[Way]:
+    """Ways to spend the rho: the file's own first, then training, counts, and counts that move the start of training.
+
+    Training takes the server rate whose step noise the network bears, and the file's clip norm and rounds.
+    """
+    limits = setting.limits
+    trained = {share: training_at(setting, share * setting.rho) for share in limits.shares}
+    counts = {share: counts_at(share * setting.rho) for share in limits.shares}
+    alone = Training(setting.mechanism, setting.server.learning_rate, own_rho(setting.mechanism))
+    own: Way = (alone, setting.counts)
+    if setting.counts is not None and not setting.counts.trains:
+        own = (None, setting.counts)
+    elif setting.counts is not None and setting.counts.moves_start:
+        own = (Training(alone.mechanism, alone.server_rate, alone.rho, setting.counts), setting.counts)
+    first = counts_at(limits.counts_share * setting.rho, "network")
+    both = training_at(setting, setting.rho - first.rho, first)
+    every: list[Way] = [own, *((training, None) for training in trained.values()), (both, first)]
+    return [*dict.fromkeys(every), *((None, release) for release in counts.values())]
+
+
+def training_at(setting: Setting, rho: float, moved_by: CountsConfig | None = None) -> Training:
+    """Training of least noise at this rho, by the step law.
+
+    Raises:
+      ValueError: the devices fill no round; Adam.
+    """
+    block, terms = block_at(setting.mechanism, setting.terms, rho), setting.terms
+    rate = float(f"{law.server_rate(block, terms.server):.2g}")
+    return Training(block, rate, own_rho(block), moved_by)
+
+
+def _long(setting: Setting) -> Training:
+    """Training with all of the rho, on a way at which text that can teach shows it, whatever noise allows."""
+    training = training_at(setting, setting.rho)
+    server = setting.server.model_copy(update={"learning_rate": training.server_rate})
+    longer = max(1.0, _TEACHES / law.way(training.mechanism, server))
+    return replace(training, server_rate=training.server_rate * longer)
+
+
+def own_rho(mechanism: MechanismConfig) -> float:
+    """Worst-case rho of a block as it stands, without any gain from sampling."""
+    limits = (mechanism.rounds, mechanism.min_sep, mechanism.max_participations)
+    return accounting.guarantee_of(mechanisms.build(mechanism), *limits, (mechanism.delta,), twice=False).rho
+
+
+def counts_at(rho: float, model: Literal["network", "mixture"] = "mixture") -> CountsConfig:
+    """The ``counts:`` block of at most this rho."""
+    return CountsConfig(noise_multiplier=round_up((2 * rho) ** -0.5, 4), model=model)
+
+
+def scaled(
+    mechanism: MechanismConfig, own: ServerConfig, users: int, limits: SmallLaunch
+) -> tuple[MechanismConfig, float]:
+    """Mechanism and server rate of a simulation with ``users`` pseudo-users, at the launch's own way and step noise.
+
+    Independent noise is played by a tree; secure aggregation and availability are left out. Adaptive clipping stays
+    where all rounds are played: its restarts belong to them.
+
+    Args:
+      own: server of the launch.
+
+    Raises:
+      ValueError: no pseudo-users; Adam.
+    """
+    if users < 1:
+        raise ValueError(f"users: {users}; the public text must make a pseudo-user or more")
+    rounds = min(mechanism.rounds, limits.most_rounds)
+    min_sep = min(mechanism.min_sep, rounds, users)
+    shape = {
+        "rounds": rounds,
+        "report_goal": min(mechanism.report_goal, users // min_sep, limits.most_goal),
+        "min_sep": min_sep,
+        "max_participations": min(mechanism.max_participations, most_participations(rounds, min_sep)),
+    }
+    at_one = _at_one(mechanism, shape)
+    rate = own.learning_rate * (law.way(mechanism, own) / law.way(at_one, own))
+    played = own.model_copy(update={"learning_rate": rate})
+    multiplier = law.step_noise(mechanism, own) / law.step_noise(at_one, played)
+    if at_one.adaptive_clipping is None:
+        return at_one.model_copy(update={"noise_multiplier": multiplier}), rate
+    # Noise of the bits, and that of the updates that shares with it, shrink alike.
+    bits = at_one.adaptive_clipping.bit_noise_std * multiplier / mechanism.noise_multiplier
+    adaptive = at_one.adaptive_clipping.model_copy(update={"bit_noise_std": bits})
+    return at_one.model_copy(update={"noise_multiplier": multiplier, "adaptive_clipping": adaptive}), rate
+
+
+def scaled_counts(noise_multiplier: float, users: int, devices: int) -> float:
+    """Noise multiplier of the simulated counts: the same ratio of noise to counts as in the launch."""
+    return noise_multiplier * min(users / devices, 1.0)
+
+
+def notes(
+    mechanism: MechanismConfig, own: ServerConfig, users: int, devices: int, limits: SmallLaunch
+) -> tuple[str, ...]:
+    """Notes for people on the scaled quantities; () if nothing was scaled."""
+    played, _ = scaled(mechanism, own, users, limits)
+    if users == devices and (played.rounds, played.report_goal) == (mechanism.rounds, mechanism.report_goal):
+        return ()
+    return (
+        f"Scaled: {users:,} pseudo-users play {devices:,} devices that train, {played.rounds:,} rounds of "
+        f"{played.report_goal:,} play {mechanism.rounds:,} of {mechanism.report_goal:,}, at the launch's own way and "
+        "step noise. The result extrapolates; the launch has more text and more rounds to learn from.",
     )
 
 
-def acceptable(noise_trials: Sequence[Trial], noiseless: float, max_loss: float) -> float | None:
-    """The largest ratio such that it and all smaller ones have an accuracy within ``max_loss`` of no noise.
+def _at_one(mechanism: MechanismConfig, shape: dict[str, int]) -> MechanismConfig:
+    """The mechanism in another shape, at a noise multiplier of 1."""
+    if mechanism.kind == "independent":
+        block = mechanism.model_dump(include={"clip_norm", "delta", "clipping"})
+        return TreeMechanism(kind="tree", noise_multiplier=1.0, randomness="seeded", **shape, **block)
+    return mechanism.reshaped(shape, noise_multiplier=1.0, secagg=None, availability=None, randomness="seeded")
 
-    The second half keeps one lucky trial from standing for a ratio that training cannot bear.
+
+@dataclass(frozen=True)
+class Gains:
+    """Top-1 recall of the start, the gain from public text at no rho, and the gain of each run over the start."""
+
+    start: float
+    free: float
+    outcomes: tuple[Outcome, ...]
+
+
+def gains(
+    setting: Setting,
+    tried: Sequence[Way],
+    work: Path,
+    on_progress: Callable[[str], None] = lambda line: None,
+    *,
+    noise: bool = True,
+) -> Gains:
+    """Gains of each of ``tried``, trained and counted on the users and judged on the people.
+
+    Counts without training are judged alone and mixed with the start: two outcomes. At no rho there are the n-gram of
+    the start's text and a table of counts without information, each alone and mixed with the start.
+
+    Args:
+      noise: False trains without.
     """
-    largest = None
-    for trial in sorted(noise_trials, key=lambda trial: trial.noise_to_signal):
-        if trial.accuracy < noiseless - max_loss:
-            break
-        largest = trial.noise_to_signal
-    return largest
+    cells = counted_cells.choose(setting.public, setting.vocabulary)
+    tables = counted(setting, cells, [config for _, config in tried if config is not None], on_progress)
+    networks = trained(
+        setting, [training for training, _ in tried if training is not None], tables, work, on_progress, noise=noise
+    )
+    start, unasked = setting.model, _table(setting, cells, np.zeros(len(cells)), _ALL_NOISE)
+    public: list[Arm] = [Arm(network, table) for network in (start, None) for table in (setting.ngram, unasked)]
+    arms: list[Arm] = []
+    rows: list[tuple[Training | None, CountsConfig | None, Ships]] = []
+    for training, config in tried:
+        table = None if config is None else tables[config]
+        if training is None:
+            arms += [Arm(None, table), Arm(start, table)]
+            rows += [(training, config, SHIPS_COUNTS), (training, config, SHIPS_BOTH)]
+        elif config is not None and config.model == "mixture":
+            arms.append(Arm(networks[training], table))
+            rows.append((training, config, SHIPS_BOTH))
+        else:
+            arms.append(Arm(networks[training], None))
+            rows.append((training, config, SHIPS_NETWORK))
+    start_D, *hits_AD = hits(setting.people, [Arm(start, None), *public, *arms], setting.local_training.sequence_words)
+    words_D = words_typed(setting.people)
+    free_D = max(start_D, *hits_AD[: len(public)], key=np.sum)
+    outcomes = [
+        _outcome(setting, *row, gain(hits_D, start_D, words_D), gain(hits_D, free_D, words_D))
+        for row, hits_D in zip(rows, hits_AD[len(public) :], strict=True)
+    ]
+    return Gains(
+        start=float(start_D.sum() / words_D.sum()),
+        free=gain(free_D, start_D, words_D)[0],
+        outcomes=tuple(outcomes),
+    )
+
+
+def trained(
+    setting: Setting,
+    trainings: Sequence[Training],
+    tables: dict[CountsConfig, CountedNGram],
+    work: Path,
+    on_progress: Callable[[str], None],
+    *,
+    noise: bool = True,
+) -> dict[Training, KeyboardLM]:
+    """A network for each training, at the launch's way and step noise; from ``work`` where it stands there."""
+    networks, digest = {}, _digest(setting)
+    for place, training in enumerate(once := list(dict.fromkeys(trainings)), start=1):
+        own = setting.server.model_copy(update={"learning_rate": training.server_rate})
+        played, rate = scaled(training.mechanism, own, len(setting.users), setting.limits)
+        if not noise:
+            played = played.model_copy(update={"noise_multiplier": _NEXT_TO_NONE})
+        moved = "" if training.moved_by is None else training.moved_by.model_dump_json()
+        content = f"{digest} {played.model_dump_json()} {rate!r} {moved}"
+        path = work / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.npy"
+        model = copy.deepcopy(setting.model)
+        if not path.exists():
+            table = None if training.moved_by is None else tables[training.moved_by]
+            try:
+                weights_P = server.flat_weights(simulate(setting, played, rate, table, work / "running"))
+            except ArithmeticError:
+                # It diverged: a network that always says the same.
+                weights_P = np.zeros_like(server.flat_weights(model))
+            with atomic(path) as temporary, temporary.open("wb") as file:
+                np.save(file, weights_P.astype(np.float32))
+        server.load_weights(model, np.load(path).astype(np.float64))
+        networks[training] = model
+        on_progress(
+            f"trained {place} of {len(once)}, {f'rho {training.rho:.3g}' if noise else 'without noise'}: "
+            f"{training.mechanism.rounds:,} rounds of {training.mechanism.report_goal:,} devices, played by "
+            f"{played.rounds:,} of {played.report_goal:,}"
+        )
+    return networks
 
 
 def simulate(
-    setting: Setting, mechanism: MechanismConfig, server_rate: float, work: Path
-) -> tuple[KeyboardLM, tuple[CurvePoint, ...]]:
-    """Train a copy of the model on the pseudo-users; the model, and its curve's two ends on held-out text.
+    setting: Setting, mechanism: MechanismConfig, server_rate: float, counts: CountedNGram | None, work: Path
+) -> KeyboardLM:
+    """Train a copy of the model, moved by counts if there are any, on the pseudo-users.
 
     A killed simulation resumes from its checkpoint in ``work``, which is removed at the end.
 
     Raises:
       ArithmeticError: training diverged: a server rate that is too high, or far too much noise.
     """
+    words = setting.local_training.sequence_words
     model = copy.deepcopy(setting.model)
+    if counts is not None:
+        model = distil(model, counts, setting.public, words, setting.seed)
     try:
-        result = fine_tune(
+        fine_tune(
             model,
-            TrainingData(setting.users, np.zeros(len(setting.users), dtype=bool), setting.held_out),
+            TrainingData(setting.users, np.zeros(len(setting.users), dtype=bool), setting.people.select(np.arange(1))),
             RoundRule(mechanism, setting.seed, seeded_key(setting.seed)),
             setting.local_training,
             setting.server.model_copy(update={"learning_rate": server_rate}),
             Workplace(work, setting.runtime.model_copy(update={"evaluate_every_rounds": mechanism.rounds})),
         )
-    except ArithmeticError:
+    finally:
+        # A killed process does not come here.
         shutil.rmtree(work, ignore_errors=True)
-        raise
-    shutil.rmtree(work, ignore_errors=True)
-    return model, result.curve
+    return model
 
 
-def _run(setting: Setting, work: Path, name: str, rate: float, ratio: float, clip_norm: float | None) -> Trial:
-    """One run from the pretrained model; with adaptive clipping where no clip norm is given."""
-    mechanism = _mechanism(setting, ratio, clip_norm)
-    try:
-        _, curve = simulate(setting, mechanism, rate, work)
-        start, accuracy, estimate = curve[0].validation_top1, curve[-1].validation_top1, curve[-1].clip_estimate
-    except ArithmeticError:
-        # An answer, not a failure.
-        start, accuracy, estimate = 0.0, 0.0, mechanism.clip_norm
-    return Trial(
-        name=name,
-        server_learning_rate=rate,
-        noise_to_signal=ratio,
-        noise_multiplier=mechanism.noise_multiplier,
-        clip_norm=estimate if clip_norm is None else clip_norm,
-        start_accuracy=start,
-        accuracy=accuracy,
-    )
-
-
-def _mechanism(setting: Setting, ratio: float, clip_norm: float | None) -> TreeMechanism:
-    """A tree at the rehearsal's report goal, with the noise multiplier that the ratio asks for.
-
-    Adaptive clipping wants restarts: a new tree every round, so that the clip norm follows at once.
-    """
-    config = setting.config
-    min_sep = min(len(setting.users) // config.report_goal, config.rounds)
-    limits = (config.rounds, min_sep, plan_search.most_participations(config.rounds, min_sep))
-    adaptive = {
-        "target_quantile": _MEDIAN,
-        "learning_rate": _CLIP_STEP,
-        "bit_noise_std": config.report_goal / 20,
-    }
-    return TreeMechanism(
-        kind="tree",
-        noise_multiplier=ratio * config.report_goal / plan_search.tree(*limits).rms_error if ratio else _NEXT_TO_NONE,
-        clip_norm=config.start_clip_norm if clip_norm is None else clip_norm,
-        rounds=config.rounds,
-        report_goal=config.report_goal,
-        min_sep=min_sep,
-        max_participations=limits[2],
-        delta=_DELTA,
-        randomness="seeded",
-        restarts=tuple(range(1, config.rounds)) if clip_norm is None else (),
-        adaptive_clipping=adaptive if clip_norm is None else None,
-    )
-
-
-def digest_of(setting: Setting, content: Mapping[str, object]) -> str:
-    """Digest of a simulation's inputs, but for its mechanism and server rate; ``content`` is JSON values."""
-    total = hashlib.sha256(json.dumps(content, sort_keys=True).encode())
+def _digest(setting: Setting) -> str:
+    """Digest of a simulation's inputs, but for its mechanism, server rate and counts."""
+    total = hashlib.sha256(json.dumps(asdict(setting.limits), sort_keys=True).encode())
     total.update(setting.local_training.model_dump_json().encode())
     total.update(setting.server.model_dump_json(exclude={"learning_rate"}).encode())
     total.update(str(setting.seed).encode())
-    for stream in (setting.users, setting.held_out):
+    for stream in (setting.users, setting.public):
         total.update(np.ascontiguousarray(stream.tokens_N).data)
         total.update(np.ascontiguousarray(stream.offsets_D1).data)
     total.update(np.ascontiguousarray(server.flat_weights(setting.model)).data)
     return total.hexdigest()
 
 
-def _digest(setting: Setting) -> str:
-    # Another tolerance or another grid judges and adds trials; it does not change those that are done.
-    judged = ("server_learning_rates", "noise_to_signal", "max_accuracy_loss")
-    return digest_of(setting, {name: value for name, value in asdict(setting.config).items() if name not in judged})
+def counted(
+    setting: Setting, cells: Cells, releases: Sequence[CountsConfig], on_progress: Callable[[str], None]
+) -> dict[CountsConfig, CountedNGram]:
+    """Models made by counts of the pseudo-users, with the launch's ratio of noise to counts."""
+    tables: dict[CountsConfig, CountedNGram] = {}
+    for config in dict.fromkeys(releases):
+        noise = scaled_counts(config.noise_multiplier, len(setting.users), setting.terms.training_devices)
+        released_U = released_counts(setting.users, cells, noise, seeded_key(setting.seed))
+        tables[config] = _table(setting, cells, released_U, noise)
+        on_progress(f"counts, rho {config.rho:.3g}")
+    return tables
 
 
-def _finished(path: Path, digest: str) -> dict[str, Trial]:
-    """Trials by name in the order they were run; {} if the file is another rehearsal's or there is none."""
-    if not path.exists():
-        return {}
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return {row["name"]: Trial(**row) for row in content["trials"]} if content["digest"] == digest else {}
+def _table(setting: Setting, cells: Cells, released_U: np.ndarray, noise: float) -> CountedNGram:
+    return counted_ngram(released_U, cells, setting.ngram, len(setting.vocabulary), noise)
 
 
-def _save(path: Path, digest: str, done: dict[str, Trial]) -> None:
-    content = {"digest": digest, "trials": [asdict(trial) for trial in done.values()]}
-    write_text(path, json.dumps(content, indent=1) + "\n")
+def _outcome(
+    setting: Setting,
+    training: Training | None,
+    counts: CountsConfig | None,
+    ships: Ships,
+    over_start: tuple[float, float],
+    over_free: tuple[float, float],
+) -> Outcome:
+    counts_rho = 0.0 if counts is None else counts.rho
+    if training is None:
+        assert counts is not None
+        yaml = "\n".join(_counts_block(counts, UNTRAINED[ships]))
+        return Outcome(0.0, counts_rho, 0, 0, 0.0, ships, *over_start, run={}, yaml=yaml, over_free=over_free)
+    mechanism, own = training.mechanism, setting.server.model_copy(update={"learning_rate": training.server_rate})
+    lines = [to_yaml(mechanism), "server:", f"  learning_rate: {training.server_rate!r}"]
+    if counts is not None:
+        lines += _counts_block(counts, counts.model)
+    return Outcome(
+        gradient_rho=training.rho,
+        counts_rho=counts_rho,
+        rounds=mechanism.rounds,
+        report_goal=mechanism.report_goal,
+        step_noise=law.step_noise(mechanism, own),
+        ships=ships,
+        gain=over_start[0],
+        error=over_start[1],
+        run=run_of(mechanism, training.server_rate, counts),
+        yaml="\n".join(lines),
+        over_free=over_free,
+    )
+
+
+def _counts_block(counts: CountsConfig, model: str) -> list[str]:
+    return ["counts:", f"  noise_multiplier: {counts.noise_multiplier!r}", f"  model: {model}"]
 
 
 # Spread of log word budgets: with 1 the top tenth of users holds about 40% of all words.

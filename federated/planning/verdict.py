@@ -31,7 +31,7 @@ class Outcome:
     Attributes:
       gradient_rho, counts_rho: of training and of counts; 0 for none.
       rounds, report_goal: of the launch, not of its rehearsal; 0 without training.
-      noise_to_signal: of training, the same in the launch and in its rehearsal; 0 without.
+      step_noise: of training, the same in the launch and in its rehearsal; 0 without.
       ships: the shipped model.
       gain, error: top-1 recall over the start's on the same held-out pseudo-users, as a share, and the paired
         standard error.
@@ -44,7 +44,7 @@ class Outcome:
     counts_rho: float
     rounds: int
     report_goal: int
-    noise_to_signal: float
+    step_noise: float
     ships: Ships
     gain: float
     error: float

@@ -13,10 +13,9 @@ from reports.losses import up
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from federated.planning.proposal import Proposal
-    from federated.planning.search import Option
     from federated.planning.verdict import Outcome, Verdict
-    from pipeline.preflight.plan import LaunchPlan, RehearsedPlan
+    from pipeline.preflight.frontier import Frontier, Point
+    from pipeline.preflight.plan import ForecastPlan, LaunchPlan
 
 _log = logging.getLogger(__name__)
 
@@ -26,50 +25,39 @@ def plan(
     launch: LaunchName,
     devices: Annotated[
         int | None,
-        typer.Option(help="devices that may take part; default: planning.population_estimate, or the ingested number"),
+        typer.Option(
+            help="devices that may take part; default: those of the launch's data, or planning.population_estimate"
+        ),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="folder for the numbers and pictures; default: runs/ID/public/planning")
-    ] = None,
-    noise_to_signal: Annotated[
-        float | None,
-        typer.Option(help="find the cheapest mechanism with this ratio, as measured by 'tacit rehearse'"),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for the pictures; default: runs/ID/public/planning")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the worst-case guarantee of a launch file and, if rehearsed, its forecast gain and better settings.
+    """Show the worst-case guarantee of a launch file and, with a planning block, its forecast gain.
 
-    It reads no private text, except for a digest of the files if another launch here may have used the same. With
-    --noise-to-signal it finds the cheapest mechanism with that ratio instead.
+    The forecast is points of top-1 recall against the total epsilon of one device: for counts, for training, and for
+    training from a start that counts moved. It reads no text. If the launch was rehearsed, its verdict follows.
 
     Example: tacit plan dags/launches/en-US.yaml --devices 2000000
     """
     from rich.console import Console
 
-    from pipeline.preflight.plan import ProposedPlan, RehearsedPlan, UnrehearsedPlan
+    from pipeline.preflight.plan import ForecastPlan
     from pipeline.preflight.plan import plan as core
     from pipeline.run.named import to_run
     from pipeline.stages.graph import STAGES
 
     named, here, console = to_run(launch), settings.load(), Console(stderr=True, quiet=as_json)
-    done = core(named.config, named.run_id, here, STAGES, devices=devices, out=out, noise_to_signal=noise_to_signal)
+    done = core(named.config, named.run_id, here, STAGES, devices=devices, out=out)
     lines = _worst_case_lines(done)
-    if isinstance(done, ProposedPlan):
-        _show_options(done.found.alternatives, done.found.terms.target.rho, console)
-        lines += ["", *_proposal_text(done.found), "", f"files: {done.files[0].parent}"]
-    elif isinstance(done, UnrehearsedPlan):
-        lines += [
-            "",
-            f"not rehearsed: run tacit rehearse {launch} (about {done.minutes:,} minutes of CPU). The file's "
-            f"noise-to-signal ratio, {done.noise_to_signal:.4g}, is untested: it is the noise in the model per "
-            "coordinate, in clip norms of the mean update, and it is unknown whether a model trained under it is "
-            "better than its starting point. So no mechanism is recommended.",
-        ]
-    elif isinstance(done, RehearsedPlan):
-        _show_trade(done.found, done.of_file, console)
-        lines += ["", *_rehearsed_lines(done)]
+    if isinstance(done, ForecastPlan):
+        if done.frontier is not None:
+            _show_frontier(done.frontier, console)
+            lines += ["", *_frontier_lines(done.frontier)]
+        if done.found is not None:
+            _show_trade(done.found, done.of_file, console)
+        lines += ["", *_rehearsed_lines(done, launch)]
     else:
-        lines.append("For a proposal, add a planning block to its launch file.")
+        lines.append("For a forecast of its gain, add a planning block to its launch file.")
     answer(done, as_json, text="\n".join(lines))
 
 
@@ -78,7 +66,7 @@ def rehearse(
     launch: LaunchName,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate the launch on its public text, to forecast its gain, the split of its rho, clip norm and server rate.
+    """Simulate the launch on its public text: several ways to spend its rho, at the noise that each has.
 
     It runs the stages ingest_public and pretrain if they have not run; the launch then finds them done.
     Run it again to resume.
@@ -92,38 +80,29 @@ def rehearse(
     planning = config.planning
     if planning is None:
         raise ValueError(f"planning: {launch} has no such block, which describes the rehearsal; add one")
+    from federated.planning.verdict import as_json as verdict_json
     from pipeline.preflight import rehearsal as core
     from pipeline.stages.graph import STAGES
     from pipeline.tracking import mlflow_tracker
 
     tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
     done = core.run(config, planning, run_id, here, STAGES, tracker, lambda line: _log.info("rehearse: %s", line))
-    best = done.best
-    ratio = best.noise_to_signal
     lines = [
-        f"On {best.pseudo_users:,} pseudo-users with {best.words:,} words of public text:",
-        f"  clip norm {best.clip_norm:g}, the median of the updates' norms",
-        f"  server learning rate {best.server_learning_rate:g}, the most accurate of those tried",
-        f"  accuracy {best.start_accuracy:.4f} before, {best.noiseless_accuracy:.4f} after training without noise",
-        *(f"  noise-to-signal {trial.noise_to_signal:g}: {trial.accuracy:.4f}" for trial in best.noise_trials),
-        *(f"note: {remark}" for remark in done.remarks),
-        "For the launch file:",
-        done.paste,
-        f"Tolerable noise: {'none of those tried' if ratio is None else f'noise-to-signal {ratio:g}'}",
         f"Verdict: {done.verdict.answer}. {done.verdict.sentence}",
         *(f"note: {note}" for note in done.verdict.notes),
         f"Then: tacit plan {launch}",
         f"files: {done.directory}",
     ]
-    answer({**core.as_json(done), "directory": str(done.directory)}, as_json, text="\n".join(lines))
+    answer({**verdict_json(done.verdict), "directory": str(done.directory)}, as_json, text="\n".join(lines))
 
 
 def _worst_case_lines(plan: "LaunchPlan") -> list[str]:
     from pipeline.releases.ceiling import in_words
 
+    whom = "these" if plan.counted else f"{sum(plan.devices.values()):,} devices that may take part"
     lines = [
-        f"Of {sum(plan.devices.values()):,} devices that may take part about {plan.training_devices:,} train and "
-        f"{plan.devices['test']:,} test.",
+        *plan.counted,
+        f"Of {whom} about {plan.training_devices:,} train and {plan.devices['test']:,} test.",
         f"The launch file: rho {plan.rho:.6g} (zCDP), mu {plan.mu:.6g} (GDP), "
         f"sensitivity^2 {plan.sensitivity_squared:g}",
         *(f"  epsilon {up(value)} at delta {delta:g}" for delta, value in plan.epsilon.items()),
@@ -180,56 +159,64 @@ def _step_lines(plan: "LaunchPlan") -> list[str]:
     return [f"{line}; {better}: recall is flat about a noise of {STEP_NOISE:g}"]
 
 
-def _rehearsed_lines(plan: "RehearsedPlan") -> list[str]:
-    """Format the verdict, the split, and blocks to paste."""
+def _frontier_lines(frontier: "Frontier") -> list[str]:
+    """Format where ways begin to gain, and where more epsilon stops to."""
+
+    def total(epsilon: float | None) -> str:
+        return "at no total up to 10" if epsilon is None else f"from epsilon {epsilon:g} on"
+
+    knee, evaluation = frontier.knee, frontier.evaluation
+    return [
+        "Forecast from the number of devices alone, for text as far from the start as the text it was fitted to:",
+        f"  a way gains over the start for sure {total(frontier.beats_start)}",
+        f"  training leads counts {total(frontier.beats_counts)}",
+        "  no total up to 10 gains for sure: find more devices"
+        if knee is None
+        else f"  more than epsilon {knee:g} gains less than 0.1 points",
+        *(
+            [f"  a total below {up(evaluation)} needs a larger evaluation.noise_multiplier"]
+            if evaluation > frontier.points[0].epsilon
+            else []
+        ),
+    ]
+
+
+def _show_frontier(frontier: "Frontier", console: "Console") -> None:
+    """Print the forecast of each way at each total."""
+    from rich.table import Table
+
+    title = "Forecast gain over the start, points of top-1; both: counts move the start"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("epsilon", "words", "rho left", "counts", "training", "both", "wins"):
+        table.add_column(name, justify="left" if name in ("words", "wins") else "right", no_wrap=True)
+    for point in frontier.points:
+        table.add_row(f"{point.epsilon:g}", point.words or "none", *_point_cells(point))
+    console.print(table)
+
+
+def _point_cells(point: "Point") -> list[str]:
+    if not point.rho:
+        return ["0", "-", "-", "-", "nothing left"]
+    ways = (point.counts, point.training, point.both)
+    return [f"{point.rho:.2g}", *(f"{way.points:+.1f} ± {2 * way.error:.1f}" for way in ways), point.wins or "not sure"]
+
+
+def _rehearsed_lines(plan: "ForecastPlan", launch: str) -> list[str]:
+    """Format the verdict of a rehearsal, the best way, and blocks to paste."""
     verdict, of_file = plan.found, plan.of_file
+    files = [f"files: {plan.files[0].parent}"] if plan.files else []
+    if verdict is None:
+        minutes = f"about {plan.rehearsal_minutes:,} minutes of CPU"
+        return [f"Not rehearsed: 'tacit rehearse {launch}' simulates it on its public text, {minutes}.", *files]
     lines = [f"Verdict: {verdict.answer}. {verdict.sentence}", *(f"note: {note}" for note in verdict.notes)]
     lines.append(
         "This file's own setting was not rehearsed."
         if of_file is None
         else f"This file's own setting: {100 * of_file.gain:+.2f} points (± {200 * of_file.error:.2f})."
     )
-    lines.append("Discovery spends an epsilon per typed word, which never adds to rho: it stays as in the file.")
     if verdict.best is not None:
         lines += ["For the launch file:", verdict.outcomes[verdict.best].yaml]
-    return [*lines, f"files: {plan.files[0]}"]
-
-
-def _proposal_text(proposal: "Proposal") -> list[str]:
-    target, chosen = proposal.terms.target, proposal.chosen
-    wanted = f"rho {target.rho:.4g} (epsilon {up(target.epsilon)} at delta {target.delta:g})"
-    cost = f"rho {chosen.rho:.4g}, epsilon {up(chosen.epsilon)}"
-    if proposal.feasible:
-        lines = [f"Proposal: {cost}; the target, {wanted}, is met."]
-    else:
-        lines = [f"The target, {wanted}, cannot be met: {cost} is the nearest. One of these changes suffices:"]
-        lines += [f"  - {change.sentence}" for change in proposal.changes if change.needed is not None]
-        lines += [f"  ({change.sentence})" for change in proposal.changes if change.needed is None]
-    lines += ["Why:", *(f"  - {reason}" for reason in proposal.reasons)]
-    from federated.planning.proposal import to_yaml
-
-    return [*lines, "For the launch file:", to_yaml(proposal.mechanism)]
-
-
-def _show_options(options: "tuple[Option, ...]", target_rho: float, console: "Console") -> None:
-    """Print the alternatives in 80 columns, with notes on some of them."""
-    from rich.table import Table
-
-    title = "The same noise in the model by other means; ok: meets the target"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    columns = ("mechanism", "report\ngoal", "noise\nmult.", "min_sep", "joins\n<=", "rho", "epsilon", "copies", "ok")
-    for name in columns:
-        table.add_column(name, justify="left" if name == "mechanism" else "right", no_wrap=True)
-    for row in options:
-        meets = "-" if row.rho is None else "yes" if row.rho <= target_rho else "no"
-        cells = [row.label, f"{row.report_goal:,}", f"{row.noise_multiplier:g}", f"{row.min_sep:,}"]
-        cells += [f"{row.max_participations:,}", "-" if row.rho is None else f"{row.rho:.4g}", up(row.epsilon)]
-        cells += [f"{row.copies:,}", meets]
-        table.add_row(*cells, style="bold" if row is options[0] else None)
-    console.print(table)
-    for row in options:
-        if row.note:
-            console.print(f"{row.label}: {row.note}", highlight=False, markup=False)
+    return [*lines, *files]
 
 
 def _show_trade(verdict: "Verdict", of_file: "Outcome | None", console: "Console") -> None:

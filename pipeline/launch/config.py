@@ -84,7 +84,7 @@ class LaunchConfig(Config):
     )
     planning: PlanningConfig | None = Field(
         default=None,
-        description="settings that 'tacit plan' and 'tacit rehearse' may choose from; has no effect on its own",
+        description="population and largest round, for 'tacit plan' and 'tacit rehearse'; has no effect on its own",
     )
     local_training: LocalTrainingConfig
     server: ServerConfig

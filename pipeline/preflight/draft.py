@@ -17,9 +17,7 @@ from federated.config.population import Splits
 from federated.config.training import ServerConfig
 from federated.planning import law
 from federated.planning.feasibility import Plan, plan
-from federated.planning.proposal import mechanism_block
-from federated.planning.search import Choice, as_launched, option, strategies, terms_of
-from federated.planning.search import round_up as rounded_up
+from federated.planning.search import block_at, terms_of
 from pipeline.launch.config import LaunchConfig, load_launch, problems
 from pipeline.preflight.readiness import planned as worst_case
 from pipeline.preflight.shortfalls import too_few
@@ -271,16 +269,8 @@ def _mechanism(answers: Answers, splits: Splits, size: Size) -> MechanismConfig:
     begins = {"kind": "tree", "noise_multiplier": 1.0, "clip_norm": 0.3, "rounds": size.rounds, "report_goal": goal}
     begins |= {"min_sep": 1, "max_participations": size.joins, "delta": _DELTA, "randomness": "secure"}
     start: MechanismConfig = TypeAdapter(MechanismConfig).validate_python(begins)
-    terms = terms_of(start, planning, splits)
-    every = strategies(terms, size.rounds, goal, thorough=False)  # in tenths of a second
-    fitting = [each for each in every if each.copies <= terms.most_copies]
-
-    def noise(sensitivity_squared: float) -> float:
-        return math.sqrt(sensitivity_squared / (2 * rho))
-
-    best = as_launched(min(fitting, key=lambda each: noise(each.sensitivity_squared) * each.rms_error))
-    multiplier = rounded_up(noise(best.sensitivity_squared) * (1 + 1e-6), 5)
-    return mechanism_block(start, Choice(replace(option(terms, best, goal), noise_multiplier=multiplier), best))
+    terms = terms_of(planning, splits, ServerConfig(learning_rate=1.0))
+    return block_at(start, terms, rho, thorough=False)
 
 
 def _server_rate(mechanism: MechanismConfig) -> float:

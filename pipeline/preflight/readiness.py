@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from federated.config.population import Files, PopulationKey, Retention, SyntheticPopulation
-from federated.devices.withdrawals import Withdrawals
 from pipeline.ground.errors import LedgerMissing, StageInputMissing
 from pipeline.ground.settings import Settings, has_account
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.spend import Spend
+from pipeline.preflight.devices import count_devices, countable, stated_devices
 from pipeline.preflight.rehearsal_verdict import require_worth
-from pipeline.preflight.shortfalls import FEW, of_file, parameters, too_few
+from pipeline.preflight.shortfalls import FEW, of_file, parameters, short_of_devices, too_few
 from pipeline.releases import uses
 from pipeline.releases.central_words import CENTRAL_WORDS
 from pipeline.releases.evaluation import EVALUATION, typed
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from pipeline.preflight.foresee import Forecast
     from pipeline.run.cache import CacheHit
     from pipeline.run.stage import Stages
-
-# Rows of larger files are counted when the launch reads them, which is also before any spend.
-_MOST_COUNTED_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -177,15 +174,13 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
     Args:
       reused: stages whose outputs are reused from another launch, so that they spend nothing.
     """
-    from pipeline.ledger.withdrawals import foreseen_of
     from pipeline.preflight.foresee import foresee
 
     spends = planned(config, estimated_devices(config))
     foreseen = foresee(config, settings, run_id, spends, reused)
     kept = foreseen.kept
     unusable = unusable_files(config, kept)
-    left_out = foreseen_of(settings.ledger_url, config.population)
-    population = Findings(()) if unusable else _population(config, kept, left_out)
+    population = Findings(()) if unusable else _population(config, kept, settings.ledger_url)
     train = estimated_devices(config)
     if population.devices is not None:
         train = config.private_text.splits.training(population.devices)
@@ -250,46 +245,37 @@ def _no_gang(config: LaunchConfig, settings: Settings) -> list[str]:
     return []
 
 
-def _population(config: LaunchConfig, kept: Retention | None, withdrawn: Withdrawals) -> Findings:
+def _population(config: LaunchConfig, kept: Retention | None, ledger_url: str) -> Findings:
     """Check that the population has enough devices, by its files or by the size of a synthetic one.
 
-    Guarantee: the findings go to logs and to Airflow before any spend, so they state no more than ``ingest_private``
-    does: rounded counts and, with a budget for evaluation, only the number of devices.
+    The devices of a registered population are split here as ``ingest_private`` splits them, and stage ``plan`` asks the
+    same question of the same numbers.
     """
     private = config.private_text
     if isinstance(private, SyntheticPopulation):
         return Findings(tuple(_hopeless(config, private.devices)), devices=private.devices)
     if not isinstance(private, Files):
         return Findings(())
-    from federated.devices import readers
-    from pretrain.reading import rows
-
-    if sum(path.stat().st_size for path in rows.matching(private.paths, "private_text.paths")) > _MOST_COUNTED_BYTES:
+    if not countable(config):
         return Findings((), ("private_text.paths: large files, so devices are counted when the launch reads them",))
     try:
-        counted = readers.count(private.paths, config.locale, kept, withdrawn)
+        seen = count_devices(config, ledger_url, kept)
     except ValueError as error:
         return Findings((str(error),))
-    taken = counted.rows - counted.other_locales - counted.older
-    within = "" if kept is None else f"the {kept.days} days before {kept.as_of}"
-    if not taken:
-        typed, fix = (f" was typed in {within}", "locale, ts") if within else ("", "locale")
-        return Findings((f"private_text.paths: no row of {config.locale!r}{typed}; correct {fix}, or the files",))
-    devices, note = readers.tens(counted.devices), ""
-    if not EVALUATION.asked(config):
-        told, other, older = (readers.hundreds(each) for each in (taken, counted.other_locales, counted.older))
-        note += f" with {told:,}+ rows" if told else ""
-        note += f"; {other:,}+ of other locales are left out" if other else ""
-        note += f"; {older:,}+ that were typed outside {within} are deleted" if older else ""
-    splits = config.private_text.splits.expected(devices)
-    parts = ", ".join(f"{name} {splits[name]:,}" for name in ("train", "validation", "test"))
+    splits, about = seen.splits or private.splits.expected(seen.devices), "" if seen.splits else "about "
+    parts = ", ".join(
+        f"{name} {splits[name]:,}{'+' if seen.splits else ''}" for name in ("train", "validation", "test")
+    )
+    few = seen.splits is None or seen.devices < FEW
+    problems = _hopeless(config, seen.devices) if few else short_of_devices(config, splits)
     return Findings(
-        tuple(_hopeless(config, devices)),
+        tuple(problems),
         (
-            f"private_text: {devices:,}+ devices of {config.locale}{note}; about {parts}",
+            seen.filters,
+            f"private_text: {seen.devices:,}+ devices of {config.locale}{seen.rows}; {about}{parts}",
             *_needed(config, splits["test"]),
         ),
-        devices,
+        seen.devices,
     )
 
 
@@ -388,11 +374,8 @@ def planned(config: LaunchConfig, devices: int | None) -> dict[str, Spend]:
 
 def estimated_devices(config: LaunchConfig) -> int | None:
     """Estimated number of training devices from the launch file alone; None if it states none."""
-    if config.planning is not None:
-        return config.private_text.splits.training(config.planning.population_estimate)
-    if isinstance(config.private_text, SyntheticPopulation):
-        return config.private_text.splits.training(config.private_text.devices)
-    return None
+    stated = stated_devices(config)
+    return None if stated is None else config.private_text.splits.training(stated)
 
 
 def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:

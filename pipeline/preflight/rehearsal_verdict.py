@@ -9,7 +9,7 @@ import json
 import math
 from pathlib import Path
 
-from federated.config.planning import PlanningConfig, SmallLaunch, SmallTrade
+from federated.config.planning import PlanningConfig, SmallLaunch
 from federated.planning.verdict import Outcome, Verdict, from_json, refusal, run_of
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.release import asked_for
@@ -17,7 +17,7 @@ from pipeline.releases.training import TRAINING
 
 NAME, FILE = "rehearsal", "verdict.json"
 # Version of the rehearsal's method, part of the digest.
-_RULES = 4
+_RULES = 5
 # CPU seconds: per word and weight in training, and for counts and evaluation
 # (benchmarks/results/2026-11-22-planner-verdicts.md).
 _SECONDS, _SCORING = 5e-10, 120.0
@@ -28,7 +28,7 @@ def rho_to_spend(config: LaunchConfig, planning: PlanningConfig) -> float:
     return min(planning.target_rho, config.policy.max_rho)
 
 
-def inputs_digest(config: LaunchConfig, planning: PlanningConfig, limits: SmallTrade) -> str:
+def inputs_digest(config: LaunchConfig, planning: PlanningConfig, limits: SmallLaunch) -> str:
     """SHA-256 over the inputs of a verdict, without the settings that it compares."""
     names = ("locale", "seed", "public_text", "vocabulary", "model", "pretrain", "local_training")
     stated = config.model_dump(mode="json")
@@ -47,7 +47,7 @@ def inputs_digest(config: LaunchConfig, planning: PlanningConfig, limits: SmallT
 
 
 def find(
-    config: LaunchConfig, runs_dir: Path, planning: PlanningConfig | None = None, limits: SmallTrade | None = None
+    config: LaunchConfig, runs_dir: Path, planning: PlanningConfig | None = None, limits: SmallLaunch | None = None
 ) -> Verdict | None:
     """Return the newest verdict with this file's inputs; None if it was not rehearsed here.
 
@@ -60,7 +60,7 @@ def find(
     planning = planning or config.planning
     if planning is None:
         return None
-    digest = inputs_digest(config, planning, limits or SmallTrade())
+    digest = inputs_digest(config, planning, limits or SmallLaunch())
     paths = runs_dir.glob(f"*/public/{NAME}/{FILE}")
     for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         try:
@@ -77,11 +77,12 @@ def find(
 
 def minutes(config: LaunchConfig, planning: PlanningConfig) -> int:
     """Rough CPU minutes of a rehearsal without pretraining, from words and weights."""
-    small, limits = SmallLaunch(), SmallTrade()
-    trials = len(small.server_learning_rates) + 1 + len(small.noise_to_signal)
-    goal = min(planning.max_report_goal, limits.most_goal)
-    rounds = min(config.mechanism.rounds, limits.most_rounds)
-    joins = trials * small.rounds * small.report_goal + (len(limits.goals) + len(limits.shares)) * rounds * goal
+    limits, rounds = SmallLaunch(), config.mechanism.rounds
+    devices = min(config.private_text.splits.training(planning.population_estimate), limits.most_users)
+    played = min(rounds, limits.most_rounds)
+    # The file's own, one of each share, one from a moved start, one without noise.
+    trainings = len(limits.shares) + 3
+    joins = trainings * played * min(planning.max_report_goal, limits.most_goal, devices)
     words = min(config.local_training.max_words, limits.median_words) * config.local_training.epochs
     size, embedding, hidden = config.vocabulary.base_size, config.model.embedding_dim, config.model.hidden_dim
     weights = size * embedding * (1 if config.model.tied else 2) + 7 * embedding * hidden

@@ -48,6 +48,21 @@ def most_parameters(config: LaunchConfig) -> int:
     return parameters(config, config.vocabulary.base_size + config.vocabulary.max_new_words)
 
 
+def short_of_devices(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[str]:
+    """Problems of a launch whose devices are counted: of stages, and of rounds that would not fill.
+
+    Args:
+      devices_by_split: numbers of devices, rounded down to tens.
+    """
+    lines = too_few(config, devices_by_split)
+    if not TRAINING.asked(config):
+        return lines
+    from federated.planning.feasibility import shortfalls  # numpy is slow to import
+
+    reasons = shortfalls(config.mechanism, devices_by_split["train"])
+    return lines + [f"mechanism: this plan cannot be carried out: {reason}" for reason in reasons]
+
+
 def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[str]:
     """Problems of stages that have too few devices to run, or to give a result.
 

@@ -8,7 +8,7 @@ from federated.planning import feasibility as planner
 from federated.rounds.rule import RoundRule
 from pipeline.preflight import rehearsal_verdict
 from pipeline.preflight.foresee import foresee
-from pipeline.preflight.shortfalls import most_parameters, of_file, too_few, unheard
+from pipeline.preflight.shortfalls import most_parameters, of_file, short_of_devices, unheard
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.release import Outlook
@@ -66,12 +66,11 @@ def plan(ctx: StageContext) -> Plan:
     spends = planned_spends(ctx.config, Outlook(planned.guarantee.rho, training_devices))
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     if worth is None:
-        _log.warning("plan: this run was not rehearsed, so its gain is unknown; forecast it with 'tacit rehearse'")
+        _log.warning("plan: this run was not rehearsed; 'tacit plan' forecasts its gain, 'tacit rehearse' simulates it")
     problems = [
         *of_file(ctx.config),
-        *too_few(ctx.config, splits),
+        *short_of_devices(ctx.config, splits),
         *unheard(ctx.config, heard(ctx)),
-        *(f"mechanism: this plan cannot be carried out: {reason}" for reason in planned.reasons),
         *above_policy(ctx.config, spends, training_devices),
         # Discovery comes first, so missing room for training would be found after its spend. Later reuse is unknown
         # here.

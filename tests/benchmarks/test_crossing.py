@@ -13,7 +13,7 @@ from benchmarks.utility.arms import mechanism_of
 from benchmarks.utility.cell import Cell
 from benchmarks.utility.cell_lists import LISTS
 from benchmarks.utility.populations import PublicStart
-from federated.planning.trade import own_rho
+from federated.planning.rehearsal import own_rho
 from pretrain.config import ModelConfig
 from tests.helpers.text.typed_text import stream, text, vocabulary
 

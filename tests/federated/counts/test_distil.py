@@ -9,7 +9,7 @@ from federated.counts import distil as distilling
 from federated.counts.distil import distil
 from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
-from federated.planning.trade import Arm, predictions
+from federated.planning.recall import Arm, predictions
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.ngrams.counted import CountedNGram

@@ -53,7 +53,8 @@ def test_no_text_is_read(tmp_path: Path):
     path = tmp_path / "x.parquet"
     text = pa.array([b"\xf4\x28", b"fine"]).view(pa.string())
     pq.write_table(pa.table({"client_id": ["a", "b"], "text": text}), path)
-    assert readers.count([str(path)], "en-US") == readers.FileCounts(2, 2, 0)
+    both = frozenset(("a", "b"))
+    assert readers.count([str(path)], "en-US") == readers.FileCounts(both, 2, 0, 0, everybody=2, of_locale=2, tags=None)
     with pytest.raises(ValueError, match="UTF"):
         readers.from_files([str(path)], "en-US")
 
@@ -81,7 +82,20 @@ def test_what_was_typed_outside_the_days_is_gone(tmp_path: Path, kind: str):
     everything, older = read(tmp_path / "typed.parquet", kept=None)
     assert (len(everything["a"]), list(everything), older) == (5, ["a", "gone"], 0)
     counted = readers.count([str(tmp_path / "typed.parquet")], "en-US", KEPT)
-    assert counted == readers.FileCounts(devices=1, rows=6, other_locales=0, older=4)
+    assert counted == readers.FileCounts(frozenset("a"), 6, 0, older=4, everybody=2, of_locale=2, tags=None)
+
+
+def test_devices_are_counted_before_and_after_each_filter(tmp_path: Path):
+    """One file without the column, whose rows are the locale's, and one with three tags and a row that has none."""
+    some = {"client_id": ["a", "b", "b"], "text": ["x"] * 3, "ts": [LAST, FIRST - MOMENT, FIRST - MOMENT]}
+    pq.write_table(pa.table(some), tmp_path / "0.parquet")
+    other = {"client_id": ["c", "d", "d", "e", "f"], "text": ["x"] * 5, "ts": [LAST] * 5}
+    other["locale"] = ["EN_us", "en-us", "fr-FR", "fr_FR", None]
+    pq.write_table(pa.table(other), tmp_path / "1.parquet")
+    counted = readers.count([str(tmp_path / "*.parquet")], "en-US", KEPT)
+    assert (counted.everybody, counted.of_locale, counted.clients) == (6, 4, frozenset("acd"))
+    assert counted.tags == {"fr-FR": 1, "": 1}, "d has a row of the locale too"
+    assert (counted.rows, counted.other_locales, counted.older) == (8, 3, 2)
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from federated.config.planning import SmallTrade
-from federated.planning.trade import own_rho
+from federated.config.planning import SmallLaunch
+from federated.planning.rehearsal import own_rho
 from federated.planning.verdict import Outcome, Verdict, as_json, judge, run_of
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.preflight import rehearsal_verdict
@@ -24,7 +24,7 @@ def written(config: LaunchConfig, runs_dir: Path, gain: float, headroom: float =
         Outcome(rho, 0.0, *shape, 0.1, "network", better, 0.001, run_of(mechanism, slower, counts), yaml=text),
         Outcome(0.0, 0.5, 0, 0, 0.0, "counts", 0.03, 0.001, {}),
     )
-    inputs = rehearsal_verdict.inputs_digest(config, config.planning, SmallTrade())
+    inputs = rehearsal_verdict.inputs_digest(config, config.planning, SmallLaunch())
     made = Verdict("inconclusive", "", None, outcomes, 0.1, 0.5, 60, config.policy.min_top1_gain, 60, 900, (), inputs)
     verdict = judge(made, headroom, 0.002)
     path = runs_dir / launch_id(config) / "public" / rehearsal_verdict.NAME / rehearsal_verdict.FILE

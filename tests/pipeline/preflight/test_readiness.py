@@ -1,5 +1,6 @@
 """Refusals before data is read, and before anything is spent."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from evaluation.noisy.questions import fewest_devices
 from federated.planning.feasibility import plan as plan_costs
 from federated.rounds.rule import RoundRule
 from pipeline.ground.errors import RefusedUntouched, StageInputMissing
@@ -16,6 +18,8 @@ from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.preflight.devices import count_devices
+from pipeline.preflight.plan import plan as plan_file
 from pipeline.preflight.readiness import Findings, look, unusable_files
 from pipeline.preflight.shortfalls import most_parameters
 from pipeline.releases.local_words import local_discovery
@@ -149,24 +153,76 @@ def test_the_population_s_files_are_counted_before_anything_else(settings: Setti
 
     assert seen(900).problems == ()
     assert seen(900, ("en-US", "fr-FR")).notes[1:] == (
-        "private_text: 900+ devices of en-US with 900+ rows; 900+ of other locales are left out; about train 720, "
-        "validation 90, test 90",
+        "private_text.paths: 900+ devices in the files; by column locale 900+ of them have a row of en-US",
+        "private_text: 900+ devices of en-US with 900+ rows; 900+ of other locales are left out; train 700+, "
+        "validation 90+, test 90+",
     )
     (line,) = seen(900, ("fr-FR", "de-DE")).problems
-    assert line == "private_text.paths: no row of 'en-US'; correct locale, or the files"
+    assert line == (
+        "private_text.paths: no row of 'en-US'; column locale has de-DE, fr-FR; correct locale, or the files"
+    )
     (line,) = seen(900, ab_test={"buckets": 400}).problems
     assert line.startswith("ab_test.buckets: 400")
     assert seen(30, discovery={"layers": 40}).problems[0].startswith("discovery.layers: 40")
-    (line,) = seen(900, mechanism=BY_THE_CLOCK).problems
-    assert line.startswith("mechanism: this plan cannot be carried out: report_goal 300: a round selects 390 devices")
+    carried = "mechanism: this plan cannot be carried out: report_goal 300"
+    clocked = seen(900, mechanism=BY_THE_CLOCK).problems
+    assert any(line.startswith(f"{carried}: a round selects 390 devices") for line in clocked)
     assert seen(900, mechanism=BY_THE_CLOCK | {"report_goal": 20}).problems == ()
     rested, joined = seen(60, mechanism={"report_goal": 189, "min_sep": 1}, ab_test={"buckets": 5}).problems
     assert rested.startswith("mechanism: this plan cannot be carried out: report_goal 189 x min_sep 1 keeps 189")
-    assert rested.endswith("about 48 devices train: lower report_goal to 48")
-    assert joined.endswith("may join 2 rounds each: lower report_goal to 12")
-    # Parts are drawn: what one population of a thousand could still have is not refused here.
-    assert seen(900, ab_test={"buckets": 110}).problems == ()
+    assert rested.endswith("about 40 devices train: lower report_goal to 40")
+    assert joined.endswith("may join 2 rounds each: lower report_goal to 10")
     assert ledger.spends() == []
+
+
+def test_parts_of_a_population_are_those_that_its_launch_will_have(settings: Settings, tmp_path: Path):
+    """Once the ledger has the secret that splits them; before, what some draw could still have is not refused."""
+    buckets = launch_config(private_text=people_of(tmp_path, 900), ab_test={"buckets": 110})
+
+    def told() -> list[str]:
+        return [line for line in look(buckets, settings, launch_id(buckets)).problems if line.startswith("ab_test")]
+
+    assert told() == []
+    registered(PrivacyLedger(settings.ledger_url), "people")
+    assert told() == [
+        "ab_test.buckets: 110, but there are 90+ test devices; lower it to 18 or raise private_text.test_fraction"
+    ]
+
+
+def test_the_plan_takes_the_devices_that_the_check_counted(settings: Settings, tmp_path: Path):
+    """By their locale and split, for any estimate of the file; the estimate counts where the files are not."""
+    registered(PrivacyLedger(settings.ledger_url), "people")
+    private = people_of(tmp_path, 200) | {"test_fraction": 0.2}
+    estimate = {"population_estimate": 5_000, "max_report_goal": 4, "round_minutes": 5, "target_rho": 0.5}
+    config = launch_config(private_text=private, planning=estimate)
+    found = count_devices(config, settings.ledger_url, None)
+    planned_here = plan_file(config, launch_id(config), settings, STAGES)
+    assert (planned_here.devices, planned_here.counted) == (found.splits, (found.filters,))
+    assert found.filters in look(config, settings, launch_id(config)).notes
+    (tmp_path / "people.parquet").unlink()
+    elsewhere = plan_file(config, launch_id(config), settings, STAGES)
+    assert (sum(elsewhere.devices.values()), elsewhere.counted) == (5_000, ())
+    alone = launch_config(private_text=private)
+    with pytest.raises(ValueError, match=r"devices: unknown \(private_text.paths: no file matches .*give an estimate"):
+        plan_file(alone, launch_id(alone), settings, STAGES)
+
+
+@pytest.mark.parametrize("noise", [8.0, 9.0, 10.0, 12.0])
+def test_noise_that_drowns_the_test_devices_is_refused_by_the_check_as_by_the_plan(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, noise: float
+):
+    """240 devices, four fifths of them for tests: about 192, and by the population's own split a number beside it."""
+    registered(PrivacyLedger(settings.ledger_url), "people")
+    private = people_of(tmp_path, 240) | {"test_fraction": 0.8, "max_words_per_device": 50}
+    config = launch_config(private_text=private, evaluation={"noise_multiplier": noise}, ab_test={"buckets": 5})
+    problems = look(config, settings, launch_id(config)).problems
+    splits = count_devices(config, settings.ledger_url, None).splits
+    assert splits is not None
+    drowned = [line for line in problems if line.startswith("evaluation.noise_multiplier")]
+    assert bool(drowned) == (fewest_devices(noise, 50) > splits["test"])
+    if drowned:
+        with pytest.raises(ValueError, match=re.escape(drowned[0])):
+            plan_of(settings, monkeypatch, config, **splits)
 
 
 @pytest.mark.parametrize("changes", [{}, {"ab_test": {"buckets": 400}}, {"mechanism": BY_THE_CLOCK}])
@@ -187,11 +243,13 @@ def test_one_person_more_or_less_is_not_seen(
 
     rows = [(f"device {number}", "en-US") for number in range(933)]
     rows += [(f"device {number}", "fr-FR") for number in range(312)]
+    rows += [(f"other {number}", "fr-FR") for number in range(20)]
     before = seen(rows)
     assert seen([*rows, ("somebody", "en-US"), ("somebody", "en-US"), ("somebody", "fr-FR")]) == before
     # Under a budget for evaluation what a device typed is not even told in hundreds.
     much = seen([*rows, *[("device 1", locale) for locale in ("en-US", "fr-FR") for _ in range(150)]])
     assert (much == before) == (evaluation is not None)
+    assert (seen([*rows[:-1], ("other 19", "de-DE")]) == before) == (evaluation is not None)
 
 
 @pytest.mark.parametrize(("devices", "told"), [(0, 0), (3, 0), (12, 10)])

@@ -1,0 +1,180 @@
+"""Fit the forecast of a launch's gain to the crossing, and show it beside what was measured.
+
+python -m benchmarks.utility.forecast [--results FOLDER]
+
+Reads ``crossing.csv`` of the folder; writes ``forecast.md`` and ``crossing.svg`` there. The curves are those of public
+talk, which has several sizes; a population's multiple is its gain over the curve at its size. Every population is
+forecast from the other populations' multiples, and the way that the forecast prefers is held against the way that
+gained most.
+"""
+
+import argparse
+import csv
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+
+from matplotlib.axes import Axes
+
+from federated.planning import gain
+from federated.planning.gain import Curve
+from pretrain.files import write_text
+from reports.figures.style import COLOURS, svg
+
+CURVES_OF = "talk"
+ARMS = {"start+counts": "counts", "train": "training", "counts-train": "both"}
+_LEAST = 0.5  # points of a curve below which a multiple of it means nothing
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the crossing: its arm, population, heard people or way, and points over the start."""
+
+    population: str
+    arm: str
+    people: int
+    rho: float
+    size: float
+    points: float
+    error: float
+
+
+def rows(path: Path) -> list[Row]:
+    """Rows by the law: noise at the step noise of the law, the default draw and fold."""
+    with path.open(encoding="utf-8", newline="") as file:
+        content = list(csv.DictReader(file))
+    trains = {
+        (row["population"], row["people"]): int(row["devices"]) // int(row["participations"])
+        for row in content
+        if row["devices"] and row["arm"] != "central"
+    }
+    usual = {"mechanism": "banded", "step_noise": "0.045", "noise": "True", "draw": "0", "fold": "0"}
+    found = []
+    for row in content:
+        plain = all(row[name] == value for name, value in usual.items())
+        if row["arm"] not in ARMS or not plain or (row["arm"] == "counts-train" and row["rho"] == "0.5"):
+            continue
+        people = int(row["people"]) or trains.get((row["population"], row["people"]), 0)
+        if not people:
+            continue
+        rho = float(row["rho"]) + (float(row["counts_rho"]) if row["arm"] == "counts-train" else 0.0)
+        size = gain.heard(people, rho) if row["arm"] == "start+counts" else float(row["way"])
+        points, error = float(row["over_start"]), float(row["error"])
+        found.append(Row(row["population"], ARMS[row["arm"]], people, rho, size, points, error))
+    return found
+
+
+def curve(found: list[Row], arm: str) -> Curve:
+    """Points of one arm over its size."""
+    points = {row.size: row.points for row in found if (row.population, row.arm) == (CURVES_OF, arm)}
+    return tuple(sorted(points.items()))
+
+
+def multiples(found: list[Row], arm: str, line: Curve) -> dict[str, float]:
+    """Mean multiple of the curve, by population; that of the curves is 1."""
+    each: dict[str, list[float]] = {CURVES_OF: [1.0]}
+    for row in found:
+        base = gain.at(line, row.size)
+        if row.arm == arm and row.population != CURVES_OF and base > _LEAST:
+            each.setdefault(row.population, []).append(row.points / base)
+    return {name: fmean(values) for name, values in each.items()}
+
+
+def main() -> None:
+    """Fit, forecast each population from the others, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
+    folder = parser.parse_args().results
+    found = rows(folder / "crossing.csv")
+    write_text(folder / "forecast.md", page(found))
+    write_text(folder / "crossing.svg", picture(found))
+
+
+def page(found: list[Row]) -> str:
+    """Curves, multiples and the forecast of every setting, as a page."""
+    curves = {arm: curve(found, arm) for arm in ARMS.values()}
+    scales = {arm: multiples(found, arm, curves[arm]) for arm in curves}
+    lines = ["# The forecast of a launch's gain, fitted to the crossing", ""]
+    lines += [
+        "Command: `python -m benchmarks.utility.forecast`, on `crossing.csv`. Points of top-1 over the start.",
+        "",
+    ]
+    for arm, line in curves.items():
+        points = ", ".join(f"{size:.0f}: {points:.2f}" for size, points in line)
+        lines.append(f"- {arm}, at {'heard people' if arm == 'counts' else 'a way'}: {points}")
+    lines += ["", "| arm | multiple, by population | mean | standard deviation |", "|---|---|---|---|"]
+    for arm, each in scales.items():
+        shown = ", ".join(f"{name} {value:.2f}" for name, value in each.items())
+        spread = f"{stdev(each.values()):.2f}" if len(each) > 1 else "-"
+        lines.append(f"| {arm} | {shown} | {fmean(each.values()):.2f} | {spread} |")
+    lines += ["", *settings(found, curves, scales)]
+    return "\n".join(lines) + "\n"
+
+
+def settings(found: list[Row], curves: Mapping[str, Curve], scales: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """A table of settings, each forecast from the multiples of the other populations."""
+    lines = ["| population | people | rho | counts | forecast | trained | forecast | prefers | best | right |"]
+    lines += ["|---|---|---|---|---|---|---|---|---|---|"]
+    right, missed = [], []
+    for counted in (row for row in found if row.arm == "counts"):
+        key = (counted.population, counted.people, counted.rho)
+        same = {row.arm: row for row in found if (row.population, row.people, row.rho) == key}
+        trained = max(
+            (same[arm] for arm in ("training", "both") if arm in same), key=lambda row: row.points, default=None
+        )
+        if trained is None:
+            continue
+        expected = {}
+        for row in (counted, trained):
+            others = [value for name, value in scales[row.arm].items() if name != counted.population]
+            expected[row.arm] = fmean(others) * gain.at(curves[row.arm], row.size)
+        lead, forecast = trained.points - counted.points, expected[trained.arm] - expected["counts"]
+        missed.append(lead - forecast)
+        certain = abs(lead) > 2 * math.hypot(counted.error, trained.error) / 2
+        right.append((lead > 0) == (forecast > 0) or not certain)
+        names = ["counts" if value <= 0 else "training" for value in (forecast, lead)]
+        verdict = "yes" if (lead > 0) == (forecast > 0) else "no" if certain else "level"
+        lines.append(
+            f"| {counted.population} | {counted.people:,} | {counted.rho:g} | {counted.points:+.2f} | "
+            f"{expected['counts']:+.2f} | {trained.points:+.2f} | {expected[trained.arm]:+.2f} | {names[0]} | "
+            f"{names[1]} | {verdict} |"
+        )
+    spread = math.sqrt(fmean(value * value for value in missed)) if missed else math.nan
+    return [
+        *lines,
+        "",
+        f"Right or level: {sum(right)} of {len(right)}. Lead missed by {spread:.2f} points (root mean square).",
+    ]
+
+
+def picture(found: list[Row]) -> str:
+    """Gain over the start against people, of public talk, by way and rho."""
+    kinds = sorted({(row.arm, row.rho) for row in found if row.population == CURVES_OF and row.rho in (0.5, 0.02)})
+
+    def draw(axes: Axes) -> None:
+        for arm, rho in kinds:
+            line = sorted(
+                (row.people, row.points, 2 * row.error)
+                for row in found
+                if (row.population, row.arm, row.rho) == (CURVES_OF, arm, rho)
+            )
+            people, points, bars = zip(*line, strict=True)
+            colour = COLOURS[list(ARMS.values()).index(arm)]
+            style = "-" if rho == max(rho for _, rho in kinds) else "--"
+            label = f"{arm}, rho {rho:g}"
+            axes.errorbar(people, points, bars, marker="o", linestyle=style, color=colour, capsize=2, label=label)
+        axes.set_xscale("log")
+        axes.set(xlabel="people who train", ylabel="points of top-1 over the start")
+        axes.grid(visible=True)
+        axes.legend()
+
+    title = "Gain over the start against people"
+    return svg(
+        title, "Training leads counts from hundreds of people on, by more with every doubling.", draw, height=3.6
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Forecast of a launch's gain from its size alone: points of top-1 recall over the start, by way to spend rho.
+
+Counts gain by *heard people*, ``N sqrt(rho)`` of N devices, as the noise of their sums falls with both; soon all that
+so few contexts can say is heard. Training gains by its *way* (``federated.planning.law``), half a point a doubling, and
+noise lets the way grow as ``N sqrt(k rho)`` with k participations.
+
+The curves are those of one population, interpolated over the logarithm; another population's are a multiple of them,
+as its text lies further from the start's or nearer, which nothing but that text tells. Curves, mean multiples and their
+spread are what ``python -m benchmarks.utility.forecast`` fits to ``benchmarks/results/crossing.csv``.
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+
+# Points at heard people, of the start mixed half and half with counts.
+COUNTS = ((14.0, 0.0), (45.0, 1.0), (140.0, 1.27), (424.0, 1.48), (1_414.0, 1.71), (7_071.0, 1.82))
+# Points at a way, of training from the start, and from a start that counts of a tenth of the rho moved.
+TRAINING = ((1.0, 0.0), (34.2, 2.17), (103.2, 2.91), (344.8, 3.69))
+BOTH = ((1.0, 0.0), (32.4, 2.44), (327.0, 3.75))
+# Mean multiple of a population, and its standard deviation.
+COUNTS_SCALE, TRAINING_SCALE = (1.27, 0.34), (1.3, 0.3)
+# Standard deviation of the lead of training over counts, in points, around the difference of the two.
+LEAD_ERROR = 0.6
+# Share of rho for counts that move the start.
+COUNTS_SHARE = 0.1
+
+Curve = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Points of top-1 recall, and their standard deviation between populations."""
+
+    points: float
+    error: float
+
+    @property
+    def sure(self) -> bool:
+        """Return whether the points are above zero by two standard deviations."""
+        return self.points > 2 * self.error
+
+
+def heard(devices: int, rho: float) -> float:
+    """Heard people of counts."""
+    return devices * math.sqrt(rho)
+
+
+def counts(people: float) -> Forecast:
+    """Gain of the start mixed half and half with counts, at so many heard people."""
+    return _scaled(at(COUNTS, people), COUNTS_SCALE)
+
+
+def training(way: float) -> Forecast:
+    """Gain of training by the step law."""
+    return _scaled(at(TRAINING, way), TRAINING_SCALE)
+
+
+def both(way: float) -> Forecast:
+    """Gain of training from a start that counts moved."""
+    return _scaled(at(BOTH, way), TRAINING_SCALE)
+
+
+def lead(way: float, people: float) -> Forecast:
+    """Gain of training from a start that counts moved, over counts with the rho of both."""
+    return Forecast(both(way).points - counts(people).points, LEAD_ERROR)
+
+
+def at(curve: Curve, size: float) -> float:
+    """Points of a curve at a size: straight lines over its logarithm, the last one continued, and nothing below."""
+    places = list(itertools.pairwise(curve))
+    (low, first), (high, second) = next((pair for pair in places if size <= pair[1][0]), places[-1])
+    return max(0.0, first + (second - first) * math.log(size / low) / math.log(high / low))
+
+
+def _scaled(points: float, scale: tuple[float, float]) -> Forecast:
+    return Forecast(points * scale[0], points * scale[1])

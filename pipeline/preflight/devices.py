@@ -1,0 +1,147 @@
+"""Devices of a launch's files: their number before and after each filter, and by split, before any text is read.
+
+Guarantee: what is stated goes to logs and to Airflow before any spend, so it is no more than ``ingest_private`` states
+of the same devices, and of devices that are left out: numbers rounded down to tens and, without a budget for
+evaluation, rows rounded down to hundreds.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from federated.config.population import Files, Retention, SyntheticPopulation
+from pipeline.ground.errors import LedgerMissing, PopulationUnknown
+from pipeline.launch.config import LaunchConfig
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.withdrawals import foreseen_of
+from pipeline.releases.evaluation import EVALUATION
+from pretrain.reading.paths import shown
+
+if TYPE_CHECKING:
+    from federated.devices.readers import FileCounts
+
+# Rows of larger files are counted when the launch reads them, which is also before any spend.
+_MOST_COUNTED_BYTES = 1 << 30
+# Tags of other locales that a message names.
+_MOST_TAGS = 5
+
+
+@dataclass(frozen=True)
+class CountedDevices:
+    """Devices of a launch's files, rounded down to tens.
+
+    Attributes:
+      filters: sentence with the number of devices before and after each filter, and why it leaves some out.
+      rows: sentence with numbers of rows; empty with a budget for evaluation.
+      splits: devices by split, as ``ingest_private`` will state them; None if the population is not registered, as its
+        ledger then has no secret that splits it.
+    """
+
+    devices: int
+    filters: str
+    rows: str
+    splits: Mapping[str, int] | None
+
+
+def stated_devices(config: LaunchConfig) -> int | None:
+    """Number of devices by the launch file alone: the planning block's estimate, or those of a synthetic population."""
+    if config.planning is not None:
+        return config.planning.population_estimate
+    return config.private_text.devices if isinstance(config.private_text, SyntheticPopulation) else None
+
+
+def countable(config: LaunchConfig) -> bool:
+    """Return whether the launch reads files, of a size that is counted before it begins.
+
+    Raises:
+      ValueError: no file matches.
+    """
+    from pretrain.reading import rows
+
+    private = config.private_text
+    if not isinstance(private, Files):
+        return False
+    return (
+        sum(path.stat().st_size for path in rows.matching(private.paths, "private_text.paths")) <= _MOST_COUNTED_BYTES
+    )
+
+
+def count_devices(config: LaunchConfig, ledger_url: str, kept: Retention | None) -> CountedDevices:
+    """Count the devices of a launch's files (``countable``).
+
+    Args:
+      kept: retention window of the population's text; None for no limit.
+
+    Raises:
+      ValueError: a file is damaged, or no row is left.
+      OSError: the disk does not answer.
+    """
+    from federated.devices import readers, store
+
+    private, left_out = config.private_text, foreseen_of(ledger_url, config.population)
+    assert isinstance(private, Files), "the caller checks that the launch reads files"
+    found = readers.count(private.paths, config.locale, kept, left_out)
+    within = "" if kept is None else f"the {kept.days} days before {kept.as_of}"
+    taken = found.rows - found.other_locales - found.older
+    if not taken:
+        typed, fix = (f" was typed in {within}", "locale, ts") if within else ("", "locale")
+        tags = _tags(found.tags or {}, with_counts=False)
+        there = f"; column locale has {tags}" if tags and not found.of_locale else ""
+        raise ValueError(f"private_text.paths: no row of {config.locale!r}{typed}{there}; correct {fix}, or the files")
+    told, covered = "", EVALUATION.asked(config)
+    if not covered:
+        all_rows, other, older = (readers.hundreds(each) for each in (taken, found.other_locales, found.older))
+        told += f" with {all_rows:,}+ rows" if all_rows else ""
+        told += f"; {other:,}+ of other locales are left out" if other else ""
+        told += f"; {older:,}+ that were typed outside {within} are deleted" if older else ""
+    secret = _split_secret(config, ledger_url)
+    splits = None
+    if secret is not None:
+        splits = store.devices_by_split(found.clients, store.split_key(config.population, secret), private)
+    return CountedDevices(
+        devices=readers.tens(found.devices),
+        filters=filters_of(found, config.locale, within, with_tags=not covered),
+        rows=told,
+        splits=splits,
+    )
+
+
+def filters_of(found: "FileCounts", locale: str, within: str = "", *, with_tags: bool = True) -> str:
+    """Sentence with the devices before and after each filter, in tens, and why it leaves some out.
+
+    Args:
+      within: retention window, in words; empty for none.
+      with_tags: count the devices that are left out by their tag; otherwise one device's text would change a number.
+    """
+    from federated.devices.readers import tens
+
+    parts = [f"private_text.paths: {tens(found.everybody):,}+ devices in the files"]
+    if found.tags is None:
+        parts.append(f"no column locale, so every row counts as {locale}")
+    else:
+        others = _tags(found.tags) if with_tags else ""
+        parts.append(
+            f"by column locale {tens(found.of_locale):,}+ of them have a row of {locale}"
+            + (f", and the others only rows of {others}" if others else "")
+        )
+    if within:
+        parts.append(f"{tens(found.devices):,}+ of these have one of {within}")
+    return "; ".join(parts)
+
+
+def _tags(tags: Mapping[str, int], *, with_counts: bool = True) -> str:
+    """Most frequent tags of ten devices and more; rarer ones could name one device."""
+    from federated.devices.readers import tens
+
+    told = sorted(((tens(count), tag) for tag, count in tags.items() if tens(count)), key=lambda row: (-row[0], row[1]))
+    named = [shown(tag) if tag else "no tag" for _, tag in told]
+    rows = [f"{name} ({count:,}+)" for name, (count, _) in zip(named, told, strict=True)] if with_counts else named
+    return ", ".join(rows[:_MOST_TAGS]) + (" and others" if len(rows) > _MOST_TAGS else "")
+
+
+def _split_secret(config: LaunchConfig, ledger_url: str) -> bytes | None:
+    """Secret that splits the population; None before it is registered."""
+    try:
+        return PrivacyLedger(ledger_url).split_secret(config.population)
+    except (LedgerMissing, PopulationUnknown):
+        return None

@@ -1,0 +1,168 @@
+"""The frontier of a launch's population: forecast gain against the total epsilon of one device, by way to spend it.
+
+Everything is known before any text is read: the launch file, the number of devices, the step law, and the forecast that
+belongs to it (``federated.planning.gain``).
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from federated.planning import gain, law
+from federated.planning.gain import Forecast
+from federated.planning.search import Terms, block_at
+from pipeline.launch.config import LaunchConfig
+from pipeline.ledger.spend import Spend
+from pipeline.preflight.words import CentralWords, both_ways
+from pipeline.releases.counts import COUNTS
+from pipeline.releases.local_words import LOCAL_WORDS
+from pipeline.releases.release import gaussian
+from pipeline.releases.total import total
+from pipeline.releases.training import TRAINING
+
+Way = Literal["counts", "both"]
+_LEARNS = (TRAINING.stage, COUNTS.stage)
+EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
+_LEAST_RHO, _MOST_RHO = 1e-8, 1e4
+# Words may take half of the rho; where they would take more, other words are found, or none.
+_MOST_FOR_WORDS = 0.5
+_NEAR = 0.1  # points below the most on the frontier at which more epsilon is not worth it
+_STEPS = 8  # totals to try, between two on the frontier
+
+
+@dataclass(frozen=True)
+class Point:
+    """Forecast at one total epsilon of one device.
+
+    Attributes:
+      words: kind of word discovery that leaves enough to learn with; empty for none.
+      rho: left for learning; 0 if the launch's other releases cost all of the total.
+      way: of training with that rho.
+      counts, training, both: points of top-1 recall over the start; ``both`` is training from a start that counts
+        moved.
+      lead: of ``both`` over ``counts``.
+      wins: the way that the forecast prefers; None where not even counts gain for sure.
+    """
+
+    epsilon: float
+    words: str
+    rho: float
+    way: float
+    counts: Forecast
+    training: Forecast
+    both: Forecast
+    lead: Forecast
+    wins: Way | None
+
+    @property
+    def best(self) -> Forecast:
+        """Forecast of the way that wins; that of counts if none does."""
+        return self.both if self.wins == "both" else self.counts
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """Forecasts for several totals.
+
+    Attributes:
+      evaluation: epsilon of a held-out device to the launch file's evaluation, which must be no more than the total.
+      beats_start: least total epsilon at which a way gains for sure; None within the frontier.
+      beats_counts: least total at which training leads counts.
+      knee: least total whose forecast is near the frontier's last.
+    """
+
+    points: tuple[Point, ...]
+    evaluation: float
+    beats_start: float | None
+    beats_counts: float | None
+    knee: float | None
+
+
+def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) -> Frontier:
+    """Forecast the launch at several totals.
+
+    Args:
+      spends: worst-case spend of every release of the launch, by stage.
+
+    Raises:
+      ValueError: the population cannot fill a round; Adam.
+    """
+    devices = terms.training_devices
+    one = terms.server.model_copy(update={"learning_rate": 1.0})
+    per_noise = law.way_per_noise(block_at(config.mechanism, terms, 1.0, thorough=False), one)
+    others = [
+        (kind, {name: spend for name, spend in found.items() if name not in _LEARNS and spend.split == "train"})
+        for kind, found in _words(config, spends, devices)
+    ]
+
+    def at(epsilon: float) -> Point:
+        rhos = [(kind, _rho_within(config, found, epsilon)) for kind, found in others]
+        most = rhos[-1][1]
+        words, rho = next((kind, rho) for kind, rho in rhos if rho >= _MOST_FOR_WORDS * most)
+        return _point(epsilon, words, rho, devices, per_noise)
+
+    fine = [
+        low * (high / low) ** (step / _STEPS) for low, high in itertools.pairwise(EPSILONS) for step in range(_STEPS)
+    ]
+    tried = [at(epsilon) for epsilon in (*fine, EPSILONS[-1])]
+    last = tried[-1].best.points
+
+    def least(holds: Callable[[Point], bool]) -> float | None:
+        return next((float(f"{point.epsilon:.2g}") for point in tried if holds(point)), None)
+
+    return Frontier(
+        points=tuple(point for point in tried if point.epsilon in EPSILONS),
+        evaluation=max((spend.epsilon for spend in spends.values() if spend.split == "test"), default=0.0),
+        beats_start=least(lambda point: point.wins is not None),
+        beats_counts=least(lambda point: point.wins == "both"),
+        knee=least(lambda point: point.wins is not None and point.best.points >= last - _NEAR),
+    )
+
+
+def _point(epsilon: float, words: str, rho: float, devices: int, per_noise: float) -> Point:
+    if not rho:
+        nothing = Forecast(0.0, 0.0)
+        return Point(epsilon, words, 0.0, 0.0, nothing, nothing, nothing, nothing, None)
+    way, first = (
+        min(law.LONGEST_WAY, per_noise * law.STEP_NOISE * math.sqrt(share * rho))
+        for share in (1, 1 - gain.COUNTS_SHARE)
+    )
+    people = gain.heard(devices, rho)
+    counts, training, both, lead = gain.counts(people), gain.training(way), gain.both(first), gain.lead(first, people)
+    wins: Way | None = "both" if lead.points > 0 else "counts"
+    if not (both if wins == "both" else counts).sure:
+        wins = None
+    return Point(epsilon, words, rho, way, counts, training, both, lead, wins)
+
+
+def _words(config: LaunchConfig, spends: Mapping[str, Spend], devices: int) -> list[tuple[str, Mapping[str, Spend]]]:
+    """The launch's spends with its own words, with those of a central discovery in their place, and without words."""
+    stage = LOCAL_WORDS.stage
+    without = {name: spend for name, spend in spends.items() if name != stage}
+    if stage not in spends:
+        return [("", without)]
+    own, other = both_ways(config, devices)
+    found: list[tuple[str, Mapping[str, Spend]]] = [(own.kind, spends)]
+    if isinstance(other, CentralWords):
+        found.append((other.kind, without | {stage: gaussian(other.rho, other.delta, "words")}))
+    return [*found, ("", without)]
+
+
+def _rho_within(config: LaunchConfig, others: Mapping[str, Spend], epsilon: float) -> float:
+    """Largest rho for learning with which all releases together cost one device this total; 0 if there is none."""
+
+    def fits(rho: float) -> bool:
+        return (
+            total(config, {**others, TRAINING.stage: gaussian(rho, config.mechanism.delta, "learning")}).epsilon
+            <= epsilon
+        )
+
+    if not fits(_LEAST_RHO):
+        return 0.0
+    low, high = math.log(_LEAST_RHO), math.log(_MOST_RHO)
+    while high - low > 1e-3:
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(math.exp(middle)) else (low, middle)
+    return math.exp(low)
