@@ -55,6 +55,8 @@ def _gates() -> Iterator[str]:
         yield f"- threshold: {where}"
         yield f"- if it fails: {words.fix}"
         yield f"- absent: {words.absent}" if words.absent else "- in every launch"
+        if words.chance:
+            yield f"- by chance: {words.chance}"
         yield ""
 
 

@@ -265,7 +265,11 @@ def _signs(
         for name, by_arm in tables.items()
     }
     return [
-        verdicts.sign_check({name: result.difference(*pair, metric) for name, result in by_calibration.items()})
+        verdicts.sign_check(
+            {name: result.difference(*pair, metric) for name, result in by_calibration.items()},
+            rules.confidence,
+            others * len(SIGN_METRICS),
+        )
         for pair in entrants.decisive
         for metric in SIGN_METRICS
         if all(metric not in result.undefined for result in by_calibration.values())

@@ -224,6 +224,20 @@ def half_widths(confidence: float, degrees: float) -> float:
     return float(stats.t.ppf((1 + confidence) / 2, degrees))
 
 
+def simultaneous(estimate: Estimate, confidence: float, tests: int) -> Estimate:
+    """The estimate with one of ``tests`` intervals that hold together (Bonferroni).
+
+    Guarantee: if intervals have their coverage, the probability that any of the ``tests`` lies wholly above its true
+    value is at most ``(1 - confidence) / 2``, for any dependence between them; so is that of any wholly below.
+
+    Args:
+      confidence: of the estimate's own interval, and of all together.
+    """
+    wider = half_widths(1 - (1 - confidence) / tests, estimate.degrees) / half_widths(confidence, estimate.degrees)
+    low, high = (estimate.value + wider * (end - estimate.value) for end in (estimate.low, estimate.high))
+    return replace(estimate, low=low, high=high)
+
+
 def degrees_of_freedom(weight_B: np.ndarray) -> float:
     """Degrees of freedom of the jackknife variance over buckets with these weights; B - 1 for equal weights."""
     share_B = weight_B / weight_B.max()

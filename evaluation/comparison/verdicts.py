@@ -6,7 +6,8 @@ Reports use the jackknife interval of ``evaluation.comparison.intervals``. The d
 Poisson bootstrap over devices estimate the same standard error in other ways; if they disagree, the
 result depends on few devices. Decisions follow the launch rule of the Gboard papers, improved or
 neutral: the whole interval of the primary metric above the non-inferiority margin, and no guardrail
-clearly worse than its own. Simulated typists rest on assumptions, so a finding must hold for all of them.
+clearly worse than its own. Of many metrics one looks worse by chance, so *clearly* is corrected for their number.
+Simulated typists rest on assumptions, so a finding must hold for all of them.
 """
 
 import math
@@ -52,7 +53,8 @@ class Check:
     Attributes:
       standard_error: of the change.
       power: probability that a candidate as good as the baseline passes; None for a guardrail.
-      clearly_worse: the whole interval is worse than a guardrail's margin, in either role.
+      clearly_worse: the whole interval, widened for the number of metrics, is worse than a guardrail's margin, in
+        either role.
     """
 
     metric: str
@@ -153,12 +155,15 @@ def verdict(
 
     The primary metric passes if its whole interval is better than ``-margin`` (relative). A guardrail
     fails only if its whole interval is worse than ``-GUARDRAIL_MARGIN``: the harm must be significant.
+
+    Guarantee: of a candidate as good as the baseline in every metric, some metric is clearly worse with probability at
+    most ``(1 - confidence) / 2``, for any number of metrics and devices.
     """
     rows = {row.metric: row for row in result.differences if (row.candidate, row.baseline) == (candidate, baseline)}
     wanted = [primary, *(metric for metric in guardrails if metric != primary)]
     missing = [metric for metric in wanted if metric not in rows or _change(rows[metric]) is None]
     checks = tuple(
-        _check(rows[metric], "primary" if metric == primary else "guardrail", result.confidence)
+        _check(rows[metric], "primary" if metric == primary else "guardrail", result.confidence, len(wanted))
         for metric in wanted
         if metric not in missing
     )
@@ -172,7 +177,8 @@ def margin(relative: Estimate) -> float:
 
     It is the whole width of a plain interval: a candidate as good as the baseline passes with probability at least 95%,
     also at a first attempt, and one worse by the margin with at most 2.5%. The width is at least that of the standard
-    error for which sessions are planned, and further attempts do not widen it.
+    error for which sessions are planned, and further attempts do not widen it. Where few devices make the width larger
+    than ``WIDEST_MARGIN``, an equal candidate passes less often: ``Check.power`` says how often.
     """
     width = 2 * intervals.half_widths(CONFIDENCE, relative.degrees) * max(relative.standard_error, PLANNED_ERROR)
     return min(width, WIDEST_MARGIN)
@@ -183,10 +189,12 @@ def _change(row: Difference) -> Estimate | None:
     return row.relative if row.relative is not None or row.metric not in LOWER_IS_BETTER else row.absolute
 
 
-def _check(row: Difference, role: Literal["primary", "guardrail"], confidence: float = CONFIDENCE) -> Check:
+def _check(row: Difference, role: Literal["primary", "guardrail"], confidence: float, tests: int) -> Check:
+    """Check one metric; ``tests`` is the number of metrics of which one may look worse by chance."""
     change = _change(row)
     assert change is not None, f"{row.metric}: nothing to judge"
-    worst, best = (change.low, change.high) if row.metric not in LOWER_IS_BETTER else (-change.high, -change.low)
+    wide = intervals.simultaneous(change, confidence, tests)
+    worst, best = (change.low, wide.high) if row.metric not in LOWER_IS_BETTER else (-change.high, -wide.low)
     relative = row.relative is not None
     tolerated = GUARDRAIL_MARGIN if relative else 0.0
     allowed = margin(change) if relative and role == "primary" else tolerated
@@ -228,11 +236,20 @@ def guardrails(baseline: str, *, typed: bool) -> tuple[str, ...]:
     return tuple(metric for metric in wanted if baseline != "start" or metric not in _RECALLS)
 
 
-def sign_check(by_calibration: Mapping[str, Difference]) -> SignCheck:
-    """Compare one difference across calibrations, the median first: contradictions, and clearly worse ones."""
+def sign_check(by_calibration: Mapping[str, Difference], confidence: float, tests: int) -> SignCheck:
+    """Compare one difference across calibrations, the median first: contradictions, and clearly worse ones.
+
+    Args:
+      confidence: of the intervals.
+      tests: metrics times calibrations other than the median, of which one may look worse by chance.
+    """
     first = next(iter(by_calibration.values()))
     changes = {name: _change(row) or row.absolute for name, row in by_calibration.items()}
-    worse = {name for name, row in by_calibration.items() if _change(row) and _check(row, "guardrail").clearly_worse}
+    worse = {
+        name
+        for name, row in by_calibration.items()
+        if _change(row) and _check(row, "guardrail", confidence, tests).clearly_worse
+    }
     return SignCheck(
         candidate=first.candidate,
         baseline=first.baseline,

@@ -47,7 +47,8 @@ def _text(meaning: CodeMeaning | GateMeaning | FieldMeanings) -> str:
     if isinstance(meaning, GateMeaning):
         where = f"{meaning.field}; tacit explain {meaning.field}" if meaning.field else "tacit sets it"
         gate = f"gate {meaning.gate}: {meaning.asks}\n  threshold: {where}\n  if it fails: {meaning.fix}"
-        texts = [gate, *([f"  absent: {meaning.absent}"] if meaning.absent else []), *texts]
+        more = {"absent": meaning.absent, "by chance": meaning.chance}
+        texts = [gate, *(f"  {name}: {text}" for name, text in more.items() if text), *texts]
     return "\n\n".join(texts)
 
 

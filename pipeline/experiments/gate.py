@@ -6,8 +6,9 @@ decides nothing; stopping an experiment early can only leave users with the base
 
 from collections.abc import Iterator, Mapping
 
-from evaluation.comparison.intervals import Estimate
+from evaluation.comparison.intervals import Estimate, simultaneous
 from evaluation.comparison.verdicts import GUARDRAILS, LOWER_IS_BETTER
+from evaluation.config import CONFIDENCE
 from evaluation.features import FEATURES
 from evaluation.live.compare import MISMATCH, Live
 from evaluation.live.logs import Logs
@@ -89,8 +90,8 @@ def _hurt(better: Mapping[str, Estimate | None], wanted: tuple[str, ...], tolera
         estimate = better.get(name)
         if estimate is None:
             said.append(f"{metric_name(name)}: no interval")
-        elif estimate.high < -tolerated:
-            said.append(f"{metric_name(name)} is worse by at least {-estimate.high:.2%}, {tolerated:.2%} allowed")
+        elif (high := simultaneous(estimate, CONFIDENCE, len(wanted)).high) < -tolerated:
+            said.append(f"{metric_name(name)} is worse by at least {-high:.2%}, {tolerated:.2%} allowed")
     return tuple(said)
 
 

@@ -23,6 +23,7 @@ from pipeline.launch.policy import (
     PolicyConfig,
     Reviewer,
     require_allowed_discovery,
+    require_canaries_rare_by_chance,
     require_coverable,
     require_people_protected,
     require_reviewers,
@@ -198,6 +199,8 @@ class LaunchConfig(Config):
         require_allowed_discovery(self.policy, self.discovery, self.mechanism.delta)
         require_total_ceilings(self.policy, self.mechanism.delta, noised=self.mechanism.noise_multiplier > 0)
         require_reviewers(self.policy.approvals, self.reviewers)
+        if self.counts is None or self.counts.trains:
+            require_canaries_rare_by_chance(self.policy, self.audit)
         return self
 
     @model_validator(mode="after")

@@ -1,12 +1,13 @@
 """Blocks of the launch file for gates, budgets and the live experiment, and the checks between them."""
 
+import math
 from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
 from discovery.config import CentralConfig, DiscoveryConfig
-from evaluation.config import AbTestConfig, EvaluationConfig
+from evaluation.config import ALPHA, AbTestConfig, AuditConfig, EvaluationConfig
 from federated.config.mechanism import MechanismConfig
 from federated.config.population import PopulationConfig
 from pretrain.config import Amount, Config, Fraction
@@ -229,6 +230,22 @@ def require_people_protected(population: PopulationConfig, mechanism: MechanismC
             f"ab_test.non_private_upper_bound: true, but private_text.source is {population.source!r}: training on "
             "people's text without noise and publishing its metrics is a release without any guarantee; set it to "
             "false, or simulate with source chitchat or synthetic"
+        )
+
+
+def require_canaries_rare_by_chance(policy: PolicyConfig, audit: AuditConfig) -> None:
+    """ValueError where the gate ``canaries`` would hold more than a share ``ALPHA`` of launches that remember nothing.
+
+    The rank of a canary that nobody remembers is uniform among the random continuations.
+    """
+    alone = len(audit.examples) * audit.repeats if 1 in audit.users else 0
+    needed = alone * (policy.min_canary_rank - 1) / ALPHA
+    if audit.random_continuations < needed:
+        raise ValueError(
+            f"audit.random_continuations: {audit.random_continuations:,}, and {alone} canaries on one device must not "
+            f"rank better than policy.min_canary_rank {policy.min_canary_rank:,}: chance alone would hold "
+            f"{ALPHA * needed / audit.random_continuations:.1%} of launches; give at least {math.ceil(needed):,}, or "
+            "lower min_canary_rank"
         )
 
 

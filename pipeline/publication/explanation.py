@@ -80,6 +80,7 @@ class GateMeaning:
     field: str
     fix: str
     absent: str
+    chance: str
     fields: tuple[FieldWords, ...]
 
 

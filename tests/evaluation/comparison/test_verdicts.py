@@ -165,7 +165,7 @@ def difference(low: float, high: float, metric: str = "prate") -> intervals.Diff
 )
 def test_calibrations_contradict_each_other_only_where_both_are_sure(median, sloppy, metric, stable, worse) -> None:
     rows = {"median": difference(*median, metric), "fast": difference(-0.1, 0.1, metric)}
-    got = verdicts.sign_check(rows | {"sloppy": difference(*sloppy, metric)})
+    got = verdicts.sign_check(rows | {"sloppy": difference(*sloppy, metric)}, 0.95, 2)
     assert (got.stable, got.worse_under) == (stable, worse)
     assert list(got.changes) == ["median", "fast", "sloppy"]
 

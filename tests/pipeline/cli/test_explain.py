@@ -15,7 +15,7 @@ def test_a_meaning_is_a_few_lines_and_its_fields_as_json():
     assert gate.startswith("gate min_sep: ")
     assert "  takes:   a whole number" in field
     told = json.loads(explained("min_sep", "--json"))
-    assert list(told) == ["gate", "asks", "field", "fix", "absent", "fields"]
+    assert list(told) == ["gate", "asks", "field", "fix", "absent", "chance", "fields"]
     assert told["fields"][0]["path"] == "mechanism.min_sep"
 
 

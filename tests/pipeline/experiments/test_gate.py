@@ -50,6 +50,8 @@ def test_every_gate_has_words():
 
 def test_all_pass():
     assert failed(live()) == []
+    # One of two metrics looks as bad by chance in one experiment of twenty.
+    assert failed(live(change("words_modified", 0.011, 0.09))) == []
     assert failed(live(), ("NWP", "SC", "OTF")) == ["live_gain_OTF"], "fewer words modified is not shown by so much"
 
 
@@ -62,8 +64,8 @@ def test_all_pass():
         (live(chance=MISMATCH * 0.99), {}, "live_split"),
         (live(), {"keyboard-en-US-NWP": "another"}, "live_control"),
         (live(change("prate", -0.01, 0.2)), {}, "live_gain"),
-        (live(change("words_per_minute", -0.09, -0.011)), {}, "live_guardrails"),
-        (live(change("words_modified", 0.011, 0.09)), {}, "live_guardrails"),
+        (live(change("words_per_minute", -0.09, -0.02)), {}, "live_guardrails"),
+        (live(change("words_modified", 0.02, 0.09)), {}, "live_guardrails"),
     ],
 )
 def test_each_gate_holds_it_back_alone(seen: Live, more: dict, expected: str):
