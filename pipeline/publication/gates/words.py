@@ -221,7 +221,7 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             _LARGER,
             _RECALL_ALONE,
             chance="it passes an equally good model with the power that the report states: 95% from about 100 test "
-            "devices with 150 words each, 38% at 20",
+            "devices with 150 words each, 39% at 20",
         ),
         "typists": GateWords(
             "The kinds of simulated typists agree, and none is clearly worse off.",
