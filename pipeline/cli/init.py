@@ -23,8 +23,18 @@ def init(
             help="path or glob of your Parquet or JSON lines (client_id, text[, ts]); or synthetic, for made-up text"
         ),
     ] = None,
-    population: Annotated[int | None, typer.Option(help="approximate number of devices with such text")] = None,
-    rho: Annotated[float | None, typer.Option(help="largest loss of one device to this launch, as zCDP")] = None,
+    population: Annotated[
+        int | None,
+        typer.Option(help="approximate number of devices with such text; default: those of the files, counted"),
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="largest total epsilon of one device to this launch, words included; default: that of rho"),
+    ] = None,
+    rho: Annotated[
+        float | None,
+        typer.Option(help="largest loss of one device to this launch, as zCDP; default: all that epsilon allows"),
+    ] = None,
     budget: Annotated[
         float | None, typer.Option(help="largest loss of one device to all launches; default: 3 times rho")
     ] = None,
@@ -40,11 +50,20 @@ def init(
     """Draft a valid launch file from a few answers, with the mechanism that the planner finds for the population.
 
     Missing options are asked for on a terminal. The launch is named after the file, an existing file is never
-    overwritten, and everything in it may be changed: 'tacit explain FIELD' explains a line.
+    overwritten, and everything in it may be changed: 'tacit explain FIELD' explains a line. It reads no private text,
+    and counts the devices of the files by their columns client_id and locale.
 
-    Example: tacit init es-ES.yaml --locale es-ES --data 'data/*.parquet' --population 50000 --rho 0.5
+    Example: tacit init es-ES.yaml --locale es-ES --data 'data/*.parquet' --epsilon 5
     """
-    from pipeline.preflight.draft import SYNTHETIC, Answers, draft, require_new
+    from pipeline.preflight.draft import (
+        SYNTHETIC,
+        Answers,
+        counted_devices,
+        draft,
+        epsilon_of,
+        require_enough,
+        require_new,
+    )
 
     require_new(file)
     asks = _asker(as_json)
@@ -53,19 +72,26 @@ def init(
     if not re.fullmatch(LOCALE, tag):
         raise ValueError(f"--locale: {shown(repr(tag))} is no BCP 47 tag; write one as in en-US or sr-Latn-RS")
     text = data or asks("data", "Your text: a path or glob of Parquet or JSON lines, or synthetic", SYNTHETIC)
-    devices = (
-        asks("population", "Approximate number of devices with such text", None, int)
-        if population is None
-        else population
-    )
-    loses = asks("rho", "Largest loss of one device to this launch (rho)", 0.5, float) if rho is None else rho
-    most, read = 3 * loses if budget is None else budget, public or ("sample" if tag.startswith("en") else "c4")
-    made = draft(file, Answers(file.stem, tag, text, read, devices, loses, most, days))
+    counted = counted_devices(text, tag)
+    devices, filters = (None, "") if counted is None else counted
+    if population is None and devices is not None:
+        require_enough(devices, filters)
+    if population is not None:
+        devices = population
+    elif devices is None:
+        devices = asks("population", "Approximate number of devices with such text", None, int)
+    if epsilon is None and rho is None:
+        epsilon = asks("epsilon", "Largest total epsilon of one device to this launch", 5.0, float)
+    most = epsilon_of(rho) if epsilon is None and rho is not None else epsilon
+    assert most is not None, "one of both is given, or was asked for"
+    read = public or ("sample" if tag.startswith("en") else "c4")
+    made = draft(file, Answers(file.stem, tag, text, read, devices, most, rho, budget, days, filters))
     run = made.mechanism
     lines = [
-        f"{file}: {run.kind}, {run.rounds:,} rounds of {run.report_goal:,} devices",
-        f"worst case rho {made.rho:.4g}, epsilon {up(made.epsilon)} at delta {made.delta:g}; with the words "
-        f"{made.total_epsilon:g} or less",
+        f"{file}: about {devices:,} devices; {run.kind}, {run.rounds:,} rounds of {run.report_goal:,} devices",
+        *made.notes,
+        f"worst case of training rho {made.rho:.4g}, epsilon {up(made.epsilon)} at delta {made.delta:g}; "
+        f"with the words epsilon {made.total_epsilon:g} or less",
         *(f"  not feasible: {reason}" for reason in made.reasons),
         *(f"next: {row}" for row in made.next),
     ]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from federated.devices.readers import FileCounts
 
 # Rows of larger files are counted when the launch reads them, which is also before any spend.
-_MOST_COUNTED_BYTES = 1 << 30
+MOST_COUNTED_BYTES = 1 << 30
 # Tags of other locales that a message names.
 _MOST_TAGS = 5
 
@@ -61,9 +61,7 @@ def countable(config: LaunchConfig) -> bool:
     private = config.private_text
     if not isinstance(private, Files):
         return False
-    return (
-        sum(path.stat().st_size for path in rows.matching(private.paths, "private_text.paths")) <= _MOST_COUNTED_BYTES
-    )
+    return sum(path.stat().st_size for path in rows.matching(private.paths, "private_text.paths")) <= MOST_COUNTED_BYTES
 
 
 def count_devices(config: LaunchConfig, ledger_url: str, kept: Retention | None) -> CountedDevices:
@@ -85,9 +83,7 @@ def count_devices(config: LaunchConfig, ledger_url: str, kept: Retention | None)
     taken = found.rows - found.other_locales - found.older
     if not taken:
         typed, fix = (f" was typed in {within}", "locale, ts") if within else ("", "locale")
-        tags = _tags(found.tags or {}, with_counts=False)
-        there = f"; column locale has {tags}" if tags and not found.of_locale else ""
-        raise ValueError(f"private_text.paths: no row of {config.locale!r}{typed}{there}; correct {fix}, or the files")
+        raise ValueError(f"private_text.paths: {no_row(found, config.locale, f'correct {fix}, or the files', typed)}")
     told, covered = "", EVALUATION.asked(config)
     if not covered:
         all_rows, other, older = (readers.hundreds(each) for each in (taken, found.other_locales, found.older))
@@ -127,6 +123,13 @@ def filters_of(found: "FileCounts", locale: str, within: str = "", *, with_tags:
     if within:
         parts.append(f"{tens(found.devices):,}+ of these have one of {within}")
     return "; ".join(parts)
+
+
+def no_row(found: "FileCounts", locale: str, fix: str, typed: str = "") -> str:
+    """Message that files have no row of a locale, with the tags that they have."""
+    tags = _tags(found.tags or {}, with_counts=False)
+    there = f"; column locale has {tags}" if tags and not found.of_locale else ""
+    return f"no row of {locale!r}{typed}{there}; {fix}"
 
 
 def _tags(tags: Mapping[str, int], *, with_counts: bool = True) -> str:

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,25 +11,33 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from discovery import filters
+from discovery.config import CentralConfig
+from discovery.outlook import least_share
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.mechanism import MOST_DEVICES, MechanismConfig
 from federated.config.planning import SPARE_FRACTION, PlanningConfig
 from federated.config.population import Splits
 from federated.config.training import ServerConfig
+from federated.devices import readers
 from federated.planning import law
 from federated.planning.feasibility import Plan, plan
 from federated.planning.search import block_at, terms_of
 from pipeline.launch.config import LaunchConfig, load_launch, problems
+from pipeline.preflight.devices import MOST_COUNTED_BYTES, filters_of, no_row
+from pipeline.preflight.frontier import rho_within
 from pipeline.preflight.readiness import planned as worst_case
 from pipeline.preflight.shortfalls import too_few
+from pipeline.releases.central_words import central_discovery
 from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
-from pretrain.config import C4_REVISION
+from pretrain.config import C4_REVISION, FileCorpus
 from pretrain.files import write_text
 from pretrain.reading import rows
 from pretrain.reading.paths import require_folder, shown
+from pretrain.sources import open_stream
+from reports.losses import up
 
 SYNTHETIC = "synthetic"
 _DELTA = 1e-6
@@ -56,7 +65,18 @@ _SIZES = (
     (500_000, Size(2_000, 6, 20_000, {"embedding_dim": 96, "hidden_dim": 670, "tied": False}, 200_000, 500_000_000)),
 )
 _MOST_GOAL = 6_500
-_FEWEST = 60
+# With fewer, a launch is refused; with few, a fifth of them may be too few to compare on.
+_FEWEST, _FEW = 60, 120
+# Largest share of rho for words that an aggregator finds.
+_WORDS_SHARE = 0.1
+# Share of devices beyond which a word that so many hold is in public text.
+_HARDLY_ANY = 0.5
+# Rho of a draft whose rho is not chosen yet.
+_ANY_RHO = 0.1
+# More than the words of the packaged sample.
+_SAMPLE_WORDS = 2_000_000
+# Words of public files that a draft counts, in about ten seconds, and keeps.
+_MOST_WORDS = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -65,8 +85,11 @@ class Answers:
 
     Attributes:
       data, public: paths or globs of private and of public text, or the name of a source.
-      rho, budget: largest loss of one device to this launch, and to all launches.
+      epsilon: largest total epsilon of one device over all releases of this launch.
+      rho: largest loss of one device to this launch; None for the largest that epsilon allows.
+      budget: largest loss of one device to all launches, as rho; None for three launches.
       days: length of the window in which the budget holds; None: no window.
+      counted: how the devices of the files were counted; empty if they were not.
     """
 
     name: str
@@ -74,9 +97,33 @@ class Answers:
     data: str
     public: str
     population: int
+    epsilon: float
+    rho: float | None = None
+    budget: float | None = None
+    days: int | None = None
+    counted: str = ""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Word discovery that the total leaves room for.
+
+    Attributes:
+      block: the block ``discovery`` of the launch file.
+      rho: of the discovery, about training devices.
+      training_rho: left for training.
+      reason: sentence for the launch file.
+    """
+
+    block: dict[str, Any]
     rho: float
-    budget: float
-    days: int | None
+    training_rho: float
+    reason: str
+
+    @property
+    def launch_rho(self) -> float:
+        """Rho of one training device to the launch, rounded up."""
+        return _rounded_up(self.rho + self.training_rho)
 
 
 @dataclass(frozen=True)
@@ -85,6 +132,7 @@ class Draft:
 
     Attributes:
       reasons: why its population is too small for it; empty if it suffices.
+      notes: how devices were counted, which words are found and why, and how much public text is read.
       next: commands from here to a launch.
     """
 
@@ -95,6 +143,7 @@ class Draft:
     epsilon: float
     delta: float
     total_epsilon: float
+    notes: tuple[str, ...]
     next: tuple[str, ...]
     mechanism: MechanismConfig = field(metadata={"json": False})
 
@@ -108,6 +157,38 @@ def require_new(file: Path) -> None:
         raise ValueError(f"FILE: {shown(file)} is no name of a launch file; write one as in en-US.yaml")
 
 
+def counted_devices(data: str, locale: str) -> tuple[int, str] | None:
+    """Devices of the locale in the files, in tens, and how they were counted; None for what is not counted here.
+
+    Raises:
+      ValueError: no file matches, one is damaged, or no row is of the locale.
+    """
+    if data == SYNTHETIC:
+        return None
+    paths = rows.matching([data], "--data")
+    if sum(path.stat().st_size for path in paths) > MOST_COUNTED_BYTES:
+        return None
+    found = readers.count([data], locale)
+    if not found.devices:
+        raise ValueError(f"--locale: {no_row(found, locale, 'give the locale of your text')}")
+    return readers.tens(found.devices), filters_of(found, locale)
+
+
+def require_enough(devices: int, filters: str) -> None:
+    """ValueError unless counted devices are enough for a launch."""
+    if devices < _FEWEST:
+        raise ValueError(
+            f"--data: {devices}+ devices, and a launch needs {_FEWEST}: {filters}; give more data, or another --locale"
+        )
+
+
+def epsilon_of(rho: float) -> float:
+    """Total epsilon of a launch that spends this rho, rounded up."""
+    if not (math.isfinite(rho) and rho > 0):
+        raise ValueError(f"--rho: got {rho:g}; give a number from 0.0001 to 10,000, as in 0.5")
+    return float(f"{math.ceil(100 * epsilon_of_rho(rho, _DELTA)) / 100:.12g}")
+
+
 def draft(file: Path, answers: Answers) -> Draft:
     """Write the launch file.
 
@@ -116,10 +197,13 @@ def draft(file: Path, answers: Answers) -> Draft:
     """
     require_new(file)
     _require(answers)
-    content = _with_total(launch_file(answers), answers)
+    size = next(size for least, size in reversed(_SIZES) if answers.population >= least)
+    public, amount = _public(answers, size)
+    words = _words(answers, size, public)
+    content = _with_total(launch_file(answers, size, public, words), answers, words)
     config = _valid(content)
     found, delta = _planned(config, answers), config.mechanism.delta
-    write_text(file, _text(content, answers))
+    write_text(file, _text(content, answers, {"public_text": amount, "discovery": words.reason}))
     load_launch(file)
     return Draft(
         file=file,
@@ -129,6 +213,7 @@ def draft(file: Path, answers: Answers) -> Draft:
         epsilon=found.guarantee.epsilon[delta],
         delta=delta,
         total_epsilon=config.policy.max_total_epsilon,
+        notes=tuple(note for note in (answers.counted, words.reason, amount) if note),
         next=_next(file, answers, config),
         mechanism=config.mechanism,
     )
@@ -143,12 +228,13 @@ def _require(answers: Answers) -> None:
         )
     if answers.data != SYNTHETIC:
         rows.matching([answers.data], "--data")
-    for name, value in (("rho", answers.rho), ("budget", answers.budget)):
-        if not (math.isfinite(value) and 1e-4 <= value <= 1e4):
+    for name, value in (("epsilon", answers.epsilon), ("rho", answers.rho), ("budget", answers.budget)):
+        if value is not None and not (math.isfinite(value) and 1e-4 <= value <= 1e4):
             raise ValueError(f"--{name}: got {value:g}; give a number from 0.0001 to 10,000, as in 0.5")
-    if answers.budget < answers.rho:
+    if answers.rho is not None and epsilon_of_rho(answers.rho, _DELTA) > answers.epsilon:
         raise ValueError(
-            f"--budget: {answers.budget:g} is less than one launch may lose, --rho {answers.rho:g}; raise it"
+            f"--rho: {answers.rho:g} is epsilon {up(epsilon_of_rho(answers.rho, _DELTA))} at delta {_DELTA:g}, more "
+            f"than the total of --epsilon {answers.epsilon:g}; lower it, or leave it out for all that this total allows"
         )
     if answers.days is not None and answers.days < 1:
         raise ValueError(f"--days: got {answers.days}; give a number of days from 1 on, or leave it out")
@@ -156,32 +242,37 @@ def _require(answers: Answers) -> None:
         raise ValueError(f"--public: sample is English, not {answers.locale}; give c4, or files of yours")
 
 
-def launch_file(answers: Answers) -> dict[str, Any]:
-    """Return the launch file as values, with the planner's mechanism for this population and rho."""
-    size = next(size for least, size in reversed(_SIZES) if answers.population >= least)
+def launch_file(answers: Answers, size: Size, public: dict[str, Any], words: Words) -> dict[str, Any]:
+    """Return the launch file as values, with the planner's mechanism for this population and rho.
+
+    Args:
+      public: the block ``public_text``.
+    """
     made_up, small = answers.data == SYNTHETIC, answers.population < _SIZES[1][0]
-    share = 0.2 if small else 0.1
-    words = {"max_words_per_device": 400 if small else 20_000, "test_fraction": share}
+    share = 0.3 if answers.population < _FEW else 0.2 if small else 0.1
+    limits = {"max_words_per_device": 400 if small else 20_000, "test_fraction": share}
     private = {"source": SYNTHETIC, "name": f"synthetic-{answers.name}", "devices": min(answers.population, 10_000_000)}
     if not made_up:
         private = {"source": "files", "name": answers.name, "paths": [answers.data]}
     # ``_with_total`` derives the ceilings on total epsilon.
-    bound: dict[str, Any] = {"max_total_epsilon": 1.0}
+    bound: dict[str, Any] = {"max_total_epsilon": answers.epsilon}
+    budget = _budget(answers, words)
     if answers.days is not None:
-        bound |= {"budget": {"rho": answers.budget, "epsilon": 1.0, "days": answers.days}}
+        bound |= {"budget": {"rho": budget, "epsilon": answers.epsilon, "days": answers.days}}
     else:
-        bound |= {"population_max_rho": answers.budget, "population_max_epsilon": 1.0}
-    mechanism, launches = _mechanism(answers, Splits(share), size), math.floor(answers.budget / answers.rho)
-    # Shuffling hides a device among the number that the file states; few devices hide no one.
+        bound |= {"population_max_rho": budget, "population_max_epsilon": answers.epsilon}
+    if words.block["kind"] == "ldp-triehh":
+        bound |= {"max_discovery_epsilon0": 8.0, "population_max_discovery_epsilon": 8.0 * _launches(budget, words)}
+    mechanism = _mechanism(answers, Splits(share), size, words.training_rho)
     planning: dict[str, float] = {"population_estimate": answers.population, "max_report_goal": mechanism.report_goal}
-    planning |= {"round_minutes": 10.0, "target_rho": answers.rho}
+    planning |= {"round_minutes": 10.0, "target_rho": words.training_rho}
     return {
         "name": answers.name,
         "locale": answers.locale,
         "features": ["NWP"],
         "seed": 20261123,
-        "public_text": _public(answers, size),
-        "private_text": private | words,
+        "public_text": public,
+        "private_text": private | limits,
         "vocabulary": {
             "base_size": size.words,
             "max_new_words": 200 if small else 2_000,
@@ -196,20 +287,10 @@ def launch_file(answers: Answers) -> dict[str, Any]:
             "learning_rate": 0.003,
             "evaluate_every_steps": size.steps // 5,
         },
-        "discovery": {
-            "kind": "ldp-triehh",
-            "epsilon0": 8.0 if small else 6.0,
-            "delta": _DELTA / 2,
-            # Among few devices shuffling does not help, so each message costs epsilon0.
-            "messages_per_device": 1 if small else 5,
-            "honest_share": 0.5,
-            "layers": 8 if small else 15,
-            "max_prefixes": 100 if small else 10_000,
-            "false_discovery_rate": 0.05,
-        },
+        "discovery": words.block,
         "adapt": {"steps": size.steps // 50, "batch_sentences": 64, "learning_rate": 0.001},
         "mechanism": {"kind": mechanism.kind} | mechanism.model_dump(mode="json", exclude_defaults=True),
-        **({} if small else {"planning": planning}),
+        "planning": planning,
         "local_training": {"learning_rate": 0.5, "batch_sentences": 8, "sequence_words": 20, "max_words": 200},
         "server": {"learning_rate": _server_rate(mechanism)},
         "audit": {
@@ -222,11 +303,9 @@ def launch_file(answers: Answers) -> dict[str, Any]:
         },
         "ab_test": {"buckets": max(2, min(20, int(answers.population * share) // 2))},
         "policy": {
-            "max_rho": answers.rho,
+            "max_rho": words.launch_rho,
             "population_delta": 10 * _DELTA,
             **bound,
-            "max_discovery_epsilon0": 8.0,
-            "population_max_discovery_epsilon": 8.0 * launches,
             "min_canary_rank": 1_000,
             "min_top1_gain": 0.0,
             "max_top3_loss": 0.0,
@@ -237,32 +316,127 @@ def launch_file(answers: Answers) -> dict[str, Any]:
     }
 
 
-def _with_total(content: dict[str, Any], answers: Answers) -> dict[str, Any]:
-    """Add ceilings on total epsilon to the launch file: the total of its rho and its words, rounded up."""
+def _budget(answers: Answers, words: Words) -> float:
+    """Rho of one device to all launches.
+
+    Raises:
+      ValueError: it is less than that of this launch.
+    """
+    if answers.budget is None:
+        return float(f"{3 * words.launch_rho:.12g}")
+    if answers.budget < words.launch_rho:
+        raise ValueError(
+            f"--budget: {answers.budget:g} is less than one launch may lose, rho {words.launch_rho:g}; raise it, or "
+            "lower --rho or --epsilon"
+        )
+    return answers.budget
+
+
+def _launches(budget: float, words: Words) -> int:
+    """Number of launches like this one that the budget allows."""
+    return math.floor(budget / words.launch_rho * (1 + 1e-9))
+
+
+def _words(answers: Answers, size: Size, public: dict[str, Any]) -> Words:
+    """Choose local discovery if the total leaves at least half of the rho to training, and central discovery otherwise.
+
+    Guarantee: the total of the launch is at most that of the answers.
+    """
+    small = answers.population < _SIZES[1][0]
+    local = {
+        "kind": "ldp-triehh",
+        "epsilon0": 8.0 if small else 6.0,
+        "delta": _DELTA / 2,
+        # Among few devices shuffling does not help, so each message costs epsilon0.
+        "messages_per_device": 1 if small else 5,
+        "honest_share": 0.5,
+        "layers": 8 if small else 15,
+        "max_prefixes": 100 if small else 10_000,
+        "false_discovery_rate": 0.05,
+    }
+    most = math.inf if answers.rho is None else answers.rho
+    config = _valid(launch_file(answers, size, public, Words(local, 0.0, _ANY_RHO, "")))
+    train = _surely_train(answers.population, config.private_text.splits)
+    found = planned(config, Outlook(_ANY_RHO, train))["discover"]
+    alone = _rounded_down(min(most, rho_within(config, {}, answers.epsilon)))
+    beside = _rounded_down(min(most, rho_within(config, {"discover": found}, answers.epsilon)))
+    cost = total(config, {"discover": found}).epsilon
+    if beside >= alone / 2:
+        why = f"Words: found under local privacy, at epsilon {up(cost)} of the total of {answers.epsilon:g}."
+        return Words(local, 0.0, beside, why)
+    noise = _rounded_up(1 / math.sqrt(2 * _WORDS_SHARE * alone))
+    block = {"kind": "central", "noise_multiplier": noise, "words_per_device": 4 if small else 20, "delta": _DELTA / 2}
+    central = CentralConfig.model_validate(block)
+    spend = central_discovery(central)
+    left = _rounded_down(min(alone - central.rho, rho_within(config, {"discover": spend}, answers.epsilon)))
+    share = min(least_share(central, train), 1.0)
+    finds = (
+        f"those that about {share:.0%} of devices hold" if share < _HARDLY_ANY else "hardly any among so few devices"
+    )
+    why = (
+        f"Words: a trusted aggregator finds {finds}; local privacy would cost "
+        f"epsilon {up(cost)}, of a total of {answers.epsilon:g}."
+    )
+    return Words(block, central.rho, left, why)
+
+
+def _rounded_down(rho: float) -> float:
+    """Round down to three digits."""
+    place = 10.0 ** (2 - math.floor(math.log10(rho))) if rho > 0 else 1.0
+    return math.floor(rho * place * (1 + 1e-12)) / place
+
+
+def _rounded_up(value: float) -> float:
+    place = 10.0 ** (2 - math.floor(math.log10(value)))
+    return math.ceil(value * place * (1 - 1e-12)) / place
+
+
+def _with_total(content: dict[str, Any], answers: Answers, words: Words) -> dict[str, Any]:
+    """Add the ceilings on the total epsilon of all launches: the total of their rho and their words, rounded up."""
     config = _valid(content)
-    spends = planned(config, Outlook(answers.rho, config.private_text.splits.training(answers.population)))
-    words, launches, policy = spends["discover"], math.floor(answers.budget / answers.rho), content["policy"].copy()
+    train = _surely_train(answers.population, config.private_text.splits)
+    spends = planned(config, Outlook(words.training_rho, train))
+    budget, found, policy = _budget(answers, words), spends["discover"], content["policy"].copy()
+    launches = _launches(budget, words)
     policy["population_delta"] = max(policy["population_delta"], 2 * launches * _DELTA)
-    left, one = policy["population_delta"] - launches * words.device_delta, math.ceil(total(config, spends).epsilon)
-    every = float(max(one, math.ceil(launches * words.device_epsilon + epsilon_of_rho(answers.budget, left))))
-    policy["max_total_epsilon"] = float(one)
+    left = policy["population_delta"] - launches * (found.device_delta + found.failure)
+    of_all = launches * found.device_epsilon + epsilon_of_rho(budget, left)
+    every = max(answers.epsilon, float(math.ceil(of_all)))
     within = "budget" in policy
     policy |= {"budget": policy["budget"] | {"epsilon": every}} if within else {"population_max_epsilon": every}
     return content | {"policy": policy}
 
 
-def _public(answers: Answers, size: Size) -> dict[str, Any]:
+def _public(answers: Answers, size: Size) -> tuple[dict[str, Any], str]:
+    """The block ``public_text``, and how much of the text its ``max_tokens`` keeps."""
     most = {"max_tokens": size.tokens, "max_validation_tokens": max(30_000, size.tokens // 500)}
     if answers.public == "sample":
-        return {"source": "sample", "max_tokens": min(size.tokens, 2_000_000), "max_validation_tokens": 30_000}
+        return {"source": "sample", **most, "max_tokens": _SAMPLE_WORDS}, "Public text: the packaged sample, in full."
     if answers.public == "c4":
-        return {"source": "c4", "subset": answers.locale.partition("-")[0], "revision": C4_REVISION, **most}
-    return {"source": "files", "train": [answers.public], **most}
+        subset = answers.locale.partition("-")[0]
+        return (
+            {"source": "c4", "subset": subset, "revision": C4_REVISION, **most},
+            f"Public text: the first {size.tokens:,} words of C4, whose stream max_tokens ends.",
+        )
+    block = {"source": "files", "train": [answers.public], **most}
+    found = 0
+    for document in open_stream(FileCorpus.model_validate(block), answers.locale, "train"):
+        found += len(document.text.split())
+        if found > _MOST_WORDS:
+            amount = f"max_tokens keeps {_MOST_WORDS:,} words, and the files have more"
+            return block | {"max_tokens": _MOST_WORDS}, f"Public text: {amount}."
+    if not found:
+        raise ValueError(f"--public: {shown(answers.public)} has no text; give files with some")
+    # The tokeniser finds somewhat more words than there are between spaces.
+    full = max(size.tokens, math.ceil(1.3 * found))
+    return block | {"max_tokens": full}, f"Public text: all of about {found:,} words."
 
 
-def _mechanism(answers: Answers, splits: Splits, size: Size) -> MechanismConfig:
+def _mechanism(answers: Answers, splits: Splits, size: Size, rho: float) -> MechanismConfig:
     """Return the planner's mechanism with the least noise in the model at this rho."""
-    rho, population = answers.rho, answers.population
+    # As many as surely train, in terms of a planner that counts on a share of those that are expected to.
+    population, expected = answers.population, splits.training(answers.population) * (1 - SPARE_FRACTION)
+    population = math.floor(population * min(1.0, _surely_train(answers.population, splits) / expected))
     usable = int(round(splits.training(population) * (1 - SPARE_FRACTION), 6))
     goal = max(2, min(_MOST_GOAL, size.joins * usable // size.rounds))
     planning = PlanningConfig(population_estimate=population, max_report_goal=goal, round_minutes=10.0, target_rho=rho)
@@ -271,6 +445,12 @@ def _mechanism(answers: Answers, splits: Splits, size: Size) -> MechanismConfig:
     start: MechanismConfig = TypeAdapter(MechanismConfig).validate_python(begins)
     terms = terms_of(planning, splits, ServerConfig(learning_rate=1.0))
     return block_at(start, terms, rho, thorough=False)
+
+
+def _surely_train(population: int, splits: Splits) -> int:
+    """Training devices that all but one split in a thousand leave, rounded down to tens as a launch counts them."""
+    expected = splits.training(population)
+    return readers.tens(math.floor(expected - 3 * math.sqrt(expected * (1 - expected / population))))
 
 
 def _server_rate(mechanism: MechanismConfig) -> float:
@@ -294,26 +474,35 @@ def _planned(config: LaunchConfig, answers: Answers) -> Plan:
     return replace(found, feasible=not reasons, reasons=reasons)
 
 
-def _text(content: dict[str, Any], answers: Answers) -> str:
+def _text(content: dict[str, Any], answers: Answers, comments: Mapping[str, str]) -> str:
+    """Format the launch file.
+
+    Args:
+      comments: a line before a block, by its name.
+    """
     whose = "made-up typists" if answers.data == SYNTHETIC else answers.data
     head = [
         f"# Made by tacit init for about {answers.population:,} devices of {answers.locale}; private text: {whose}.",
+        *([f"# {answers.counted}."] if answers.counted else []),
         "# 'tacit explain FIELD' explains a line, 'tacit plan' shows the launch's cost. The server rate is one",
         f"# whose noise the network bears (step noise {law.STEP_NOISE:g}); another rho, cohort or clip wants another.",
         "",
     ]
     lines = {name: value for name, value in content.items() if not isinstance(value, dict)}
     blocks = [lines, *({name: value} for name, value in content.items() if name not in lines)]
-    return "\n".join([*head, *(yaml.safe_dump(block, sort_keys=False, allow_unicode=True) for block in blocks)])
+    texts = [yaml.safe_dump(block, sort_keys=False, allow_unicode=True) for block in blocks]
+    above = ["".join(f"# {comments[name]}\n" for name in block if name in comments) for block in blocks]
+    return "\n".join([*head, *(comment + text for comment, text in zip(above, texts, strict=True))])
 
 
 def _next(file: Path, answers: Answers, config: LaunchConfig) -> tuple[str, ...]:
     """Commands from here to a launch."""
     window, policy = f" --window-days {answers.days}" if answers.days else "", config.policy
     epsilon = policy.budget.epsilon if policy.budget else policy.population_max_epsilon
+    budget = policy.budget.rho if policy.budget else policy.population_max_rho
     register = (
-        f"tacit ledger register {answers.name} --max-rho {answers.budget:g} --max-epsilon {epsilon:g} "
+        f"tacit ledger register {answers.name} --max-rho {budget:g} --max-epsilon {epsilon:g} "
         f"--delta {policy.population_delta:g}{window}"
     )
     first = [] if answers.data == SYNTHETIC else [f"{register}  (once: its budget)"]
-    return ("tacit ledger init  (once)", *first, f"tacit check {file}", f"tacit launch {file}")
+    return ("tacit ledger init  (once)", *first, f"tacit check {file}", f"tacit plan {file}", f"tacit launch {file}")

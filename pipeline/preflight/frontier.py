@@ -98,7 +98,7 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
     ]
 
     def at(epsilon: float) -> Point:
-        rhos = [(kind, _rho_within(config, found, epsilon)) for kind, found in others]
+        rhos = [(kind, rho_within(config, found, epsilon)) for kind, found in others]
         most = rhos[-1][1]
         words, rho = next((kind, rho) for kind, rho in rhos if rho >= _MOST_FOR_WORDS * most)
         return _point(epsilon, words, rho, devices, per_noise)
@@ -150,7 +150,7 @@ def _words(config: LaunchConfig, spends: Mapping[str, Spend], devices: int) -> l
     return [*found, ("", without)]
 
 
-def _rho_within(config: LaunchConfig, others: Mapping[str, Spend], epsilon: float) -> float:
+def rho_within(config: LaunchConfig, others: Mapping[str, Spend], epsilon: float) -> float:
     """Largest rho for learning with which all releases together cost one device this total; 0 if there is none."""
 
     def fits(rho: float) -> bool:

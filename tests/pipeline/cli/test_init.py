@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.launch.config import load_launch
@@ -18,6 +20,7 @@ FLAGS = ("--locale", "en-US", "--data", "synthetic", "--population", "1300", "--
         ({"--population": "3"}, "--population: got 3; give 60 to"),
         ({"--locale": "fr-FR", "--public": "sample"}, "--public: sample is English, not fr-FR"),
         ({"--population": None}, "--population: missing, and there is no terminal to ask on"),
+        ({"--rho": None}, "--epsilon: missing, and there is no terminal to ask on"),
     ],
 )
 def test_a_bad_answer_is_refused_before_anything_is_written(changed: dict[str, str | None], says: str, tmp_path: Path):
@@ -40,7 +43,7 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path):
     [
         ("en-US", FLAGS),
         ("es-ES", ("--locale", "es-ES", "--data", "synthetic", "--population", "60000", "--rho", "1", "--days", "60")),
-        ("fr-FR", ("--locale", "fr-FR", "--data", "DATA", "--population", "3000000", "--rho", "0.5", "--budget", "2")),
+        ("people", ("--locale", "en-US", "--data", "DATA", "--population", "3000000", "--rho", "0.5", "--budget", "2")),
     ],
 )
 def test_what_it_makes_checks_and_plans(name: str, flags: tuple[str, ...], tmp_path: Path):
@@ -54,3 +57,27 @@ def test_what_it_makes_checks_and_plans(name: str, flags: tuple[str, ...], tmp_p
     devices = flags[flags.index("--population") + 1]
     assert answered(tmp_path, "plan", str(path), "--devices", devices)["feasible"]
     assert f"tacit check {path}" in made["next"]
+
+
+@pytest.mark.slow
+def test_a_new_user_types_no_number_of_devices(tmp_path: Path):
+    """From files to a verdict: what init counted, check counts again and plan forecasts for."""
+    people = {"client_id": [f"{number}" for number in range(300)], "text": ["hello you"] * 300}
+    people["locale"] = ["en-US"] * 240 + ["en-GB"] * 60
+    pq.write_table(pa.table(people), tmp_path / "people.parquet")
+    path, data = tmp_path / "mine.yaml", str(tmp_path / "people.parquet")
+    made = answered(tmp_path, "init", str(path), "--locale", "en-US", "--data", data, "--epsilon", "3")
+    assert load_launch(path).planning.population_estimate == 240
+    assert any(
+        "240+ of them have a row of en-US, and the others only rows of en-GB (60+)" in note for note in made["notes"]
+    )
+    for command in made["next"][:2]:
+        answered(tmp_path, *command.partition("  (")[0].split()[1:])
+    checked = answered(tmp_path, "check", str(path))
+    assert checked["ok"]
+    done = answered(tmp_path, "plan", str(path))
+    assert done["feasible"]
+    assert done["counted"][0] in checked["notes"]
+    assert done["total"]["epsilon"] <= 3
+    assert done["frontier"]["points"]
+    assert 210 < sum(done["devices"].values()) <= 240
