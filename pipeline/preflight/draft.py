@@ -355,7 +355,7 @@ def _words(answers: Answers, size: Size, public: dict[str, Any]) -> Words:
         "false_discovery_rate": 0.05,
     }
     most = math.inf if answers.rho is None else answers.rho
-    config = _valid(launch_file(answers, size, public, Words(local, 0.0, _ANY_RHO, "")))
+    config = _valid(launch_file(replace(answers, budget=None), size, public, Words(local, 0.0, _ANY_RHO, "")))
     train = _surely_train(answers.population, config.private_text.splits)
     found = planned(config, Outlook(_ANY_RHO, train))["discover"]
     alone = _rounded_down(min(most, rho_within(config, {}, answers.epsilon)))

@@ -63,6 +63,7 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path):
     [
         replace(ANSWERS, name="en-US"),
         replace(ANSWERS, name="few", population=60),
+        replace(ANSWERS, name="careful", epsilon=9.0, rho=0.0001, budget=0.0005),
         Answers("es-ES", "es-ES", SYNTHETIC, "c4", 60_000, epsilon=16.0, rho=1.0, budget=3.0, days=60),
         Answers("fr-FR", "fr-FR", "DATA", "c4", 3_000_000, epsilon=5.0, budget=2.0),
     ],
