@@ -22,6 +22,7 @@ from pipeline.preflight.devices import count_devices
 from pipeline.preflight.plan import plan as plan_file
 from pipeline.preflight.readiness import Findings, look, unusable_files
 from pipeline.preflight.shortfalls import most_parameters
+from pipeline.releases.evaluation import typed
 from pipeline.releases.local_words import local_discovery
 from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
@@ -207,7 +208,7 @@ def test_the_plan_takes_the_devices_that_the_check_counted(settings: Settings, t
         plan_file(alone, launch_id(alone), settings, STAGES)
 
 
-@pytest.mark.parametrize("noise", [8.0, 9.0, 10.0, 12.0])
+@pytest.mark.parametrize("noise", [4.0, 6.0, 7.0, 12.0])
 def test_noise_that_drowns_the_test_devices_is_refused_by_the_check_as_by_the_plan(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, noise: float
 ):
@@ -219,7 +220,7 @@ def test_noise_that_drowns_the_test_devices_is_refused_by_the_check_as_by_the_pl
     splits = count_devices(config, settings.ledger_url, None).splits
     assert splits is not None
     drowned = [line for line in problems if line.startswith("evaluation.noise_multiplier")]
-    assert bool(drowned) == (fewest_devices(noise, 50) > splits["test"])
+    assert bool(drowned) == (fewest_devices(noise, 50, typed=typed(config)) > splits["test"])
     if drowned:
         with pytest.raises(ValueError, match=re.escape(drowned[0])):
             plan_of(settings, monkeypatch, config, **splits)
