@@ -37,6 +37,7 @@ from pretrain.files import write_text
 from pretrain.reading import rows
 from pretrain.reading.paths import require_folder, shown
 from pretrain.sources import open_stream
+from pretrain.text import require_spaced_script
 from reports.losses import up
 
 SYNTHETIC = "synthetic"
@@ -226,8 +227,14 @@ def _require(answers: Answers) -> None:
             f"--population: got {answers.population:,}; give {_FEWEST} to {MOST_DEVICES:,}: fewer devices cannot "
             "fill a round or give a comparison"
         )
+    try:
+        require_spaced_script(answers.locale)
+    except ValueError as error:
+        raise ValueError(f"--{error}") from error
     if answers.data != SYNTHETIC:
         rows.matching([answers.data], "--data")
+    if answers.public not in ("sample", "c4"):
+        rows.matching([answers.public], "--public")
     for name, value in (("epsilon", answers.epsilon), ("rho", answers.rho), ("budget", answers.budget)):
         if value is not None and not (math.isfinite(value) and 1e-4 <= value <= 1e4):
             raise ValueError(f"--{name}: got {value:g}; give a number from 0.0001 to 10,000, as in 0.5")

@@ -19,7 +19,7 @@ from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.spend import Spend
 from pipeline.preflight.devices import count_devices, countable, stated_devices
 from pipeline.preflight.rehearsal_verdict import require_worth
-from pipeline.preflight.shortfalls import FEW, of_file, parameters, short_of_devices, too_few
+from pipeline.preflight.shortfalls import FEW, of_file, parameters, short_of_devices, too_few, without_sums
 from pipeline.releases import uses
 from pipeline.releases.central_words import CENTRAL_WORDS
 from pipeline.releases.evaluation import EVALUATION, typed
@@ -190,6 +190,7 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
     problems = (
         *_no_words(config),
         *of_file(config),
+        *without_sums(config, train or 0),
         *unusable,
         *population.problems,
         *(problem for problem in estimated if not population.problems),

@@ -8,10 +8,14 @@ finds too few later. A sum has at most nine devices more than its count, and is 
 """
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import releases
+
+if TYPE_CHECKING:
+    from federated.secagg.bounds import Encoding
 
 # A tenth of fewer devices, rounded down to tens, is at most one device.
 FEW = 20
@@ -61,6 +65,43 @@ def short_of_devices(config: LaunchConfig, devices_by_split: Mapping[str, int]) 
 
     reasons = shortfalls(config.mechanism, devices_by_split["train"])
     return lines + [f"mechanism: this plan cannot be carried out: {reason}" for reason in reasons]
+
+
+def most_training_devices(config: LaunchConfig, train: int) -> int:
+    """Upper bound on the devices that training draws from, canaries included.
+
+    Args:
+      train: number of training devices, rounded down to tens.
+    """
+    grid = config.audit
+    return train + 10 + sum(grid.users) * len(grid.examples) * grid.repeats * len(grid.launched)
+
+
+def encoding_of(config: LaunchConfig, train: int) -> "Encoding | None":
+    """Encoding of a round's secure sum, None for an open one.
+
+    Args:
+      train: number of training devices, rounded down to tens.
+
+    Raises:
+      ValueError: the sum of a round could overflow, or secure aggregation cannot have rounds of this size.
+    """
+    from federated.rounds.rule import RoundRule  # with torch: slow to import
+
+    rule, most = RoundRule(config.mechanism, config.seed), most_training_devices(config, train)
+    rule.require_sums(most)
+    return rule.encoding(most_parameters(config), most) if config.mechanism.secagg else None
+
+
+def without_sums(config: LaunchConfig, train: int) -> list[str]:
+    """Problems of the sums of rounds; of other launches than these the launch file's own limits exclude them."""
+    if not TRAINING.asked(config) or (config.mechanism.secagg is None and config.mechanism.secret_sample is None):
+        return []
+    try:
+        encoding_of(config, train)
+    except ValueError as error:
+        return [f"mechanism: this plan cannot be carried out: {error}"]
+    return []
 
 
 def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[str]:

@@ -125,13 +125,6 @@ def mechanism(run: RunDir) -> Mechanism:
     return mechanism_files.load(run.input("plan", MECHANISM))
 
 
-def most_devices(ctx: StageContext) -> int:
-    """Upper bound on the devices that training draws from, canaries included; counts are known only rounded down."""
-    grid = ctx.config.audit
-    planted = sum(grid.users) * len(grid.examples) * grid.repeats * len(grid.launched)
-    return ctx.run.result("ingest_private")["devices_by_split"]["train"] + 10 + planted
-
-
 def store(ctx: StageContext) -> population.DeviceStore:
     """Open the private device store.
 

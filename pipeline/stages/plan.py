@@ -5,10 +5,9 @@ import logging
 from federated import mechanisms
 from federated.mechanisms import mechanism_file
 from federated.planning import feasibility as planner
-from federated.rounds.rule import RoundRule
 from pipeline.preflight import rehearsal_verdict
 from pipeline.preflight.foresee import foresee
-from pipeline.preflight.shortfalls import most_parameters, of_file, short_of_devices, unheard
+from pipeline.preflight.shortfalls import encoding_of, of_file, short_of_devices, unheard
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.release import Outlook
@@ -57,9 +56,7 @@ def plan(ctx: StageContext) -> Plan:
     splits = ctx.run.result("ingest_private")["devices_by_split"]
     training_devices = splits["train"]
     if TRAINING.asked(ctx.config):
-        rule, most = RoundRule(mechanism, ctx.config.seed), artifacts.most_devices(ctx)
-        rule.require_sums(most)
-        encoding = rule.encoding(most_parameters(ctx.config), most)
+        encoding = encoding_of(ctx.config, training_devices)
         planned = planner.plan(mechanism, training_devices, encoding)
     else:
         planned = planner.untrained_plan(mechanism)

@@ -31,6 +31,8 @@ ANSWERS = Answers("mine", "en-US", SYNTHETIC, "sample", 1300, epsilon=5.0)
         ({"days": 0}, "--days: got 0"),
         ({"locale": "fr-FR"}, "--public: sample is English, not fr-FR"),
         ({"data": "no/such-*.parquet"}, "--data: no file matches"),
+        ({"public": "no/such-*.parquet"}, "--public: no file matches"),
+        ({"locale": "zh-CN", "public": "c4"}, "--locale: 'zh-CN' is written in script Hans"),
     ],
 )
 def test_what_no_launch_could_be_is_refused_before_anything_is_written(

@@ -27,7 +27,7 @@ from pipeline.releases.local_words import local_discovery
 from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
 from pipeline.releases.uses import planned
-from pipeline.run import artifacts, runner
+from pipeline.run import runner
 from pipeline.run.known import run_folder
 from pipeline.run.stage import Stage
 from pipeline.stages import plan as plan_stage
@@ -190,6 +190,24 @@ def test_parts_of_a_population_are_those_that_its_launch_will_have(settings: Set
     ]
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "why"),
+    [
+        ({"report_goal": 2}, "secagg: 2 devices in a round are too few for masks shared with 2 others each"),
+        ({"report_goal": 120, "max_participations": 1}, "secagg.bits: 8 cannot hold a sum over 120 devices"),
+    ],
+)
+def test_rounds_that_secure_aggregation_cannot_have_are_refused_by_the_check_as_by_the_plan(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, mechanism: dict[str, int], why: str
+):
+    config = launch_config(mechanism={"min_sep": 1, "secagg": {"bits": 8}} | mechanism)
+    assert any(
+        line.startswith(f"mechanism: this plan cannot be carried out: {why}") for line in found(config, settings)
+    )
+    with pytest.raises(ValueError, match=why):
+        plan_of(settings, monkeypatch, config, train=900, test=60, validation=60)
+
+
 def test_the_plan_takes_the_devices_that_the_check_counted(settings: Settings, tmp_path: Path):
     """By their locale and split, for any estimate of the file; the estimate counts where the files are not."""
     registered(PrivacyLedger(settings.ledger_url), "people")
@@ -298,7 +316,6 @@ def test_what_is_paid_for_needs_no_room(settings: Settings):
 
 
 def plan_of(settings: Settings, monkeypatch: pytest.MonkeyPatch, config: LaunchConfig, **devices: int) -> None:
-    monkeypatch.setattr(artifacts, "most_devices", lambda ctx: 70)
     monkeypatch.setattr("pipeline.stages.plan.heard", lambda ctx: 60)
     counted = stand_in(type("Ingested", (Counted,), {"__annotations__": {"devices_by_split": dict[str, int]}}))
     stages = stages_of(
@@ -335,7 +352,7 @@ def test_the_plan_pays_for_secure_aggregation(settings: Settings, monkeypatch: p
     )
     plan_of(settings, monkeypatch, config, train=60, test=60)
     result = run_folder(settings, launch_id(config)).result("plan")
-    encoding = RoundRule(config.mechanism, config.seed).encoding(most_parameters(config), 70)
+    encoding = RoundRule(config.mechanism, config.seed).encoding(most_parameters(config), 60 + 10 + 1)
     paid = result["rho"] / plan_costs(config.mechanism, 60).guarantee.rho
     assert paid == pytest.approx(encoding.inflated_norm**2)
     assert paid > 1.005

@@ -8,7 +8,6 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import rehearsal_verdict
-from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir
 from pipeline.run.runner import run_stage
 from pipeline.run.stage import Stages
@@ -84,7 +83,6 @@ def test_a_smaller_goal_in_the_file_is_another_verdict(settings: Settings) -> No
 def staged(monkeypatch: pytest.MonkeyPatch) -> Stages:
     """The plan stage itself, and discovery's spend; what they read is a stand-in."""
     devices = Counted.model_construct(value=1)
-    monkeypatch.setattr(artifacts, "most_devices", lambda ctx: 70)
     monkeypatch.setattr("pipeline.stages.plan.heard", lambda ctx: 60)
     monkeypatch.setattr(RunDir, "result", lambda run, stage: {"devices_by_split": {"train": 60, "test": 60}})
     spends = replace(STAGES["discover"], code=())

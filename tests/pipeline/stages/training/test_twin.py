@@ -14,6 +14,7 @@ from federated.config.mechanism import IndependentMechanism
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from pipeline.launch.config import LaunchConfig
+from pipeline.preflight.shortfalls import most_training_devices
 from pipeline.run import artifacts
 from pipeline.run.stage import stage_key
 from pipeline.stages import audit
@@ -158,7 +159,7 @@ def test_the_launch_trains_on_the_canaries_it_holds_and_no_others(
     typed = set(sentences(data.devices))
     for canary in grid(config).canaries:
         assert ((*canary.ids, EOS) in typed) == (canary.population in expected)
-    assert artifacts.most_devices(ctx) == 12 + 10 + 2 * len(expected)
+    assert most_training_devices(config, 12) == 12 + 10 + 2 * len(expected)
 
 
 def row(n_e: int, rank: int, *, found: bool) -> CanaryRow:
