@@ -134,8 +134,13 @@ _READERS = {
         *("pipeline/run/known.py", "pipeline/run/cache.py"),
         *("pipeline/verify/launch.py", "pipeline/verify/replay.py", "pipeline/verify/reused.py"),
     },
-    # Without receipts: the ledger's own reads, and the question that each record asks.
-    "PrivacyLedger": {"pipeline/run/known.py", "pipeline/preflight/foresee.py", "pipeline/ledger/withdrawals.py"},
+    # Without receipts: the ledger's own reads, its forecasts, and the question that each record asks.
+    "PrivacyLedger": {
+        "pipeline/run/known.py",
+        "pipeline/preflight/devices.py",
+        "pipeline/preflight/foresee.py",
+        "pipeline/ledger/withdrawals.py",
+    },
     # The Airflow tab shows records as they lie, and says so: Airflow's environment has no ledger.
     "'result.json'": {"dags/plugins/launch_tab.py", "pipeline/run/run_dir.py"},
 }

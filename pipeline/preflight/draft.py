@@ -77,7 +77,7 @@ _ANY_RHO = 0.1
 # More than the words of the packaged sample.
 _SAMPLE_WORDS = 2_000_000
 # Words of public files that a draft counts, in about ten seconds, and keeps.
-_MOST_WORDS = 100_000_000
+MOST_PUBLIC_WORDS = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -429,9 +429,9 @@ def _public(answers: Answers, size: Size) -> tuple[dict[str, Any], str]:
     found = 0
     for document in open_stream(FileCorpus.model_validate(block), answers.locale, "train"):
         found += len(document.text.split())
-        if found > _MOST_WORDS:
-            amount = f"max_tokens keeps {_MOST_WORDS:,} words, and the files have more"
-            return block | {"max_tokens": _MOST_WORDS}, f"Public text: {amount}."
+        if found > MOST_PUBLIC_WORDS:
+            amount = f"max_tokens keeps {MOST_PUBLIC_WORDS:,} words, and the files have more"
+            return block | {"max_tokens": MOST_PUBLIC_WORDS}, f"Public text: {amount}."
     if not found:
         raise ValueError(f"--public: {shown(answers.public)} has no text; give files with some")
     # The tokeniser finds somewhat more words than there are between spaces.

@@ -135,7 +135,7 @@ def test_public_text_is_read_in_full_or_says_how_much_is_left_out(tmp_path: Path
     found = int(re.sub(r"\D", "", amount))
     assert amount == f"Public text: all of about {found:,} words."
     assert 2_500_000 < found < most, "one document in twenty is held out"
-    monkeypatch.setattr("pipeline.preflight.draft._MOST_WORDS", 1_000_000)
+    monkeypatch.setattr("pipeline.preflight.draft.MOST_PUBLIC_WORDS", 1_000_000)
     assert made("cut.yaml") == (
         1_000_000,
         "Public text: max_tokens keeps 1,000,000 words, and the files have more.",
