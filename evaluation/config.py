@@ -118,7 +118,8 @@ class AbTestConfig(Config):
     session_words: NonNegativeInt = Field(
         default=4000,
         le=100_000_000,
-        description="words typed again under every arm; deciding arms are typed on more words; 0: none",
+        description="words typed again under every arm; deciding arms are typed on more words; 0: none. Under a budget "
+        "any other number means up to 50 words of each of at most 6,000 devices, under deciding arms only",
     )
     non_private_upper_bound: bool = Field(
         default=False,

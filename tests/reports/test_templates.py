@@ -280,6 +280,19 @@ def test_each_feature_of_a_launch_has_its_rows_verdicts_and_champion() -> None:
     assert "| OTF | this launch | public model with the new words | *yes* | words modified (WMR) |" in text
 
 
+def test_typing_under_a_budget_is_told_and_arms_without_it_have_a_dash() -> None:
+    utility = block("utility", session_words=0, judged_words=6000, others={})
+    utility["arms"] = [
+        row for row in utility["arms"] if row["arm"] == "private" or row["metric"] not in ("words_modified", "prate")
+    ]
+    text = rendered(utility=utility, **releases(EVALUATION))["report.md"]
+    assert "Simulated users of one kind typed about 6,000 of the words again" in text
+    assert "Events of simulated typing are among these sums" in text
+    assert "| public model with the new words | – |" in text
+    untyped = rendered(utility=utility | {"judged_words": 0}, **releases(EVALUATION))["report.md"]
+    assert "Typing was not simulated, so recall decides" in untyped
+
+
 @pytest.mark.parametrize(
     ("at_rate", "said"),
     [
