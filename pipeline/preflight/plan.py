@@ -4,6 +4,7 @@ It reads no private text, except for a digest of the files if another launch on 
 the files it counts the devices.
 """
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import Stages
 from reports.disclosure.total import Total
 
+_log = logging.getLogger(__name__)
 # Fields that the JSON output leaves out.
 _PYTHON = {"json": False}
 
@@ -268,4 +270,6 @@ def _splits(
         missing = f" ({error})"
     if stated is None:
         raise ValueError(f"devices: unknown{missing}; give an estimate, as in --devices 100000")
+    if missing:
+        _log.warning("plan: the devices of the data are unknown%s; planning.population_estimate counts", missing)
     return expected(stated), ()

@@ -14,6 +14,7 @@ from pipeline.preflight.draft import SYNTHETIC, Answers, counted_devices, draft,
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
+from pretrain.sources import open_stream
 from tests.helpers.launches.tiny_launch import write_launch
 
 ANSWERS = Answers("mine", "en-US", SYNTHETIC, "sample", 1300, epsilon=5.0)
@@ -140,6 +141,15 @@ def test_public_text_is_read_in_full_or_says_how_much_is_left_out(tmp_path: Path
         1_000_000,
         "Public text: max_tokens keeps 1,000,000 words, and the files have more.",
     )
+
+
+@pytest.mark.slow
+def test_the_packaged_sample_is_read_in_full(tmp_path: Path):
+    draft(tmp_path / "mine.yaml", ANSWERS)
+    public = load_launch(tmp_path / "mine.yaml").public_text
+    words = sum(len(document.text.split()) for document in open_stream(public, "en-US", "train"))
+    # The tokeniser finds somewhat more words than there are between spaces.
+    assert 1.3 * words < public.max_tokens
 
 
 def test_devices_are_those_of_the_locale_in_the_files(tmp_path: Path):

@@ -208,7 +208,9 @@ def test_rounds_that_secure_aggregation_cannot_have_are_refused_by_the_check_as_
         plan_of(settings, monkeypatch, config, train=900, test=60, validation=60)
 
 
-def test_the_plan_takes_the_devices_that_the_check_counted(settings: Settings, tmp_path: Path):
+def test_the_plan_takes_the_devices_that_the_check_counted(
+    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     """By their locale and split, for any estimate of the file; the estimate counts where the files are not."""
     registered(PrivacyLedger(settings.ledger_url), "people")
     private = people_of(tmp_path, 200) | {"test_fraction": 0.2}
@@ -221,6 +223,8 @@ def test_the_plan_takes_the_devices_that_the_check_counted(settings: Settings, t
     (tmp_path / "people.parquet").unlink()
     elsewhere = plan_file(config, launch_id(config), settings, STAGES)
     assert (sum(elsewhere.devices.values()), elsewhere.counted) == (5_000, ())
+    assert "no file matches" in caplog.text
+    assert "planning.population_estimate counts" in caplog.text
     alone = launch_config(private_text=private)
     with pytest.raises(ValueError, match=r"devices: unknown \(private_text.paths: no file matches .*give an estimate"):
         plan_file(alone, launch_id(alone), settings, STAGES)
