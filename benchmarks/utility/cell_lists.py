@@ -8,6 +8,7 @@ from benchmarks.utility.cell import Cell
 SMALL = ("sms-fr", "chat", "essays-es", "rooms", "blogs")
 # Step noise around the top that the law names.
 NOISES = (0.02, 0.045, 0.09)
+_DEMO = Cell("chat", 0, "counts-train", rho=0.45)
 _LEARN = Cell("talk", 3_000, "train", noise=False)
 
 LISTS: dict[str, list[Cell]] = {
@@ -66,6 +67,11 @@ LISTS: dict[str, list[Cell]] = {
         Cell(name, 0, arm, rho=0.45 if arm == "counts-train" else 0.5, fold=fold)
         for name, fold in product(SMALL, range(1, 5))
         for arm in ("start", "start+counts", "train", "counts-train")
+    ],
+    # What the demo might take, one change a cell.
+    "demo": [
+        replace(_DEMO, **change)
+        for change in ({"batch": 256}, {"max_words": 400}, {"participations": 16}, {"batch": 256, "max_words": 400})
     ],
     # Learning per round, without noise: one change a cell.
     "learn": [

@@ -45,7 +45,7 @@ from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
 from federated.planning import law
 from federated.planning.recall import Arm, gain, hits, words_typed
-from federated.planning.search import Terms, block_at, most_participations, round_up, to_yaml
+from federated.planning.search import Terms, block_at, counts_at, most_participations, to_yaml
 from federated.planning.verdict import (
     SHIPS_BOTH,
     SHIPS_COUNTS,
@@ -187,11 +187,6 @@ def own_rho(mechanism: MechanismConfig) -> float:
     """Worst-case rho of a block as it stands, without any gain from sampling."""
     limits = (mechanism.rounds, mechanism.min_sep, mechanism.max_participations)
     return accounting.guarantee_of(mechanisms.build(mechanism), *limits, (mechanism.delta,), twice=False).rho
-
-
-def counts_at(rho: float, model: Literal["network", "mixture"] = "mixture") -> CountsConfig:
-    """The ``counts:`` block of at most this rho."""
-    return CountsConfig(noise_multiplier=round_up((2 * rho) ** -0.5, 4), model=model)
 
 
 def scaled(

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Literal
 
 import numpy as np
 import yaml
@@ -19,6 +20,7 @@ from pydantic import TypeAdapter
 from scipy.optimize import minimize
 
 from federated import mechanisms
+from federated.config.counts import CountsConfig
 from federated.config.mechanism import MATRIX_ROUNDS, MechanismConfig
 from federated.config.planning import KINDS, MAX_NOISE_COPIES, SPARE_FRACTION, PlanningConfig
 from federated.config.population import Splits
@@ -153,6 +155,11 @@ def block_at(
         "max_participations": strategy.max_participations,
     }
     return TypeAdapter(MechanismConfig).validate_python(decided | shared)
+
+
+def counts_at(rho: float, model: Literal["network", "mixture", "start-mixture"] = "mixture") -> CountsConfig:
+    """The ``counts:`` block of at most this rho."""
+    return CountsConfig(noise_multiplier=round_up((2 * rho) ** -0.5, 4), model=model)
 
 
 def to_yaml(mechanism: MechanismConfig) -> str:

@@ -14,14 +14,16 @@ from discovery import filters
 from discovery.config import CentralConfig
 from discovery.outlook import least_share
 from federated.accounting.gaussian import epsilon_of_rho
+from federated.config.counts import CountsConfig
 from federated.config.mechanism import MOST_DEVICES, MechanismConfig
 from federated.config.planning import SPARE_FRACTION, PlanningConfig
 from federated.config.population import Splits
 from federated.config.training import ServerConfig
 from federated.devices import readers
-from federated.planning import law
-from federated.planning.feasibility import Plan, plan
-from federated.planning.search import block_at, terms_of
+from federated.counts.bounded_sum import MOST_DEVICES as MOST_COUNTED
+from federated.planning import gain, law
+from federated.planning.feasibility import Plan, plan, untrained_plan
+from federated.planning.search import block_at, counts_at, terms_of
 from pipeline.launch.config import LaunchConfig, load_launch, problems
 from pipeline.preflight.devices import MOST_COUNTED_BYTES, filters_of, no_row
 from pipeline.preflight.frontier import rho_within
@@ -62,8 +64,8 @@ class Size:
 
 _SIZES = (
     (0, Size(64, 4, 4_000, {"embedding_dim": 64, "hidden_dim": 256, "tied": True}, 5_000, 2_000_000)),
-    (20_000, Size(200, 4, 8_000, {"embedding_dim": 64, "hidden_dim": 256, "tied": True}, 20_000, 20_000_000)),
-    (500_000, Size(2_000, 6, 20_000, {"embedding_dim": 96, "hidden_dim": 670, "tied": False}, 200_000, 500_000_000)),
+    (20_000, Size(64, 4, 8_000, {"embedding_dim": 64, "hidden_dim": 256, "tied": True}, 20_000, 20_000_000)),
+    (500_000, Size(256, 4, 20_000, {"embedding_dim": 96, "hidden_dim": 670, "tied": False}, 200_000, 500_000_000)),
 )
 _MOST_GOAL = 6_500
 # With fewer, a launch is refused; with few, a fifth of them may be too few to compare on.
@@ -112,19 +114,19 @@ class Words:
     Attributes:
       block: the block ``discovery`` of the launch file.
       rho: of the discovery, about training devices.
-      training_rho: left for training.
+      learning_rho: left for training and counts.
       reason: sentence for the launch file.
     """
 
     block: dict[str, Any]
     rho: float
-    training_rho: float
+    learning_rho: float
     reason: str
 
     @property
     def launch_rho(self) -> float:
         """Rho of one training device to the launch, rounded up."""
-        return _rounded_up(self.rho + self.training_rho)
+        return _rounded_up(self.rho + self.learning_rho)
 
 
 @dataclass(frozen=True)
@@ -147,6 +149,7 @@ class Draft:
     notes: tuple[str, ...]
     next: tuple[str, ...]
     mechanism: MechanismConfig = field(metadata={"json": False})
+    counts: CountsConfig | None = field(metadata={"json": False})
 
 
 def require_new(file: Path) -> None:
@@ -210,13 +213,14 @@ def draft(file: Path, answers: Answers) -> Draft:
         file=file,
         feasible=found.feasible,
         reasons=found.reasons,
-        rho=found.guarantee.rho,
-        epsilon=found.guarantee.epsilon[delta],
+        rho=(rho := found.guarantee.rho + (config.counts.rho if config.counts else 0.0)),
+        epsilon=epsilon_of_rho(rho, delta),
         delta=delta,
         total_epsilon=config.policy.max_total_epsilon,
         notes=tuple(note for note in (answers.counted, words.reason, amount) if note),
         next=_next(file, answers, config),
         mechanism=config.mechanism,
+        counts=config.counts,
     )
 
 
@@ -270,9 +274,9 @@ def launch_file(answers: Answers, size: Size, public: dict[str, Any], words: Wor
         bound |= {"population_max_rho": budget, "population_max_epsilon": answers.epsilon}
     if words.block["kind"] == "ldp-triehh":
         bound |= {"max_discovery_epsilon0": 8.0, "population_max_discovery_epsilon": 8.0 * _launches(budget, words)}
-    mechanism = _mechanism(answers, Splits(share), size, words.training_rho)
+    mechanism, counts = _learning(answers, Splits(share), size, words.learning_rho)
     planning: dict[str, float] = {"population_estimate": answers.population, "max_report_goal": mechanism.report_goal}
-    planning |= {"round_minutes": 10.0, "target_rho": words.training_rho}
+    planning |= {"round_minutes": 10.0, "target_rho": words.learning_rho}
     return {
         "name": answers.name,
         "locale": answers.locale,
@@ -297,6 +301,7 @@ def launch_file(answers: Answers, size: Size, public: dict[str, Any], words: Wor
         "discovery": words.block,
         "adapt": {"steps": size.steps // 50, "batch_sentences": 64, "learning_rate": 0.001},
         "mechanism": {"kind": mechanism.kind} | mechanism.model_dump(mode="json", exclude_defaults=True),
+        **({"counts": counts.model_dump(mode="json")} if counts else {}),
         "planning": planning,
         "local_training": {"learning_rate": 0.5, "batch_sentences": 8, "sequence_words": 20, "max_words": 200},
         "server": {"learning_rate": _server_rate(mechanism)},
@@ -402,7 +407,7 @@ def _with_total(content: dict[str, Any], answers: Answers, words: Words) -> dict
     """Add the ceilings on the total epsilon of all launches: the total of their rho and their words, rounded up."""
     config = _valid(content)
     train = _surely_train(answers.population, config.private_text.splits)
-    spends = planned(config, Outlook(words.training_rho, train))
+    spends = planned(config, Outlook(words.learning_rho - sum(config.beside_training.values()), train))
     budget, found, policy = _budget(answers, words), spends["discover"], content["policy"].copy()
     launches = _launches(budget, words)
     policy["population_delta"] = max(policy["population_delta"], 2 * launches * _DELTA)
@@ -439,19 +444,31 @@ def _public(answers: Answers, size: Size) -> tuple[dict[str, Any], str]:
     return block | {"max_tokens": full}, f"Public text: all of about {found:,} words."
 
 
-def _mechanism(answers: Answers, splits: Splits, size: Size, rho: float) -> MechanismConfig:
-    """Return the planner's mechanism with the least noise in the model at this rho."""
+def _learning(
+    answers: Answers, splits: Splits, size: Size, rho: float
+) -> tuple[MechanismConfig, CountsConfig | None]:
+    """Return training and counts of this rho by the way that the forecast prefers.
+
+    Counts of so few that noise would drown training ship alone; those of more people move its start, which has the
+    rest of the rho. Of so many that the sum of counts could overflow there are none.
+    """
     # As many as surely train, in terms of a planner that counts on a share of those that are expected to.
     population, expected = answers.population, splits.training(answers.population) * (1 - SPARE_FRACTION)
     population = math.floor(population * min(1.0, _surely_train(answers.population, splits) / expected))
-    usable = int(round(splits.training(population) * (1 - SPARE_FRACTION), 6))
+    trains, server = splits.training(population), ServerConfig(learning_rate=1.0)
+    usable = int(round(trains * (1 - SPARE_FRACTION), 6))
     goal = max(2, min(_MOST_GOAL, size.joins * usable // size.rounds))
+    first = counts_at(gain.COUNTS_SHARE * rho, "network") if trains < MOST_COUNTED else None
+    rest = rho - (first.rho if first else 0.0)
     planning = PlanningConfig(population_estimate=population, max_report_goal=goal, round_minutes=10.0, target_rho=rho)
     begins = {"kind": "tree", "noise_multiplier": 1.0, "clip_norm": 0.3, "rounds": size.rounds, "report_goal": goal}
     begins |= {"min_sep": 1, "max_participations": size.joins, "delta": _DELTA, "randomness": "secure"}
     start: MechanismConfig = TypeAdapter(MechanismConfig).validate_python(begins)
-    terms = terms_of(planning, splits, ServerConfig(learning_rate=1.0))
-    return block_at(start, terms, rho, thorough=False)
+    mechanism = block_at(start, terms_of(planning, splits, server), rest, thorough=False)
+    way = law.way(mechanism, server) * law.server_rate(mechanism, server)
+    if first is None or gain.lead(way, gain.heard(trains, rho)).points > 0:
+        return mechanism, first
+    return mechanism, counts_at(rho, "start-mixture")
 
 
 def _surely_train(population: int, splits: Splits) -> int:
@@ -475,7 +492,8 @@ def _valid(content: dict[str, Any]) -> LaunchConfig:
 def _planned(config: LaunchConfig, answers: Answers) -> Plan:
     """Return the file's worst-case loss, and whether its population suffices, as 'tacit plan' does."""
     splits = config.private_text.splits.expected(answers.population)
-    found = plan(config.mechanism, train := splits["train"])
+    train = splits["train"]
+    found = plan(config.mechanism, train) if config.trains else untrained_plan(config.mechanism)
     above = above_policy(config, worst_case(config, train), train)
     reasons = (*found.reasons, *above, *too_few(config, splits))
     return replace(found, feasible=not reasons, reasons=reasons)

@@ -21,7 +21,7 @@ from federated.mechanisms.independent import Independent
 from federated.mechanisms.optimise_banded import optimise_banded
 from federated.mechanisms.tree import Tree
 from federated.planning import law, search
-from federated.planning.search import block_at, terms_of, to_yaml
+from federated.planning.search import block_at, counts_at, terms_of, to_yaml
 from tests.helpers.audits.strategies import streamed
 from tests.helpers.launches.small_run import mechanism
 
@@ -95,6 +95,11 @@ def test_no_mechanism_of_the_shape_has_less_noise_in_the_last_model(optimizer: s
     least = min(each.loss(weights_T) for each in others) / math.sqrt(2 * 0.5) * 0.3 / 100
     # Within the 1% that the planner gives up for memory.
     assert least <= law.step_noise(block, server) <= 1.011 * least
+
+
+def test_counts_cost_no_more_than_asked() -> None:
+    for rho in (0.03, 0.1, 0.9, 1.0):
+        assert 0.998 * rho < counts_at(rho).rho <= rho
 
 
 def test_more_rho_is_less_noise_by_its_root() -> None:
