@@ -3,7 +3,7 @@
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from pipeline.cli.support import AsJson, answer, command
 from pretrain.config import LOCALE
 from pretrain.reading.paths import shown
 from reports.losses import up
+
+if TYPE_CHECKING:
+    from pipeline.preflight.draft import Draft
 
 
 @command
@@ -86,16 +89,24 @@ def init(
     assert most is not None, "one of both is given, or was asked for"
     read = public or ("sample" if tag.startswith("en") else "c4")
     made = draft(file, Answers(file.stem, tag, text, read, devices, most, rho, budget, days, filters))
-    run = made.mechanism
     lines = [
-        f"{file}: about {devices:,} devices; {run.kind}, {run.rounds:,} rounds of {run.report_goal:,} devices",
+        f"{file}: about {devices:,} devices; {_way(made)}",
         *made.notes,
-        f"worst case of training rho {made.rho:.4g}, epsilon {up(made.epsilon)} at delta {made.delta:g}; "
+        f"worst case without words rho {made.rho:.4g}, epsilon {up(made.epsilon)} at delta {made.delta:g}; "
         f"with the words epsilon {made.total_epsilon:g} or less",
         *(f"  not feasible: {reason}" for reason in made.reasons),
         *(f"next: {row}" for row in made.next),
     ]
     answer(made, as_json, text="\n".join(lines))
+
+
+def _way(made: "Draft") -> str:
+    """Phrase for what is learned from devices, and how."""
+    run, counts = made.mechanism, made.counts
+    if counts is not None and not counts.trains:
+        return "counts mixed with the start, which so few devices and so little rho teach more than training does"
+    rounds = f"{run.rounds:,} rounds of {run.report_goal:,} devices ({run.kind})"
+    return rounds if counts is None else f"counts of rho {counts.rho:.2g}, then {rounds} from the start that they move"
 
 
 def _asker(as_json: bool) -> Any:
