@@ -19,8 +19,8 @@ from federated.config.mechanism import MOST_DEVICES, MechanismConfig
 from federated.config.planning import SPARE_FRACTION, PlanningConfig
 from federated.config.population import Splits
 from federated.config.training import ServerConfig
-from federated.devices import readers
 from federated.counts.bounded_sum import MOST_DEVICES as MOST_COUNTED
+from federated.devices import readers
 from federated.planning import gain, law
 from federated.planning.feasibility import Plan, plan, untrained_plan
 from federated.planning.search import block_at, counts_at, terms_of
@@ -383,7 +383,9 @@ def _words(answers: Answers, size: Size, public: dict[str, Any]) -> Words:
     left = _rounded_down(min(alone - central.rho, rho_within(config, {"discover": spend}, answers.epsilon)))
     share = min(least_share(central, train), 1.0)
     finds = (
-        f"those that about {share:.0%} of devices hold" if share < _HARDLY_ANY else "hardly any among so few devices"
+        f"those that about {100 * share:.2g}% of devices hold"
+        if share < _HARDLY_ANY
+        else "hardly any among so few devices"
     )
     why = (
         f"Words: a trusted aggregator finds {finds}; local privacy would cost "
@@ -444,9 +446,7 @@ def _public(answers: Answers, size: Size) -> tuple[dict[str, Any], str]:
     return block | {"max_tokens": full}, f"Public text: all of about {found:,} words."
 
 
-def _learning(
-    answers: Answers, splits: Splits, size: Size, rho: float
-) -> tuple[MechanismConfig, CountsConfig | None]:
+def _learning(answers: Answers, splits: Splits, size: Size, rho: float) -> tuple[MechanismConfig, CountsConfig | None]:
     """Return training and counts of this rho by the way that the forecast prefers.
 
     Counts of so few that noise would drown training ship alone; those of more people move its start, which has the
