@@ -92,8 +92,8 @@ def init(
     lines = [
         f"{file}: about {devices:,} devices; {_way(made)}",
         *made.notes,
-        f"worst case without words rho {made.rho:.4g}, epsilon {up(made.epsilon)} at delta {made.delta:g}; "
-        f"with the words epsilon {made.total_epsilon:g} or less",
+        f"worst case of noised releases rho {made.rho:.4g}, epsilon {up(made.epsilon)} at delta {made.delta:g}; "
+        f"of all releases epsilon {made.total_epsilon:g} or less",
         *(f"  not feasible: {reason}" for reason in made.reasons),
         *(f"next: {row}" for row in made.next),
     ]

@@ -135,6 +135,7 @@ class Draft:
 
     Attributes:
       reasons: why its population is too small for it; empty if it suffices.
+      rho, epsilon: of a training device, to all releases with noise; local words come on top.
       notes: how devices were counted, which words are found and why, and how much public text is read.
       next: commands from here to a launch.
     """
@@ -213,7 +214,7 @@ def draft(file: Path, answers: Answers) -> Draft:
         file=file,
         feasible=found.feasible,
         reasons=found.reasons,
-        rho=(rho := found.guarantee.rho + (config.counts.rho if config.counts else 0.0)),
+        rho=(rho := found.guarantee.rho + sum(config.beside_training.values())),
         epsilon=epsilon_of_rho(rho, delta),
         delta=delta,
         total_epsilon=config.policy.max_total_epsilon,

@@ -80,8 +80,9 @@ def test_what_it_makes_is_valid_and_its_population_carries_it(answers: Answers, 
     assert (made.feasible, made.reasons) == (True, ())
     config = load_launch(path)
     assert (config.name, config.mechanism) == (answers.name, made.mechanism)
-    rho = made.rho + sum(config.beside_training.values())
-    assert 0.99 * config.policy.max_rho < rho <= config.policy.max_rho, "all that may be lost buys accuracy"
+    assert 0.99 * config.policy.max_rho < made.rho <= config.policy.max_rho, "all that may be lost buys accuracy"
+    kind = None if config.counts is None else config.counts.model
+    assert kind == {"few": "start-mixture", "careful": "start-mixture", "fr-FR": None}.get(answers.name, "network")
     assert made.total_epsilon == config.policy.max_total_epsilon == answers.epsilon
     assert config.planning is not None
     assert config.planning.population_estimate == answers.population
@@ -106,7 +107,8 @@ def test_words_are_found_locally_where_the_total_leaves_room_for_them(
     config = load_launch(tmp_path / "mine.yaml")
     assert config.discovery.kind == kind
     train = config.private_text.splits.training(answers.population)
-    whole = total(config, planned(config, Outlook(made.rho, train)))
+    training = made.rho - sum(config.beside_training.values())
+    whole = total(config, planned(config, Outlook(training, train)))
     assert 0.9 * answers.epsilon < whole.epsilon <= answers.epsilon, "nothing of the total is left unused"
     (why,) = [note for note in made.notes if note.startswith("Words:")]
     assert f"# {why}\ndiscovery:\n" in (tmp_path / "mine.yaml").read_text(encoding="utf-8")
