@@ -12,12 +12,13 @@ import argparse
 import csv
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import fmean, stdev
 
 from matplotlib.axes import Axes
 
+from benchmarks.utility.cell import Cell
 from federated.planning import gain
 from federated.planning.gain import Curve
 from pretrain.files import write_text
@@ -42,7 +43,7 @@ class Row:
 
 
 def rows(path: Path) -> list[Row]:
-    """Rows by the law: noise at the step noise of the law, the default draw and fold."""
+    """Rows by the law: all but population, people, way, rho and participations as a cell has it by default."""
     with path.open(encoding="utf-8", newline="") as file:
         content = list(csv.DictReader(file))
     trains = {
@@ -50,7 +51,8 @@ def rows(path: Path) -> list[Row]:
         for row in content
         if row["devices"] and row["arm"] != "central"
     }
-    usual = {"mechanism": "banded", "step_noise": "0.045", "noise": "True", "draw": "0", "fold": "0"}
+    other = {"population", "people", "arm", "rho", "participations"}
+    usual = {each.name: str(each.default) for each in fields(Cell) if each.name not in other}
     found = []
     for row in content:
         plain = all(row[name] == value for name, value in usual.items())

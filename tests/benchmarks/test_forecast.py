@@ -23,7 +23,10 @@ def test_curves_are_those_of_the_fit(found: list[forecast.Row], arm: str) -> Non
     assert [gain.at(line, size) for size, _ in measured] == pytest.approx([points for _, points in measured], abs=0.1)
 
 
-@pytest.mark.parametrize(("arm", "scale"), [("counts", gain.COUNTS_SCALE), ("training", gain.TRAINING_SCALE)])
+@pytest.mark.parametrize(
+    ("arm", "scale"),
+    [("counts", gain.COUNTS_SCALE), ("training", gain.TRAINING_SCALE), ("both", gain.BOTH_SCALE)],
+)
 def test_multiples_are_those_of_the_fit(found: list[forecast.Row], arm: str, scale: tuple[float, float]) -> None:
     each = forecast.multiples(found, arm, forecast.curve(found, arm)).values()
     assert (fmean(each), stdev(each)) == pytest.approx(scale, abs=0.05)
