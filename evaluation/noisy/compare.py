@@ -109,7 +109,7 @@ def compare(
     """
     wanted, by_typing = layout(entrants, rules), decisive(entrants, rules)
     text = held_out(data.public, np.arange(len(data.public)), PUBLIC_WORDS)
-    settings = _phrases(entrants, text, rules, workers) if "SC" in rules.features else ()
+    settings = phrase_settings(entrants, text, rules, workers) if "SC" in rules.features else ()
     at_rate = {row.arm for row in settings if row.equal == "rate"}
 
     def made() -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -148,7 +148,7 @@ def compare(
     return compared, None if covered is None else share(covered)
 
 
-def _phrases(entrants: Entrants, text: HeldOut, rules: Rules, workers: int) -> tuple[ComposeSetting, ...]:
+def phrase_settings(entrants: Entrants, text: HeldOut, rules: Rules, workers: int) -> tuple[ComposeSetting, ...]:
     """Thresholds of Smart Compose of the deciding arms, from public text, without any device."""
     names = dict.fromkeys((*entrants.pairs[0][::-1], *decisive(entrants, rules)))
     arms = {name: entrants.arms[name] for name in names}

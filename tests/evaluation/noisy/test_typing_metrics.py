@@ -211,7 +211,7 @@ ADVERSARIAL = {
 
 
 def of_all(words: WordStore, entrants: Entrants, rules: Rules) -> dict[str, np.ndarray]:
-    settings = noisy._phrases(entrants, held_out(words, np.arange(DEVICES, DEVICES + 30)), rules, 1)
+    settings = noisy.phrase_settings(entrants, held_out(words, np.arange(DEVICES, DEVICES + 30)), rules, 1)
     return noisy.parts(entrants, held_out(words, np.arange(DEVICES)), rules, settings)
 
 
@@ -290,8 +290,7 @@ def test_where_nobody_typed_the_release_is_made_all_the_same(tmp_path: Path, ent
     """Noise has been drawn by then, so an error would tell."""
     silent = store_of(tmp_path, [[] for _ in range(DEVICES)])
     text = held_out(silent, np.arange(DEVICES))
-    settings = noisy._phrases(entrants, held_out(silent, np.arange(3)), RULES, 1) if False else ()
-    added = noisy.parts(entrants, text, PHRASES, settings)
+    added = noisy.parts(entrants, text, PHRASES)
     layout = noisy.layout(entrants, PHRASES)
     assert layout.weights.keys() <= added.keys()
     assert not any(values.any() for values in added.values())
