@@ -212,9 +212,10 @@ def count(
         if taken.tags is None:
             continue
         tags = tags or {}
-        for row in taken.tags.group_by(["client_id", "locale"]).aggregate([]).to_pylist():
-            if row["client_id"]:
-                tags.setdefault(row["locale"] or "", set()).add(row["client_id"])
+        # Arrow's own grouping imports pandas.
+        for client, tag in set(zip(*(taken.tags[name].to_pylist() for name in ("client_id", "locale")), strict=True)):
+            if client:
+                tags.setdefault(tag or "", set()).add(client)
     everybody = mine.union(*(tags or {}).values())
     left_out = {tag: len(devices - mine) for tag, devices in (tags or {}).items() if devices - mine}
     return FileCounts(

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 from federated.config.population import Files, Retention, SyntheticPopulation
 from pipeline.ground.errors import LedgerMissing, PopulationUnknown
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.withdrawals import foreseen_of
 from pipeline.releases.evaluation import EVALUATION
 from pretrain.reading.paths import shown
 
@@ -75,6 +73,7 @@ def count_devices(config: LaunchConfig, ledger_url: str, kept: Retention | None)
       OSError: the disk does not answer.
     """
     from federated.devices import readers, store
+    from pipeline.ledger.withdrawals import foreseen_of  # sqlalchemy is slow to import
 
     private, left_out = config.private_text, foreseen_of(ledger_url, config.population)
     assert isinstance(private, Files), "the caller checks that the launch reads files"
@@ -144,6 +143,8 @@ def _tags(tags: Mapping[str, int], *, with_counts: bool = True) -> str:
 
 def _split_secret(config: LaunchConfig, ledger_url: str) -> bytes | None:
     """Secret that splits the population; None before it is registered."""
+    from pipeline.ledger.ledger import PrivacyLedger
+
     try:
         return PrivacyLedger(ledger_url).split_secret(config.population)
     except (LedgerMissing, PopulationUnknown):
