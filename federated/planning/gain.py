@@ -20,8 +20,8 @@ TRAINING = ((1.0, 0.0), (34.2, 2.17), (103.2, 2.91), (344.8, 3.69), (900.0, 4.13
 BOTH = ((1.0, 0.0), (32.4, 2.44), (327.0, 3.75))
 # Mean multiple of a population, and its standard deviation.
 COUNTS_SCALE, TRAINING_SCALE, BOTH_SCALE = (1.27, 0.34), (1.16, 0.43), (1.24, 0.34)
-# Standard deviation of the lead of training over counts, in points, around the difference of the two.
-LEAD_ERROR = 0.9
+# Root mean square by which the lead of training over counts, in points, was missed.
+LEAD_ERROR = 0.97
 # Share of rho for counts that move the start.
 COUNTS_SHARE = 0.1
 
@@ -62,7 +62,10 @@ def both(way: float) -> Forecast:
 
 
 def lead(way: float, people: float) -> Forecast:
-    """Gain of training from a start that counts moved, over counts with the rho of both."""
+    """Gain of training from a start that counts moved, over counts with the rho of both.
+
+    Where it is above zero, training is the way to spend the rho.
+    """
     return Forecast(both(way).points - counts(people).points, LEAD_ERROR)
 
 

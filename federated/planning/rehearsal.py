@@ -120,7 +120,7 @@ def rehearse(setting: Setting, work: Path, on_progress: Callable[[str], None]) -
     """Simulate every way to spend the rho, and decide. A second call resumes: ``work`` holds the networks so far.
 
     Raises:
-      ValueError: the devices fill no round, or the server's optimizer is Adam, of which the step law says nothing.
+      ValueError: as ``block_at``.
     """
     limits, devices, users = setting.limits, setting.terms.training_devices, len(setting.users)
     tried = ways(setting)
@@ -168,7 +168,7 @@ def training_at(setting: Setting, rho: float, moved_by: CountsConfig | None = No
     """Training of least noise at this rho, by the step law.
 
     Raises:
-      ValueError: the devices fill no round; Adam.
+      ValueError: as ``block_at``.
     """
     block, terms = block_at(setting.mechanism, setting.terms, rho), setting.terms
     rate = float(f"{law.server_rate(block, terms.server):.2g}")

@@ -125,17 +125,18 @@ def block_at(
       thorough: try all mechanisms; otherwise the few that differ by more than a few percent, in tenths of a second.
 
     Raises:
-      ValueError: the population cannot fill a round; Adam, whose steps the law does not describe.
+      ValueError: the noise of no mechanism of these kinds fits in memory; Adam, whose steps the law does not describe.
     """
     rounds, planning = mechanism.rounds, terms.planning
-    report_goal = max(1, min(planning.max_report_goal, MOST_PARTICIPATIONS * terms.usable_devices // rounds))
+    usable = terms.usable_devices
+    report_goal = max(1, min(planning.max_report_goal, usable, MOST_PARTICIPATIONS * usable // rounds))
     weights_T = round_weights(rounds, terms.server)
     every = strategies(terms, rounds, report_goal, kinds, thorough=thorough)
     losses = [(each.loss(weights_T), each) for each in every if each.copies <= MAX_NOISE_COPIES]
     if not losses:
         raise ValueError(
-            f"planning.population_estimate: {planning.population_estimate} devices, of which about "
-            f"{terms.training_devices} train, fill no round of {report_goal}; lower max_report_goal"
+            f"mechanism.rounds: {rounds} rounds of {report_goal} devices need more than {MAX_NOISE_COPIES} copies of "
+            f"the model for the noise of {', '.join(kinds)}; add 'blt', which needs 2"
         )
     most = min(loss for loss, _ in losses) * (1 + _WORTH_MEMORY)
     _, strategy = min(((loss, each) for loss, each in losses if loss <= most), key=lambda pair: pair[1].copies)

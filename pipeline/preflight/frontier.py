@@ -87,7 +87,7 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
       spends: worst-case spend of every release of the launch, by stage.
 
     Raises:
-      ValueError: the population cannot fill a round; Adam.
+      ValueError: as ``federated.planning.search.block_at``.
     """
     devices = terms.training_devices
     one = terms.server.model_copy(update={"learning_rate": 1.0})

@@ -1,12 +1,13 @@
 """The forecast's numbers in the product are those that the crossing gives."""
 
+import csv
 from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
 
 from benchmarks.utility import forecast
-from federated.planning import gain
+from federated.planning import gain, law
 
 RESULTS = Path(forecast.__file__).parent.parent / "results" / "crossing.csv"
 
@@ -21,6 +22,14 @@ def test_curves_are_those_of_the_fit(found: list[forecast.Row], arm: str) -> Non
     measured = forecast.curve(found, arm)
     line = {"counts": gain.COUNTS, "training": gain.TRAINING, "both": gain.BOTH}[arm]
     assert [gain.at(line, size) for size, _ in measured] == pytest.approx([points for _, points in measured], abs=0.1)
+
+
+def test_nothing_longer_is_recommended_than_was_measured() -> None:
+    with RESULTS.open(encoding="utf-8", newline="") as file:
+        trained = [row for row in csv.DictReader(file) if row["way"] and row["noise"] == "True"]
+    assert max(float(row["way"]) for row in trained) == pytest.approx(law.LONGEST_WAY, rel=0.01)
+    strides = [float(row["server_rate"]) * float(row["clip"]) for row in trained]
+    assert max(strides) == pytest.approx(law.LONGEST_STRIDE, rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,12 @@ def test_no_device_joins_more_rounds_than_lengthen_the_way() -> None:
     assert block.max_participations <= law.MOST_PARTICIPATIONS + 1
 
 
+def test_a_round_takes_no_more_devices_than_there_are() -> None:
+    few = terms_of(PLANNING.model_copy(update={"population_estimate": 50}), EVERYBODY_TRAINS, SERVER)
+    block = block_at(MECHANISM.model_copy(update={"rounds": 4}), few, 0.5, ("tree",))
+    assert (block.report_goal, block.min_sep, block.max_participations) == (45, 1, 4)
+
+
 def test_devices_that_are_held_out_fill_no_round() -> None:
     terms = terms_of(PLANNING, Splits(test=0.2), SERVER)
     assert (terms.training_devices, terms.usable_devices) == (700, 630)
