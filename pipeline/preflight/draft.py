@@ -26,7 +26,7 @@ from federated.planning.feasibility import Plan, plan, untrained_plan
 from federated.planning.search import block_at, counts_at, terms_of
 from pipeline.launch.config import LaunchConfig, load_launch, problems
 from pipeline.preflight.devices import MOST_COUNTED_BYTES, filters_of, no_row
-from pipeline.preflight.frontier import rho_within
+from pipeline.preflight.frontier import LEFT_BY_WORDS, rho_within
 from pipeline.preflight.readiness import planned as worst_case
 from pipeline.preflight.shortfalls import too_few
 from pipeline.releases.central_words import central_discovery
@@ -374,7 +374,7 @@ def _words(answers: Answers, size: Size, public: dict[str, Any]) -> Words:
     alone = _rounded_down(min(most, rho_within(config, {}, answers.epsilon)))
     beside = _rounded_down(min(most, rho_within(config, {"discover": found}, answers.epsilon)))
     cost = total(config, {"discover": found}).epsilon
-    if beside >= alone / 2:
+    if beside >= LEFT_BY_WORDS * alone:
         why = f"Words: found under local privacy, at epsilon {up(cost)} of the total of {answers.epsilon:g}."
         return Words(local, 0.0, beside, why)
     noise = _rounded_up(1 / math.sqrt(2 * _WORDS_SHARE * alone))

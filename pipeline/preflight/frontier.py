@@ -26,8 +26,8 @@ Way = Literal["counts", "both"]
 _LEARNS = (TRAINING.stage, COUNTS.stage)
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
 _LEAST_RHO, _MOST_RHO = 1e-8, 1e4
-# Words may take half of the rho; where they would take more, other words are found, or none.
-_MOST_FOR_WORDS = 0.5
+# Share of the rho that words must leave; where they would leave less, other words are found, or none.
+LEFT_BY_WORDS = 0.5
 _NEAR = 0.1  # points below the most on the frontier at which more epsilon is not worth it
 _STEPS = 8  # totals to try, between two on the frontier
 
@@ -100,7 +100,7 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
     def at(epsilon: float) -> Point:
         rhos = [(kind, rho_within(config, found, epsilon)) for kind, found in others]
         most = rhos[-1][1]
-        words, rho = next((kind, rho) for kind, rho in rhos if rho >= _MOST_FOR_WORDS * most)
+        words, rho = next((kind, rho) for kind, rho in rhos if rho >= LEFT_BY_WORDS * most)
         return _point(epsilon, words, rho, devices, per_noise)
 
     fine = [
