@@ -78,18 +78,16 @@ def read_launch_file(path: Path) -> LaunchFile:
     if not path.is_file() or path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"{path.name}: not a file of at most {_MOST_BYTES:,} bytes; remove it")
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        # Every value as text, by libyaml: the few fields below need no more, and YAML 1.1 would read `no` as false.
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CBaseLoader)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"{path.name}: not valid YAML: {error}") from error
     if not isinstance(raw, dict):
         raise ValueError(f"{path.name}: a launch file is a mapping of fields, got {type(raw).__name__}")
     locale = raw.get("locale")
-    if not isinstance(locale, str):
-        # YAML 1.1 reads an unquoted `no` (Norwegian) as False.
-        raise ValueError(f'{path.name}: locale: YAML read {locale!r}; put the tag in quotes, as in locale: "no"')
-    if not re.fullmatch(r"[A-Za-z0-9-]{1,40}", locale):
-        raise ValueError(f"{path.name}: locale: {locale[:40]!r} is no language tag; write one as in en-US")
-    runtime, reviewers, schedule = raw.get("runtime") or {}, raw.get("reviewers") or (), raw.get("schedule")
+    if not isinstance(locale, str) or not re.fullmatch(r"[A-Za-z0-9-]{1,40}", locale):
+        raise ValueError(f"{path.name}: locale: {str(locale)[:40]!r} is no language tag; write one as in en-US")
+    runtime, reviewers, schedule = raw.get("runtime") or {}, raw.get("reviewers") or (), raw.get("schedule") or None
     kinds = {"runtime": isinstance(runtime, dict), "schedule": isinstance(schedule, str | None)}
     kinds["reviewers"] = isinstance(reviewers, list | tuple) and all(isinstance(name, str) for name in reviewers)
     if wrong := [name for name, fits in kinds.items() if not fits]:
@@ -107,7 +105,13 @@ def read_launch_file(path: Path) -> LaunchFile:
         features=tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else (),
         schedule=schedule,
         reviewers=tuple(reviewers),
-        approvals=approvals if type(approvals) is int and 0 < approvals < 10 else 1,
-        experiment_days=days if type(days) is int and 0 < days < 100 else None,
+        approvals=_whole(approvals, 10) or 1,
+        experiment_days=_whole(days, 100),
         on_gpu=frozenset(on_device if runtime.get("device") == "cuda" else ()),
     )
+
+
+def _whole(text: object, limit: int) -> int | None:
+    """The whole number of a text, above zero and below the limit; else None, and `tacit check` says what is wrong."""
+    number = int(text) if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 4 else 0
+    return number if 0 < number < limit else None

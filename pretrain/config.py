@@ -9,6 +9,8 @@ from pydantic import (
     ConfigDict,
     Field,
     PositiveInt,
+    TypeAdapter,
+    ValidationError,
     model_validator,
 )
 
@@ -32,11 +34,11 @@ class Config(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _true_is_no_number(cls, block: object) -> object:
+    def _kinds_as_written(cls, block: object) -> object:
         if not isinstance(block, dict):
             return block
-        numbers = _numbers(cls)
-        return {name: _as_written(value) if name in numbers else value for name, value in block.items()}
+        kinds = _strict(cls)
+        return {name: _as_written(value, kinds[name]) if name in kinds else value for name, value in block.items()}
 
 
 class SpendingBlock(Config):
@@ -57,17 +59,42 @@ class SpendingBlock(Config):
 
 
 @cache
-def _numbers(block: type[Config]) -> frozenset[str]:
-    """Names of the fields that take a number, and neither true nor false."""
-    kinds: dict[str, Any] = {name: field.annotation for name, field in block.model_fields.items()}
-    return frozenset(name for name, kind in kinds.items() if _takes(kind, int, float) and not _takes(kind, bool))
+def _strict(block: type[Config]) -> dict[str, Literal["number", "bool"]]:
+    """Fields that take either numbers, or true and false, and no other plain value."""
+    kinds: dict[str, Literal["number", "bool"]] = {}
+    for name, field in block.model_fields.items():
+        annotation: Any = field.annotation
+        if _takes(annotation, str):
+            continue
+        if _takes(annotation, bool):
+            kinds[name] = "bool"
+        elif _takes(annotation, int, float):
+            kinds[name] = "number"
+    return kinds
 
 
-def _as_written(value: object) -> object:
-    """A number's value, with true and false as text: Python takes them for 1 and 0, and so would every number."""
+def _as_written(value: Any, kind: Literal["number", "bool"]) -> Any:
+    """A value, or where pydantic would convert it to the field's kind, text that it refuses.
+
+    Else ``true`` would be the number 1, ``"6"`` the number 6, and ``"yes"`` true.
+    """
     if isinstance(value, list | tuple):
-        return [str(each).lower() if isinstance(each, bool) else each for each in value]
-    return str(value).lower() if isinstance(value, bool) else value
+        return [_as_written(each, kind) for each in value]
+    if isinstance(value, bool):
+        return value if kind == "bool" else str(value).lower()
+    wrong = (str,) if kind == "number" else (str, int, float)
+    return f'"{value}"' if isinstance(value, wrong) and _converts(value, kind) else value
+
+
+def _converts(value: Any, kind: Literal["number", "bool"]) -> bool:
+    try:
+        _KINDS[kind].validate_python(value)
+    except ValidationError:
+        return False
+    return True
+
+
+_KINDS: dict[Literal["number", "bool"], TypeAdapter[Any]] = {"number": TypeAdapter(float), "bool": TypeAdapter(bool)}
 
 
 @cache

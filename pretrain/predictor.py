@@ -113,22 +113,22 @@ def _read_about(bundle: Path) -> dict[str, Any]:
     about = read_json(bundle / "bundle.json", "bundle", _FIX)
     if not isinstance(about, dict) or not isinstance(about.get("locale"), str):
         raise ValueError(f"bundle: bundle.json states no locale; {_FIX}")
-    if not isinstance(about.get("files", {}), dict):
-        raise ValueError(f"bundle: files of bundle.json is {shown(about['files'])}, no digest for each file; {_FIX}")
     try:
         require_spaced_script(about["locale"])
     except ValueError as error:
         raise ValueError(f"bundle: {error}; {_FIX}") from error
+    if not isinstance(about.get("files"), dict):
+        raise ValueError(f"bundle: files of bundle.json is {shown(about.get('files'))}, no digest for each; {_FIX}")
     return about
 
 
 def _require_published(path: Path, about: dict[str, Any]) -> None:
-    """ValueError unless a file has the digest that ``bundle.json`` states, if it states one."""
-    digest = about.get("files", {}).get(path.name)
+    """ValueError unless a file has the digest that ``bundle.json`` states, or is neither stated nor there."""
+    digest = about["files"].get(path.name)
     if digest is None and not path.exists():
         return
     require_file(path, "bundle", _FIX, _MOST_MODEL_BYTES)
-    if digest is not None and sha256(path) != digest:
+    if sha256(path) != digest:
         raise ValueError(f"bundle: {path.name} is not the file that was published, its digest differs; {_FIX}")
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, NewType
 
 from pydantic import Field, PositiveInt
 
-from pretrain.config import Config, Fraction, Line
+from pretrain.config import Config, Line
 from pretrain.reading.paths import shown
 
 NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"
@@ -91,7 +91,12 @@ class _Population(Config):
     max_words_per_device: PositiveInt = Field(
         le=10_000_000, description="largest number of kept words of one device, in the order typed"
     )
-    test_fraction: Fraction = Field(default=0.1, description="share of the devices held out for the comparison")
+    test_fraction: float = Field(
+        default=0.1,
+        gt=0.0,
+        lt=1 - VALIDATION_FRACTION,
+        description=f"share of the devices held out for the comparison; {VALIDATION_FRACTION:g} of all validate",
+    )
 
     @property
     def splits(self) -> Splits:
@@ -122,9 +127,14 @@ class MadeUpFilePopulation(_Files):
 
 
 class ChitchatPopulation(_Population):
-    """The packaged demo: real typed chat of 1,315 senders (chitchat-dataset 0.9.0, MIT)."""
+    """The packaged demo: real typed chat of 1,315 senders (chitchat-dataset 0.9.0, MIT).
+
+    Attributes:
+      devices: a sender is a device.
+    """
 
     registers_itself: ClassVar[bool] = True
+    devices: ClassVar[int] = 1_315
 
     source: Literal["chitchat"] = Field(description="the packaged demo, which simulates devices")
 

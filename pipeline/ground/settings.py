@@ -212,6 +212,12 @@ def _check_tracking(uri: str) -> None:
         )
     if scheme in ("http", "https") and not host:
         raise ValueError(f"MLFLOW_TRACKING_URI: names no host; {fix}")
+    if scheme in ("http", "https") and "@" in place.netloc:
+        # Errors of a server that does not answer repeat its whole address.
+        raise ValueError(
+            "MLFLOW_TRACKING_URI: holds a login; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, and leave "
+            "it out of the address"
+        )
 
 
 def processor(environment: Mapping[str, str] | None = None) -> str:

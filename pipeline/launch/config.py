@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal, get_args
 
@@ -52,6 +53,20 @@ MOST_WEIGHTS = 250_000_000
 # Fields that change neither the guarantee nor the result of a stage. Reviewers are still part of the launch id, see
 # ``launch_id``.
 _NOT_PART_OF_THE_LAUNCH = {"runtime", "schedule", "reviewers"}
+
+
+# Airflow's presets; ``@once`` and ``@continuous`` have no dates, and each launch of a schedule is that of a date.
+_PRESETS = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@quarterly": "0 0 1 */3 *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_CRON_FIELDS = 5
 
 
 class LaunchConfig(Config):
@@ -150,12 +165,12 @@ class LaunchConfig(Config):
             raise ValueError(f"{list(names)} names one twice; give each once")
         return names
 
-    @field_validator("locale", mode="before")
+    @field_validator("schedule")
     @classmethod
-    def _locale_is_text(cls, value: object) -> object:
-        if isinstance(value, bool):
-            raise ValueError(f'got {value}, YAML read it as a boolean; put it in quotes, as in locale: "no"')
-        return value
+    def _schedule_has_dates(cls, schedule: str | None) -> str | None:
+        if schedule is not None:
+            cron(schedule)
+        return schedule
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> "LaunchConfig":
@@ -297,6 +312,27 @@ def config_digest(config: LaunchConfig) -> str:
     assert not missing, f"the digest of a launch file needs {missing}, which this stage does not declare"
     content = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_LAUNCH)
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def cron(schedule: str) -> str:
+    """The cron expression of a schedule: five fields, in UTC.
+
+    Raises:
+      ValueError: neither a preset nor a cron expression, or one without any date, such as 31 February.
+    """
+    from croniter import CroniterBadDateError, croniter  # few launch files have a schedule
+
+    expression = _PRESETS.get(schedule.strip().lower(), schedule)
+    if len(expression.split()) != _CRON_FIELDS or not croniter.is_valid(expression):
+        raise ValueError(
+            f"got {schedule!r}; give a cron expression of five fields, as in '0 6 1 * *', or one of "
+            f"{', '.join(_PRESETS)}"
+        )
+    try:
+        croniter(expression, datetime(2026, 1, 1, tzinfo=UTC)).get_next()
+    except CroniterBadDateError as error:
+        raise ValueError(f"got {schedule!r}, which no date fits; give days that a month has") from error
+    return expression
 
 
 def launch_id(config: LaunchConfig, date: str | None = None) -> str:

@@ -26,7 +26,7 @@ _NO_AMOUNTS = {"unit": NO_UNIT, "adjacency": "", "rho": None, "epsilon": 0.0, "d
 
 def entries_of(connection: Connection) -> list[Entry]:
     rows = connection.execute(select(schema.ENTRIES).order_by(schema.ENTRIES.c.seq))
-    return [Entry.model_construct(**row._mapping) for row in rows]
+    return [Entry.model_construct(**schema.plain(row)._mapping) for row in rows]
 
 
 def find(connection: Connection, launch_id: str, stage: str, kind: str) -> Entry | None:

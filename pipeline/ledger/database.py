@@ -1,5 +1,6 @@
 """The ledger's database: open it, verify it, and write to it in one transaction at a time."""
 
+import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Self
@@ -22,9 +23,15 @@ def transaction(database: Engine) -> Iterator[Connection]:
             schema.serialise(connection)
             yield connection
     except exc.OperationalError as error:
+        if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:  # a column that is gone
+            raise LedgerTampered(f"the privacy ledger was altered: {error.orig}; restore it from a backup") from error
         raise ServiceUnavailable(f"the privacy ledger's database does not answer: {error.orig}") from error
     except exc.DatabaseError as error:
         raise LedgerTampered(f"the privacy ledger cannot be read or written: {error.orig}; restore it") from error
+    except exc.MultipleResultsFound as error:
+        raise LedgerTampered(
+            "the privacy ledger was altered: a row that is there once stands twice; restore it"
+        ) from error
 
 
 def address(url: str) -> str:
@@ -53,17 +60,19 @@ def missing(where: str, receipts: int = 0) -> LedgerMissing:
 
 def engine(url: str, *, make: bool = False) -> Engine:
     try:
-        dialect = make_url(url).get_backend_name()
+        place = make_url(url)
     except exc.ArgumentError as error:
         raise ValueError(
             "TACIT_LEDGER_URL: not a database URL; use sqlite:////absolute/path/ledger.db or "
-            "postgresql+psycopg2://user:password@host/database"
+            "postgresql://user:password@host/database"
         ) from error
-    if dialect not in ("sqlite", "postgresql"):
+    dialect = place.get_backend_name()
+    if dialect in ("postgresql", "postgres"):
+        # Whatever driver the address names: one is installed.
+        return create_engine(place.set(drivername="postgresql+psycopg2"), pool_pre_ping=True)
+    if dialect != "sqlite":
         raise ValueError(f"TACIT_LEDGER_URL: {dialect!r} is not supported; use sqlite or postgresql")
-    if dialect == "postgresql":
-        return create_engine(url, pool_pre_ping=True)
-    file = schema.sqlite_file(make_url(url).database)
+    file = schema.sqlite_file(place.database)
     if make:
         schema.make_sqlite_file(file)
     if not file.is_file():

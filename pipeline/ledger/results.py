@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, insert, select
 
 from pipeline.ledger.entries import GENESIS, canonical
 from pipeline.ledger.receipts import ChainEntry
-from pipeline.ledger.schema import RESULTS
+from pipeline.ledger.schema import RESULTS, plain
 
 
 def write(connection: Connection, launch_id: str, stage: str, digest: str) -> str:
@@ -78,7 +78,9 @@ def _there(connection: Connection) -> bool:
 
 
 def _rows(connection: Connection) -> list[Row]:
-    return list(connection.execute(select(RESULTS).order_by(RESULTS.c.seq))) if _there(connection) else []
+    if not _there(connection):
+        return []
+    return [plain(row) for row in connection.execute(select(RESULTS).order_by(RESULTS.c.seq))]
 
 
 def _hash(content: dict) -> str:

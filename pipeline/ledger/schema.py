@@ -3,6 +3,7 @@
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import (
     Column,
@@ -11,12 +12,15 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Row,
     Table,
     Text,
     UniqueConstraint,
     select,
     text,
 )
+
+from pipeline.ground.errors import LedgerTampered
 
 _METADATA = MetaData()
 
@@ -92,6 +96,13 @@ def read_head(connection: Connection) -> tuple[int, str]:
     """Number of entries and hash of the last one; ``(-1, '')`` if the row is gone."""
     row = connection.execute(select(HEAD.c.entries, HEAD.c.hash)).one_or_none()
     return (row.entries, row.hash) if row else (-1, "")
+
+
+def plain(row: Row[Any]) -> Row[Any]:
+    """The row; LedgerTampered if it holds bytes, which SQLite takes in a column of any kind and no entry has."""
+    if bytes in map(type, row):
+        raise LedgerTampered(f"the privacy ledger was altered: row {row[0]!r} holds bytes; restore it from a backup")
+    return row
 
 
 def serialise(connection: Connection) -> None:

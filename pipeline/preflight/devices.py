@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from federated.config.population import Files, Retention, SyntheticPopulation
+from federated.config.population import Files, Retention
 from pipeline.ground.errors import LedgerMissing, PopulationUnknown
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.evaluation import EVALUATION
@@ -42,10 +42,11 @@ class CountedDevices:
 
 
 def stated_devices(config: LaunchConfig) -> int | None:
-    """Number of devices by the launch file alone: the planning block's estimate, or those of a synthetic population."""
+    """Number of devices by the launch file alone: the planning block's estimate, or those of a simulation."""
     if config.planning is not None:
         return config.planning.population_estimate
-    return config.private_text.devices if isinstance(config.private_text, SyntheticPopulation) else None
+    private = config.private_text
+    return None if isinstance(private, Files) else private.devices
 
 
 def countable(config: LaunchConfig) -> bool:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from federated.config.population import Files, PopulationKey, Retention, SyntheticPopulation
+from federated.config.population import Files, PopulationKey, Retention
 from pipeline.ground.errors import LedgerMissing, StageInputMissing
 from pipeline.ground.settings import Settings, has_account
 from pipeline.launch.config import LaunchConfig, launch_id
@@ -176,6 +176,8 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
     """
     from pipeline.preflight.foresee import foresee
 
+    if unwritten := _no_words(config):
+        return Findings(tuple(unwritten))  # what else is computed needs the locale's letters
     spends = planned(config, estimated_devices(config))
     foreseen = foresee(config, settings, run_id, spends, reused)
     kept = foreseen.kept
@@ -188,7 +190,6 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
         foreseen = foresee(config, settings, run_id, spends, reused)
     estimated = _estimated_problems(config) if config.planning else []
     problems = (
-        *_no_words(config),
         *of_file(config),
         *without_sums(config, train or 0),
         *unusable,
@@ -247,16 +248,14 @@ def _no_gang(config: LaunchConfig, settings: Settings) -> list[str]:
 
 
 def _population(config: LaunchConfig, kept: Retention | None, ledger_url: str) -> Findings:
-    """Check that the population has enough devices, by its files or by the size of a synthetic one.
+    """Check that the population has enough devices, by its files or by the size of a simulated one.
 
     The devices of a registered population are split here as ``ingest_private`` splits them, and stage ``plan`` asks the
     same question of the same numbers.
     """
     private = config.private_text
-    if isinstance(private, SyntheticPopulation):
-        return Findings(tuple(_hopeless(config, private.devices)), devices=private.devices)
     if not isinstance(private, Files):
-        return Findings(())
+        return Findings(tuple(_hopeless(config, private.devices)), devices=private.devices)
     if not countable(config):
         return Findings((), ("private_text.paths: large files, so devices are counted when the launch reads them",))
     try:

@@ -6,29 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
-from croniter import croniter, croniter_range
+from croniter import croniter_range
 
-from pipeline.launch.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig, cron
 from pipeline.ledger.budget import Population, ceilings
 from pipeline.ledger.loss import Release, Unit, added, release_of
 from pipeline.ledger.spend import Spend
 from pipeline.run.population import asked
 
-_PRESETS = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@quarterly": "0 0 1 */3 *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
 # Long enough for all lengths of months and positions of leap years.
 _FIRST, _YEARS = date(2026, 1, 1), 8
 # Pretraining and approvals take days, so two launches may spend closer together than their dates.
 _LATE_DAYS = 7
-_CRON_FIELDS = 5
 _MOST_LAUNCHES = 1_000_000
 _NAMES: Mapping[Unit, str] = {
     "device": "rho",
@@ -53,15 +42,14 @@ class ScheduleCheck:
 def fits(config: LaunchConfig, population: Population | None, words: Spend) -> ScheduleCheck:
     """Compare a launch file's schedule with every ceiling: its own, and those of its population if registered.
 
-    Each launch counts with all the rho that its own policy allows, and with the planned spend of discovery. A schedule
-    that is absent, or that only Airflow can interpret, is not checked.
+    Each launch counts with all the rho that its own policy allows, and with the planned spend of discovery.
 
     Args:
       words: worst-case spend of the launch's discovery.
     """
-    dates = launch_days(config.schedule or "")
-    if not dates:
+    if config.schedule is None:
         return ScheduleCheck()
+    dates = launch_days(config.schedule)
     problems, notes = list[str](), list[str]()
     for ceiling in ceilings(population, asked(config), *_NAMES):
         each, name = _launch(config, words, ceiling.unit), _NAMES[ceiling.unit]
@@ -122,20 +110,16 @@ def most_in(days: list[int], span: int) -> int:
 
 
 def launch_days(schedule: str) -> list[int]:
-    """Days on which a schedule launches, as ordinals, over several years; empty for an unknown kind of schedule."""
+    """Days on which a schedule launches, as ordinals, over several years."""
     last = date(_FIRST.year + _YEARS - 1, 12, 31)
     return [day.toordinal() for day in launch_dates(schedule, _FIRST, last)]
 
 
 def launch_dates(schedule: str, first: date, last: date) -> list[date]:
-    """Dates on which a schedule launches, both ends included; empty for an unknown kind of schedule.
+    """Dates on which a schedule launches, both ends included.
 
     A date counts once even if the schedule fires several times on it, as a date is one launch.
     """
-    expression = _PRESETS.get(schedule.strip().lower(), schedule)
-    fields = expression.split()
-    if not croniter.is_valid(expression) or len(fields) != _CRON_FIELDS:
-        return []
-    once_a_day = " ".join(("0", "0", *fields[2:]))  # Ignores hours and minutes.
+    once_a_day = " ".join(("0", "0", *cron(schedule).split()[2:]))  # Ignores hours and minutes.
     begins, ends = (datetime.combine(day, time(), UTC) for day in (first, last))
     return [day.date() for day in croniter_range(begins, ends, once_a_day, exclude_ends=False)]

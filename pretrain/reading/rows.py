@@ -26,6 +26,7 @@ from pretrain.reading.paths import require_file, shown
 # Text shrinks to a third, repetitive lines to a twentieth. Small files may do as they like.
 MOST_EXPANSION, FREE_BYTES = 100, 1 << 26
 MOST_TEXT_BYTES = 1 << 24
+MOST_FILES = 100_000
 BATCH_ROWS, BATCH_BYTES = 10_000, 1 << 26
 # Of a column of Parquet at a time, however large its row groups are.
 _BUFFER_BYTES = 1 << 20
@@ -57,10 +58,15 @@ def matching(patterns: Sequence[str], field: str) -> list[Path]:
     for pattern in patterns:
         if len(pattern) > 4_096 or "\0" in pattern:
             raise ValueError(f"{field}: {shown(pattern)} is no path; give a shorter one")
-        matches = sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - Path.glob refuses absolute patterns
-        if not matches:
+        found: list[Path] = []
+        # Each match is looked at as it is found, so that a glob over a whole disk ends at its first folder.
+        for name in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - Path.glob refuses absolute patterns
+            found.append(require_file(Path(name), field, "name files, or a glob that matches files only"))
+            if len(found) > MOST_FILES:
+                raise ValueError(f"{field}: {shown(repr(pattern))} matches more than {MOST_FILES:,} files; join some")
+        if not found:
             raise ValueError(f"{field}: no file matches {shown(repr(pattern))}; check the path")
-        paths += [require_file(Path(name), field, "name files, or a glob that matches files only") for name in matches]
+        paths += sorted(found)
     return list(dict.fromkeys(path.resolve() for path in paths))
 
 

@@ -1,6 +1,7 @@
 """Reader of external YAML: plain values under plain names, within the limits of a launch file.
 
-A reviewer must see the effective values: a name is text and unique, and tags, anchors and aliases are refused.
+A reviewer must see the effective values: a name is text and unique, and tags, anchors and aliases are refused. Words
+without quotes are what YAML 1.2's core schema takes them for, so ``no`` is text and ``1:30`` no number of base 60.
 """
 
 import re
@@ -35,9 +36,21 @@ def load(text: str, name: str) -> object:
         raise ValueError(f"{name}: not valid YAML: an escape names no character ({error}); correct it") from error
 
 
+# Plain words by kind and first letters: the core schema of YAML 1.2.2 (section 10.3.2), with 1_000 for 1000 and with
+# octal and hexadecimal numbers as text. PyYAML knows 1.1, where ``yes`` is true and 010 is 8.
+_CORE = (
+    ("null", r"~|null|Null|NULL|", "~nN"),
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("int", r"[-+]?(0|[1-9][0-9_]*)", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|(0|[1-9][0-9_]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
+)
+
+
 class _PlainLoader(yaml.SafeLoader):
     """PyYAML's loader for plain values, which refuses costly content before it builds anything."""
 
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - as its base declares it
     depth = values = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
@@ -75,6 +88,11 @@ class _PlainLoader(yaml.SafeLoader):
             kind = node.tag.rpartition(":")[2]
             what = f"YAML reads {shown(node.value)} as a value of kind {kind}, and it is none ({error})"
             raise _refused(f"{what}; put it in quotes", node) from error
+
+
+for _kind, _pattern, _first in _CORE:
+    _PlainLoader.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(rf"^(?:{_pattern})$"), [*_first, ""])
+RESOLVERS = _PlainLoader.yaml_implicit_resolvers
 
 
 def _refused(problem: str, at: Any) -> yaml.MarkedYAMLError:

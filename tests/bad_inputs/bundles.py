@@ -10,7 +10,6 @@ import onnx
 from onnx import TensorProto, helper
 
 from pretrain import export, vocabulary
-from pretrain.files import sha256
 from pretrain.model import build_model
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
@@ -20,7 +19,9 @@ from pretrain.writing import truecasing
 from pretrain.writing.truecasing import TypicalForm
 from tests.bad_inputs.cases import PERMANENT, Case, read
 from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.published import list_files
 
+ABOUT = {"locale": "en-US", "feature": "NWP"}
 WORDS = Vocabulary((*SPECIALS, "you", "see", "later", "paris"))
 
 
@@ -37,22 +38,19 @@ def of_bundles() -> list[Case]:
     ]
 
 
-def good_bundle(bundle: Path, *, signed: bool = False) -> Path:
+def good_bundle(bundle: Path) -> Path:
     """A whole bundle of an untrained model."""
     bundle.mkdir()
     _graph(WORDS, bundle / "model.onnx")
     vocabulary.save(WORDS, bundle / "vocabulary.json")
     truecasing.save({"paris": TypicalForm("Paris", 9, 1.0)}, bundle / "truecase.json")
-    if not signed:
-        counted.save(_counts(), bundle / "counts.npz")
-    files = {path.name: sha256(path) for path in bundle.iterdir()} if signed else {}
-    about = {"locale": "en-US", "feature": "NWP", "files": files}
-    (bundle / "bundle.json").write_text(json.dumps(about), encoding="utf-8")
+    counted.save(_counts(), bundle / "counts.npz")
+    list_files(bundle, **ABOUT)
     return bundle
 
 
 def _command(folder: Path, row: dict) -> list[str]:
-    bundle = good_bundle(folder / "bundle", signed=row.get("signed", False))
+    bundle = good_bundle(folder / "bundle")
     path = bundle / row["file"]
     content = bytearray(path.read_bytes())
     changes: dict[str, Callable[[], object]] = {
@@ -71,6 +69,8 @@ def _command(folder: Path, row: dict) -> list[str]:
     for name, change in changes.items():
         if name in row:
             change()
+    if not row.get("signed") and row["file"] != "bundle.json":
+        list_files(bundle, **ABOUT)
     return ["predict", str(bundle), "you see"]
 
 

@@ -1,6 +1,5 @@
 """The adapter for kebbie: suggestions of a bundle, by brute force; kebbie itself is not needed."""
 
-import json
 import pickle
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pretrain import export
 from pretrain import vocabulary as vocabularies
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
+from tests.helpers.launches.published import list_files
 from tests.helpers.text.typed_text import WORDS, vocabulary
 
 
@@ -26,7 +26,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bundle")
     export.export_onnx(model(), folder / "model.onnx")
     vocabularies.save(vocabulary(), folder / "vocabulary.json")
-    (folder / "bundle.json").write_text(json.dumps({"locale": "en-US"}), encoding="utf-8")
+    list_files(folder, locale="en-US")
     return folder
 
 

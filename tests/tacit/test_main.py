@@ -21,3 +21,11 @@ def test_import_loads_nothing_heavy() -> None:
     script = "import sys, tacit; print({'pipeline', 'torch', 'numpy', 'typer'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.slow
+def test_a_killed_command_leaves_no_core() -> None:
+    script = "import resource, sys; from tacit.__main__ import main\ntry: main()\nexcept SystemExit: pass\n"
+    script += "print(resource.getrlimit(resource.RLIMIT_CORE)[0])"
+    done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0"

@@ -1,6 +1,5 @@
 """Network and counts mixed: by hand, in step, and from a bundle alone."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import BOS, UNK
 from pretrain.words import write_words
 from pretrain.writing import truecasing
+from tests.helpers.launches.published import list_files
 from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 SIZE = len(VOCABULARY)
@@ -74,11 +74,10 @@ def test_a_bundle_alone_predicts_what_the_arm_predicts(mixture: Mixture, tmp_pat
     if ships != "counts":
         model = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=True), SIZE, 2)
         export.export_onnx(model, tmp_path / "model.onnx")
-    about = {"locale": "en-US", "ships": ships}
     truecasing.save({}, tmp_path / "truecase.json")
-    (tmp_path / "bundle.json").write_text(json.dumps(about), encoding="utf-8")
     if ships != "network":
         counted.save(mixture.counts.ngram, tmp_path / "counts.npz")
+    list_files(tmp_path, locale="en-US", ships=ships)
     arm = {"mixture": mixture, "network": mixture.network, "counts": mixture.counts}[ships]
     predictor = KeyboardPredictor(tmp_path)
     for words in SENTENCES:

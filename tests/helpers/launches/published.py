@@ -17,6 +17,13 @@ from tests.helpers.launches.pipeline_launch import launch_config
 THEIRS = Vocabulary((*SPECIALS, "you", "later", "see"))
 
 
+def list_files(bundle: Path, **about: object) -> None:
+    """Write ``bundle.json``: what is said of the bundle, and the digests of the files that are there."""
+    paths = sorted(path for path in bundle.iterdir() if path.is_file() and path.name != "bundle.json")
+    files = {path.name: sha256(path) for path in paths}
+    (bundle / "bundle.json").write_text(json.dumps(about | {"files": files}), encoding="utf-8")
+
+
 def publish(
     settings: Settings,
     folder: Path,
@@ -36,8 +43,7 @@ def publish(
     population = trained_on or {"name": "others", "split_rule": "theirs"}
     (bundle / "disclosure.json").write_text(json.dumps({"population": population}), encoding="utf-8")
     export.export_onnx(model_of(words, len(launch_id)), bundle / "model.onnx")
-    files = {path.name: sha256(path) for path in sorted(bundle.iterdir())}
-    (bundle / "bundle.json").write_text(json.dumps({"launch_id": launch_id, "files": files}), encoding="utf-8")
+    list_files(bundle, launch_id=launch_id)
     tags = {"tacit.launch": launch_id, "bundle.sha256": sha256(bundle / "bundle.json")}
     registry, config = Registry(settings), launch_config(features=features)
     register_simulation(config, PrivacyLedger(settings.ledger_url))

@@ -1,6 +1,5 @@
 """A run that was published: a report, a bundle, the record of its stage, as ``tacit site`` reads them."""
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from pretrain.writing import truecasing
 from pretrain.writing.truecasing import TypicalForm
 from reports.disclosure.document import Disclosure
 from reports.site import PublishedFiles
-from tests.helpers.launches.published import model_of
+from tests.helpers.launches.published import list_files, model_of
 from tests.helpers.reports.reports_example import example
 
 WORDS = ("the", "i", "you", "</script>", "hello")
@@ -54,8 +53,7 @@ def add_published(
     if counts:
         counted.save(counts, bundle / "counts.npz")
     (bundle / "disclosure.json").write_bytes(report.read_bytes())
-    about = {"launch_id": name, "locale": stated.launch.locale, "ships": "mixture" if counts else "network"}
-    (bundle / "bundle.json").write_text(json.dumps(about), encoding="utf-8")
+    list_files(bundle, launch_id=name, locale=stated.launch.locale, ships="mixture" if counts else "network")
     record = StageRecord(
         launch_id=name,
         stage="publish",

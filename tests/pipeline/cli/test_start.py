@@ -48,7 +48,7 @@ def reported(*arguments: str) -> tuple[str, set[str]]:
     [
         (("--help",), set()),
         # The one number is a point of a Gaussian's curve.
-        (("check", "--alone", "dags/launches/demo-en-US.yaml"), {"scipy"}),
+        (("check", "--alone", "dags/launches/demo-en-US.yaml"), {"scipy"} | SCIPY),
         # The plan's worst case and the ledger.
         (("check", "dags/launches/demo-en-US.yaml"), {"scipy", "sqlalchemy"} | SCIPY),
         (("ledger", "show"), {"sqlalchemy"}),

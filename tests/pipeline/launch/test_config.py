@@ -1,12 +1,16 @@
 """A wrong launch file says which field, which value, and what to do."""
 
 import copy
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import ValidationError
 
+from pipeline.launch import config_errors
 from pipeline.launch.config import LaunchConfig, config_digest, launch_id, load_launch
+from pretrain.reading import yaml_text
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 
 
@@ -18,11 +22,12 @@ def write(folder: Path, raw: dict) -> Path:
 
 
 DELETE = object()
+LAUNCHES = Path("dags/launches")
 
 
-def changed(field: str, value: object) -> dict:
+def changed(field: str, value: object, raw: dict = RAW) -> dict:
     """The raw launch with one dotted field replaced."""
-    raw = copy.deepcopy(RAW)
+    raw = copy.deepcopy(raw)
     *parents, last = field.split(".")
     place = raw
     for parent in parents:
@@ -60,13 +65,13 @@ def changed(field: str, value: object) -> dict:
             DELETE,
             "private_text.source: missing; choose one of 'files', 'made_up_files', 'chitchat', 'synthetic'",
         ),
-        ("private_text.test_fraction", 1.0, "private_text.test_fraction: got 1.0; give a number below 1"),
+        ("private_text.test_fraction", 1.0, "private_text.test_fraction: got 1.0; give a number below 0.9"),
         ("audit.users", [1, 0], "audit.users[1]: got 0; give a number at least 1 (n_u:"),
         ("audit.users", [], "audit.users: got 0 items; give at least 1"),
         ("model.tied", "maybe", "model.tied: got 'maybe'; give true or false"),
         ("reviewers", "me", "reviewers: got 'me'; give a list, as in [me]"),
         ("locale", "english", "locale: got 'english'; it must match"),
-        ("locale", False, "locale: got False, YAML read it as a boolean; put it in quotes"),
+        ("locale", False, "locale: got False; give text, in quotes if YAML reads it as something else"),
         ("policy.max_rho", float("inf"), "policy.max_rho: got inf; give a finite number"),
         ("mechanism.max_participations", 9, "mechanism.max_participations: 9 is not reachable"),
         (
@@ -82,6 +87,28 @@ def test_names_field_value_and_fix(tmp_path: Path, field: str, value: object, me
         load_launch(write(tmp_path, changed(field, value)))
     assert str(failed.value).startswith(message)
     assert "\n" not in str(failed.value), "one problem, one line"
+
+
+def leaves(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Dotted path and value of everything in a launch file."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from leaves(each, f"{path}.{name}" if path else name)
+    elif not isinstance(value, list):
+        yield path, value
+
+
+@pytest.mark.parametrize("name", ["demo-en-US", "en-US", "fr-FR"])
+def test_numbers_and_truths_are_no_text(name: str):
+    raw = yaml_text.load((LAUNCHES / f"{name}.yaml").read_text(encoding="utf-8"), name)
+    numbers = [(path, value) for path, value in leaves(raw) if isinstance(value, int | float)]
+    assert len(numbers) > 50
+    for path, value in numbers:
+        for wrong in (str(value).lower(), 1 if isinstance(value, bool) else True):
+            with pytest.raises(ValidationError) as failed:
+                LaunchConfig.model_validate(changed(path, wrong, raw))
+            said = config_errors.lines(failed.value, LaunchConfig)
+            assert [line.split(":")[0] for line in said] == [path], said
 
 
 C4 = {"source": "c4", "subset": "en", "max_tokens": 10}

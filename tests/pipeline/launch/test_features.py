@@ -23,6 +23,7 @@ from pretrain.model import KeyboardLM, build_model
 from pretrain.predictor import KeyboardPredictor
 from pretrain.vocabulary import SPECIALS, UNK
 from pretrain.writing import truecasing
+from tests.helpers.launches.published import list_files
 from tests.helpers.text import typed_text
 
 THRESHOLD = -3.1
@@ -52,7 +53,7 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = replace(ROW, arm="start", threshold_nats=-1.0), ROW
     compose = features.compose_settings(comparison(folder, *rows))
     stated = features.write(("NWP", "SC", "OTF"), Arm(model, None), compose, folder, "network")
-    (folder / "bundle.json").write_text(json.dumps({"locale": "en-US", "features": stated}), encoding="utf-8")
+    list_files(folder, locale="en-US", features=stated)
     return folder
 
 

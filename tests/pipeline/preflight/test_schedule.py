@@ -34,8 +34,9 @@ def test_days_of_a_schedule(expression: str, days: list[int]):
 
 
 @pytest.mark.parametrize("expression", ["", "@once", "monthly", "0 0 32 * *", "0 0 * * 8", "* * * *", "0 0 3#2 * *"])
-def test_what_is_no_schedule_is_not_judged(expression: str):
-    assert schedule.launch_days(expression) == []
+def test_what_is_no_schedule_has_no_days(expression: str):
+    with pytest.raises(ValueError, match="five fields"):
+        schedule.launch_days(expression)
 
 
 @pytest.mark.parametrize("span", [1, 28, 30, 59, 60, 90, 365])
