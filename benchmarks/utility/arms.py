@@ -76,9 +76,9 @@ def counts(cell: Cell, people: People, rho: float, work: Path) -> CountedNGram:
     path = work / "counts.npz"
     if not path.exists():
         start, z = people.start, 1 / math.sqrt(2 * rho)
-        chosen = choose(start.public, start.vocabulary)
-        released_U = released_counts(people.train, chosen, z, seeded_key(SEED + cell.draw))
-        model = counted_ngram(released_U, chosen, start.ngram, len(start.vocabulary), z)
+        chosen = choose(start.public, start.vocabulary, cell.contexts)
+        released_U = released_counts(people.train, chosen, z, seeded_key(SEED + cell.draw), cell.counts_clip)
+        model = counted_ngram(released_U, chosen, start.ngram, len(start.vocabulary), z, cell.counts_clip)
         path.parent.mkdir(parents=True, exist_ok=True)
         counted.save(model, path)
     return counted.load(path)

@@ -17,6 +17,7 @@ class Cell:
       arm: ``counts-train`` trains from the start that counts moved.
       rho: of training; of ``start+counts``, of counts.
       counts_rho: of the counts that move the start, beside ``rho``.
+      contexts, counts_clip: of counts, the words whose next word is counted and the clip norm.
       rounds, participations: T and k; the cohort is ``people k / T``.
       step_noise: sets the server rate, see ``federated.planning.law``.
       noise: False trains without, at the rate that the noise of ``rho`` would allow.
@@ -29,6 +30,8 @@ class Cell:
     arm: Arm
     rho: float = 0.5
     counts_rho: float = 0.05
+    contexts: int = 500
+    counts_clip: float = 5.0
     rounds: int = 64
     participations: int = 4
     mechanism: Literal["banded", "blt", "tree"] = "banded"

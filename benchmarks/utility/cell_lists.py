@@ -21,6 +21,13 @@ LISTS: dict[str, list[Cell]] = {
         for people, rho in product((100, 300, 1_000, 3_000), (0.002, 0.02))
     ]
     + [Cell(name, 0, "start+counts", rho=rho) for name, rho in product(SMALL, (0.002, 0.02))],
+    # Wider counts as people grow: more contexts, and a longer clip norm.
+    "widths": [
+        Cell("talk", people, "start+counts", contexts=contexts, counts_clip=clip)
+        for people, (contexts, clip) in product(
+            (10_000, 3_000, 40_000), ((2_000, 15.0), (500, 5.0), (2_000, 5.0), (500, 15.0))
+        )
+    ],
     # Both ways to train by the law, which the forecast is fitted to.
     "forecast": [
         cell

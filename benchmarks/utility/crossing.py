@@ -98,21 +98,32 @@ def taken(work: Path, cell: Cell) -> Iterator[bool]:
 
 
 def done(results: Path) -> set[str]:
-    """Names of cells that have a row."""
+    """Names of cells that have a row.
+
+    Raises:
+      ValueError: rows of other columns, below which today's would be misread.
+    """
     if not results.exists():
         return set()
     with results.open(encoding="utf-8", newline="") as file:
-        return {row["cell"] for row in csv.DictReader(file)}
+        rows = csv.DictReader(file)
+        if list(rows.fieldnames or ()) != columns():
+            raise ValueError(f"--results: the columns of {results} are not {', '.join(columns())}; add what is missing")
+        return {row["cell"] for row in rows}
+
+
+def columns() -> list[str]:
+    """Columns of a row: the cell, and what was measured."""
+    return ["cell", *(each.name for each in fields(Cell)), *MEASURED]
 
 
 def append(results: Path, cell: Cell, row: dict[str, object]) -> None:
     """Append one row; a line is written whole."""
-    columns = ["cell", *(each.name for each in fields(Cell)), *MEASURED]
     content = {"cell": cell.name, **asdict(cell), **row}
     new = not results.exists()
     with results.open("a", encoding="utf-8", newline="") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+        writer = csv.DictWriter(file, columns(), restval="", lineterminator="\n")
         if new:
             writer.writeheader()
         writer.writerow(content)

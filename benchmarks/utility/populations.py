@@ -15,12 +15,13 @@ from federated.devices import store as devices
 from federated.planning.recall import words_typed
 from pipeline.launch.config import LaunchConfig, load_launch
 from pretrain.config import ModelConfig
-from pretrain.corpus import build_corpus, open_corpus
+from pretrain.corpus import Corpus, build_corpus, open_corpus
 from pretrain.export import load_model, save_model
 from pretrain.model import KeyboardLM, build_model
 from pretrain.ngrams.ngram import NGram
 from pretrain.train import pretrain, start_from_frequencies
 from pretrain.vocabulary import TokenStream, Vocabulary, from_counts, join_streams
+from pretrain.words import WordStore
 
 LAUNCH = Path("dags/launches/demo-en-US.yaml")
 SEED, FOLDS, WORDS_A_DEVICE = 20261124, 5, 400
@@ -103,7 +104,7 @@ def opened(cell: Cell, folder: Path, work: Path) -> People:
     """
     population = POPULATIONS[cell.population]
     start = public_start("en-US" if population.locale == "en" else population.locale, work)
-    everybody = _encoded(folder / "users" / f"{population.users}.parquet", population.locale, work, start.vocabulary)
+    everybody = _encoded(population, folder, work, start.vocabulary)
     order_D = np.random.default_rng(SEED).permutation(len(everybody))
     if population.held_out:
         held, rest = order_D[: population.held_out], order_D[population.held_out :]
@@ -117,13 +118,22 @@ def opened(cell: Cell, folder: Path, work: Path) -> People:
     return People(name, start, everybody.select(train), everybody.select(held))
 
 
+def launch() -> LaunchConfig:
+    """The demo's launch file."""
+    return load_launch(LAUNCH)
+
+
+def public_text(locale: str, work: Path) -> Corpus:
+    """Packaged text in this language."""
+    folder = work / f"start-{locale}" / "corpus"
+    build_corpus(launch().public_text, locale, folder)
+    return open_corpus(folder)
+
+
 @cache
 def public_start(locale: str, work: Path) -> PublicStart:
     """The start that the demo's launch file makes of packaged text in this language."""
-    config: LaunchConfig = load_launch(LAUNCH)
-    folder = work / f"start-{locale}"
-    summary = build_corpus(config.public_text, locale, folder / "corpus")
-    corpus = open_corpus(folder / "corpus")
+    config, folder, corpus = launch(), work / f"start-{locale}", public_text(locale, work)
     vocabulary = from_counts(corpus.counts(), config.vocabulary.base_size)
     train, validation = (
         join_streams([store.encode(vocabulary) for store in stores]) for stores in (corpus.train, corpus.validation)
@@ -134,17 +144,23 @@ def public_start(locale: str, work: Path) -> PublicStart:
         start_from_frequencies(model, train.tokens_N)
         pretrain(config.pretrain, model, train, validation, folder / "work", config.seed)
         save_model(model, weights)
-    return PublicStart(vocabulary, train, weights, config.model, summary.train_tokens)
+    return PublicStart(vocabulary, train, weights, config.model, corpus.summary.train_tokens)
 
 
 @cache
-def _encoded(path: Path, locale: str, work: Path, vocabulary: Vocabulary) -> TokenStream:
-    """Everybody in one file, in a vocabulary's ids."""
-    folder = work / f"store-{path.stem}"
-    if not (folder / "store.json").exists():
+def _encoded(population: Population, folder: Path, work: Path, vocabulary: Vocabulary) -> TokenStream:
+    """Everybody, in a vocabulary's ids."""
+    return text_of(population, folder, work).encode(vocabulary)
+
+
+def text_of(population: Population, folder: Path, work: Path) -> WordStore:
+    """Text of everybody."""
+    path = folder / "users" / f"{population.users}.parquet"
+    store = work / f"store-{path.stem}"
+    if not (store / "store.json").exists():
         config = FilePopulation(
             source="files", paths=(str(path),), name=path.stem.lower(), max_words_per_device=WORDS_A_DEVICE,
             test_fraction=0.2,
         )  # fmt: skip
-        devices.build_store(config, locale, SEED, folder)
-    return devices.open_store(folder).words.encode(vocabulary)
+        devices.build_store(config, population.locale, SEED, store)
+    return devices.open_store(store).words

@@ -1,6 +1,6 @@
 """Configuration of private counts, the second way to learn from devices."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,8 @@ Ships = Literal["network", "mixture", "counts"]
 # weight of 2 halves its noise, without a measurable loss of other counts to the clip; a weight of 3 costs a tenth of a
 # point.
 START_WEIGHT = 2.0
+# Contexts and clip norm of counts of few people, and of many (``gain.WIDE``).
+CONTEXTS, CLIP_NORM = 500, 5.0
 
 
 class CountsConfig(SpendingBlock):
@@ -24,6 +26,14 @@ class CountsConfig(SpendingBlock):
         description="shipped model: the network alone, trained from a start adapted by the counts; network and counts "
         "mixed; the counts alone; or the counts mixed with the network of public text. The last two train nothing on "
         "devices"
+    )
+
+    contexts: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=CONTEXTS, description="words of public text whose next word is counted, a sentence's start among them"
+    )
+    clip_norm: Amount = Field(
+        default=CLIP_NORM,
+        description="largest length of the weighted counts of one device; 5 is about fifty of its words",
     )
 
     @property

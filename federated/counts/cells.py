@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from federated.config.counts import START_WEIGHT
+from federated.config.counts import CONTEXTS, START_WEIGHT
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, Vocabulary
 
-# Chosen on public text (benchmarks/results/2026-11-22-counts.md).
-CONTEXTS = 500
+# Chosen on public text (benchmarks/results/2026-11-22-counts.md), as the weight below.
 # A cell that public text fills once in this many words counts 1 / sqrt(2) each time.
 TYPICAL_WORDS = 1000.0
 # Weight of an occurrence in a cell of pairs, relative to one in a cell of words.

@@ -10,14 +10,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from federated.config.counts import CLIP_NORM
 from federated.counts.bounded_sum import released_sum, require_few_enough
 from federated.counts.cells import Cells
 from pretrain import progress
 from pretrain.vocabulary import TokenStream
 
 STREAM = "counts"
-# In weighted occurrences: about fifty words of a device, which nearly all devices reach.
-CLIP_NORM = 5.0
 
 
 def released_counts(

@@ -22,6 +22,7 @@ Shape legend: N tokens, S sentences, D people, P parameters, A arms.
 """
 
 import copy
+import functools
 import hashlib
 import json
 import shutil
@@ -39,7 +40,6 @@ from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import SmallLaunch
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.counts import cells as counted_cells
-from federated.counts.cells import Cells
 from federated.counts.distil import distil
 from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
@@ -277,12 +277,13 @@ def gains(
     Args:
       noise: False trains without.
     """
-    cells = counted_cells.choose(setting.public, setting.vocabulary)
-    tables = counted(setting, cells, [config for _, config in tried if config is not None], on_progress)
+    tables = counted(setting, [config for _, config in tried if config is not None], on_progress)
     networks = trained(
         setting, [training for training, _ in tried if training is not None], tables, work, on_progress, noise=noise
     )
-    start, unasked = setting.model, _table(setting, cells, np.zeros(len(cells)), _ALL_NOISE)
+    cells = counted_cells.choose(setting.public, setting.vocabulary)
+    nothing = counted_ngram(np.zeros(len(cells)), cells, setting.ngram, len(setting.vocabulary), _ALL_NOISE)
+    start, unasked = setting.model, nothing
     public: list[Arm] = [Arm(network, table) for network in (start, None) for table in (setting.ngram, unasked)]
     arms: list[Arm] = []
     rows: list[tuple[Training | None, CountsConfig | None, Ships]] = []
@@ -393,20 +394,18 @@ def _digest(setting: Setting) -> str:
 
 
 def counted(
-    setting: Setting, cells: Cells, releases: Sequence[CountsConfig], on_progress: Callable[[str], None]
+    setting: Setting, releases: Sequence[CountsConfig], on_progress: Callable[[str], None]
 ) -> dict[CountsConfig, CountedNGram]:
     """Models made by counts of the pseudo-users, with the launch's ratio of noise to counts."""
     tables: dict[CountsConfig, CountedNGram] = {}
+    cells = functools.cache(lambda contexts: counted_cells.choose(setting.public, setting.vocabulary, contexts))
     for config in dict.fromkeys(releases):
         noise = scaled_counts(config.noise_multiplier, len(setting.users), setting.terms.training_devices)
-        released_U = released_counts(setting.users, cells, noise, seeded_key(setting.seed))
-        tables[config] = _table(setting, cells, released_U, noise)
+        chosen, norm = cells(config.contexts), config.clip_norm
+        released_U = released_counts(setting.users, chosen, noise, seeded_key(setting.seed), norm)
+        tables[config] = counted_ngram(released_U, chosen, setting.ngram, len(setting.vocabulary), noise, norm)
         on_progress(f"counts, rho {config.rho:.3g}")
     return tables
-
-
-def _table(setting: Setting, cells: Cells, released_U: np.ndarray, noise: float) -> CountedNGram:
-    return counted_ngram(released_U, cells, setting.ngram, len(setting.vocabulary), noise)
 
 
 def _outcome(

@@ -7,7 +7,7 @@ from federated.accounting.composition import compose
 from federated.config.counts import START_WEIGHT
 from federated.counts import cells as counted_cells
 from federated.counts.posterior import LEAST_PAIR, counted_ngram
-from federated.counts.release import CLIP_NORM, released_counts
+from federated.counts.release import released_counts
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases.counts import counts
 from pipeline.run import artifacts
@@ -39,20 +39,20 @@ def count(ctx: StageContext) -> Count:
     words, base = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.vocabulary(ctx, "ingest_public")
     public, _ = artifacts.public_streams(ctx, words)
     frequency_N, start_weight = artifacts.frequencies(ctx, base, public), begun_with(ctx)
-    cells = counted_cells.choose(public, words, frequency_N=frequency_N, start_weight=start_weight)
+    cells = counted_cells.choose(public, words, config.contexts, frequency_N=frequency_N, start_weight=start_weight)
     fitted = NGram.fit(public, words, NGRAM_ORDER, ctx.private)
     with ctx.before_devices():
         counted.require_loadable(fitted, len(cells.context_K) * min(len(words), round(1 / LEAST_PAIR)))
     devices = artifacts.store(ctx).encode(words, "train")
-    released_U = released_counts(devices, cells, config.noise_multiplier, ctx.noise_key)
+    released_U = released_counts(devices, cells, config.noise_multiplier, ctx.noise_key, config.clip_norm)
     with atomic(ctx.private / artifacts.RELEASED, PRIVATE) as temporary, temporary.open("wb") as file:
         np.save(file, released_U)  # for the audit
-    model = counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier)
+    model = counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier, config.clip_norm)
     counted.save(model, ctx.public / artifacts.COUNTS)
     return Count(
         counts=Counts(
             noise_multiplier=config.noise_multiplier,
-            clip_norm=CLIP_NORM,
+            clip_norm=config.clip_norm,
             start_weight=cells.start_weight,
             cells=len(cells),
             contexts=len(cells.context_K),

@@ -7,7 +7,6 @@ from evaluation.audit.verdict import Verdict
 from evaluation.config import NGRAM_ORDER
 from federated.counts import cells as counted_cells
 from federated.counts.posterior import counted_ngram
-from federated.counts.release import CLIP_NORM
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
 from pretrain.ngrams import counted
@@ -22,7 +21,7 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     start_weight = ctx.run.result("count")["counts"]["start_weight"]
     public, base = artifacts.public_streams(ctx, words)[0], artifacts.vocabulary(ctx, "ingest_public")
     frequency_N = artifacts.frequencies(ctx, base, public)
-    cells = counted_cells.choose(public, words, frequency_N=frequency_N, start_weight=start_weight)
+    cells = counted_cells.choose(public, words, config.contexts, frequency_N=frequency_N, start_weight=start_weight)
     devices, released_U = artifacts.store(ctx).encode(words, "train"), np.load(ctx.private / artifacts.RELEASED)
     fitted = NGram.fit(public, words, NGRAM_ORDER, ctx.private)
     return counts_audit(
@@ -30,10 +29,10 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
         map(devices.owner, range(len(devices))),
         CountCells(cells.context_K, cells.weight_U, len(words)),
         config.noise_multiplier,
-        CLIP_NORM,
+        config.clip_norm,
         ctx.noise_key,
         _arrays(counted.load(ctx.run.input("count", artifacts.COUNTS))),
-        _arrays(counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier)),
+        _arrays(counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier, config.clip_norm)),
     )
 
 

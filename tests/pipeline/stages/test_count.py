@@ -127,6 +127,20 @@ def test_a_release_goes_on_with_the_weight_that_it_was_begun_with(
     assert [verdict.name for verdict in audited.verdicts if verdict.passed] == ["key", "sum", "digits", "model"]
 
 
+def test_counts_are_as_wide_as_the_launch_file_says_and_are_audited_so(
+    settings: Settings, stages: Stages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summed, sums = [], release.released_sum
+    monkeypatch.setattr(release, "released_sum", lambda *args: summed.append(args) or sums(*args))
+    config = launch_config(counts={**ASKED, "contexts": 2, "clip_norm": 1.5}, policy=POLICY, private_text=MADE_UP)
+    result = run_all(config, settings, stages)["counts"]
+    assert (result["contexts"], result["cells"], result["clip_norm"]) == (2, 3 * len(GROWN), 1.5)
+    assert [(args[1], args[-1]) for args in summed] == [(3 * len(GROWN), 1.5)]
+    run = run_folder(settings, launch_id(config))
+    (audited,) = audit_releases(StageContext(config, run, settings, "audit_releases", None)).release_audits
+    assert [verdict.name for verdict in audited.verdicts if verdict.passed] == ["key", "sum", "digits", "model"]
+
+
 def test_unasked_nothing_is_counted_or_spent(settings: Settings, stages: Stages) -> None:
     config = launch_config(policy=POLICY, private_text=MADE_UP)
     assert run_all(config, settings, stages)["counts"] is None
