@@ -19,6 +19,16 @@ LOCAL = TrieConfig(
     kind="ldp-triehh", epsilon0=8.0, delta=1e-6, messages_per_device=10, honest_share=0.5, layers=8, max_prefixes=100
 )
 _LEAST_NOISE = 1e-3
+# Words beyond a base vocabulary that a share of people types, and their part of all that is typed: public talk in
+# ``benchmarks/results/vocabulary.md``, from which typed chat differs by a third at most.
+_TYPED_BY = (0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
+_BEYOND = {
+    4_000: ((5, 14, 56, 118, 334, 836, 2_141, 3_959), (0.009, 0.017, 0.030, 0.044, 0.069, 0.098, 0.131, 0.151)),
+    8_000: ((3, 8, 28, 63, 188, 536, 1_528, 2_976), (0.005, 0.010, 0.017, 0.024, 0.040, 0.060, 0.085, 0.101)),
+    20_000: ((1, 3, 13, 28, 100, 296, 931, 1_894), (0.002, 0.004, 0.008, 0.011, 0.020, 0.032, 0.049, 0.060)),
+}
+# Text messages have this many times as many, which are at most this part of what is typed.
+_TEXTERS, _MOST_COVERED = 5, 0.25
 
 
 @dataclass(frozen=True)
@@ -58,7 +68,7 @@ def local(config: TrieConfig, devices: int, alphabet: str, known_words: Collecti
         local=most * config.epsilon0,
         shuffled=device(randomizer, honest, most, config.delta),
         delta=config.delta,
-        least_share=_local_share(config, devices, alphabet),
+        least_share=local_share(config, devices, alphabet),
     )
 
 
@@ -69,7 +79,8 @@ def _layer(config: TrieConfig, devices: int, alphabet: str) -> tuple[int, Subset
     return most, subset_selection(config.epsilon0, domain), messages
 
 
-def _local_share(config: TrieConfig, devices: int, alphabet: str) -> float:
+def local_share(config: TrieConfig, devices: int, alphabet: str) -> float:
+    """Share of devices that must hold a word for a local discovery to find it with probability 1/2."""
     most, randomizer, messages = _layer(config, devices, alphabet)
     needed = significant_votes(randomizer, messages, float(stats.norm.sf(SIGNIFICANCE_Z)))
     share = (needed / messages - randomizer.background) / (randomizer.inclusion - randomizer.background)
@@ -85,6 +96,29 @@ def least_share(config: CentralConfig, devices: int) -> float:
     return min(least * config.words_per_device**0.5 / max(devices, 1), 1.0)
 
 
+@dataclass(frozen=True)
+class NewWords:
+    """Forecast of the words that a discovery could add, and of their part of all that people type.
+
+    ``least`` is what public talk and typed chat have, ``most`` what text messages have.
+    """
+
+    least: int
+    most: int
+    least_coverage: float
+    most_coverage: float
+
+
+def new_words(share: float, base_size: int) -> NewWords:
+    """Words beyond a base vocabulary that at least this share of people types; below a thousandth, as many as there."""
+    words, covered = _BEYOND[min(_BEYOND, key=lambda size: abs(np.log(size / base_size)))]
+    # Ascending, as ``numpy.interp`` needs it.
+    place, at = np.log(np.clip(share, _TYPED_BY[-1], 1.0)), np.log(_TYPED_BY[::-1])
+    count = float(np.exp(np.interp(place, at, np.log(words[::-1]))))
+    part = float(np.interp(place, at, covered[::-1]))
+    return NewWords(round(count), round(_TEXTERS * count), part, min(_TEXTERS * part, _MOST_COVERED))
+
+
 def as_far_reaching(config: TrieConfig, devices: int, alphabet: str) -> CentralConfig:
     """The central discovery with the most noise that finds words as rare as a local one does."""
 
@@ -96,7 +130,7 @@ def as_far_reaching(config: TrieConfig, devices: int, alphabet: str) -> CentralC
             delta=config.delta,
         )
 
-    least = _local_share(config, devices, alphabet) * devices / config.messages_per_device**0.5
+    least = local_share(config, devices, alphabet) * devices / config.messages_per_device**0.5
 
     def too_far(noise: float) -> float:
         return cut_of(central(noise)).threshold - least

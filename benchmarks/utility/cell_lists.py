@@ -21,13 +21,18 @@ LISTS: dict[str, list[Cell]] = {
         for people, rho in product((100, 300, 1_000, 3_000), (0.002, 0.02))
     ]
     + [Cell(name, 0, "start+counts", rho=rho) for name, rho in product(SMALL, (0.002, 0.02))],
-    # Wider counts as people grow: more contexts, and a longer clip norm.
+    # Wider counts as people grow: more contexts, or a longer clip norm.
     "widths": [
         Cell("talk", people, "start+counts", contexts=contexts, counts_clip=clip)
-        for people, (contexts, clip) in product(
-            (10_000, 3_000, 40_000), ((2_000, 15.0), (500, 5.0), (2_000, 5.0), (500, 15.0))
+        for people, (contexts, clip) in (
+            *product((40_000, 10_000), ((2_000, 5.0), (2_000, 15.0), (500, 5.0), (500, 15.0), (4_000, 5.0))),
+            *product((3_000, 1_000, 300), ((500, 5.0), (2_000, 5.0))),
+            (3_000, (2_000, 15.0)),
         )
-    ],
+    ]
+    + [Cell("talk", people, "start+counts", rho=0.02, contexts=2_000) for people in (10_000, 3_000, 1_000)]
+    + [Cell(name, 0, "start+counts", contexts=2_000) for name in ("blogs", "rooms", "chat")]
+    + [Cell("talk", 10_000, "counts-train", rho=0.45, contexts=2_000)],
     # Both ways to train by the law, which the forecast is fitted to.
     "forecast": [
         cell

@@ -19,12 +19,14 @@ from statistics import fmean, stdev
 from matplotlib.axes import Axes
 
 from benchmarks.utility.cell import Cell
+from federated.config.counts import CONTEXTS
 from federated.planning import gain
 from federated.planning.gain import Curve
+from federated.planning.search import contexts
 from pretrain.files import write_text
 from reports.figures.style import COLOURS, svg
 
-CURVES_OF = "talk"
+CURVES_OF, WORDS = "talk", 4_000
 ARMS = {"start+counts": "counts", "train": "training", "counts-train": "both"}
 _LEAST = 0.5  # points of a curve below which a multiple of it means nothing
 
@@ -43,7 +45,7 @@ class Row:
 
 
 def rows(path: Path) -> list[Row]:
-    """Rows by the law: all but population, people, way, rho and participations as a cell has it by default."""
+    """Rows by the law: counts as wide as the planner takes them, the rest as a cell has it by default."""
     with path.open(encoding="utf-8", newline="") as file:
         content = list(csv.DictReader(file))
     trains = {
@@ -51,7 +53,7 @@ def rows(path: Path) -> list[Row]:
         for row in content
         if row["devices"] and row["arm"] != "central"
     }
-    other = {"population", "people", "arm", "rho", "participations"}
+    other = {"population", "people", "arm", "rho", "participations", "contexts"}
     usual = {each.name: str(each.default) for each in fields(Cell) if each.name not in other}
     found = []
     for row in content:
@@ -62,7 +64,10 @@ def rows(path: Path) -> list[Row]:
         if not people:
             continue
         rho = float(row["rho"]) + (float(row["counts_rho"]) if row["arm"] == "counts-train" else 0.0)
-        size = gain.heard(people, rho) if row["arm"] == "start+counts" else float(row["way"])
+        counted = row["arm"] == "start+counts"
+        size = gain.heard(people, rho) if counted else float(row["way"])
+        if int(row["contexts"]) != (contexts(size, WORDS) if counted else CONTEXTS):
+            continue
         points, error = float(row["over_start"]), float(row["error"])
         found.append(Row(row["population"], ARMS[row["arm"]], people, rho, size, points, error))
     return found

@@ -12,8 +12,7 @@ Ships = Literal["network", "mixture", "counts"]
 # weight of 2 halves its noise, without a measurable loss of other counts to the clip; a weight of 3 costs a tenth of a
 # point.
 START_WEIGHT = 2.0
-# Contexts and clip norm of counts of few people, and of many (``gain.WIDE``).
-CONTEXTS, CLIP_NORM = 500, 5.0
+CONTEXTS = 500
 
 
 class CountsConfig(SpendingBlock):
@@ -30,10 +29,6 @@ class CountsConfig(SpendingBlock):
 
     contexts: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=CONTEXTS, description="words of public text whose next word is counted, a sentence's start among them"
-    )
-    clip_norm: Amount = Field(
-        default=CLIP_NORM,
-        description="largest length of the weighted counts of one device; 5 is about fifty of its words",
     )
 
     @property

@@ -12,8 +12,8 @@ the mean of all such cells.
 
 import numpy as np
 
-from federated.config.counts import CLIP_NORM
 from federated.counts.cells import Cells
+from federated.counts.release import CLIP_NORM
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.vocabulary import BOS, EOS, PAD

@@ -151,14 +151,15 @@ def ways(setting: Setting) -> list[Way]:
     """
     limits = setting.limits
     trained = {share: training_at(setting, share * setting.rho) for share in limits.shares}
-    counts = {share: counts_at(share * setting.rho) for share in limits.shares}
+    devices, size = setting.terms.training_devices, len(setting.vocabulary)
+    counts = {share: counts_at(share * setting.rho, devices, size) for share in limits.shares}
     alone = Training(setting.mechanism, setting.server.learning_rate, own_rho(setting.mechanism))
     own: Way = (alone, setting.counts)
     if setting.counts is not None and not setting.counts.trains:
         own = (None, setting.counts)
     elif setting.counts is not None and setting.counts.moves_start:
         own = (Training(alone.mechanism, alone.server_rate, alone.rho, setting.counts), setting.counts)
-    first = counts_at(limits.counts_share * setting.rho, "network")
+    first = counts_at(limits.counts_share * setting.rho, devices, size, "network")
     both = training_at(setting, setting.rho - first.rho, first)
     every: list[Way] = [own, *((training, None) for training in trained.values()), (both, first)]
     return [*dict.fromkeys(every), *((None, release) for release in counts.values())]
@@ -401,9 +402,9 @@ def counted(
     cells = functools.cache(lambda contexts: counted_cells.choose(setting.public, setting.vocabulary, contexts))
     for config in dict.fromkeys(releases):
         noise = scaled_counts(config.noise_multiplier, len(setting.users), setting.terms.training_devices)
-        chosen, norm = cells(config.contexts), config.clip_norm
-        released_U = released_counts(setting.users, chosen, noise, seeded_key(setting.seed), norm)
-        tables[config] = counted_ngram(released_U, chosen, setting.ngram, len(setting.vocabulary), noise, norm)
+        chosen = cells(config.contexts)
+        released_U = released_counts(setting.users, chosen, noise, seeded_key(setting.seed))
+        tables[config] = counted_ngram(released_U, chosen, setting.ngram, len(setting.vocabulary), noise)
         on_progress(f"counts, rho {config.rho:.3g}")
     return tables
 
@@ -441,7 +442,8 @@ def _outcome(
 
 
 def _counts_block(counts: CountsConfig, model: str) -> list[str]:
-    return ["counts:", f"  noise_multiplier: {counts.noise_multiplier!r}", f"  model: {model}"]
+    lines = {"noise_multiplier": counts.noise_multiplier, "model": model, "contexts": counts.contexts}
+    return ["counts:", *(f"  {name}: {value}" for name, value in lines.items())]
 
 
 # Spread of log word budgets: with 1 the top tenth of users holds about 40% of all words.

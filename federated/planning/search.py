@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from scipy.optimize import minimize
 
 from federated import mechanisms
-from federated.config.counts import CountsConfig
+from federated.config.counts import CONTEXTS, CountsConfig
 from federated.config.mechanism import MATRIX_ROUNDS, MechanismConfig
 from federated.config.planning import KINDS, MAX_NOISE_COPIES, SPARE_FRACTION, PlanningConfig
 from federated.config.population import Splits
@@ -31,11 +31,15 @@ from federated.mechanisms.optimise_banded import fhu_coefficients, optimise_band
 from federated.mechanisms.optimise_blt import optimise_blt
 from federated.mechanisms.tree import Tree
 from federated.participation.clock import whole_days
+from federated.planning import gain
 from federated.planning.law import MOST_PARTICIPATIONS, round_weights
 
 # Mechanisms closer than this in noise are equal, and the one that needs less memory wins.
 _WORTH_MEMORY = 0.01
 _DIGITS = 4
+# Counts in which so many people are heard gain by more contexts, within the memory of a launch and the size of a
+# bundle.
+WIDE_FROM, WIDE_CONTEXTS, MOST_CELLS = 2_000, 2_000, 8_000_000
 
 
 @dataclass(frozen=True)
@@ -158,9 +162,23 @@ def block_at(
     return TypeAdapter(MechanismConfig).validate_python(decided | shared)
 
 
-def counts_at(rho: float, model: Literal["network", "mixture", "start-mixture"] = "mixture") -> CountsConfig:
-    """The ``counts:`` block of at most this rho."""
-    return CountsConfig(noise_multiplier=round_up((2 * rho) ** -0.5, 4), model=model)
+def counts_at(
+    rho: float, devices: int, words: int, model: Literal["network", "mixture", "start-mixture"] = "mixture"
+) -> CountsConfig:
+    """The ``counts:`` block of at most this rho, with as many contexts as so many devices fill.
+
+    Args:
+      words: size of the vocabulary.
+    """
+    noise = round_up((2 * rho) ** -0.5, 4)
+    return CountsConfig(noise_multiplier=noise, model=model, contexts=contexts(gain.heard(devices, rho), words))
+
+
+def contexts(heard: float, words: int) -> int:
+    """Contexts of counts, by heard people (``gain.heard``) and the size of the vocabulary."""
+    if heard < WIDE_FROM:
+        return CONTEXTS
+    return max(CONTEXTS, min(WIDE_CONTEXTS, MOST_CELLS // words // 100 * 100))
 
 
 def to_yaml(mechanism: MechanismConfig) -> str:

@@ -2,6 +2,7 @@
 
 import math
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,8 +12,8 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from discovery import filters
-from discovery.config import CentralConfig
-from discovery.outlook import least_share
+from discovery.config import CentralConfig, TrieConfig
+from discovery.outlook import least_share, local_share
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.counts import CountsConfig
 from federated.config.mechanism import MOST_DEVICES, MechanismConfig
@@ -29,12 +30,14 @@ from pipeline.preflight.devices import MOST_COUNTED_BYTES, filters_of, no_row
 from pipeline.preflight.frontier import LEFT_BY_WORDS, rho_within
 from pipeline.preflight.readiness import planned as worst_case
 from pipeline.preflight.shortfalls import too_few
+from pipeline.preflight.vocabulary import VocabularySizes, propose
 from pipeline.releases.central_words import central_discovery
 from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
-from pretrain.config import C4_REVISION, FileCorpus
+from pretrain import text
+from pretrain.config import C4_REVISION, CorpusConfig, FileCorpus
 from pretrain.files import write_text
 from pretrain.reading import rows
 from pretrain.reading.paths import require_folder, shown
@@ -44,6 +47,7 @@ from reports.losses import up
 
 SYNTHETIC = "synthetic"
 _DELTA = 1e-6
+_CORPUS: TypeAdapter[CorpusConfig] = TypeAdapter(CorpusConfig)
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,7 @@ class Size:
 
     Attributes:
       rounds, joins: rounds of training, and the most that one device may join.
+      words: largest base vocabulary.
     """
 
     rounds: int
@@ -63,7 +68,7 @@ class Size:
 
 
 _SIZES = (
-    (0, Size(64, 4, 4_000, {"embedding_dim": 64, "hidden_dim": 256, "tied": True}, 5_000, 2_000_000)),
+    (0, Size(64, 4, 8_000, {"embedding_dim": 64, "hidden_dim": 256, "tied": True}, 5_000, 2_000_000)),
     (20_000, Size(64, 4, 8_000, {"embedding_dim": 64, "hidden_dim": 256, "tied": True}, 20_000, 20_000_000)),
     (500_000, Size(256, 4, 20_000, {"embedding_dim": 96, "hidden_dim": 670, "tied": False}, 200_000, 500_000_000)),
 )
@@ -115,12 +120,14 @@ class Words:
       block: the block ``discovery`` of the launch file.
       rho: of the discovery, about training devices.
       learning_rho: left for training and counts.
+      least_share: share of devices that must hold a word for it to be found.
       reason: sentence for the launch file.
     """
 
     block: dict[str, Any]
     rho: float
     learning_rho: float
+    least_share: float
     reason: str
 
     @property
@@ -205,10 +212,13 @@ def draft(file: Path, answers: Answers) -> Draft:
     size = next(size for least, size in reversed(_SIZES) if answers.population >= least)
     public, amount = _public(answers, size)
     words = _words(answers, size, public)
-    content = _with_total(launch_file(answers, size, public, words), answers, words)
+    sizes = propose(_CORPUS.validate_python(public), answers.locale, size.words, words.least_share)
+    content = _with_total(launch_file(answers, size, public, words, sizes), answers, words)
     config = _valid(content)
     found, delta = _planned(config, answers), config.mechanism.delta
-    write_text(file, _text(content, answers, {"public_text": amount, "discovery": words.reason}))
+    write_text(
+        file, _text(content, answers, {"public_text": amount, "vocabulary": sizes.reason, "discovery": words.reason})
+    )
     load_launch(file)
     return Draft(
         file=file,
@@ -218,7 +228,7 @@ def draft(file: Path, answers: Answers) -> Draft:
         epsilon=epsilon_of_rho(rho, delta),
         delta=delta,
         total_epsilon=config.policy.max_total_epsilon,
-        notes=tuple(note for note in (answers.counted, words.reason, amount) if note),
+        notes=tuple(note for note in (answers.counted, amount, sizes.reason, words.reason) if note),
         next=_next(file, answers, config),
         mechanism=config.mechanism,
         counts=config.counts,
@@ -254,7 +264,9 @@ def _require(answers: Answers) -> None:
         raise ValueError(f"--public: sample is English, not {answers.locale}; give c4, or files of yours")
 
 
-def launch_file(answers: Answers, size: Size, public: dict[str, Any], words: Words) -> dict[str, Any]:
+def launch_file(
+    answers: Answers, size: Size, public: dict[str, Any], words: Words, sizes: VocabularySizes
+) -> dict[str, Any]:
     """Return the launch file as values, with the planner's mechanism for this population and rho.
 
     Args:
@@ -275,7 +287,7 @@ def launch_file(answers: Answers, size: Size, public: dict[str, Any], words: Wor
         bound |= {"population_max_rho": budget, "population_max_epsilon": answers.epsilon}
     if words.block["kind"] == "ldp-triehh":
         bound |= {"max_discovery_epsilon0": 8.0, "population_max_discovery_epsilon": 8.0 * _launches(budget, words)}
-    mechanism, counts = _learning(answers, Splits(share), size, words.learning_rho)
+    mechanism, counts = _learning(answers, Splits(share), size, sizes, words.learning_rho)
     planning: dict[str, float] = {"population_estimate": answers.population, "max_report_goal": mechanism.report_goal}
     planning |= {"round_minutes": 10.0, "target_rho": words.learning_rho}
     return {
@@ -286,8 +298,8 @@ def launch_file(answers: Answers, size: Size, public: dict[str, Any], words: Wor
         "public_text": public,
         "private_text": private | limits,
         "vocabulary": {
-            "base_size": size.words,
-            "max_new_words": 200 if small else 2_000,
+            "base_size": sizes.base,
+            "max_new_words": sizes.new,
             # People abbreviate words to one letter (*u*).
             "filters": [name for name in filters.NAMES if name != "one-letter"],
         },
@@ -368,7 +380,9 @@ def _words(answers: Answers, size: Size, public: dict[str, Any]) -> Words:
         "false_discovery_rate": 0.05,
     }
     most = math.inf if answers.rho is None else answers.rho
-    config = _valid(launch_file(replace(answers, budget=None), size, public, Words(local, 0.0, _ANY_RHO, "")))
+    unknown = VocabularySizes(size.words, 0, "")
+    content = launch_file(replace(answers, budget=None), size, public, Words(local, 0.0, _ANY_RHO, 1.0, ""), unknown)
+    config = _valid(content)
     train = _surely_train(answers.population, config.private_text.splits)
     found = planned(config, Outlook(_ANY_RHO, train))["discover"]
     alone = _rounded_down(min(most, rho_within(config, {}, answers.epsilon)))
@@ -376,23 +390,20 @@ def _words(answers: Answers, size: Size, public: dict[str, Any]) -> Words:
     cost = total(config, {"discover": found}).epsilon
     if beside >= LEFT_BY_WORDS * alone:
         why = f"Words: found under local privacy, at epsilon {up(cost)} of the total of {answers.epsilon:g}."
-        return Words(local, 0.0, beside, why)
+        share = local_share(TrieConfig.model_validate(local), train, text.alphabet(answers.locale))
+        return Words(local, 0.0, beside, share, why)
     noise = _rounded_up(1 / math.sqrt(2 * _WORDS_SHARE * alone))
     block = {"kind": "central", "noise_multiplier": noise, "words_per_device": 4 if small else 20, "delta": _DELTA / 2}
     central = CentralConfig.model_validate(block)
     spend = central_discovery(central)
     left = _rounded_down(min(alone - central.rho, rho_within(config, {"discover": spend}, answers.epsilon)))
     share = min(least_share(central, train), 1.0)
-    finds = (
-        f"those that about {100 * share:.2g}% of devices hold"
-        if share < _HARDLY_ANY
-        else "hardly any among so few devices"
-    )
+    finds = "finds them" if share < _HARDLY_ANY else "finds hardly any among so few devices"
     why = (
-        f"Words: a trusted aggregator finds {finds}; local privacy would cost "
-        f"epsilon {up(cost)}, of a total of {answers.epsilon:g}."
+        f"Words: a trusted aggregator {finds}; local privacy would cost epsilon {up(cost)}, of a total of "
+        f"{answers.epsilon:g}."
     )
-    return Words(block, central.rho, left, why)
+    return Words(block, central.rho, left, share, why)
 
 
 def _rounded_down(rho: float) -> float:
@@ -447,7 +458,9 @@ def _public(answers: Answers, size: Size) -> tuple[dict[str, Any], str]:
     return block | {"max_tokens": full}, f"Public text: all of about {found:,} words."
 
 
-def _learning(answers: Answers, splits: Splits, size: Size, rho: float) -> tuple[MechanismConfig, CountsConfig | None]:
+def _learning(
+    answers: Answers, splits: Splits, size: Size, sizes: VocabularySizes, rho: float
+) -> tuple[MechanismConfig, CountsConfig | None]:
     """Return training and counts of this rho by the way that the forecast prefers.
 
     Counts of so few that noise would drown training ship alone; those of more people move its start, which has the
@@ -459,7 +472,8 @@ def _learning(answers: Answers, splits: Splits, size: Size, rho: float) -> tuple
     trains, server = splits.training(population), ServerConfig(learning_rate=1.0)
     usable = int(round(trains * (1 - SPARE_FRACTION), 6))
     goal = max(2, min(_MOST_GOAL, size.joins * usable // size.rounds))
-    first = counts_at(gain.COUNTS_SHARE * rho, "network") if trains < MOST_COUNTED else None
+    words = sizes.base + sizes.new
+    first = counts_at(gain.COUNTS_SHARE * rho, trains, words, "network") if trains < MOST_COUNTED else None
     rest = rho - (first.rho if first else 0.0)
     planning = PlanningConfig(population_estimate=population, max_report_goal=goal, round_minutes=10.0, target_rho=rho)
     begins = {"kind": "tree", "noise_multiplier": 1.0, "clip_norm": 0.3, "rounds": size.rounds, "report_goal": goal}
@@ -469,7 +483,7 @@ def _learning(answers: Answers, splits: Splits, size: Size, rho: float) -> tuple
     way = law.way(mechanism, server) * law.server_rate(mechanism, server)
     if first is None or gain.lead(way, gain.heard(trains, rho)).points > 0:
         return mechanism, first
-    return mechanism, counts_at(rho, "start-mixture")
+    return mechanism, counts_at(rho, trains, words, "start-mixture")
 
 
 def _surely_train(population: int, splits: Splits) -> int:
@@ -517,8 +531,12 @@ def _text(content: dict[str, Any], answers: Answers, comments: Mapping[str, str]
     lines = {name: value for name, value in content.items() if not isinstance(value, dict)}
     blocks = [lines, *({name: value} for name, value in content.items() if name not in lines)]
     texts = [yaml.safe_dump(block, sort_keys=False, allow_unicode=True) for block in blocks]
-    above = ["".join(f"# {comments[name]}\n" for name in block if name in comments) for block in blocks]
+    above = ["".join(f"{_comment(comments[name])}\n" for name in block if name in comments) for block in blocks]
     return "\n".join([*head, *(comment + text for comment, text in zip(above, texts, strict=True))])
+
+
+def _comment(reason: str) -> str:
+    return textwrap.fill(reason, 118, initial_indent="# ", subsequent_indent="# ")
 
 
 def _next(file: Path, answers: Answers, config: LaunchConfig) -> tuple[str, ...]:

@@ -4,7 +4,9 @@ from dataclasses import dataclass
 
 from discovery import outlook
 from discovery.config import CentralConfig, TrieConfig
+from discovery.outlook import NewWords, new_words
 from pipeline.launch.config import LaunchConfig
+from pipeline.preflight.vocabulary import found
 from pipeline.releases.central_words import central_discovery
 from pretrain import text
 from reports.losses import strength, up
@@ -17,6 +19,7 @@ class LocalWords:
     Attributes:
       chosen: True if the launch file uses local discovery.
       local, shuffled, least_share: see ``discovery.outlook.LocalOutlook``.
+      reach: words of that share beyond the base vocabulary.
     """
 
     kind: str
@@ -25,6 +28,7 @@ class LocalWords:
     shuffled: float
     delta: float
     least_share: float
+    reach: NewWords
     messages_per_device: int
     epsilon0: float
     honest_share: float
@@ -34,7 +38,7 @@ class LocalWords:
             f"{self.kind}: trusts no party: {self.messages_per_device} messages at {self.epsilon0:g} are epsilon "
             f"{up(self.local)} a device; shuffled, {up(self.shuffled)} a device at delta {self.delta:g} "
             f"({strength(self.shuffled)}) if {self.honest_share:.0%} of the others are honest; "
-            f"{_finds(self.least_share)}"
+            f"{found(self.least_share, self.reach)}"
         )
 
 
@@ -45,6 +49,7 @@ class CentralWords:
     Attributes:
       chosen: True if the launch file uses central discovery.
       least_share: share of devices that must hold a word for it to be found with probability one half.
+      reach: words of that share beyond the base vocabulary.
     """
 
     kind: str
@@ -53,6 +58,7 @@ class CentralWords:
     epsilon: float
     delta: float
     least_share: float
+    reach: NewWords
     noise_multiplier: float
     words_per_device: int
 
@@ -60,7 +66,7 @@ class CentralWords:
         return (
             f"{self.kind}: trusts an aggregator: rho {self.rho:.4g}, epsilon {up(self.epsilon)} a device at delta "
             f"{self.delta:g} with noise_multiplier {self.noise_multiplier:.4g} and {self.words_per_device} words a "
-            f"device; {_finds(self.least_share)}"
+            f"device; {found(self.least_share, self.reach)}"
         )
 
 
@@ -70,44 +76,37 @@ def both_ways(config: LaunchConfig, devices: int) -> tuple[LocalWords | CentralW
     Args:
       devices: number of training devices.
     """
-    own, alphabet = config.discovery, text.alphabet(config.locale)
+    own, alphabet, base = config.discovery, text.alphabet(config.locale), config.vocabulary.base_size
     if isinstance(own, CentralConfig):
         other = outlook.LOCAL.model_copy(update={"delta": own.delta})
-        return _central(own, devices, chosen=True), _local(other, devices, alphabet, chosen=False)
+        return _central(own, devices, base, chosen=True), _local(other, devices, alphabet, base, chosen=False)
     reaching = outlook.as_far_reaching(own, devices, alphabet)
-    return _local(own, devices, alphabet, chosen=True), _central(reaching, devices, chosen=False)
+    return _local(own, devices, alphabet, base, chosen=True), _central(reaching, devices, base, chosen=False)
 
 
-def _local(config: TrieConfig, devices: int, alphabet: str, *, chosen: bool) -> LocalWords:
+def _local(config: TrieConfig, devices: int, alphabet: str, base: int, *, chosen: bool) -> LocalWords:
+    projected = outlook.local(config, devices, alphabet)
     return LocalWords(
         kind=config.kind,
         chosen=chosen,
-        **vars(outlook.local(config, devices, alphabet)),
+        **vars(projected),
+        reach=new_words(projected.least_share, base),
         messages_per_device=config.messages_per_device,
         epsilon0=config.epsilon0,
         honest_share=config.honest_share,
     )
 
 
-def _central(config: CentralConfig, devices: int, *, chosen: bool) -> CentralWords:
-    spend = central_discovery(config)
+def _central(config: CentralConfig, devices: int, base: int, *, chosen: bool) -> CentralWords:
+    spend, share = central_discovery(config), outlook.least_share(config, devices)
     return CentralWords(
         kind=config.kind,
         chosen=chosen,
         rho=config.rho,
         epsilon=spend.epsilon,
         delta=spend.delta,
-        least_share=outlook.least_share(config, devices),
+        least_share=share,
+        reach=new_words(share, base),
         noise_multiplier=config.noise_multiplier,
         words_per_device=config.words_per_device,
-    )
-
-
-def _finds(share: float) -> str:
-    """Message with the share of devices that must hold a word for a discovery to find it half the time."""
-    percent = float(f"{100 * share:.2g}")
-    return (
-        f"finds a word that {percent:g}% of devices hold"
-        if percent < 100
-        else "finds at most words that all devices hold"
     )

@@ -7,7 +7,7 @@ from federated.accounting.composition import compose
 from federated.config.counts import START_WEIGHT
 from federated.counts import cells as counted_cells
 from federated.counts.posterior import LEAST_PAIR, counted_ngram
-from federated.counts.release import released_counts
+from federated.counts.release import CLIP_NORM, released_counts
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases.counts import counts
 from pipeline.run import artifacts
@@ -44,15 +44,15 @@ def count(ctx: StageContext) -> Count:
     with ctx.before_devices():
         counted.require_loadable(fitted, len(cells.context_K) * min(len(words), round(1 / LEAST_PAIR)))
     devices = artifacts.store(ctx).encode(words, "train")
-    released_U = released_counts(devices, cells, config.noise_multiplier, ctx.noise_key, config.clip_norm)
+    released_U = released_counts(devices, cells, config.noise_multiplier, ctx.noise_key)
     with atomic(ctx.private / artifacts.RELEASED, PRIVATE) as temporary, temporary.open("wb") as file:
         np.save(file, released_U)  # for the audit
-    model = counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier, config.clip_norm)
+    model = counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier)
     counted.save(model, ctx.public / artifacts.COUNTS)
     return Count(
         counts=Counts(
             noise_multiplier=config.noise_multiplier,
-            clip_norm=config.clip_norm,
+            clip_norm=CLIP_NORM,
             start_weight=cells.start_weight,
             cells=len(cells),
             contexts=len(cells.context_K),

@@ -28,10 +28,9 @@ from evaluation.audit.verdict import Verdict, failed
 from evaluation.noisy.compare import coverage
 from evaluation.noisy.questions import CLIP_NORM as EVALUATION_NORM
 from evaluation.noisy.questions import MOST_WORDS, WORDS, Layout, vectors
-from federated.config.counts import CLIP_NORM
 from federated.counts import bounded_sum
 from federated.counts import cells as counted
-from federated.counts.release import released_counts
+from federated.counts.release import CLIP_NORM, released_counts
 from pretrain.writing.case import SIGNS
 from tests.contracts import planted_rounds
 from tests.helpers.launches.small_run import stream

@@ -25,10 +25,9 @@ from evaluation.arms.held_out import held_out
 from evaluation.comparison.compare import Entrants, Rules
 from evaluation.noisy import compare as noisy
 from evaluation.noisy import questions
-from federated.config.counts import CLIP_NORM
 from federated.counts import cells as counted
 from federated.counts.bounded_sum import released_sum
-from federated.counts.release import released_counts
+from federated.counts.release import CLIP_NORM, released_counts
 from federated.rounds.privatize import PrivacyState, Privatizer, RoundNoise
 from federated.rounds.rule import RoundRule
 from pretrain.ngrams.ngram import NGram

@@ -1,5 +1,8 @@
 """Outlook of both kinds of discovery, against what discoveries really say and find."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from discovery import outlook, participation
@@ -68,3 +71,24 @@ def test_what_shuffling_promises_is_that_of_the_layer_that_hides_a_device_least(
     seen = outlook.local(config, devices, ALPHABET).shuffled
     assert max(stated) == stated[0]
     assert seen == pytest.approx(stated[0], rel=0.02)
+
+
+def test_new_words_are_those_of_the_committed_table() -> None:
+    page = Path("benchmarks/results/vocabulary.md").read_text(encoding="utf-8").partition("Public talk")[2]
+    rows = [re.findall(r"[\d.,]+", line) for line in page.splitlines() if re.match(r"\| [\d.]+% \|", line)]
+    seen = 0
+    for percent, *cells in rows:
+        for base, words, part in zip((4_000, 8_000, 20_000), cells[::2], cells[1::2], strict=True):
+            if float(percent) > 10:
+                continue
+            reach = outlook.new_words(float(percent) / 100, base)
+            assert reach.least == int(words.replace(",", ""))
+            assert 100 * reach.least_coverage == pytest.approx(float(part))
+            seen += 1
+    assert seen == 24
+    # Between the rows, and for bases between those of the table, the nearest one.
+    assert 188 < outlook.new_words(0.007, 7_000).least < 536
+    assert outlook.new_words(1e-9, 8_000) == outlook.new_words(0.001, 8_000), "no row says more"
+    texters = outlook.new_words(0.02, 4_000)
+    assert texters.most > 417
+    assert texters.most_coverage > 0.146

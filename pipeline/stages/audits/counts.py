@@ -7,6 +7,7 @@ from evaluation.audit.verdict import Verdict
 from evaluation.config import NGRAM_ORDER
 from federated.counts import cells as counted_cells
 from federated.counts.posterior import counted_ngram
+from federated.counts.release import CLIP_NORM
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
 from pretrain.ngrams import counted
@@ -29,10 +30,10 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
         map(devices.owner, range(len(devices))),
         CountCells(cells.context_K, cells.weight_U, len(words)),
         config.noise_multiplier,
-        config.clip_norm,
+        CLIP_NORM,
         ctx.noise_key,
         _arrays(counted.load(ctx.run.input("count", artifacts.COUNTS))),
-        _arrays(counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier, config.clip_norm)),
+        _arrays(counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier)),
     )
 
 

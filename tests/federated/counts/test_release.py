@@ -6,10 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from federated.config.counts import CLIP_NORM
 from federated.counts import cells as counted
 from federated.counts.cells import Cells
-from federated.counts.release import STREAM, released_counts
+from federated.counts.release import CLIP_NORM, STREAM, released_counts
 from federated.local_training.clipping import MAX_DEVICES
 from pretrain.randomness.noise import FIXED_POINT, gaussian, seeded_key
 from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, join_owners

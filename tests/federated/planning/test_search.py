@@ -14,6 +14,7 @@ from federated.config.mechanism import BandedMechanism, BltMechanism, MechanismC
 from federated.config.planning import PlanningConfig
 from federated.config.population import EVERYBODY_TRAINS, Splits
 from federated.config.training import ServerConfig
+from federated.counts.posterior import LEAST_PAIR
 from federated.mechanisms import build
 from federated.mechanisms.banded import from_matrix
 from federated.mechanisms.blt import Blt
@@ -22,8 +23,11 @@ from federated.mechanisms.optimise_banded import optimise_banded
 from federated.mechanisms.tree import Tree
 from federated.planning import law, search
 from federated.planning.search import block_at, counts_at, terms_of, to_yaml
+from pretrain.ngrams import counted
+from pretrain.ngrams.ngram import NGram
 from tests.helpers.audits.strategies import streamed
 from tests.helpers.launches.small_run import mechanism
+from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 SERVER = ServerConfig(learning_rate=1.0)
 MECHANISM = mechanism(noise_multiplier=7.0, rounds=16, report_goal=100, min_sep=8, clip_norm=0.3, delta=1e-6)
@@ -99,7 +103,21 @@ def test_no_mechanism_of_the_shape_has_less_noise_in_the_last_model(optimizer: s
 
 def test_counts_cost_no_more_than_asked() -> None:
     for rho in (0.03, 0.1, 0.9, 1.0):
-        assert 0.998 * rho < counts_at(rho).rho <= rho
+        assert 0.998 * rho < counts_at(rho, 900, 4_200).rho <= rho
+
+
+def test_counts_have_more_contexts_where_more_people_are_heard_in_them_and_the_table_still_fits() -> None:
+    def contexts(rho: float, devices: int, words: int) -> int:
+        return counts_at(rho, devices, words).contexts
+
+    # 2,000 heard people at rho 0.5 are 2,829 devices; at a hundredth of the rho they are ten times as many.
+    assert [contexts(0.5, devices, 4_000) for devices in (2_828, 2_829, 40_000)] == [500, 2_000, 2_000]
+    assert [contexts(0.005, devices, 4_000) for devices in (2_829, 28_290)] == [500, 2_000]
+    widest = {words: contexts(0.5, 40_000, words) for words in (4_000, 4_200, 8_000, 22_000)}
+    assert widest == {4_000: 2_000, 4_200: 1_900, 8_000: 1_000, 22_000: 500}
+    nothing = NGram.fit(typed(20, 1), VOCABULARY, 2)
+    for words, wide in widest.items():
+        counted.require_loadable(nothing, wide * min(words, round(1 / LEAST_PAIR)))
 
 
 def test_more_rho_is_less_noise_by_its_root() -> None:
