@@ -29,6 +29,8 @@ def _search(pattern: str) -> Callable[[str], bool]:
     return lambda word: compiled.search(word) is not None
 
 
+# Pictures, flags, and what joins or colours them.
+_EMOJI = r"[\p{Extended_Pictographic}\p{Regional_Indicator}\p{Emoji_Modifier}\u200d\ufe0f]"
 # The first match is a word's reason, so forms of personal data come first.
 FILTERS = (
     Filter("account-number", _search(r"(?i)^[a-z]{2}\d{2}[a-z0-9]{6,}$"), "two letters and a long number, as an IBAN"),
@@ -37,9 +39,14 @@ FILTERS = (
     Filter("e-mail", _search(r"\S+@\S+"), "an @ between other characters"),
     Filter("handle", _search(r"^[@#]"), "an @ or # at the start"),
     Filter("web-address", _search(r"(?i)https?|www\.|\w\.\p{L}{2,}"), "http, www. or a domain"),
-    Filter("one-letter", _search(r"^.$"), "a single character"),
-    Filter("no-letter", _search(r"^\P{L}+$"), "no letter at all: numbers, signs, emoji"),
-    Filter("invisible-character", _search(r"[\p{C}\p{Z}]"), "a control character or a space"),
+    Filter("one-letter", _search(rf"^(?!{_EMOJI}).$"), "a single character, but no emoji"),
+    Filter("emoji", _search(rf"^{_EMOJI}+$"), "an emoji"),
+    Filter("no-letter", _search(rf"^(?!{_EMOJI}+$)\P{{L}}+$"), "no letter at all, and no emoji: numbers and signs"),
+    Filter(
+        "invisible-character",
+        _search(rf"(?V1)[[\p{{C}}\p{{Z}}]--\u200d]|(?<!{_EMOJI})\u200d"),
+        "a control character or a space, other than the joiner inside an emoji",
+    ),
 )
 NAMES = tuple(each.name for each in FILTERS)
 

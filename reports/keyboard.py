@@ -32,17 +32,10 @@ _MODEL, _WORDS, _USUAL, _COUNTS = "model.onnx", "vocabulary.json", "truecase.jso
 MOST_COUNTS = 64 << 20
 _LOG = logging.getLogger(__name__)
 
-# Openings for which the page shows suggestions, by language; other languages get frequent words.
-_OPENINGS = {
-    "de": ("wie geht", "vielen", "guten", "ich liebe", "bis"),
-    "en": ("how are", "thank", "see you", "i love", "happy"),
-    "es": ("cómo", "muchas", "buenos", "te", "feliz"),
-    "fr": ("comment", "bonne", "merci", "je suis", "il y"),
-    "it": ("come", "grazie", "buon", "ti", "a"),
-    "pt": ("tudo", "muito", "bom", "eu te", "feliz"),
-}
+# Everyday beginnings of the comparison for which the page shows suggestions.
+_MOST_OPENINGS = 5
 _SPECIALS = 4  # tokens that a vocabulary begins with
-_FREQUENT = slice(_SPECIALS, _SPECIALS + 5)
+_FREQUENT = slice(_SPECIALS, _SPECIALS + _MOST_OPENINGS)
 
 
 @dataclass(frozen=True)
@@ -143,7 +136,7 @@ def write(page: Path, bundle: Path, disclosure: Disclosure, report: str, writing
             counts=counts and _base64(counts.read_bytes()),
             recall=_recall(disclosure),
             rows=writing.rows,
-            openings=_OPENINGS.get(about["locale"].split("-")[0], words[_FREQUENT]),
+            openings=_openings(disclosure) or words[_FREQUENT],
             model=_base64((bundle / _MODEL).read_bytes()),
             runtime=runtime,
             engine=Markup(runtime.script),
@@ -152,6 +145,12 @@ def write(page: Path, bundle: Path, disclosure: Disclosure, report: str, writing
         )
     )
     write_text(page, text.replace(_POLICY, _policy(text), 1))
+
+
+def _openings(disclosure: Disclosure) -> tuple[str, ...]:
+    """Beginnings that the comparison judged; none without a comparison, or for a language without a list."""
+    rows = disclosure.utility.beginnings if disclosure.utility else ()
+    return tuple(row.text for row in rows[:_MOST_OPENINGS])
 
 
 def _recall(disclosure: Disclosure) -> tuple[float, float] | None:

@@ -31,8 +31,7 @@ LISTS: dict[str, list[Cell]] = {
         )
     ]
     + [Cell("talk", people, "start+counts", rho=0.02, contexts=2_000) for people in (10_000, 3_000, 1_000)]
-    + [Cell(name, 0, "start+counts", contexts=2_000) for name in ("blogs", "rooms", "chat")]
-    + [Cell("talk", 10_000, "counts-train", rho=0.45, contexts=2_000)],
+    + [Cell(name, 0, "start+counts", contexts=2_000) for name in ("blogs", "rooms", "chat")],
     # Both ways to train by the law, which the forecast is fitted to.
     "forecast": [
         cell

@@ -39,7 +39,7 @@ _WORTH_MEMORY = 0.01
 _DIGITS = 4
 # Counts in which so many people are heard gain by more contexts, within the memory of a launch and the size of a
 # bundle.
-WIDE_FROM, WIDE_CONTEXTS, MOST_CELLS = 2_000, 2_000, 8_000_000
+WIDE_FROM, WIDE_CONTEXTS, MOST_CELLS = 5_000, 2_000, 8_000_000
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from evaluation.comparison import compare
+from evaluation.comparison import beginnings, compare
 from evaluation.comparison.compare import Devices, Rules
 from evaluation.comparison.intervals import Estimate, confidence_of
 from evaluation.comparison.results import Comparison
@@ -31,6 +31,7 @@ from pretrain.files import write_text
 from pretrain.kernel.threads import one_torch_thread
 from reports.disclosure.utility import (
     ArmMetric,
+    Beginning,
     Champion,
     Difference,
     HeadWords,
@@ -122,7 +123,9 @@ def ab_test(
     asked_of: dict[str, tuple[Champion | None, int]] = {
         feature: (champions.get(feature), attempt) for feature, attempt in attempts.items()
     }
-    return ab_result(compared, names, asked_of).model_copy(update=released)
+    compared_arms = {name: entrants.arms[name] for name in ("start", "private")}
+    begun = beginnings.judge(compared_arms, entrants.vocabulary, entrants.base_size, config.locale)
+    return ab_result(compared, names, asked_of, begun).model_copy(update=released)
 
 
 def _released(config: LaunchConfig, estimate: Estimate | None) -> dict[str, object]:
@@ -154,12 +157,18 @@ def described(had: Baseline) -> Champion:
     return Champion.model_validate(stated, extra="ignore")
 
 
-def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[Champion | None, int]]) -> AbTest:
+def ab_result(
+    compared: Comparison,
+    names: list[str],
+    asked: Mapping[str, tuple[Champion | None, int]],
+    begun: Iterable[beginnings.Beginning] = (),
+) -> AbTest:
     """Public result of a comparison: aggregates over held-out devices.
 
     Args:
       names: names of the arms.
       asked: for each feature, the main one first, its baseline and the attempt number on these devices.
+      begun: suggestions after everyday beginnings.
     """
     (main, *others), judged = asked, compared.session_words > 0 or compared.table.differentially_private
     blocks = {
@@ -244,6 +253,7 @@ def ab_result(compared: Comparison, names: list[str], asked: Mapping[str, tuple[
         second_opinions=tuple(_block(SecondOpinion, row) for row in compared.second_opinions),
         head_words=tuple(_block(HeadWords, row) for row in compared.head_words),
         variety=compared.variety,
+        beginnings=tuple(_block(Beginning, row) for row in begun),
         headline={
             "top1_recall": recall["top1_recall"]["private"],
             "top1_gain": top1.value,

@@ -181,6 +181,7 @@ FIELDS: dict[str, Fields] = {
     },
     "OtherFeature": {_SETTINGS: "attempt", _HELD_OUT: "broken_margins missing_metrics worse_than_champion"},
     "ArmMetric": {_SETTINGS: "arm metric", _HELD_OUT: "numerator denominator value low high"},
+    "Beginning": {_SETTINGS: "text", _RELEASED: "suggested expected"},
     "Pair": {_SETTINGS: "candidate baseline metric"},
     "Difference": {_HELD_OUT: "value low high relative"},
     "SliceMetric": {_SETTINGS: "part arm metric", _HELD_OUT: "value low high"},

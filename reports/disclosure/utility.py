@@ -94,6 +94,19 @@ class Pair(Config):
     metric: str
 
 
+class Beginning(Config):
+    """First suggestions after an everyday beginning, by arm.
+
+    Attributes:
+      suggested: words by arm, likeliest first; a discovered word is not named.
+      expected: of these, the number among the words that are expected next, by arm.
+    """
+
+    text: str
+    suggested: dict[str, tuple[str, ...]]
+    expected: dict[str, int]
+
+
 class Difference(Pair):
     """Candidate minus baseline, paired by device, with its interval."""
 
@@ -159,6 +172,7 @@ class Utility(Config):
       judged_words: words typed again under the arms that decide this launch.
       confidence: of each interval, after the correction for ``attempt``.
       attempt: number, from 1, of the comparison with the current model on these held-out devices; 0: not counted.
+      beginnings: from a fixed list of the language; empty where there is none.
       variety: different words that an arm suggests first and people typed, expected in 300 typed words.
       unstable_signs: differences on which simulated typists contradict each other.
     """
@@ -190,6 +204,7 @@ class Utility(Config):
     second_opinions: tuple[SecondOpinion, ...]
     head_words: tuple[HeadWords, ...]
     variety: dict[str, float]
+    beginnings: tuple[Beginning, ...]
 
     @model_validator(mode="after")
     def _an_arm_without_privacy_is_declared(self) -> "Utility":

@@ -27,6 +27,13 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "discovery.md"
         ("u", "one-letter"),
         ("--", "no-letter"),
         ("a\u200bb", "invisible-character"),
+        ("a\u200db", "invisible-character"),
+        ("😂", "emoji"),
+        ("❤️", "emoji"),
+        ("👍🏽", "emoji"),
+        ("🇫🇷", "emoji"),
+        ("👨\u200d👩\u200d👧", "emoji"),
+        (":-)", "no-letter"),
         ("haha", None),
         ("it's", None),
         ("e.g", None),
@@ -47,10 +54,17 @@ def test_all_matches_of_a_word_are_named() -> None:
     assert matching("7") == ("one-letter", "no-letter")
 
 
+def test_an_emoji_is_dropped_by_its_own_filter_alone() -> None:
+    for word in ("😂", "❤️", "👍🏽", "🇫🇷", "👨\u200d👩\u200d👧"):
+        assert matching(word) == ("emoji",)
+    assert matching("👨\u200d") == ("emoji",)
+    assert matching("\u200dx") == ("invisible-character",)
+
+
 def test_an_unknown_or_repeated_name_is_refused_with_the_known_ones() -> None:
     require_known(NAMES, "vocabulary.filters")
     require_known((), "vocabulary.filters")
-    with pytest.raises(ValueError, match=r"vocabulary.filters: no filter is named 'one letter'; .* one-letter, no-let"):
+    with pytest.raises(ValueError, match=r"vocabulary.filters: no filter is named 'one letter'; .* one-letter, emoji"):
         require_known(("digits", "one letter"), "vocabulary.filters")
     with pytest.raises(ValueError, match=r"vocabulary.filters: 'digits' occurs twice; write each name once"):
         require_known(("digits", "e-mail", "digits"), "vocabulary.filters")

@@ -110,9 +110,9 @@ def test_counts_have_more_contexts_where_more_people_are_heard_in_them_and_the_t
     def contexts(rho: float, devices: int, words: int) -> int:
         return counts_at(rho, devices, words).contexts
 
-    # 2,000 heard people at rho 0.5 are 2,829 devices; at a hundredth of the rho they are ten times as many.
-    assert [contexts(0.5, devices, 4_000) for devices in (2_828, 2_829, 40_000)] == [500, 2_000, 2_000]
-    assert [contexts(0.005, devices, 4_000) for devices in (2_829, 28_290)] == [500, 2_000]
+    # 5,000 heard people at rho 0.5 are 7,072 devices; at a hundredth of the rho they are ten times as many.
+    assert [contexts(0.5, devices, 4_000) for devices in (7_071, 7_072, 40_000)] == [500, 2_000, 2_000]
+    assert [contexts(0.005, devices, 4_000) for devices in (7_072, 70_720)] == [500, 2_000]
     widest = {words: contexts(0.5, 40_000, words) for words in (4_000, 4_200, 8_000, 22_000)}
     assert widest == {4_000: 2_000, 4_200: 1_900, 8_000: 1_000, 22_000: 500}
     nothing = NGram.fit(typed(20, 1), VOCABULARY, 2)

@@ -321,6 +321,12 @@ def example(**changes: object) -> Disclosure:
                 for words in (10, 100, 1000)
             ],
             "variety": {"start": 12.5, "private": 13.4, "non_private": 14.0},
+            "beginnings": [
+                {"text": text}
+                | {"suggested": {"start": ["god", "heaven", "you"], "private": ["you", "god", "(new word)"]}}
+                | {"expected": {"start": first, "private": second}}
+                for text, first, second in (("thank", 2, 3), ("see you", 0, 2))
+            ],
             "unstable_signs": [{"candidate": "private", "baseline": "start", "metric": "errors_left"}],
             "slices": [
                 {"part": part, "arm": "private", "metric": "top3_recall", "value": 0.2, "low": 0.1, "high": 0.3}
