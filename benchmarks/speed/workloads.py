@@ -41,6 +41,7 @@ class Case:
 
 CASES = {
     "tiny": Case("tiny", 2_000, ModelConfig(embedding_dim=32, hidden_dim=64, tied=False), 64, 4, 64, 16),
+    "demo": Case("4K, 200 words", 4_000, ModelConfig(embedding_dim=64, hidden_dim=256, tied=True), 200, 8, 32, 16),
     "100": Case("10K, 100 words", 10_000, PAPER, 100, 5, 12, 2),
     "1600": Case("10K, 1600 words", 10_000, PAPER, 1600, 8, 2, 1),
 }

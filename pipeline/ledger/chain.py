@@ -20,13 +20,22 @@ from pipeline.ledger.entries import (
 from pipeline.ledger.receipts import ChainEntry, Receipt
 from pipeline.ledger.spend import BESIDE, Spend
 
+_READ = "entries"
 _MOST_SHOWN = 8  # of problems, in an error
 _NO_AMOUNTS = {"unit": NO_UNIT, "adjacency": "", "rho": None, "epsilon": 0.0, "delta": 0.0, "note": ""}
 
 
 def entries_of(connection: Connection) -> list[Entry]:
-    rows = connection.execute(select(schema.ENTRIES).order_by(schema.ENTRIES.c.seq))
-    return [Entry.model_construct(**schema.plain(row)._mapping) for row in rows]
+    """All entries in order: read once a transaction, which excludes every other writer."""
+    if _READ not in connection.info:
+        rows = connection.execute(select(schema.ENTRIES).order_by(schema.ENTRIES.c.seq))
+        connection.info[_READ] = [Entry.model_construct(**schema.plain(row)._mapping) for row in rows]
+    return list(connection.info[_READ])
+
+
+def forget(connection: Connection) -> None:
+    """Forget what an earlier transaction of this connection read."""
+    connection.info.pop(_READ, None)
 
 
 def find(connection: Connection, launch_id: str, stage: str, kind: str) -> Entry | None:
@@ -92,6 +101,8 @@ def append(
     entry = entry.model_copy(update={"hash": entry.expected_hash()})
     connection.execute(insert(schema.ENTRIES).values(**entry.model_dump()))
     connection.execute(update(schema.HEAD).values(entries=entry.seq, hash=entry.hash))
+    if _READ in connection.info:
+        connection.info[_READ].append(entry)
     return entry
 
 

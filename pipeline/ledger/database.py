@@ -11,7 +11,7 @@ from sqlalchemy.engine import Engine, make_url
 from pipeline.ground.errors import LedgerMissing, LedgerTampered, ServiceUnavailable
 from pipeline.ground.settings import Settings
 from pipeline.ledger import receipts, results, schema
-from pipeline.ledger.chain import problems_of, require_whole, written
+from pipeline.ledger.chain import forget, problems_of, require_whole, written
 from pipeline.ledger.migrations import versioning
 from pipeline.ledger.receipts import Receipt, Receipts
 
@@ -21,6 +21,7 @@ def transaction(database: Engine) -> Iterator[Connection]:
     try:
         with database.begin() as connection:
             schema.serialise(connection)
+            forget(connection)
             yield connection
     except exc.OperationalError as error:
         if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:  # a column that is gone

@@ -4,6 +4,8 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, TypeGuard, get_args
 
 from pydantic import BaseModel, ConfigDict
@@ -49,8 +51,8 @@ class Entry(BaseModel):
 
     def expected_hash(self) -> str:
         """SHA-256 of the canonical JSON of everything but the hash itself."""
-        # A tampered entry may hold a value of any type; the hash must then differ, not raise.
-        content = self.model_dump(exclude={"hash"}, warnings=False)
+        # A tampered entry may hold a value of any plain kind; the hash must then differ, not raise.
+        content = {name: getattr(self, name) for name in _HASHED}
         return hashlib.sha256(canonical(content).encode()).hexdigest()
 
     @property
@@ -59,13 +61,9 @@ class Entry(BaseModel):
         return self.kind.partition(" ")[0]
 
     @property
-    def content(self) -> dict[str, Any]:
+    def content(self) -> Mapping[str, Any]:
         """Return the binding as values; empty where a tampered entry holds anything else."""
-        try:
-            content = json.loads(self.binding)
-        except (TypeError, ValueError):
-            return {}
-        return content if isinstance(content, dict) else {}
+        return _values(self.binding)
 
     def names(self, name: str) -> str:
         """Digest in the binding under a name; empty if the binding has no such value."""
@@ -101,6 +99,18 @@ class Entry(BaseModel):
         """Return the entry's amounts as a spend."""
         amounts = {name: getattr(self, name) for name in Spend.model_fields}
         return Spend.model_validate(amounts)
+
+
+@lru_cache(maxsize=16)  # an entry is asked for many of its values, one after another
+def _values(binding: str) -> Mapping[str, Any]:
+    try:
+        content = json.loads(binding)
+    except (TypeError, ValueError):
+        return MappingProxyType({})
+    return MappingProxyType(content if isinstance(content, dict) else {})
+
+
+_HASHED = tuple(name for name in Entry.model_fields if name != "hash")
 
 
 def with_spend(binding: Mapping[str, object], spend: Spend) -> dict[str, object]:
