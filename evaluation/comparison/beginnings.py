@@ -37,11 +37,11 @@ class Beginning:
 
 def listed(locale: str) -> dict[str, frozenset[str]]:
     """Beginnings of a locale's language with the words that are expected next; {} for a language without a list."""
-    return _lists().get(locale.partition("-")[0], {})
+    return lists().get(locale.partition("-")[0], {})
 
 
 @cache
-def _lists() -> dict[str, dict[str, frozenset[str]]]:
+def lists() -> dict[str, dict[str, frozenset[str]]]:
     text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
     return {
         language: {beginning: frozenset(words.split()) for beginning, words in each.items()}

@@ -13,7 +13,7 @@ from pretrain.text import sentences
 LEAST_TIMES = 12
 _FEWEST, _STEP = 1_000, 100
 # Words of public text that are read, in some seconds; one document in ten is held out of the counts.
-_READ_WORDS, _HELD_OUT_OF = 3_000_000, 10
+READ_WORDS, _HELD_OUT_OF = 3_000_000, 10
 # New words are at most this share of the base: each costs as much as a base word.
 _MOST_NEW, _FEWEST_NEW = 0.25, 200
 
@@ -70,10 +70,10 @@ def _base(public: CorpusConfig, locale: str, most: int) -> tuple[int, str]:
         words = [word for sentence in sentences(document.text, locale) for word in sentence]
         (counts if number % _HELD_OUT_OF else held_out).update(words)
         total += len(words)
-        if total >= _READ_WORDS:
+        if total >= READ_WORDS:
             break
     # Text that goes on has a word as many times more often.
-    longer = max(1.0, public.max_tokens / total) if total >= _READ_WORDS else 1.0
+    longer = max(1.0, public.max_tokens / total) if total >= READ_WORDS else 1.0
     often = sum(times * longer >= LEAST_TIMES for times in counts.values())
     base = max(_FEWEST, min(most, often // _STEP * _STEP))
     known = {word for word, _ in counts.most_common(base)}

@@ -37,7 +37,7 @@ def test_suggestions_that_the_list_expects_count_and_discovered_words_are_not_na
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lists = {"en": {"thank": frozenset({"you"}), "see you": frozenset({"soon", "tomorrow", "friday"})}}
-    monkeypatch.setattr(beginnings, "_lists", lambda: lists)
+    monkeypatch.setattr(beginnings, "lists", lambda: lists)
     base = WORDS.index["tomorrow"]
     thank, see = judge({"start": PIOUS, "private": POLITE}, WORDS, base, "en-GB")
     assert (thank.text, see.text) == ("thank", "see you")

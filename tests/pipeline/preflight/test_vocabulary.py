@@ -31,7 +31,7 @@ def test_the_base_is_what_public_text_has_often_enough(tmp_path: Path) -> None:
 
 def test_text_that_goes_on_has_its_words_more_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = corpus(tmp_path / "text.jsonl", 20, 2_350)
-    monkeypatch.setattr(vocabulary, "_READ_WORDS", 5 * 2_350)
+    monkeypatch.setattr(vocabulary, "READ_WORDS", 5 * 2_350)
     assert propose(text, "en-US", 8_000, 0.02).base == 2_300, "a million words have each of them a hundred times"
     short = text.model_copy(update={"max_tokens": 5 * 2_350})
     assert propose(short, "en-US", 8_000, 0.02).base == 1_000
