@@ -152,7 +152,10 @@ class FileCorpus(PublicCorpus):
 class SampleCorpus(PublicCorpus):
     """Public texts that ship inside packages (``packaged.py``): conversation, stories, Wikipedia."""
 
-    source: Literal["sample"] = Field(description="English texts that ship inside packages")
+    source: Literal["sample", "sample-with-chat"] = Field(
+        description="texts that ship inside packages; with chat: also the chat that people typed, of which the demo's "
+        "private text is made"
+    )
     max_tokens: CorpusWords = Field(description="words to read of the train split, at most")
     max_validation_tokens: CorpusWords = Field(
         default=50_000, description="words to read of the validation split, at most"

@@ -316,7 +316,7 @@ def _parts(config: CorpusConfig, locale: str, licence: str, train: _Total) -> tu
     for shard in train.shards:
         words.update(shard.get("parts", {}))
     if isinstance(config, SampleCorpus):
-        texts = packaged_texts(locale)
+        texts = packaged_texts(locale, chat=config.source == "sample-with-chat")
         return tuple(TextPart(name=text.name, licence=text.licence, words=words[text.name]) for text in texts)
     if set(words) <= {""}:
         return ()

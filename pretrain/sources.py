@@ -85,7 +85,7 @@ def open_stream(config: CorpusConfig, locale: str, split: Split, state: dict | N
             held_out = None if config.validation else split == "validation"
             return _FileStream(validation if own_validation else train, state, held_out)
         case SampleCorpus():
-            return _PackagedStream(packaged_texts(locale), state, held_out=split == "validation")
+            return _PackagedStream(_packaged(config, locale), state, held_out=split == "validation")
 
 
 def identity(config: CorpusConfig, locale: str) -> dict[str, list]:
@@ -104,7 +104,11 @@ def identity(config: CorpusConfig, locale: str) -> dict[str, list]:
             train, validation = _files(config)
             return {"train": contents(train), "validation": contents(validation)}
         case SampleCorpus():
-            return {"packages": [text.name for text in packaged_texts(locale)]}
+            return {"packages": [text.name for text in _packaged(config, locale)]}
+
+
+def _packaged(config: SampleCorpus, locale: str) -> tuple[PackagedText, ...]:
+    return packaged_texts(locale, chat=config.source == "sample-with-chat")
 
 
 def inspect(config: FileCorpus) -> None:

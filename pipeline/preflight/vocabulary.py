@@ -13,7 +13,7 @@ from pretrain.text import sentences
 LEAST_TIMES = 12
 _FEWEST, _STEP = 1_000, 100
 # Words of public text that are read, in some seconds; one document in ten is held out of the counts.
-READ_WORDS, _HELD_OUT_OF = 3_000_000, 10
+READ_WORDS, _HELD_OUT_OF = 2_000_000, 10
 # New words are at most this share of the base: each costs as much as a base word.
 _MOST_NEW, _FEWEST_NEW = 0.25, 200
 

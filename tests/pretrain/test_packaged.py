@@ -26,7 +26,7 @@ def test_every_text_is_pinned_as_it_is_installed() -> None:
     root = Path(__file__).resolve().parents[2]
     pins = (root / "requirements/stages.in").read_text(encoding="utf-8").split()
     for locale in ("en-US", "es-ES", "fr-FR"):
-        for text in packaged_texts(locale):
+        for text in packaged_texts(locale, chat=locale == "en-US"):
             assert f"{text.package}=={text.version}" in pins
             assert text.licence
 
@@ -43,6 +43,18 @@ def test_conversation_comes_first_and_says_what_people_say(english: list[tuple[s
         if word in counts:
             counts[word] += 1
     assert min(counts.values()) >= 50, counts
+
+
+def test_chat_comes_before_the_others_and_only_where_it_is_asked_for() -> None:
+    without, with_chat = packaged_texts("en-US"), packaged_texts("en-GB", chat=True)
+    assert with_chat[1:] == without
+    assert (with_chat[0].title, with_chat[0].licence) == ("typed chat", "MIT")
+    with pytest.raises(ValueError, match=r"public_text.source: 'sample-with-chat' has English chat, .* 'fr-FR'; use"):
+        packaged_texts("fr-FR", chat=True)
+    asked = SAMPLE.model_copy(update={"source": "sample-with-chat"})
+    (first, *_), (plain, *_) = (open_stream(config, "en-US", "train") for config in (asked, SAMPLE))
+    assert (first.part, plain.part) == (with_chat[0].name, without[0].name)
+    assert "\n" in first.text, "a conversation, a message a line"
 
 
 @pytest.mark.slow

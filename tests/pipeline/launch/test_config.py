@@ -200,3 +200,13 @@ def test_canaries_that_chance_alone_would_rank_too_well_are_refused(continuation
     # No canary without training, and none on one device alone.
     launch_config(**changes, counts={"noise_multiplier": 1.0, "model": "counts"})
     launch_config(**{**changes, "audit": audit | {"users": [4]}})
+
+
+def test_public_text_does_not_hold_the_private_text() -> None:
+    chat = yaml.safe_load((LAUNCHES / "demo-en-US.yaml").read_text(encoding="utf-8"))
+    chat["public_text"]["source"] = "sample-with-chat"
+    with pytest.raises(ValidationError, match=r"'sample-with-chat' holds the private text of source 'chitchat'"):
+        LaunchConfig.model_validate(chat)
+    others = changed("public_text.source", "sample-with-chat")
+    others["private_text"] = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_per_device": 30}
+    assert LaunchConfig.model_validate(others).public_text.source == "sample-with-chat"
