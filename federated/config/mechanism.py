@@ -151,10 +151,6 @@ class _Mechanism(Config):
                 f"noise_multiplier {self.noise_multiplier:g}; raise it above {self.noise_multiplier / 2:g}, "
                 f"as in {max(self.report_goal / 20, self.noise_multiplier):g}"
             )
-        if adaptive and self.secagg:
-            raise ValueError(
-                "adaptive_clipping: its bits are not part of the sum that secagg hides; leave one of the two out"
-            )
         return self
 
 

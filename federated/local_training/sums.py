@@ -323,28 +323,28 @@ def clipped_updates(
     clip: Clip,
     planted: CanaryUpdates | None = None,
     counts: np.ndarray | None = None,
-) -> Iterator[np.ndarray]:
-    """Each device's clipped update in turn, float64 ``[P]`` in clip norms, for secure aggregation.
+) -> Iterator[tuple[np.ndarray, int]]:
+    """Each device's clipped update, float64 ``[P]`` in clip norms, and twice its bit, for secure aggregation.
 
-    A device without rows yields zeros, as it still takes part. Canaries follow the devices.
+    A device without rows yields zeros, as it still takes part. Canaries follow the devices, and have no bit.
 
     Args:
       counts: incremented by the counts of the devices.
     """
     size = parameter_count(model)
     ordered = most_steps_first(devices, local)
-    yield from (np.zeros(size) for _ in range(len(devices) - len(ordered)))
+    yield from ((np.zeros(size), 0) for _ in range(len(devices) - len(ordered)))
     for rows in ordered:
         one = chunked_sum(model, [rows], local, clip, 1)
         if counts is not None:
             counts += one.counts
-        yield one.flat(model).numpy() / FIXED_POINT
+        yield one.flat(model).numpy() / FIXED_POINT, int(one.counts[_BELOW])
     if planted is None:
         return
     for number in planted.numbers:
         sent = chunked_sum(model, [], local, clip, 1, planted=CanaryUpdates([number], planted.update)).planted
         assert sent is not None, number
-        yield sent.flat(model).numpy() / FIXED_POINT
+        yield sent.flat(model).numpy() / FIXED_POINT, 0
 
 
 def joint_norms(updates: Weights, *, fuse: bool) -> list[float]:

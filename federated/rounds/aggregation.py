@@ -112,7 +112,12 @@ def round_sum(
     )
     _, counts = process.sum(torch.empty(0, dtype=torch.int64), counts)
     return Aggregate(
-        torch.from_numpy(summed.unnoised_sum_P), 0.0, 0.0, Sums(None, (), counts).tally, planted_P, exact=False
+        torch.from_numpy(summed.unnoised_sum_P),
+        summed.unnoised_below,
+        0.0,
+        Sums(None, (), counts).tally,
+        planted_P,
+        exact=False,
     )
 
 
@@ -130,7 +135,7 @@ def _planted_securely(
         zeros = len(range(process.rank, places, process.size)) - len(share.numbers)
         sent = clipped_updates(trainer.model, [], trainer.local, clip, share)
         summed = secure_sum(
-            chain(sent, repeat(np.zeros(size), zeros)),
+            chain(sent, repeat((np.zeros(size), 0), zeros)),
             places,
             encoding,
             round_number,

@@ -39,7 +39,7 @@ def encode(update_P: np.ndarray, encoding: Encoding, rotation: Rotation, key: by
     flat_N *= encoding.scale
     integers_N = round_to_norm(flat_N, encoding, key)
     np.clip(integers_N, -encoding.element_bound, encoding.element_bound, out=integers_N)
-    return integers_N.astype(np.int64).view(np.uint64).astype(word_of(encoding.bits)) & low_bits(encoding.bits)
+    return whole(integers_N, encoding.bits)
 
 
 def decode(sum_N: np.ndarray, encoding: Encoding, rotation: Rotation) -> np.ndarray:
@@ -48,13 +48,22 @@ def decode(sum_N: np.ndarray, encoding: Encoding, rotation: Rotation) -> np.ndar
     Returns:
       int64 ``[P]`` in units of the clip norm / 2^44, as ``clipping.release`` takes it.
     """
-    centred_N = (sum_N & low_bits(encoding.bits)).astype(np.int64)
-    # Decoded sums lie in [-2^(bits - 1), 2^(bits - 1)).
-    centred_N[centred_N >= 1 << (encoding.bits - 1)] -= 1 << encoding.bits
-    sum_P = rotation.backward(centred_N.astype(np.float64))[: encoding.num_parameters]
+    sum_P = rotation.backward(centred(sum_N, encoding.bits).astype(np.float64))[: encoding.num_parameters]
     sum_P *= FIXED_POINT / encoding.scale
     # Only a sum that wrapped around can lie outside; the noise needs its room in an int64 all the same.
     return np.rint(np.clip(sum_P, -(2.0**62), 2.0**62 - 2.0**10)).astype(np.int64)
+
+
+def whole(integers_N: np.ndarray | int, bits: int) -> np.ndarray:
+    """Whole numbers modulo 2^bits, as they are sent."""
+    return np.asarray(integers_N).astype(np.int64).view(np.uint64).astype(word_of(bits)) & low_bits(bits)
+
+
+def centred(sum_N: np.ndarray, bits: int) -> np.ndarray:
+    """Sums modulo 2^bits as int64 ``[N]`` in [-2^(bits - 1), 2^(bits - 1))."""
+    centred_N = (sum_N & low_bits(bits)).astype(np.int64)
+    centred_N[centred_N >= 1 << (bits - 1)] -= 1 << bits
+    return centred_N
 
 
 def round_to_norm(flat_N: np.ndarray, encoding: Encoding, key: bytes) -> np.ndarray:

@@ -17,7 +17,7 @@ import torch
 from federated.config.mechanism import secagg_threshold
 from federated.secagg.bounds import Encoding
 from federated.secagg.device import Device
-from federated.secagg.encode import decode, encode
+from federated.secagg.encode import centred, decode, encode, whole
 from federated.secagg.hadamard import rotation
 from federated.secagg.server import Server
 from federated.workers.worker import ALONE, Worker
@@ -33,11 +33,13 @@ class SecureSum:
 
     Attributes:
       unnoised_sum_P: int64 ``[P]`` in units of the clip norm / 2^44, as ``clipping.release`` takes it.
+      unnoised_below: half of the sum of what stands beside the updates, exact.
       survivors: devices in the sum.
       dropped: devices that exchanged keys and sent no vector.
     """
 
     unnoised_sum_P: np.ndarray
+    unnoised_below: float
     survivors: int
     dropped: int
 
@@ -71,7 +73,7 @@ def circulant(devices: int, neighbours: int, public_seed: int, round_number: int
 
 
 def secure_sum(
-    updates: Iterable[np.ndarray | None],
+    updates: Iterable[tuple[np.ndarray, int] | None],
     num_devices: int,
     encoding: Encoding,
     round_number: int,
@@ -83,15 +85,15 @@ def secure_sum(
     """One round, with devices and server simulated in one process, or in several that share the vectors.
 
     Guarantee: zeroing one update moves ``unnoised_sum_P * 2^-44`` by at most ``encoding.inflated_norm`` in
-    L2 norm, for any coins of the devices.
+    L2 norm, for any coins of the devices, and zeroing what stands beside it ``unnoised_below`` by 1/2.
     A pure function of its arguments: a retried round is the same release. For that the devices' secrets
     come from the run's key and their places in ``updates``; in the field each device draws its own. Places
     may depend on the data: the coins of any two are alike.
 
     Args:
-      updates: one a device, float64 ``[P]`` in clip norms of L2 norm at most 1; None for a device that drops
-        out after the key exchange. Taken one at a time. Of several workers each gives every ``process.size``-th,
-        from number ``process.rank``; the sum has the same bits.
+      updates: one a device, float64 ``[P]`` in clip norms of L2 norm at most 1, and beside it 1, -1 or 0, twice its
+        bit of adaptive clipping; None for a device that drops out after the key exchange. Taken one at a time. Of
+        several workers each gives every ``process.size``-th, from number ``process.rank``; the sum has the same bits.
       num_devices: of the cohort, known before any update.
       key: 32 secret bytes of the run.
       public_seed: of the signs and the graph; must not depend on anyone's text.
@@ -113,15 +115,21 @@ def secure_sum(
         for index in range(num_devices)
     ]
     graph = circulant(num_devices, neighbours, public_seed, round_number)
-    server = Server(encoding.order, encoding.bits, graph, threshold, round_number)
+    # One element more than the update has: the bit, which is a whole number and is neither rotated nor rounded.
+    server = Server(encoding.order + 1, encoding.bits, graph, threshold, round_number)
     signs = rotation(encoding.order, public_seed, round_number)
 
     def vectors() -> Iterator[np.ndarray | None]:
-        for device, update_P in zip(devices[process.rank :: process.size], updates, strict=True):
-            yield None if update_P is None else encode(update_P, encoding, signs, device.rounding_key)
+        for device, sent in zip(devices[process.rank :: process.size], updates, strict=True):
+            yield (
+                None
+                if sent is None
+                else np.append(encode(sent[0], encoding, signs, device.rounding_key), whole(sent[1], encoding.bits))
+            )
 
     sum_N = run_protocol(server, devices, vectors(), process)
-    return SecureSum(decode(sum_N, encoding, signs), server.survivors, num_devices - server.survivors)
+    below = float(centred(sum_N[-1:], encoding.bits)[0]) / 2
+    return SecureSum(decode(sum_N[:-1], encoding, signs), below, server.survivors, num_devices - server.survivors)
 
 
 def run_protocol(

@@ -181,10 +181,12 @@ def test_an_update_that_is_not_finite_adds_nothing_to_any_sum() -> None:
 
 def test_updates_one_by_one_add_up_to_the_sum() -> None:
     model, rows = keyboard(tied=False), rows_of(7, local())
-    clip = Clip(0.05)
+    clip = Clip(0.05, below=0.4)
     nobody = DeviceRows(rows[0].inputs_RT[:0], rows[0].targets_RT[:0])
-    updates = list(clipped_updates(model, [*rows, nobody], local(), clip))
+    updates, bits = zip(*clipped_updates(model, [*rows, nobody], local(), clip), strict=True)
     assert len(updates) == 8
     assert max(np.linalg.norm(update) for update in updates) <= 1
-    summed = aggregate(model, rows, local(), clip, 1).sum_P.numpy()
-    np.testing.assert_array_equal((np.sum(updates, axis=0) * FIXED_POINT).astype(np.int64), summed)
+    summed = aggregate(model, rows, local(), clip, 1)
+    np.testing.assert_array_equal((np.sum(updates, axis=0) * FIXED_POINT).astype(np.int64), summed.sum_P.numpy())
+    assert set(bits) == {-1, 0, 1}
+    assert sum(bits) == 2 * summed.below

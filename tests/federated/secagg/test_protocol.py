@@ -369,12 +369,26 @@ def _updates(count: int) -> list[np.ndarray | None]:
     return list(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
+def _sent(updates: list[np.ndarray | None]) -> list[tuple[np.ndarray, int] | None]:
+    """Each update with twice its bit: of three devices one below, one above, one that contributes nothing."""
+    return [None if update is None else (update, (1, -1, 0)[index % 3]) for index, update in enumerate(updates)]
+
+
 def _secure_sum(updates: list[np.ndarray | None], bits: int = 24, round_number: int = 2, key: int = 0) -> np.ndarray:
-    encoding = plan_encoding(P, 12, bits)
-    done = secure_sum(iter(updates), len(updates), encoding, round_number, seeded_key(key), 5, 6)
+    encoding, sent = plan_encoding(P, 12, bits), _sent(updates)
+    done = secure_sum(iter(sent), len(updates), encoding, round_number, seeded_key(key), 5, 6)
     assert done.survivors + done.dropped == len(updates)
     assert done.dropped == sum(update is None for update in updates)
+    assert done.unnoised_below == sum(each[1] for each in sent if each is not None) / 2
     return done.unnoised_sum_P
+
+
+@pytest.mark.parametrize("bits", [8, 24, 62])
+@pytest.mark.parametrize("bit", [1, -1])
+def test_the_sum_of_bits_is_exact_where_all_are_alike(bits: int, bit: int) -> None:
+    encoding = plan_encoding(P, 12, bits)
+    done = secure_sum(((update, bit) for update in _updates(12)), 12, encoding, 2, seeded_key(0), 5, 6)
+    assert done.unnoised_below == 6 * bit
 
 
 @pytest.mark.slow
@@ -401,6 +415,6 @@ def test_a_retry_is_the_same_release_and_another_round_is_not() -> None:
 def test_a_cohort_beyond_the_plan_is_refused_and_a_short_one_too() -> None:
     encoding = plan_encoding(P, 11, 24)
     with pytest.raises(ValueError, match="num_devices: 12, but the encoding holds sums over 11"):
-        secure_sum(iter(_updates(12)), 12, encoding, 0, seeded_key(0), 0, 6)
+        secure_sum(iter(_sent(_updates(12))), 12, encoding, 0, seeded_key(0), 0, 6)
     with pytest.raises(ValueError, match="shorter"):
-        secure_sum(iter(_updates(10)), 11, encoding, 0, seeded_key(0), 0, 6)
+        secure_sum(iter(_sent(_updates(10))), 11, encoding, 0, seeded_key(0), 0, 6)

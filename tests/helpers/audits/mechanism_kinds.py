@@ -36,6 +36,7 @@ QUIET_BITS = ADAPTIVE | {"bit_noise_std": 0.3}
 QUIETEST = "tree, adaptive, quiet bits"
 EVERY_KIND = KINDS | {
     QUIETEST: KINDS["tree, adaptive"] | {"adaptive_clipping": QUIET_BITS},
+    "tree, adaptive, secagg": KINDS["tree, adaptive"] | {"adaptive_clipping": QUIET_BITS, "secagg": {"bits": 24}},
     "tree, adaptive, per layer": KINDS["tree, adaptive"] | {"clipping": "per-layer"},
     "tree, adaptive, who checks in": KINDS["tree, adaptive"] | {"availability": {"round_minutes": 30}},
     "poisson, per layer": KINDS["poisson"] | {"clipping": "per-layer"},
