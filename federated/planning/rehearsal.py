@@ -26,6 +26,7 @@ import functools
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -40,6 +41,7 @@ from federated.config.mechanism import MechanismConfig, TreeMechanism
 from federated.config.planning import SmallLaunch
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.counts import cells as counted_cells
+from federated.counts.bounded_sum import MOST_DEVICES as MOST_COUNTED
 from federated.counts.distil import distil
 from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
@@ -82,6 +84,7 @@ class Setting:
       rho: to spend. min_gain: the launch's gate on top-1 recall.
       public: pretraining text of the start. ngram: fitted to it.
       inputs: digest to find the verdict again by.
+      notes: on the start and its text, for the verdict.
     """
 
     model: KeyboardLM
@@ -101,6 +104,7 @@ class Setting:
     ngram: NGram
     limits: SmallLaunch
     inputs: str
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ def rehearse(setting: Setting, work: Path, on_progress: Callable[[str], None]) -
     """
     limits, devices, users = setting.limits, setting.terms.training_devices, len(setting.users)
     tried = ways(setting)
-    gained = gains(setting, tried, work, on_progress)
+    gained = gains(setting, tried, work, on_progress, later=1)
     quiet = gains(setting, [(_long(setting), None)], work, on_progress, noise=False)
     verdict = Verdict(
         answer="inconclusive",
@@ -138,7 +142,7 @@ def rehearse(setting: Setting, work: Path, on_progress: Callable[[str], None]) -
         min_gain=setting.min_gain,
         pseudo_users=users,
         words=int(np.sum(setting.users.tokens_N != EOS)),
-        notes=notes(setting.mechanism, setting.server, users, devices, limits),
+        notes=(*notes(setting.mechanism, setting.server, users, devices, limits), *setting.notes),
         inputs=setting.inputs,
     )
     return judge(verdict, quiet.outcomes[0].gain, limits.least_headroom)
@@ -147,22 +151,24 @@ def rehearse(setting: Setting, work: Path, on_progress: Callable[[str], None]) -
 def ways(setting: Setting) -> list[Way]:
     """Ways to spend the rho: the file's own first, then training, counts, and counts that move the start of training.
 
-    Training takes the server rate whose step noise the network bears, and the file's clip norm and rounds.
+    Training takes the server rate whose step noise the network bears, and the file's clip norm and rounds. More devices
+    than one sum of counts holds are not counted.
     """
     limits = setting.limits
     trained = {share: training_at(setting, share * setting.rho) for share in limits.shares}
-    devices, size = setting.terms.training_devices, len(setting.vocabulary)
-    counts = {share: counts_at(share * setting.rho, devices, size) for share in limits.shares}
     alone = Training(setting.mechanism, setting.server.learning_rate, own_rho(setting.mechanism))
     own: Way = (alone, setting.counts)
     if setting.counts is not None and not setting.counts.trains:
         own = (None, setting.counts)
     elif setting.counts is not None and setting.counts.moves_start:
         own = (Training(alone.mechanism, alone.server_rate, alone.rho, setting.counts), setting.counts)
-    first = counts_at(limits.counts_share * setting.rho, devices, size, "network")
-    both = training_at(setting, setting.rho - first.rho, first)
-    every: list[Way] = [own, *((training, None) for training in trained.values()), (both, first)]
-    return [*dict.fromkeys(every), *((None, release) for release in counts.values())]
+    every: list[Way] = [own, *((training, None) for training in trained.values())]
+    devices, size = setting.terms.training_devices, len(setting.vocabulary)
+    if devices <= MOST_COUNTED:
+        first = counts_at(limits.counts_share * setting.rho, devices, size, "network")
+        every.append((training_at(setting, setting.rho - first.rho, first), first))
+        every += [(None, counts_at(share * setting.rho, devices, size)) for share in limits.shares]
+    return [*dict.fromkeys(every)]
 
 
 def training_at(setting: Setting, rho: float, moved_by: CountsConfig | None = None) -> Training:
@@ -269,6 +275,7 @@ def gains(
     on_progress: Callable[[str], None] = lambda line: None,
     *,
     noise: bool = True,
+    later: int = 0,
 ) -> Gains:
     """Gains of each of ``tried``, trained and counted on the users and judged on the people.
 
@@ -277,10 +284,17 @@ def gains(
 
     Args:
       noise: False trains without.
+      later: trainings that another call will make, for the time left.
     """
     tables = counted(setting, [config for _, config in tried if config is not None], on_progress)
     networks = trained(
-        setting, [training for training, _ in tried if training is not None], tables, work, on_progress, noise=noise
+        setting,
+        [training for training, _ in tried if training is not None],
+        tables,
+        work,
+        on_progress,
+        noise=noise,
+        later=later,
     )
     cells = counted_cells.choose(setting.public, setting.vocabulary)
     nothing = counted_ngram(np.zeros(len(cells)), cells, setting.ngram, len(setting.vocabulary), _ALL_NOISE)
@@ -321,6 +335,7 @@ def trained(
     on_progress: Callable[[str], None],
     *,
     noise: bool = True,
+    later: int = 0,
 ) -> dict[Training, KeyboardLM]:
     """A network for each training, at the launch's way and step noise; from ``work`` where it stands there."""
     networks, digest = {}, _digest(setting)
@@ -332,8 +347,16 @@ def trained(
         moved = "" if training.moved_by is None else training.moved_by.model_dump_json()
         content = f"{digest} {played.model_dump_json()} {rate!r} {moved}"
         path = work / f"{hashlib.sha256(content.encode()).hexdigest()[:24]}.npy"
-        model = copy.deepcopy(setting.model)
-        if not path.exists():
+        model, begun = copy.deepcopy(setting.model), time.monotonic()
+        what = (
+            f"training {place} of {len(once)}, {f'rho {training.rho:.3g}' if noise else 'without noise'}: "
+            f"{training.mechanism.rounds:,} rounds of {training.mechanism.report_goal:,} devices, played by "
+            f"{played.rounds:,} of {played.report_goal:,}"
+        )
+        if path.exists():
+            on_progress(f"{what}: as before")
+        else:
+            on_progress(what)
             table = None if training.moved_by is None else tables[training.moved_by]
             try:
                 weights_P = server.flat_weights(simulate(setting, played, rate, table, work / "running"))
@@ -342,13 +365,11 @@ def trained(
                 weights_P = np.zeros_like(server.flat_weights(model))
             with atomic(path) as temporary, temporary.open("wb") as file:
                 np.save(file, weights_P.astype(np.float32))
+            minutes, left = (time.monotonic() - begun) / 60, len(once) - place + later
+            if left:
+                on_progress(f"took {minutes:.2g} min; {left} more, about {left * minutes:.2g} min")
         server.load_weights(model, np.load(path).astype(np.float64))
         networks[training] = model
-        on_progress(
-            f"trained {place} of {len(once)}, {f'rho {training.rho:.3g}' if noise else 'without noise'}: "
-            f"{training.mechanism.rounds:,} rounds of {training.mechanism.report_goal:,} devices, played by "
-            f"{played.rounds:,} of {played.report_goal:,}"
-        )
     return networks
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from federated.planning.verdict import Outcome, Verdict
+    from pipeline.launch.config import LaunchConfig
     from pipeline.preflight.frontier import Frontier, Point
     from pipeline.preflight.plan import ForecastPlan, LaunchPlan
 
@@ -47,7 +48,7 @@ def plan(
     from pipeline.stages.graph import STAGES
 
     named, here, console = to_run(launch), settings.load(), Console(stderr=True, quiet=as_json)
-    done = core(named.config, named.run_id, here, STAGES, devices=devices, out=out)
+    done = core(named.config, named.run_id, here, STAGES, devices=devices, out=out, file=named.file)
     lines = _worst_case_lines(done)
     if isinstance(done, ForecastPlan):
         if done.frontier is not None:
@@ -64,6 +65,16 @@ def plan(
 @command
 def rehearse(
     launch: LaunchName,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            help="launch file whose public text (in the launch's language), vocabulary, model and device training "
+            "stand in for the launch's own, where these are out of reach or too large for this machine"
+        ),
+    ] = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="also write the result beside the launch file, where 'tacit plan' finds it")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Simulate the launch on its public text: several ways to spend its rho, at the noise that each has.
@@ -71,29 +82,47 @@ def rehearse(
     It runs the stages ingest_public and pretrain if they have not run; the launch then finds them done.
     Run it again to resume.
 
-    Example: tacit rehearse dags/launches/en-US.yaml
+    Example: tacit rehearse dags/launches/en-US.yaml --start dags/launches/demo-en-US.yaml --keep
     """
     from pipeline.run.named import to_run
 
     named, here = to_run(launch), settings.load()
-    config, run_id = named.config, named.run_id
+    config, run_id, notes = named.config, named.run_id, tuple[str, ...]()
     planning = config.planning
     if planning is None:
         raise ValueError(f"planning: {launch} has no such block, which describes the rehearsal; add one")
+    if keep and named.file is None:
+        raise ValueError("--keep: a rehearsal is kept beside a launch file; name the launch by its file")
     from federated.planning.verdict import as_json as verdict_json
+    from pipeline.launch.config import launch_id, load_launch
     from pipeline.preflight import rehearsal as core
+    from pipeline.preflight import rehearsal_verdict
     from pipeline.stages.graph import STAGES
     from pipeline.tracking import mlflow_tracker
 
+    if start is not None:
+        config = rehearsal_verdict.on_start(config, load_launch(start))
+        run_id, notes = launch_id(config), (_stood_in(config, start),)
     tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
-    done = core.run(config, planning, run_id, here, STAGES, tracker, lambda line: _log.info("rehearse: %s", line))
+    done = core.run(
+        config, planning, run_id, here, STAGES, tracker, lambda line: _log.info("rehearse: %s", line), notes=notes
+    )
+    kept = [rehearsal_verdict.keep(done.verdict, named.file, start)] if keep and named.file else []
     lines = [
         f"Verdict: {done.verdict.answer}. {done.verdict.sentence}",
         *(f"note: {note}" for note in done.verdict.notes),
         f"Then: tacit plan {launch}",
-        f"files: {done.directory}",
+        f"files: {', '.join(map(str, (done.directory, *kept)))}",
     ]
     answer({**verdict_json(done.verdict), "directory": str(done.directory)}, as_json, text="\n".join(lines))
+
+
+def _stood_in(config: "LaunchConfig", start: Path) -> str:
+    return (
+        f"Not on the launch's own start: {start.name} lends public text ({config.public_text.source!r}, in the "
+        f"launch's language), a vocabulary of {config.vocabulary.base_size:,} words, a model of hidden size "
+        f"{config.model.hidden_dim} and its training on devices."
+    )
 
 
 def _worst_case_lines(plan: "LaunchPlan") -> list[str]:
@@ -198,7 +227,8 @@ def _point_cells(point: "Point") -> list[str]:
     if not point.rho:
         return ["0", "-", "-", "-", "nothing left"]
     ways = (point.counts, point.training, point.both)
-    return [f"{point.rho:.2g}", *(f"{way.points:+.1f} ± {2 * way.error:.1f}" for way in ways), point.wins or "not sure"]
+    cells = [f"{way.points:+.1f} ± {2 * way.error:.1f}" if way else "-" for way in ways]
+    return [f"{point.rho:.2g}", *cells, point.wins or "not sure"]
 
 
 def _rehearsed_lines(plan: "ForecastPlan", launch: str) -> list[str]:
@@ -207,8 +237,14 @@ def _rehearsed_lines(plan: "ForecastPlan", launch: str) -> list[str]:
     files = [f"files: {plan.files[0].parent}"] if plan.files else []
     if verdict is None:
         minutes = f"about {plan.rehearsal_minutes:,} minutes of CPU"
-        return [f"Not rehearsed: 'tacit rehearse {launch}' simulates it on its public text, {minutes}.", *files]
-    lines = [f"Verdict: {verdict.answer}. {verdict.sentence}", *(f"note: {note}" for note in verdict.notes)]
+        stale = f"{plan.kept} is stale and not used: a field that it depends on has changed since. "
+        return [
+            f"{stale if plan.stale else 'Not rehearsed: '}'tacit rehearse {launch}' simulates it on its public text, "
+            f"{minutes}.",
+            *files,
+        ]
+    lines = [*([f"Rehearsed as {plan.kept} states."] if plan.kept else [])]
+    lines += [f"Verdict: {verdict.answer}. {verdict.sentence}", *(f"note: {note}" for note in verdict.notes)]
     lines.append(
         "This file's own setting was not rehearsed."
         if of_file is None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from federated.counts.bounded_sum import MOST_DEVICES as MOST_COUNTED
 from federated.planning import gain, law
 from federated.planning.gain import Forecast
 from federated.planning.search import Terms, block_at
@@ -22,9 +23,9 @@ from pipeline.releases.release import gaussian
 from pipeline.releases.total import total
 from pipeline.releases.training import TRAINING
 
-Way = Literal["counts", "both"]
+Way = Literal["counts", "training", "both"]
 _LEARNS = (TRAINING.stage, COUNTS.stage)
-EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
+EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _LEAST_RHO, _MOST_RHO = 1e-8, 1e4
 # Share of the rho that words must leave; where they would leave less, other words are found, or none.
 LEFT_BY_WORDS = 0.5
@@ -41,25 +42,26 @@ class Point:
       rho: left for learning; 0 if the launch's other releases cost all of the total.
       way: of training with that rho.
       counts, training, both: points of top-1 recall over the start; ``both`` is training from a start that counts
-        moved.
+        moved. None where devices are too many for one sum of counts, as for ``lead``.
       lead: of ``both`` over ``counts``.
-      wins: the way that the forecast prefers; None where not even counts gain for sure.
+      wins: the way that the forecast prefers; None where not even that one gains for sure.
     """
 
     epsilon: float
     words: str
     rho: float
     way: float
-    counts: Forecast
+    counts: Forecast | None
     training: Forecast
-    both: Forecast
-    lead: Forecast
+    both: Forecast | None
+    lead: Forecast | None
     wins: Way | None
 
     @property
     def best(self) -> Forecast:
-        """Forecast of the way that wins; that of counts if none does."""
-        return self.both if self.wins == "both" else self.counts
+        """Forecast of the way that wins; that of counts if none does, or of training if counts are no way."""
+        won = {"counts": self.counts, "training": self.training, "both": self.both}[self.wins or "counts"]
+        return won or self.training
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Frontier:
     Attributes:
       evaluation: epsilon of a held-out device to the launch file's evaluation, which must be no more than the total.
       beats_start: least total epsilon at which a way gains for sure; None within the frontier.
-      beats_counts: least total at which training leads counts.
+      beats_counts: least total at which training, with counts or alone, is the way that wins.
       knee: least total whose forecast is near the frontier's last.
     """
 
@@ -116,7 +118,7 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
         points=tuple(point for point in tried if point.epsilon in EPSILONS),
         evaluation=max((spend.epsilon for spend in spends.values() if spend.split == "test"), default=0.0),
         beats_start=least(lambda point: point.wins is not None),
-        beats_counts=least(lambda point: point.wins == "both"),
+        beats_counts=least(lambda point: point.wins in ("training", "both")),
         knee=least(lambda point: point.wins is not None and point.best.points >= last - _NEAR),
     )
 
@@ -129,8 +131,11 @@ def _point(epsilon: float, words: str, rho: float, devices: int, per_noise: floa
         min(law.LONGEST_WAY, per_noise * law.STEP_NOISE * math.sqrt(share * rho))
         for share in (1, 1 - gain.COUNTS_SHARE)
     )
+    training = gain.training(way)
+    if devices > MOST_COUNTED:
+        return Point(epsilon, words, rho, way, None, training, None, None, "training" if training.sure else None)
     people = gain.heard(devices, rho)
-    counts, training, both, lead = gain.counts(people), gain.training(way), gain.both(first), gain.lead(first, people)
+    counts, both, lead = gain.counts(people), gain.both(first), gain.lead(first, people)
     wins: Way | None = "both" if lead.points > 0 else "counts"
     if not (both if wins == "both" else counts).sure:
         wins = None

@@ -106,12 +106,16 @@ class ForecastPlan(LaunchPlan):
     Attributes:
       frontier: None where the server's optimizer is Adam, of which the step law says nothing.
       rehearsal_minutes: CPU minutes that a rehearsal takes.
+      kept: rehearsal beside the launch file, used unless this machine has one on the launch's own start.
+      stale: it is not used, as a field that it depends on has changed since.
       of_file: outcome of the file's own setting; None if it was not rehearsed.
     """
 
     frontier: Frontier | None
     rehearsed: bool
     rehearsal_minutes: int
+    kept: Path | None
+    stale: bool
     verdict: Mapping[str, Any] | None
     files: tuple[Path, ...]
     found: Verdict | None = field(metadata=_PYTHON)
@@ -126,6 +130,7 @@ def plan(
     *,
     devices: int | None = None,
     out: Path | None = None,
+    file: Path | None = None,
 ) -> LaunchPlan:
     """Plan a launch; with a planning block, also forecast its gain against its total epsilon.
 
@@ -133,6 +138,7 @@ def plan(
       devices: number that may take part; None for those of the launch's own data or, if these cannot be counted here,
         the estimate of the planning block.
       out: folder for the numbers and pictures; None for the launch's own.
+      file: the launch file, beside which a rehearsal may be kept; None if the launch is named by its id.
 
     Raises:
       ValueError: a number is out of range, an option needs a planning block that is absent, or the number of devices
@@ -157,7 +163,10 @@ def plan(
         found = frontiers.frontier(config, terms, spends)
     directory = out or RunDir(here.runs_dir, run_id).path / "public" / "planning"
     files = _draw(found, base, directory)
-    verdict = rehearsal_verdict.find(config, here.runs_dir, planning)
+    verdict, kept = rehearsal_verdict.find(config, here.runs_dir, planning), None
+    if verdict is None and file is not None:
+        kept = rehearsal_verdict.kept(config.model_copy(update={"planning": planning}), file)
+        verdict = kept.verdict if kept else None
     if verdict is not None:
         from pipeline.preflight.rehearsal import draw_trade  # with torch: slow to import
 
@@ -167,6 +176,8 @@ def plan(
         frontier=found,
         rehearsed=verdict is not None and verdict.answer != "inconclusive",
         rehearsal_minutes=rehearsal_verdict.minutes(config, planning),
+        kept=kept.file if kept else None,
+        stale=kept is not None and kept.verdict is None,
         verdict=None if verdict is None else verdict_json(verdict),
         files=files,
         found=verdict,
@@ -182,7 +193,7 @@ def _draw(found: Frontier | None, plan: LaunchPlan, directory: Path) -> tuple[Pa
 
     points = [point for point in found.points if point.rho]
     curves = {
-        name: [(point.epsilon, way.points, way.error) for point in points for way in (getattr(point, attribute),)]
+        name: [(point.epsilon, way.points, way.error) for point in points if (way := getattr(point, attribute))]
         for name, attribute in (("counts", "counts"), ("training", "training"), ("both: counts move the start", "both"))
     }
     figure = figures_plan.gain_figure(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +44,7 @@ def run(
     tracker: runner.Tracker | None,
     on_progress: Callable[[str], None],
     limits: SmallLaunch | None = None,
+    notes: tuple[str, ...] = (),
 ) -> RehearsalResult:
     """Pretrain if necessary (as the launch will, under its id), rehearse, and write the result.
 
@@ -51,6 +52,7 @@ def run(
 
     Args:
       limits: settings of the simulated population and of the ways to spend its rho.
+      notes: on the start and its text, for the verdict.
 
     Returns:
       The result, which is also in ``runs/ID/public/rehearsal`` as JSON and as a picture.
@@ -66,7 +68,7 @@ def run(
     opened = runner.open_run(config, run_id, here, tracker)
     with opened.lock(rehearsal_verdict.NAME):
         ctx = StageContext(config, opened, here, rehearsal_verdict.NAME, None)
-        setting = _setting(ctx, planning, limits)
+        setting = replace(_setting(ctx, planning, limits), notes=notes)
         on_progress(
             f"{len(setting.users):,} pseudo-users of public text simulate {setting.terms.training_devices:,} training "
             f"devices, {len(setting.people):,} others evaluate"

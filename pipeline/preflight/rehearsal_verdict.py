@@ -1,26 +1,49 @@
 """Rehearsal verdicts on launch files: the plan reads them, and a negative one refuses the first spend.
 
 A verdict holds for every launch file with the same inputs of a rehearsal, so pasting its suggested blocks needs no new
-rehearsal. Verdicts are in ``runs/*/public/rehearsal/verdict.json``.
+rehearsal. Verdicts are in ``runs/*/public/rehearsal/verdict.json``; one that is to be found on every machine is kept
+beside its launch file, in ``rehearsals/NAME.json``. The kept one informs the plan and refuses nothing, as it may have
+been played on another start than the launch's own.
 """
 
 import hashlib
 import json
 import math
+import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from federated.config.planning import PlanningConfig, SmallLaunch
-from federated.planning.verdict import Outcome, Verdict, from_json, refusal, run_of
-from pipeline.launch.config import LaunchConfig
+from federated.counts.bounded_sum import MOST_DEVICES as MOST_COUNTED
+from federated.planning.verdict import Outcome, Verdict, as_json, from_json, refusal, run_of
+from pipeline.launch.config import LaunchConfig, load_launch
 from pipeline.releases.release import asked_for
 from pipeline.releases.training import TRAINING
+from pretrain.files import write_text
 
 NAME, FILE = "rehearsal", "verdict.json"
+_BESIDE = "rehearsals"
+# Fields that make a start: public text, in the launch's language, and what learns from it.
+_START = ("seed", "public_text", "vocabulary", "model", "pretrain", "local_training", "runtime")
 # Version of the rehearsal's method, part of the digest.
 _RULES = 5
 # CPU seconds: per word and weight in training, and for counts and evaluation
 # (benchmarks/results/2026-11-22-planner-verdicts.md).
 _SECONDS, _SCORING = 5e-10, 120.0
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A rehearsal that is kept beside a launch file.
+
+    Attributes:
+      start: launch file whose start stood in for the launch's own, relative to the launch file; empty for its own.
+      verdict: None if a field that it depends on has changed since.
+    """
+
+    file: Path
+    start: str
+    verdict: Verdict | None
 
 
 def rho_to_spend(config: LaunchConfig, planning: PlanningConfig) -> float:
@@ -75,13 +98,53 @@ def find(
     return None
 
 
+def on_start(config: LaunchConfig, start: LaunchConfig) -> LaunchConfig:
+    """The launch with the start of another one, in its own language: for text or a model that are out of reach here."""
+    return config.model_copy(update={name: getattr(start, name) for name in _START})
+
+
+def keep(verdict: Verdict, file: Path, start: Path | None) -> Path:
+    """Write a verdict beside its launch file."""
+    stand_in = "" if start is None else Path(os.path.relpath(start, file.parent)).as_posix()
+    path = _beside(file)
+    write_text(path, json.dumps({"start": stand_in} | as_json(verdict), indent=1) + "\n")
+    return path
+
+
+def kept(config: LaunchConfig, file: Path) -> Kept | None:
+    """Return the rehearsal that is kept beside a launch file; None if there is none.
+
+    Raises:
+      ValueError: the file is damaged, or the launch file of its start is.
+    """
+    path, planning = _beside(file), config.planning
+    if planning is None or not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        start, verdict = content["start"], from_json(content)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not a rehearsal; run 'tacit rehearse {file} --keep' again") from error
+    other = file.parent / start
+    if start and not other.is_file():
+        return Kept(path, start, None)
+    rehearsed = on_start(config, load_launch(other)) if start else config
+    fresh = verdict.inputs == inputs_digest(rehearsed, planning, SmallLaunch())
+    return Kept(path, start, verdict if fresh else None)
+
+
+def _beside(file: Path) -> Path:
+    return file.parent / _BESIDE / f"{file.stem}.json"
+
+
 def minutes(config: LaunchConfig, planning: PlanningConfig) -> int:
     """Rough CPU minutes of a rehearsal without pretraining, from words and weights."""
     limits, rounds = SmallLaunch(), config.mechanism.rounds
     devices = min(config.private_text.splits.training(planning.population_estimate), limits.most_users)
     played = min(rounds, limits.most_rounds)
-    # The file's own, one of each share, one from a moved start, one without noise.
-    trainings = len(limits.shares) + 3
+    # The file's own, one of each share, one without noise, and one from a start that counts moved.
+    counted = config.private_text.splits.training(planning.population_estimate) <= MOST_COUNTED
+    trainings = len(limits.shares) + 2 + counted
     joins = trainings * played * min(planning.max_report_goal, limits.most_goal, devices)
     words = min(config.local_training.max_words, limits.median_words) * config.local_training.epochs
     size, embedding, hidden = config.vocabulary.base_size, config.model.embedding_dim, config.model.hidden_dim

@@ -20,10 +20,15 @@ _MOST_SHOWN = 6
 
 @dataclass(frozen=True)
 class Launch:
-    """Configuration and id of a launch, which may not have begun."""
+    """Configuration and id of a launch, which may not have begun.
+
+    Attributes:
+      file: the launch file, if the command named it; None where it named an id.
+    """
 
     config: LaunchConfig
     run_id: str
+    file: Path | None = None
 
 
 def completions(incomplete: str) -> list[str]:
@@ -59,7 +64,7 @@ def to_run(name: str, date: str | None = None) -> Launch:
     """
     if is_file(name):
         config = load_launch(Path(name))
-        return Launch(config, launch_id(config, date))
+        return Launch(config, launch_id(config, date), Path(name))
     here = settings.load()
     run_id = _by_beginning(name, here)
     if date is not None:
