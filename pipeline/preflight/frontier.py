@@ -123,6 +123,34 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
     )
 
 
+def around(config: LaunchConfig, devices: int, spends: Mapping[str, Spend], epsilon: float) -> dict[float, Forecast]:
+    """Forecast a launch as it is, at its total epsilon and at one less and more, by total; {} without a forecast.
+
+    Words stay as they are, and what is left goes to counts and training by the shares of the launch, at the server rate
+    that it allows. No forecast is known for Adam and for models that hold counts beside a trained network or alone.
+
+    Args:
+      devices: that train.
+      spends: of every release of the launch, by stage.
+      epsilon: total of one device.
+    """
+    mixed = config.ships == "mixture" if config.trains else config.ships == "counts"
+    if mixed or (config.trains and config.server.optimizer == "adam"):
+        return {}
+    others = {name: spend for name, spend in spends.items() if name not in _LEARNS and spend.split == "train"}
+    learned = math.fsum(spend.rho or 0.0 for name, spend in spends.items() if name in _LEARNS)
+    per_noise = law.way_per_noise(config.mechanism, config.server) if config.trains else 0.0
+
+    def gained(rho: float) -> Forecast:
+        if not config.trains:
+            return gain.counts(gain.heard(devices, rho))
+        way = min(law.LONGEST_WAY, law.STEP_NOISE * per_noise * math.sqrt(rho / learned))
+        return gain.both(way) if config.counts_move_start else gain.training(way)
+
+    rhos = {total: rho_within(config, others, total) for total in (epsilon - 1, epsilon, epsilon + 1) if total > 0}
+    return {total: gained(rho) for total, rho in rhos.items() if rho}
+
+
 def _point(epsilon: float, words: str, rho: float, devices: int, per_noise: float) -> Point:
     if not rho:
         nothing = Forecast(0.0, 0.0)

@@ -107,7 +107,7 @@ def keep(verdict: Verdict, file: Path, start: Path | None) -> Path:
     """Write a verdict beside its launch file."""
     stand_in = "" if start is None else Path(os.path.relpath(start, file.parent)).as_posix()
     path = _beside(file)
-    write_text(path, json.dumps({"start": stand_in} | as_json(verdict), indent=1) + "\n")
+    write_text(path, json.dumps({"start": stand_in, "verdict": as_json(verdict)}, indent=1) + "\n")
     return path
 
 
@@ -122,7 +122,7 @@ def kept(config: LaunchConfig, file: Path) -> Kept | None:
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        start, verdict = content["start"], from_json(content)
+        start, verdict = content["start"], from_json(content["verdict"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path}: not a rehearsal; run 'tacit rehearse {file} --keep' again") from error
     other = file.parent / start

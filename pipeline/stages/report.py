@@ -9,9 +9,11 @@ from pydantic import Field, ValidationError
 
 from discovery.config import PROJECTED_WORDS
 from federated.accounting.gaussian import curve, epsilon_of_rho
+from federated.planning.gain import Forecast
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.preflight.frontier import around
 from pipeline.releases.spent import launch_loss, spent
 from pipeline.releases.total import total
 from pipeline.releases.uses import accesses, limits, releases
@@ -34,6 +36,7 @@ from reports.disclosure.guarantee import (
     Accounting,
     Composition,
     Curves,
+    ForecastGain,
     GroupLoss,
     Population,
     PublicText,
@@ -95,7 +98,9 @@ def disclosure(ctx: StageContext) -> Disclosure:
     """Build the whole document, also for a held launch."""
     config, result = ctx.config, ctx.run.result
     public, private, trained = result("ingest_public"), result("ingest_private"), result("fine_tune")
-    whole = total(config, spent(config, ctx.run))
+    spends = spent(config, ctx.run)
+    whole = total(config, spends)
+    forecast = around(config, private["devices_by_split"]["train"], spends, whole.epsilon)
     return Disclosure(
         tool=Tool(
             name="tacit",
@@ -126,7 +131,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
         assumptions=(*_ASSUMPTIONS, *(line for release in releases(config) for line in release.trusts(config, whole))),
         public_text=block(PublicText, public),
         population=block(Population, private, name=private["population"]),
-        accounting=_accounting(ctx, trained, whole),
+        accounting=_accounting(ctx, trained, whole, forecast),
         releases=tuple(release.disclosed(config, result) for release in releases(config)),
         words=_words(ctx),
         composition=_composition(ctx),
@@ -155,7 +160,9 @@ def _output(config: LaunchConfig, whole: Total) -> str:
     return ", ".join(output for release in releases(config) if (output := release.output(config, whole)))
 
 
-def _accounting(ctx: StageContext, trained: dict[str, Any], whole: Total) -> Accounting:
+def _accounting(
+    ctx: StageContext, trained: dict[str, Any], whole: Total, forecast: Mapping[float, Forecast]
+) -> Accounting:
     loss = launch_loss(ctx.config, ctx.run)
     return block(
         Accounting,
@@ -166,6 +173,7 @@ def _accounting(ctx: StageContext, trained: dict[str, Any], whole: Total) -> Acc
         total=whole,
         curve=curve(loss.rho, _CURVE_DELTAS, loss.failure),
         group=() if loss.failure else group_losses(loss.rho, loss.delta),
+        forecast=tuple(ForecastGain(epsilon=at, **vars(gained)) for at, gained in forecast.items()),
     )
 
 

@@ -237,6 +237,7 @@ FIELDS: dict[str, Fields] = {
         _SETTINGS: "randomness agree methods failure",
         _SCHEDULE: "curve",
     },
+    "ForecastGain": {_SCHEDULE: "epsilon points error"},
     "GroupLoss": {_SETTINGS: "devices", _SCHEDULE: "rho epsilon"},
     "Total": {_SETTINGS: "delta", _SCHEDULE: "epsilon"},
     "Part": {_SETTINGS: "releases split delta", _SCHEDULE: "epsilon rho how"},

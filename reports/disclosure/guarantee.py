@@ -66,6 +66,14 @@ class GroupLoss(Config):
     epsilon: float
 
 
+class ForecastGain(Config):
+    """Forecast gain over the start at one total epsilon, from the number of devices and the way of learning alone."""
+
+    epsilon: float = Field(gt=0)
+    points: float = Field(description="percentage points of top-1 recall")
+    error: float = Field(ge=0, description="standard deviation between populations, in points")
+
+
 class Accounting(PrivacyLoss):
     """The device-level guarantee of a whole launch, and the methods that computed it.
 
@@ -79,6 +87,9 @@ class Accounting(PrivacyLoss):
     total: Total
     curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
     group: tuple[GroupLoss, ...] = Field(default=(), description="losses with several devices; empty: not stated")
+    forecast: tuple[ForecastGain, ...] = Field(
+        default=(), description="gain at this total, and at one epsilon less and more; empty: there is no forecast"
+    )
 
     @property
     def bound(self) -> float:

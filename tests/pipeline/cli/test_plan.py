@@ -4,6 +4,7 @@ import functools
 import gzip
 import itertools
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from pipeline.launch.config import launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import rehearsal as rehearse
 from pipeline.preflight import rehearsal_verdict
+from pipeline.preflight.frontier import EPSILONS
 from pipeline.stages.graph import STAGES
 from tests.helpers.audits.strategies import two_starts
 from tests.helpers.launches import rehearsals
@@ -71,7 +73,7 @@ def test_a_forecast_as_json_with_pictures(home: Path) -> None:
     assert answer["rehearsed"] is False
     assert answer["verdict"] is None
     points = answer["frontier"]["points"]
-    assert [point["epsilon"] for point in points] == [0.5, 1, 2, 5, 10]
+    assert [point["epsilon"] for point in points] == list(EPSILONS)
     assert all(first["rho"] <= second["rho"] for first, second in itertools.pairwise(points))
     assert {Path(path).name for path in answer["files"]} == {"frontier.png", "frontier.svg"}
     assert (home / "out" / "frontier.png").read_bytes().startswith(b"\x89PNG")
@@ -160,6 +162,25 @@ def test_a_rehearsal_s_verdict_is_what_a_plan_says(home: Path) -> None:
     assert "…" not in table
     assert "(this file)" in table
     assert "Not rehearsed" in tacit("plan", str(file), "--devices", "70")[0]
+
+
+@pytest.mark.slow
+def test_a_plan_says_what_is_kept_beside_the_file(home: Path) -> None:
+    file = written(home)
+    verdict = rehearsals.written(load_launch(file), home / "runs", gain=0.01)
+    kept = rehearsal_verdict.keep(verdict, file, None)
+    shutil.rmtree(home / "runs")
+    answer = json.loads(tacit("plan", str(file), "--json")[0])
+    assert (answer["kept"], answer["stale"], answer["rehearsed"]) == (str(kept), False, True)
+    text, _ = tacit("plan", str(file))
+    assert f"Rehearsed as {kept} states.\nVerdict: go. {verdict.sentence}" in text
+    raw = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump(raw | {"seed": 99}))
+    text, _ = tacit("plan", str(file))
+    assert f"{kept} is stale and not used: a field that it depends on has changed since." in text
+    assert "Verdict" not in text
+    refused = tacit("rehearse", launch_id(load_launch(file)), "--keep", code=65)[1]
+    assert "launch: " in refused or "--keep" in refused
 
 
 @pytest.mark.slow

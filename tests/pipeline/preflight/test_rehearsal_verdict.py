@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
+import yaml
 
 from pipeline.ground.settings import Settings
-from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import rehearsal_verdict
 from pipeline.run.run_dir import RunDir
@@ -51,6 +52,46 @@ def test_the_newest_verdict_counts(settings: Settings) -> None:
     written(config(), settings.runs_dir, 0.02)
     newest = written(config(report={"contact": "a colleague"}), settings.runs_dir, -0.02)
     assert rehearsal_verdict.find(config(), settings.runs_dir) == newest
+
+
+def test_a_rehearsal_beside_its_launch_file_is_used_until_a_field_changes(settings: Settings) -> None:
+    file = settings.home / "here.yaml"
+    assert rehearsal_verdict.kept(config(), file) is None
+    verdict = written(config(), settings.runs_dir, 0.02)
+    path = rehearsal_verdict.keep(verdict, file, None)
+    assert path == settings.home / "rehearsals" / "here.json"
+    assert rehearsal_verdict.kept(config(), file) == rehearsal_verdict.Kept(path, "", verdict)
+    assert rehearsal_verdict.kept(config(server={"learning_rate": 0.5}), file).verdict == verdict
+    assert rehearsal_verdict.kept(config(seed=8), file) == rehearsal_verdict.Kept(path, "", None)
+    path.write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"here\.json: not a rehearsal; run 'tacit rehearse .* --keep' again"):
+        rehearsal_verdict.kept(config(), file)
+
+
+def test_another_file_s_start_belongs_to_what_a_rehearsal_depends_on(settings: Settings) -> None:
+    """Text, vocabulary and model are the other file's, and a change there is noticed; locale and plan are its own."""
+    file, start = settings.home / "here.yaml", settings.home / "starts" / "other.yaml"
+    start.parent.mkdir()
+
+    def write_start(**changes: object) -> LaunchConfig:
+        made = launch_config(**({"name": "other", "locale": "fr-FR", "seed": 9} | changes))
+        start.write_text(yaml.safe_dump(made.model_dump(mode="json", exclude_unset=True)), encoding="utf-8")
+        return load_launch(start)
+
+    played = rehearsal_verdict.on_start(config(), write_start())
+    assert (played.seed, played.locale, played.planning) == (9, config().locale, config().planning)
+    verdict = written(played, settings.runs_dir, 0.02)
+    path = rehearsal_verdict.keep(verdict, file, start)
+    assert rehearsal_verdict.kept(config(), file) == rehearsal_verdict.Kept(path, "starts/other.yaml", verdict)
+    # The launch's own start plays no part, its plan does.
+    assert rehearsal_verdict.kept(config(seed=8), file).verdict == verdict
+    assert rehearsal_verdict.kept(config(planning=PLANNING | {"target_rho": 0.4}), file).verdict is None
+    write_start(vocabulary={"base_size": 21})
+    assert rehearsal_verdict.kept(config(), file).verdict is None
+    start.unlink()
+    assert rehearsal_verdict.kept(config(), file).verdict is None
+    # On the launch's own start nothing was rehearsed, and nothing is refused.
+    assert rehearsal_verdict.require_worth(config(), settings.runs_dir) is None
 
 
 @pytest.mark.parametrize("damaged", ["", "[]", '{"inputs": 3', "{}"])
