@@ -123,13 +123,18 @@ Way = tuple[Training | None, CountsConfig | None]
 def rehearse(setting: Setting, work: Path, on_progress: Callable[[str], None]) -> Verdict:
     """Simulate every way to spend the rho, and decide. A second call resumes: ``work`` holds the networks so far.
 
+    Training without noise comes first: where it shows no gain, no way could, and none is simulated.
+
     Raises:
       ValueError: as ``block_at``.
     """
     limits, devices, users = setting.limits, setting.terms.training_devices, len(setting.users)
     tried = ways(setting)
-    gained = gains(setting, tried, work, on_progress, later=1)
-    quiet = gains(setting, [(_long(setting), None)], work, on_progress, noise=False)
+    later = len({training for training, _ in tried if training is not None})
+    quiet = gains(setting, [(_long(setting), None)], work, on_progress, noise=False, later=later)
+    headroom = quiet.outcomes[0].gain
+    teaches = headroom > limits.least_headroom
+    gained = gains(setting, tried, work, on_progress) if teaches else replace(quiet, outcomes=())
     verdict = Verdict(
         answer="inconclusive",
         sentence="",
@@ -145,7 +150,7 @@ def rehearse(setting: Setting, work: Path, on_progress: Callable[[str], None]) -
         notes=(*notes(setting.mechanism, setting.server, users, devices, limits), *setting.notes),
         inputs=setting.inputs,
     )
-    return judge(verdict, quiet.outcomes[0].gain, limits.least_headroom)
+    return judge(verdict, headroom, limits.least_headroom)
 
 
 def ways(setting: Setting) -> list[Way]:
@@ -284,7 +289,7 @@ def gains(
 
     Args:
       noise: False trains without.
-      later: trainings that another call will make, for the time left.
+      later: most trainings that another call will make, for the time left.
     """
     tables = counted(setting, [config for _, config in tried if config is not None], on_progress)
     networks = trained(
@@ -367,7 +372,7 @@ def trained(
                 np.save(file, weights_P.astype(np.float32))
             minutes, left = (time.monotonic() - begun) / 60, len(once) - place + later
             if left:
-                on_progress(f"took {minutes:.2g} min; {left} more, about {left * minutes:.2g} min")
+                on_progress(f"took {minutes:.2g} min; {left} more at most, about {left * minutes:.2g} min")
         server.load_weights(model, np.load(path).astype(np.float64))
         networks[training] = model
     return networks

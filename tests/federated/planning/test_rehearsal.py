@@ -270,6 +270,18 @@ def test_what_was_trained_is_not_trained_again(
     assert len(runs) == 11
 
 
+@pytest.mark.slow
+def test_text_that_teaches_nothing_is_noticed_by_the_first_training(start: KeyboardLM, tmp_path: Path) -> None:
+    made, lines = stage(start, 60), list[str]()
+    limits = replace(made.limits, least_headroom=1.0)
+    found = verdict(replace(made, limits=limits), tmp_path, lines)
+    assert (found.answer, found.outcomes, found.best) == ("inconclusive", (), None)
+    assert len(list(tmp_path.glob("*.npy"))) == 1
+    assert [line.startswith("training 1 of 1, without noise") for line in lines] == [True, False]
+    whole = verdict(made, tmp_path)
+    assert (found.start, found.free) == (whole.start, whole.free)
+
+
 def test_for_nothing_comes_what_public_text_gives_alone_or_mixed(start: KeyboardLM, tmp_path: Path) -> None:
     made = quiet(stage(start, 60))
     arms = [Arm(start, None), Arm(start, made.ngram), Arm(None, made.ngram)]
