@@ -53,11 +53,12 @@ def rho_to_spend(config: LaunchConfig, planning: PlanningConfig) -> float:
 
 def inputs_digest(config: LaunchConfig, planning: PlanningConfig, limits: SmallLaunch) -> str:
     """SHA-256 over the inputs of a verdict, without the settings that it compares."""
-    names = ("locale", "seed", "public_text", "vocabulary", "model", "pretrain", "local_training")
+    names = ("locale", "seed", "public_text", "model", "pretrain", "local_training")
     stated = config.model_dump(mode="json")
     content = {
         **{name: stated[name] for name in names},
         "planning": planning.model_dump(mode="json"),
+        "base_size": config.vocabulary.base_size,  # new words play no part
         "server": config.server.model_dump(mode="json", exclude={"learning_rate"}),
         "max_words_per_device": config.private_text.max_words_per_device,
         "test_fraction": config.private_text.test_fraction,
