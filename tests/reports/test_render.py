@@ -13,6 +13,7 @@ from markdown_it import MarkdownIt
 
 from pipeline.ledger.populations import MOST_SHARED
 from reports.disclosure.document import Disclosure
+from reports.disclosure.guarantee import Accounting
 from reports.markdown import code, escape
 from reports.render import pages, render
 from tests.helpers.launches.checkout import ROOT
@@ -204,6 +205,16 @@ def test_a_page_may_run_nothing_and_fetch_only_the_picture_of_its_state() -> Non
         "form-action": "'none'",
         "img-src": "'self' file:",
     }
+
+
+def test_one_epsilon_more_or_less_is_a_forecast_with_its_error() -> None:
+    plain = example()
+    gains = [{"epsilon": 6.0211 + more, "points": 2.5 + 0.25 * more, "error": 0.8} for more in range(3)]
+    accounting = Accounting.model_validate(plain.accounting.model_dump() | {"forecast": gains})
+    text = pages(plain.model_copy(update={"accounting": accounting}), {})["report.md"]
+    assert "is a forecast" in text
+    assert "the start: +2.50 (± 1.60) at ε 6.03, +2.75 (± 1.60) at ε 7.03, +3.00 (± 1.60) at ε 8.03." in text
+    assert "One ε more or less" not in pages(plain, {})["report.md"]
 
 
 def test_model_card_front_matter_is_yaml_with_the_numbers() -> None:
