@@ -8,6 +8,7 @@ device that contributes nothing moves the sum by one clip norm at most. The laun
 product hold buckets, whose counts bound no device (docs/experiments.md).
 """
 
+import argparse
 import math
 from collections.abc import Iterator
 
@@ -78,6 +79,7 @@ def relative(new: Estimate | None, old: Estimate | None) -> Estimate | None:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
     names = " | ".join(METRICS)
     print(f"| devices an arm | noise multiplier | {names} |\n|---|---|{'---|' * len(METRICS)}")
     for devices in DEVICES:
