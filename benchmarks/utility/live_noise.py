@@ -79,7 +79,7 @@ def relative(new: Estimate | None, old: Estimate | None) -> Estimate | None:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     names = " | ".join(METRICS)
     print(f"| devices an arm | noise multiplier | {names} |\n|---|---|{'---|' * len(METRICS)}")
     for devices in DEVICES:
