@@ -138,16 +138,14 @@ def test_the_schedule_is_the_public_models_and_starts_the_launch(dagbag):
     assert dagbag.dags["public_model-scheduled"].timetable.expression == "0 0 1 * *"
 
 
-@pytest.mark.parametrize("locale", ["no", "yes", "1"])
-def test_a_locale_that_yaml_does_not_read_as_text_is_refused(dagbag, tmp_path, locale):
+@pytest.mark.parametrize("written", ["no", '"no"', "yes", "1"])
+def test_a_locale_is_text_with_quotes_or_without(dagbag, tmp_path, written):
+    # YAML 1.1 reads an unquoted `no` (Norwegian) as false.
     from launch_file import read_launch_file
 
     path = tmp_path / "norwegian.yaml"
-    path.write_text(f"name: norwegian\nlocale: {locale}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"norwegian.yaml: locale: .*in quotes"):
-        read_launch_file(path)
-    path.write_text(f'name: norwegian\nlocale: "{locale}"\n', encoding="utf-8")
-    assert read_launch_file(path).locale == locale
+    path.write_text(f"name: norwegian\nlocale: {written}\n", encoding="utf-8")
+    assert read_launch_file(path).locale == written.strip('"')
 
 
 def test_the_celery_executor_of_the_compose_file_can_be_imported(database):
