@@ -203,7 +203,7 @@ def test_the_page_fits_and_is_quiet(page: Page, bundle: Path, width: int) -> Non
     says = page.evaluate(
         "[...document.querySelectorAll('#after tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
     )
-    assert [row[0] for row in says] == ["how are", "thank", "see you", "i love", "happy"]
+    assert [row[0] for row in says] == ["thank", "see you"], "the beginnings of the disclosure's comparison"
     assert [row[1:] for row in says] == [KeyboardPredictor(bundle).suggest(f"{row[0]} ") for row in says]
     assert "ms a word" in page.evaluate("document.getElementById('speed').textContent")
     assert (page.asked, page.complaints) == ([], [])
