@@ -1,4 +1,4 @@
-"""What noise costs a live experiment: width of the interval of its relative change, and how often that interval misses.
+"""Cost of noise in a live experiment: width of the interval of its relative change, and how often that interval misses.
 
     .venv/stages/bin/python -m benchmarks.utility.live_noise
 

@@ -35,7 +35,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ended(whole: Path, folder: Path, statement: str) -> tuple[bool, bool]:
-    """Whether the database took a statement, and whether the ledger notices more than the missing triggers."""
+    """Run a statement: True if the database took it, and True if the ledger notices more than the missing triggers."""
     path = folder / "damaged.db"
     shutil.copy(whole, path)
     database = sqlite3.connect(path)
