@@ -46,7 +46,8 @@ def up(forked: Forked) -> Iterator[Stack]:
 
 def test_all_services_are_well_on_loopback_and_their_secrets_in_no_log(up: Stack) -> None:
     before = {name: up.pid(name) for name in SERVICES}
-    assert up.done("status").count(" well\n") == len(SERVICES)
+    # Right after the start a service may need more than the ten seconds that ``status`` waits for its answer.
+    until(lambda: up.command("status").stdout.count(" well\n") == len(SERVICES))
     up.done("up")  # nothing to do
     assert {name: up.pid(name) for name in SERVICES} == before
     every = set().union(*(tree(number) for number in before.values()))
