@@ -62,7 +62,8 @@ check: setup docs ## Lint, format, import directions, types, documents, environm
 	@! grep -nE '://| @ |\+cpu' requirements/*.lock
 	$(STAGES)/hadolint docker/*.Dockerfile
 	$(STAGES)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose.yaml
-	$(STAGES)/kubernetes-validate --strict --quiet $(filter-out %/kustomization.yaml,$(wildcard docker/kubernetes/*.yaml))
+	$(STAGES)/kubernetes-validate --strict --quiet dags/kubernetes_gang.yaml docker/gang/kubernetes.yaml \
+		$(filter-out %/values.yaml,$(wildcard docker/kubernetes/*.yaml docker/kubernetes/pods/*.yaml))
 
 BENCHES ?= privacy.accounting privacy.mechanisms speed.simulation speed.growth speed.memory speed.workers privacy.secagg privacy.discovery privacy.audit
 

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from launch_file import HOME, LaunchFile
 from notify import Notice
-from stage_task import PERMANENT, tacit_path
+from stage_task import PERMANENT, SMALL_POD, tacit_path
 from tacit_environment import of_review
 
 ANSWER = "answer"
@@ -91,6 +91,7 @@ class LaunchApproval(ApprovalOperator):
         super().__init__(
             task_id=f"approve_{len(earlier) + 1}" if earlier else "approve",
             pool="cpu",
+            executor_config=SMALL_POD,
             subject=f"Publish {', '.join(launch.features)} for {launch.locale}: "
             "{{ ti.xcom_pull(task_ids='check')['launch_id'] }}?",
             body=_BODY.replace("WHAT FOLLOWS\n", "".join(f"{line}\n" for line in what_follows(launch, earlier))),

@@ -18,7 +18,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 from dates import on_publication
 from launch_file import HOME, LaunchFile, read_launch_files
 from notify import Notice
-from stage_task import DONE, HELD, TacitOperator, tacit_path
+from stage_task import DONE, HELD, SMALL_POD, TacitOperator, tacit_path
 from tacit_environment import of_stage
 
 LOOK_EVERY = timedelta(hours=1)
@@ -59,6 +59,7 @@ class Logs(BaseSensorOperator):
             queue="cpu",
             pool="cpu",
             retries=2,
+            executor_config=SMALL_POD,
             execution_timeout=timedelta(minutes=10),
             on_failure_callback=Notice("failed", launch),
             doc_md="Checks once an hour, by `tacit experiment status`, whether all logs are there.",

@@ -16,7 +16,7 @@ from dates import date_param, on_public_model, on_schedule
 from launch_file import LaunchFile, broken, read_launch_files
 from notify import Notice
 from stage_graph import STAGES
-from stage_task import CLEARED, CheckLaunch, Publish, Stage
+from stage_task import CLEARED, SMALL_POD, CheckLaunch, Publish, Stage
 
 _log = logging.getLogger(__name__)
 # Task groups of the graph; their tasks keep the names of their stages.
@@ -28,7 +28,13 @@ GROUPS = {
 }
 
 
-@task.short_circuit(task_id="launch_or_hold", retries=2, pool="cpu", execution_timeout=timedelta(minutes=5))
+@task.short_circuit(
+    task_id="launch_or_hold",
+    retries=2,
+    pool="cpu",
+    executor_config=SMALL_POD,
+    execution_timeout=timedelta(minutes=5),
+)
 def launch_or_hold(**context: Context) -> bool:
     """Return True to publish; a held launch skips all later tasks, and has only its report."""
     asked = context["ti"].xcom_pull

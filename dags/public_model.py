@@ -17,7 +17,7 @@ from dates import UNDATED, date_param, launch_date, on_schedule, public_model_as
 from launch_file import LaunchFile, read_launch_files
 from notify import Notice
 from stage_graph import STAGES
-from stage_task import CheckLaunch, Stage
+from stage_task import SMALL_POD, CheckLaunch, Stage
 
 
 def build(launch: LaunchFile) -> DAG:
@@ -49,6 +49,7 @@ def emit(launch: LaunchFile, asset: Asset) -> XComArg:
         outlets=[asset],
         retries=2,
         pool="cpu",
+        executor_config=SMALL_POD,
         execution_timeout=timedelta(minutes=5),
         on_failure_callback=Notice("failed", launch),
     )

@@ -41,7 +41,9 @@ from tacit_environment import of_stage
 
 DONE, HELD, PERMANENT, TEMPORARY = 0, 3, 65, 75
 GRACE_SECONDS = 30
-# Pod template of stages with a GPU, for the Kubernetes executor (docker/kubernetes); other executors ignore it.
+# Pod templates for the Kubernetes executor (docker/kubernetes) of tasks that take another than its default, which is
+# that of stages without a GPU; other executors ignore them.
+SMALL_POD = {"pod_template_file": "/opt/tacit/pods/small.yaml"}
 _GPU_POD = {"pod_template_file": "/opt/tacit/pods/gpu.yaml"}
 # The time for which workers of a stage wait for one another (federated/config/training.py).
 STAGE_TIMEOUT = timedelta(hours=12)
@@ -165,6 +167,7 @@ class CheckLaunch(TacitOperator):
             task_id=name,
             queue="cpu",
             pool="cpu",
+            executor_config=SMALL_POD,
             execution_timeout=timedelta(minutes=10),
             doc_md="Checks the launch file and returns the launch's id.",
             **kwargs,

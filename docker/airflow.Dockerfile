@@ -11,6 +11,7 @@ RUN useradd --uid 50000 --gid 0 --create-home tacit \
     && install -d -o 50000 -g 0 -m 0770 /opt/airflow/state /opt/airflow/logs
 COPY --from=packages /opt/airflow-env /opt/airflow-env
 COPY dags /opt/tacit/dags
+COPY docker/entrypoint.sh /entrypoint
 ENV PATH=/opt/airflow-env/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     AIRFLOW_HOME=/opt/airflow/state \
@@ -22,4 +23,4 @@ WORKDIR /opt/tacit
 USER 50000:0
 # Each service of compose.yaml and of the pods has its own health check; this one is for the image on its own.
 HEALTHCHECK --interval=60s --timeout=30s --start-period=60s CMD ["airflow", "db", "check"]
-ENTRYPOINT ["airflow"]
+ENTRYPOINT ["/entrypoint"]

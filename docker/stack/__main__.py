@@ -6,7 +6,6 @@ status              list running and healthy services; exit 0: all of them, 1: n
 tacit ARGUMENTS     `tacit` with the stack's ledger, runs and MLflow
 backfill FILE FROM TO [GO]
                     forecast the spends of launches of past dates; with GO Airflow runs them, one by one
-kubernetes FOLDER   the same for Kubernetes, rendered into a folder (default: docker/kubernetes)
 environment KIND    variables of a kind of service (airflow, worker-cpu, worker-gpu, mlflow), NUL between: for tests
 """
 
@@ -18,12 +17,10 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import backfill
 import passwords
 import places
-import pods
 import processes
 import servers
 import services
@@ -37,7 +34,7 @@ PATIENCE_SECONDS = 300
 
 def main(arguments: list[str]) -> int:
     words = {"up": up, "down": down, "status": status, "tacit": tacit, "environment": environment}
-    words |= {"backfill": backfilled, "kubernetes": manifests_into}
+    words |= {"backfill": backfilled}
     if not arguments or arguments[0] not in words:
         print(__doc__)
         return 0 if arguments in (["help"], ["--help"]) else 2
@@ -115,12 +112,6 @@ def backfilled(place: Places, file: str = "", first: str = "", last: str = "", g
 
 def environment(place: Places, kind: str) -> int:
     sys.stdout.write("".join(f"{name}={value}\0" for name, value in places.environment_of(place, kind).items()))
-    return 0
-
-
-def manifests_into(_place: Places, folder: str = str(ROOT / "docker" / "kubernetes")) -> int:
-    for path in pods.render(Path(folder)):
-        print(path)
     return 0
 
 

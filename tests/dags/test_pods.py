@@ -1,43 +1,69 @@
-"""Pods of stages, as Airflow's Kubernetes executor makes them from the rendered templates."""
+"""Pods of stages, as Airflow's Kubernetes executor makes them, and those values of its chart that Airflow reads."""
 
-from pathlib import Path
+from importlib import import_module
 
 import pytest
 import yaml
 
 from .conftest import ROOT
 
+FOLDER = ROOT / "docker" / "kubernetes"
+VALUES = yaml.safe_load((FOLDER / "values.yaml").read_text(encoding="utf-8"))
 
-@pytest.mark.parametrize("kind", ["cpu", "gpu"])
-def test_the_executor_makes_a_stage_s_pod_from_its_template(kind: str, tmp_path: Path):
+
+@pytest.mark.parametrize("kind", ["small", "cpu", "gpu"])
+def test_the_executor_makes_a_pod_from_its_template(kind: str):
     from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
 
-    manifests = yaml.safe_load_all((ROOT / "docker" / "kubernetes" / "airflow.yaml").read_text(encoding="utf-8"))
-    (templates,) = (each["data"] for each in manifests if each["metadata"]["name"] == "pods")
-    path = tmp_path / f"{kind}.yaml"
-    path.write_text(templates[f"{kind}.yaml"], encoding="utf-8")
     pod = PodGenerator.construct_pod(
         dag_id="demo",
-        task_id="fine_tune",
-        pod_id="demo-fine-tune",
+        task_id="ingest_public",
+        pod_id="demo-ingest-public",
         try_number=1,
         kube_image=None,
         date=None,
         args=["python", "-m", "airflow"],
         pod_override_object=None,
-        base_worker_pod=PodGenerator.deserialize_model_file(str(path)),
+        base_worker_pod=PodGenerator.deserialize_model_file(str(FOLDER / "pods" / f"{kind}.yaml")),
         namespace="tacit",
         scheduler_job_id="1",
     )
     (container,) = pod.spec.containers
     assert (container.command, container.args) == (["env"], ["python", "-m", "airflow"])
     assert container.security_context.read_only_root_filesystem
-    assert pod.metadata.labels["role"] == "stage"
+    # By the task's label a network policy lets this task alone read public text from outside.
+    assert {"role": "stage", "task_id": "ingest_public"}.items() <= pod.metadata.labels.items()
     assert {mount.name for mount in container.volume_mounts} >= {"runs", "clients"}
     assert ("nvidia.com/gpu" in container.resources.limits) == (kind == "gpu")
 
 
-def test_stages_that_train_on_a_gpu_name_its_template(dagbag):
-    task = dagbag.dags["scheduled"].get_task("fine_tune")
-    assert task.executor_config == {"pod_template_file": "/opt/tacit/pods/gpu.yaml"}
-    assert dagbag.dags["scheduled"].get_task("report").executor_config == {}
+def test_each_task_takes_the_pod_that_it_needs(dagbag):
+    """The check of a launch file takes 82 MiB, and would wait for a node with 8 GiB to spare."""
+    default = VALUES["config"]["kubernetes_executor"]["pod_template_file"]
+    tasks = {task.task_id: task for task in dagbag.dags["scheduled"].tasks}
+    files = {name: task.executor_config.get("pod_template_file", default) for name, task in tasks.items()}
+    (mount,) = (each for each in VALUES["volumeMounts"] if each["name"] == "pods")
+    assert {path.rpartition("/")[0] for path in files.values()} == {mount["mountPath"]}
+    kinds = {name: path.rpartition("/")[2] for name, path in files.items()}
+    assert (kinds["check"], kinds["approve"], kinds["launch_or_hold"]) == ("small.yaml",) * 3
+    assert (kinds["fine_tune"], kinds["report"]) == ("gpu.yaml", "cpu.yaml")
+    small = yaml.safe_load((FOLDER / "pods" / "small.yaml").read_text(encoding="utf-8"))
+    assert small["spec"]["containers"][0]["resources"]["requests"]["memory"] == "512Mi"
+
+
+def test_values_set_options_that_airflow_has():
+    from airflow.configuration import retrieve_configuration_description
+
+    known = retrieve_configuration_description(include_providers=True)
+    stated = [(section, option) for section, options in VALUES["config"].items() for option in options]
+    assert [each for each in stated if each[1] not in known.get(each[0], {}).get("options", {})] == []
+
+
+def test_the_auth_manager_is_airflow_s_and_answers_the_login_that_tacit_review_sends():
+    from airflow.api_fastapi.auth.managers.base_auth_manager import BaseAuthManager
+    from airflow.providers.keycloak.auth_manager.datamodels.token import TokenBody, TokenPasswordBody
+
+    module, _, name = VALUES["config"]["core"]["auth_manager"].rpartition(".")
+    assert issubclass(getattr(import_module(module), name), BaseAuthManager)
+    login = {"username": "tacit-reader", "password": "x"}  # pipeline/publication/airflow_answer.py
+    assert isinstance(TokenBody.model_validate(login).root, TokenPasswordBody)

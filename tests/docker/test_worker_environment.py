@@ -10,7 +10,8 @@ import pytest
 
 from tests.helpers.processes.stack import PYTHON, ROOT
 
-from .test_containers import COMPOSE, SERVICES, WORKERS, pods
+from .test_containers import COMPOSE, SERVICES, WORKERS
+from .test_kubernetes import of_kind, pods
 from .test_stack_command import environment_of
 
 # Those of Airflow's services and of databases that are no worker's; by name in secrets.env.
@@ -78,17 +79,25 @@ def test_workers_of_compose(name: str) -> None:
     assert not service.get("secrets")
 
 
-@pytest.mark.parametrize("name", ["cpu.yaml", "gpu.yaml", "gang"])
+@pytest.mark.parametrize("name", ["small.yaml", "cpu.yaml", "gpu.yaml", "gang"])
 def test_pods_beside_client_text(name: str) -> None:
     spec = pods()[name]["spec"]
     (container,) = spec["containers"]
     secret = {each["name"] for each in container["env"] if "secretKeyRef" in each.get("valueFrom", {})}
     told = {each["name"] for each in container["env"]} - secret
-    assert not beyond(told, reader=name == "cpu.yaml")
+    assert not beyond(told, reader=name == "small.yaml")
+    assert container.get("envFrom", []) == ([] if name == "gang" else [{"configMapRef": {"name": "settings"}}])
     usual = {"LEDGER_DB_PASSWORD", "MLFLOW_PASSWORD"}
-    assert secret == {"cpu.yaml": usual | {"READER_PASSWORD"}, "gpu.yaml": usual, "gang": set()}[name]
-    assert "envFrom" not in container
+    secrets = dict.fromkeys(("cpu.yaml", "gpu.yaml"), usual) | {
+        "small.yaml": usual | {"READER_PASSWORD"},
+        "gang": set(),
+    }
+    assert secret == secrets[name]
     assert not [volume for volume in spec["volumes"] if volume.keys() & {"secret", "projected", "hostPath"}]
+
+
+def test_settings_of_pods() -> None:
+    assert not beyond(set(of_kind("ConfigMap")["settings"]["data"]), reader=False)
 
 
 @pytest.mark.slow
