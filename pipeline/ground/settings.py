@@ -65,6 +65,7 @@ class Settings:
 
     Attributes:
       airflow_users: accounts that can approve in Airflow; None where only its own auth manager knows them.
+      users_are_uuids: Airflow's users are those of Keycloak, which it names by their IDs.
       prints: reports are also made as PDF.
     """
 
@@ -82,6 +83,7 @@ class Settings:
     gang: str = ""
     prints: bool = False
     airflow: AirflowReader | None = None
+    users_are_uuids: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         artifact_root=environment.get("TACIT_ARTIFACT_ROOT") or default_root,
         web_dir=Path(environment.get("TACIT_WEB") or home / ".venv" / "web").expanduser().resolve(),
         airflow_users=_airflow_users(environment, home),
+        users_are_uuids=environment.get("AIRFLOW__CORE__AUTH_MANAGER", "").endswith(".KeycloakAuthManager"),
         retention_days=float(retention) if retention else None,
         prints=_yes_or_no(environment, "TACIT_PDF", default=True),
         airflow=_airflow_reader(environment),

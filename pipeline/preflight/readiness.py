@@ -5,6 +5,7 @@ launch is refused as early as possible.
 """
 
 import math
+import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from pipeline.preflight.foresee import Forecast
     from pipeline.run.cache import CacheHit
     from pipeline.run.stage import Stages
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
@@ -356,6 +359,13 @@ def _never_full(config: LaunchConfig, devices: int) -> list[str]:
 
 
 def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:
+    if settings.users_are_uuids:
+        strange = [name for name in config.reviewers if not _UUID.fullmatch(name) and not has_account(name)]
+        return [
+            f"reviewers: {name!r} is no ID of a user of Keycloak and no account of this machine, so no one could "
+            "approve; write the ID that Keycloak shows on the user's page, as in 8b5f2c8e-3d0a-4c55-9b0e-2f4b7a7d9a10"
+            for name in strange
+        ]
     users = settings.airflow_users
     if users is None:
         return []

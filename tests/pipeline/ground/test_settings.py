@@ -128,6 +128,9 @@ def test_who_can_approve_and_the_account_that_asks_who_did(tmp_path: Path):
     assert loaded.airflow == settings.AirflowReader("http://host:8080", "r", "secret")
     assert "secret" not in repr(loaded)
     assert settings.load({"TACIT_HOME": str(tmp_path)}).airflow is None
+    manager = "airflow.providers.keycloak.auth_manager.keycloak_auth_manager.KeycloakAuthManager"
+    loaded = settings.load({"TACIT_HOME": str(tmp_path), "AIRFLOW__CORE__AUTH_MANAGER": manager, **users})
+    assert (loaded.airflow_users, loaded.users_are_uuids) == (None, True)
     for name in reader:
         with pytest.raises(ValueError, match=f"^{name}: not set, but others"):
             settings.load({"TACIT_HOME": str(tmp_path), **{each: reader[each] for each in reader if each != name}})

@@ -84,6 +84,9 @@ def test_a_reviewer_that_does_not_exist_is_known(settings: Settings):
     assert found(config, settings) == [], "who is a user is Airflow's to know"
     (line,) = found(config, replace(settings, airflow_users=("admin", "ana")))
     assert "'no-such-person' is no user of Airflow" in line
+    person = "8b5f2c8e-3d0a-4c55-9b0e-2f4b7a7d9a10"
+    (line,) = found(launch_config(reviewers=["ana", person]), replace(settings, users_are_uuids=True))
+    assert "'ana' is no ID of a user of Keycloak" in line
 
 
 def test_hosts_that_nothing_starts_are_known(settings: Settings):
