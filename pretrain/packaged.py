@@ -112,7 +112,8 @@ def bot_replies(folder: Path) -> Iterator[str]:
 def _conversations(language: str) -> Callable[[Path], Iterator[str]]:
     def read(folder: Path) -> Iterator[str]:
         for path in sorted((folder / "data" / language).glob("*.yml")):
-            for conversation in yaml.safe_load(path.read_text(encoding="utf-8"))["conversations"]:
+            # By the compiled reader, in a tenth of the time.
+            for conversation in yaml.load(path.read_text("utf-8"), Loader=yaml.CSafeLoader)["conversations"]:
                 yield "\n".join(map(str, conversation))
 
     return read

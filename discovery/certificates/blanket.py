@@ -22,6 +22,7 @@ _COARSE = 30
 _EXACT = 64
 
 
+@lru_cache(maxsize=256)  # plan, layers and verification ask for the same
 def blanket(randomizer: SubsetSelection, messages: int, delta: float) -> float:
     """Central epsilon of ``messages`` shuffled messages of this randomiser; an upper bound.
 

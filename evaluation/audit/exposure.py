@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy import special
 from torch import Tensor
 
 from evaluation.audit.canaries import Canary
@@ -95,7 +95,7 @@ def ceiling_bits(mu: float, n_u: int, alpha: float) -> float:
     """
     if not (mu >= 0 and 0 < alpha < 1):
         raise ValueError(f"mu {mu} must not be negative and alpha {alpha} must lie in (0, 1)")
-    return float(-stats.norm.logcdf(stats.norm.ppf(alpha) - n_u * mu) / math.log(2))
+    return float(-special.log_ndtr(special.ndtri(alpha) - n_u * mu) / math.log(2))
 
 
 def beam_search(model: KeyboardLM, prefix: tuple[int, ...], length: int, width: int) -> list[tuple[int, ...]]:

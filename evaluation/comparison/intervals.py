@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from evaluation.arms.held_out import Ratio
 from evaluation.config import CONFIDENCE
@@ -221,7 +221,8 @@ def interval(values_1B: np.ndarray, confidence: float = CONFIDENCE, degrees: flo
 
 def half_widths(confidence: float, degrees: float) -> float:
     """Half of an interval in standard errors."""
-    return float(stats.t.ppf((1 + confidence) / 2, degrees))
+    # As ``stats.t.ppf``, which takes fifty times as long.
+    return float(special.stdtrit(degrees, (1 + confidence) / 2))
 
 
 def simultaneous(estimate: Estimate, confidence: float, tests: int) -> Estimate:

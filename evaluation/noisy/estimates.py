@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special
 
 from evaluation.comparison.intervals import Estimate, half_widths
 from evaluation.noisy.questions import LEAST_DENOMINATOR, Question, Sums
@@ -94,10 +94,9 @@ def _half_widths(confidence: float, degrees: float, sampling: float, noise: floa
     """
     drawn_N = np.maximum(sampling + spread_error * _NODES_N, 0.0) + noise
     share_N = np.sqrt(drawn_N / (sampling + noise))
-    law = stats.t(degrees)
 
     def missing(factor: float) -> float:
-        return float(_WEIGHTS_N @ law.cdf(factor * share_N)) - (1 + confidence) / 2
+        return float(_WEIGHTS_N @ special.stdtr(degrees, factor * share_N)) - (1 + confidence) / 2
 
     # A variance far below its own noise: no factor is enough, and an error would depend on the devices.
     return float(optimize.brentq(missing, 0.0, _LARGEST)) if missing(_LARGEST) > 0 else _LARGEST

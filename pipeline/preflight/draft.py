@@ -213,6 +213,7 @@ def draft(file: Path, answers: Answers) -> Draft:
     size = next(size for least, size in reversed(_SIZES) if answers.population >= least)
     public, amount = _public(answers, size)
     words = _words(answers, size, public)
+    _budget(answers, words)  # refused before public text is read, which takes seconds
     sizes = propose(_CORPUS.validate_python(public), answers.locale, size.words, words.least_share)
     content = _with_total(launch_file(answers, size, public, words, sizes), answers, words)
     config = _valid(content)

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import cache
+from typing import Literal
 
 from discovery.outlook import NewWords, new_words
-from pretrain.config import C4Corpus, CorpusConfig
+from pretrain.config import C4Corpus, CorpusConfig, SampleCorpus
 from pretrain.sources import open_stream
 from pretrain.text import sentences
 
@@ -16,6 +18,10 @@ _FEWEST, _STEP = 1_000, 100
 READ_WORDS, _HELD_OUT_OF = 2_000_000, 10
 # New words are at most this share of the base: each costs as much as a base word.
 _MOST_NEW, _FEWEST_NEW = 0.25, 200
+
+
+# Words of public text with their times: those of nine documents in ten, those held out, and the number of all.
+Counted = tuple[Counter[str], Counter[str], int]
 
 
 @dataclass(frozen=True)
@@ -65,13 +71,8 @@ def found(share: float, reach: NewWords) -> str:
 
 def _base(public: CorpusConfig, locale: str, most: int) -> tuple[int, str]:
     """Base vocabulary, and why: the words that public text has often enough, and what they cover of the rest of it."""
-    counts, held_out, total = Counter[str](), Counter[str](), 0
-    for number, document in enumerate(open_stream(public, locale, "train")):
-        words = [word for sentence in sentences(document.text, locale) for word in sentence]
-        (counts if number % _HELD_OUT_OF else held_out).update(words)
-        total += len(words)
-        if total >= READ_WORDS:
-            break
+    counted = counted_sample(public.source, locale) if isinstance(public, SampleCorpus) else _counted(public, locale)
+    counts, held_out, total = counted
     # Text that goes on has a word as many times more often.
     longer = max(1.0, public.max_tokens / total) if total >= READ_WORDS else 1.0
     often = sum(times * longer >= LEAST_TIMES for times in counts.values())
@@ -80,3 +81,20 @@ def _base(public: CorpusConfig, locale: str, most: int) -> tuple[int, str]:
     covered = sum(times for word, times in held_out.items() if word in known) / max(held_out.total(), 1)
     limit = "the most that this model takes" if base == most else f"those that public text has {LEAST_TIMES} times"
     return base, f"{limit}, which cover {100 * covered:.0f}% of it"
+
+
+def _counted(public: CorpusConfig, locale: str) -> Counted:
+    counts, held_out, total = Counter[str](), Counter[str](), 0
+    for number, document in enumerate(open_stream(public, locale, "train")):
+        words = [word for sentence in sentences(document.text, locale) for word in sentence]
+        (counts if number % _HELD_OUT_OF else held_out).update(words)
+        total += len(words)
+        if total >= READ_WORDS:
+            break
+    return counts, held_out, total
+
+
+@cache
+def counted_sample(source: Literal["sample", "sample-with-chat"], locale: str) -> Counted:
+    """``_counted`` of packaged text, once for each process: it is pinned, and files may change."""
+    return _counted(SampleCorpus(source=source, max_tokens=READ_WORDS), locale)

@@ -11,10 +11,10 @@ import pytest
 
 from pipeline.launch.config import load_launch
 from pipeline.preflight.draft import SYNTHETIC, Answers, counted_devices, draft, require_enough
+from pipeline.preflight.vocabulary import READ_WORDS, counted_sample
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
-from pretrain.sources import open_stream
 from tests.helpers.launches.tiny_launch import write_launch
 
 ANSWERS = Answers("mine", "en-US", SYNTHETIC, "sample", 1300, epsilon=5.0)
@@ -125,6 +125,7 @@ def test_a_total_that_is_too_small_for_so_few_devices_says_why(tmp_path: Path):
 
 @pytest.mark.slow
 def test_public_text_is_read_in_full_or_says_how_much_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("pipeline.preflight.vocabulary.READ_WORDS", 1_000)
     texts = [f"{number} {'word ' * 60_000}" for number in range(50)]
     pq.write_table(pa.table({"text": texts}), tmp_path / "public.parquet")
     answers = replace(ANSWERS, public=str(tmp_path / "public.parquet"))
@@ -149,9 +150,8 @@ def test_public_text_is_read_in_full_or_says_how_much_is_left_out(tmp_path: Path
 def test_the_packaged_sample_is_read_in_full(tmp_path: Path):
     draft(tmp_path / "mine.yaml", ANSWERS)
     public = load_launch(tmp_path / "mine.yaml").public_text
-    words = sum(len(document.text.split()) for document in open_stream(public, "en-US", "train"))
-    # The tokeniser finds somewhat more words than there are between spaces.
-    assert 1.3 * words < public.max_tokens
+    _, _, words = counted_sample("sample", "en-US")
+    assert words < min(READ_WORDS, public.max_tokens)
 
 
 def test_devices_are_those_of_the_locale_in_the_files(tmp_path: Path):
