@@ -51,6 +51,16 @@ def test_private_folders_are_closed_whatever_the_umask(run: RunDir):
     assert mode(run.private("fine_tune")) == 0o700
 
 
+def test_the_root_of_a_volume_keeps_its_mode(run: RunDir):
+    """Kubernetes gives every file of a volume to a group anew once the mode of its root differs (docker/kubernetes)."""
+    run.root.mkdir()
+    run.root.chmod(0o2770)
+    run.secret("fine_tune")
+    run.public("fine_tune")
+    assert run.root.stat().st_mode & 0o7777 == 0o2770
+    assert mode(run.private("fine_tune")) == 0o700
+
+
 def test_a_key_is_drawn_once_and_kept_closed(run: RunDir):
     key = run.secret("fine_tune")
     assert len(key) == 32
