@@ -12,23 +12,30 @@ VALUES = yaml.safe_load((FOLDER / "values.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("kind", ["small", "cpu", "gpu"])
-def test_the_executor_makes_a_pod_from_its_template(kind: str):
+def test_the_executor_makes_a_pod_from_its_template(kind: str, monkeypatch: pytest.MonkeyPatch):
+    from airflow.providers.cncf.kubernetes.kube_config import KubeConfig
     from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
 
+    settings = VALUES["config"]["kubernetes_executor"]
+    assert settings.keys() >= {"worker_container_repository", "worker_container_tag"}, "the chart writes its own"
+    for name, value in settings.items():
+        monkeypatch.setenv(f"AIRFLOW__KUBERNETES_EXECUTOR__{name.upper()}", str(value))
+    template = FOLDER / "pods" / f"{kind}.yaml"
     pod = PodGenerator.construct_pod(
         dag_id="demo",
         task_id="ingest_public",
         pod_id="demo-ingest-public",
         try_number=1,
-        kube_image=None,
+        kube_image=KubeConfig().kube_image,
         date=None,
         args=["python", "-m", "airflow"],
         pod_override_object=None,
-        base_worker_pod=PodGenerator.deserialize_model_file(str(FOLDER / "pods" / f"{kind}.yaml")),
+        base_worker_pod=PodGenerator.deserialize_model_file(str(template)),
         namespace="tacit",
         scheduler_job_id="1",
     )
     (container,) = pod.spec.containers
+    assert f"image: {container.image}\n" in template.read_text(encoding="utf-8")
     assert (container.command, container.args) == (["env"], ["python", "-m", "airflow"])
     assert container.security_context.read_only_root_filesystem
     # By the task's label a network policy lets this task alone read public text from outside.

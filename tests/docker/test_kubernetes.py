@@ -146,14 +146,14 @@ def test_each_upgrade_migrates_and_sets_pools_of_the_deployment() -> None:
 
 def test_images_have_a_registry_a_tag_and_a_pull_policy() -> None:
     images = {name: container["image"] for name, container in containers()}
-    airflow = VALUES["images"]["airflow"]
-    images["chart"] = f"{airflow['repository']}:{airflow['tag']}"
-    assert (VALUES["defaultAirflowRepository"], VALUES["defaultAirflowTag"]) == (airflow["repository"], airflow["tag"])
+    images["chart"] = f"{VALUES['defaultAirflowRepository']}:{VALUES['defaultAirflowTag']}"
     for name, image in images.items():
         assert re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+(/[a-z0-9-]+)+:[0-9][0-9.]*", image), (name, image)
     ours = {image.rpartition("/")[0] + " " + image.rpartition(":")[2] for image in images.values() if "tacit" in image}
     assert len(ours) == 1
-    policies = [container["imagePullPolicy"] for _, container in containers()] + [airflow["pullPolicy"]]
+    policies = [container["imagePullPolicy"] for _, container in containers()] + [
+        VALUES["images"]["airflow"]["pullPolicy"]
+    ]
     assert set(policies) == {"IfNotPresent"}
     accounts = of_kind("ServiceAccount")
     drawn = [each["imagePullSecrets"] for name, each in accounts.items() if name != "gang"] + [
