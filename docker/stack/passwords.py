@@ -15,6 +15,7 @@ _HEX |= {f"{name}_PASSWORD": 24 for name in ("AIRFLOW_DB", "MLFLOW_DB", "MLFLOW_
 _HEX |= {"REDIS_PASSWORD": 24}
 # Users whose password is also in a file of its own, named as the user, for people and servers.
 _USERS = {"MLFLOW_PASSWORD": "mlflow", "READER_PASSWORD": "tacit-reader"}
+_USERS |= {"ADMIN_PASSWORD": "admin", "REVIEWER_PASSWORD": "privacy-reviewer"}
 # Secrets that ``compose.yaml`` needs.
 NAMES = (*_HEX, *_USERS, "AIRFLOW_FERNET_KEY")
 

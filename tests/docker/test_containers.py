@@ -1,6 +1,8 @@
 """Rights and views of containers: compose and the Dockerfiles, read as files; no engine runs."""
 
+import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,25 @@ def test_only_workers_see_private_folders_and_launch_files_are_mounted_everywher
         name for name, service in SERVICES.items() if "../dags/airflow.env" in service.get("env_file", ())
     }
     assert all(":ro" in one for each in mounts.values() for one in each if "private" in one)
+
+
+def test_the_api_server_draws_no_password(tmp_path: Path) -> None:
+    """Its entry point, run here: the file holds a password for every user, so that none is drawn and logged."""
+    service = SERVICES["api-server"]
+    (tmp_path / "airflow").write_text("#!/bin/sh\n")
+    (tmp_path / "airflow").chmod(0o755)
+    variables = {name: f"of-{name}" for name in service["environment"]}
+    command = [word.replace("$$", "$") for word in [*service["entrypoint"], *service["command"]]]
+    path = {"PATH": f"{tmp_path}:/usr/bin:/bin", "AIRFLOW_HOME": str(tmp_path)}
+    subprocess.run(command, env=variables | path, check=True)
+    file = tmp_path / "simple_auth_manager_passwords.json.generated"
+    made = json.loads(file.read_text(encoding="utf-8"))
+    shared = (ROOT / "dags" / "airflow.env").read_text(encoding="utf-8")
+    users = re.search(r"^AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS=(.*)$", shared, flags=re.MULTILINE)
+    assert users
+    assert made.keys() == {user.partition(":")[0] for user in users[1].split(",")}
+    assert set(made.values()) == set(variables.values())
+    assert file.stat().st_mode & 0o77 == 0
 
 
 def test_profiles() -> None:

@@ -73,7 +73,10 @@ def test_secrets_are_made_once_for_this_user_alone_and_reach_only_whom_they_serv
         "MLFLOW_SECRET_KEY": {"mlflow"},
         "AIRFLOW_DB_PASSWORD": {"airflow"},
         "REDIS_PASSWORD": workers | {"airflow"},
-        "READER_PASSWORD": {"worker-cpu"},  # beside the file of all passwords
+        # Beside the file of all passwords, which the api-server reads.
+        "READER_PASSWORD": {"worker-cpu"},
+        "ADMIN_PASSWORD": set(),
+        "REVIEWER_PASSWORD": set(),
         "AIRFLOW_SECRET_KEY": {"airflow"},
         "AIRFLOW_JWT_SECRET": {"airflow"},
         "AIRFLOW_FERNET_KEY": {"airflow"},
