@@ -74,6 +74,18 @@ def documents(texts: Iterable[PackagedText]) -> Iterator[tuple[str, str]]:
                 yield text.name, document
 
 
+def typed_text(locale: str) -> PackagedText | None:
+    """Text that people typed in the locale's language; None if no package holds any.
+
+    Raises:
+      ValueError: its package is missing or of another version.
+    """
+    if langcodes.Language.get(locale).language != "en":
+        return None
+    _folder(_CHAT)
+    return _CHAT
+
+
 def _folder(text: PackagedText) -> Path:
     fix = f"run `make setup`, or `pip install {text.package}=={text.version}`"
     # Not importlib.resources: it would run the package's own code.

@@ -147,8 +147,8 @@ def judge(verdict: Verdict, headroom: float, least_headroom: float) -> Verdict:
     if headroom <= least_headroom:
         sentence = (
             f"This rehearsal cannot tell: even without noise its text teaches the model {_points(headroom)}, so no "
-            "gain could show. Rehearse a file whose public_text reads like typing, and of which pretrain.steps "
-            "leave something to learn."
+            "gain could show. Pretraining has read this text, or text like it. Typed chat plays people where the "
+            "start is English and has not read it (see docs/planning.md); --start lends such a start."
         )
         return replace(verdict, answer="inconclusive", best=None, sentence=sentence)
     counts = max(counted, key=lambda outcome: outcome.gain, default=None)

@@ -68,8 +68,8 @@ def rehearse(
     start: Annotated[
         Path | None,
         typer.Option(
-            help="launch file whose public text (in the launch's language), vocabulary, model and device training "
-            "stand in for the launch's own, where these are out of reach or too large for this machine"
+            help="launch file whose language, public text, vocabulary, model and device training stand in for the "
+            "launch's own, where these are out of reach or too large for this machine"
         ),
     ] = None,
     keep: Annotated[
@@ -77,7 +77,7 @@ def rehearse(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Simulate the launch on its public text: several ways to spend its rho, at the noise that each has.
+    """Simulate the launch on public text: several ways to spend its rho, at the noise that each has.
 
     It runs the stages ingest_public and pretrain if they have not run; the launch then finds them done.
     Run it again to resume.
@@ -119,9 +119,9 @@ def rehearse(
 
 def _stood_in(config: "LaunchConfig", start: Path) -> str:
     return (
-        f"Not on the launch's own start: {start.name} lends public text ({config.public_text.source!r}, in the "
-        f"launch's language), a vocabulary of {config.vocabulary.base_size:,} words, a model of hidden size "
-        f"{config.model.hidden_dim} and its training on devices."
+        f"Not on the launch's own start: {start.name} lends the language ({config.locale}), public text "
+        f"({config.public_text.source!r}), a vocabulary of {config.vocabulary.base_size:,} words, a model of hidden "
+        f"size {config.model.hidden_dim} and its training on devices."
     )
 
 
@@ -239,7 +239,7 @@ def _rehearsed_lines(plan: "ForecastPlan", launch: str) -> list[str]:
         minutes = f"about {plan.rehearsal_minutes:,} minutes of CPU"
         stale = f"{plan.kept} is stale and not used: a field that it depends on has changed since. "
         return [
-            f"{stale if plan.stale else 'Not rehearsed: '}'tacit rehearse {launch}' simulates it on its public text, "
+            f"{stale if plan.stale else 'Not rehearsed: '}'tacit rehearse {launch}' simulates it on public text, "
             f"{minutes}.",
             *files,
         ]

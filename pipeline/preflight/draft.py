@@ -331,7 +331,7 @@ def launch_file(
         "ab_test": {"buckets": max(2, min(20, int(answers.population * share) // 2))},
         "policy": {
             "max_rho": words.launch_rho,
-            "population_delta": 10 * _DELTA,
+            "population_delta": float(f"{10 * _DELTA:.6g}"),
             **bound,
             "min_canary_rank": 1_000,
             "min_top1_gain": 0.0,

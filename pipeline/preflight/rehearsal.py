@@ -1,4 +1,4 @@
-"""``tacit rehearse``: simulate a launch at small scale on its public text, and judge whether it is worthwhile."""
+"""``tacit rehearse``: simulate a launch at small scale on public text, and judge whether it is worthwhile."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -21,10 +21,16 @@ from pipeline.run import artifacts, runner
 from pipeline.run.stage import StageContext
 from pretrain.files import write_text
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import EOS
+from pretrain.packaged import PackagedText, documents
+from pretrain.text import sentences
+from pretrain.vocabulary import EOS, TokenStream, Vocabulary, join_owners
 from reports.figures import plan as figures_plan
 
 _STAGES = ("ingest_public", "pretrain")
+# Words to read for each median budget: a mean one of the heavy-tailed law is 1.65 medians.
+_WORDS_A_MEDIAN = 2
+# Of packaged text one document in ten evaluates.
+_HELD_OUT_OF = 10
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,10 @@ def run(
     opened = runner.open_run(config, run_id, here, tracker)
     with opened.lock(rehearsal_verdict.NAME):
         ctx = StageContext(config, opened, here, rehearsal_verdict.NAME, None)
-        setting = replace(_setting(ctx, planning, limits), notes=notes)
+        text = rehearsal_verdict.typed(config)
+        play = f"type {text.name}" if text else "share out the launch's public text, which pretraining has read"
+        notes = (f"Pseudo-users {play}.", *notes)
+        setting = replace(_setting(ctx, planning, limits, text), notes=notes)
         on_progress(
             f"{len(setting.users):,} pseudo-users of public text simulate {setting.terms.training_devices:,} training "
             f"devices, {len(setting.people):,} others evaluate"
@@ -106,16 +115,24 @@ def draw_trade(verdict: Verdict, directory: Path) -> tuple[Path, ...]:
     return figures_plan.write(figure, directory, "gain")
 
 
-def _setting(ctx: StageContext, planning: PlanningConfig, limits: SmallLaunch) -> rehearsal.Setting:
-    """Build the rehearsal's setting: pseudo-users that train, and others to evaluate on."""
+def _setting(
+    ctx: StageContext, planning: PlanningConfig, limits: SmallLaunch, text: PackagedText | None
+) -> rehearsal.Setting:
+    """Build the rehearsal's setting: pseudo-users that train, and others to evaluate on.
+
+    Args:
+      text: what they type; None for the public text of pretraining, and its validation text to evaluate on.
+    """
     config, most = ctx.config, ctx.config.private_text.max_words_per_device
     terms = terms_of(planning, config.private_text.splits, config.server)
     words = artifacts.vocabulary(ctx, "ingest_public")
-    text = artifacts.public_streams(ctx, words)
+    public, validation = artifacts.public_streams(ctx, words)
     number = min(terms.training_devices, limits.most_users)
+    needed = (_WORDS_A_MEDIAN * number * limits.median_words, 2 * limits.held_out_words)
+    played = (public, validation) if text is None else typed_streams(text, config.locale, words, needed)
     users, people = (
         pseudo_users(source, count, "heavy-tailed", limits.median_words, config.seed, most)
-        for source, count in zip(text, (number, limits.held_out_words), strict=True)
+        for source, count in zip(played, (number, limits.held_out_words), strict=True)
     )
     # As many pseudo-users as have words to evaluate on.
     ends = np.cumsum(people.tokens_N != EOS)[people.offsets_D1[1:] - 1]
@@ -134,8 +151,34 @@ def _setting(ctx: StageContext, planning: PlanningConfig, limits: SmallLaunch) -
         rho=rehearsal_verdict.rho_to_spend(config, planning),
         min_gain=config.policy.min_top1_gain,
         vocabulary=words,
-        public=text[0],
-        ngram=NGram.fit(text[0], words, NGRAM_ORDER),
+        public=public,
+        ngram=NGram.fit(public, words, NGRAM_ORDER),
         limits=limits,
         inputs=rehearsal_verdict.inputs_digest(config, planning, limits),
     )
+
+
+def typed_streams(
+    text: PackagedText, locale: str, words: Vocabulary, needed: tuple[int, int]
+) -> tuple[TokenStream, ...]:
+    """Documents of a packaged text: the first for who trains, the last tenth for who evaluates.
+
+    Args:
+      needed: words for each of the two, after which no document is read.
+    """
+    written = [document for _, document in documents([text])]
+    held_out = len(written) // _HELD_OUT_OF
+    parts = (written[:-held_out], written[-held_out:])
+    return tuple(_encoded(part, locale, words, most) for part, most in zip(parts, needed, strict=True))
+
+
+def _encoded(documents: Sequence[str], locale: str, words: Vocabulary, most_words: int) -> TokenStream:
+    """Encode documents, in their order, until they have so many words."""
+    owners, read = list[np.ndarray](), 0
+    for document in documents:
+        said = sentences(document, locale)
+        owners.append(np.concatenate([[*words.ids(sentence), EOS] for sentence in said] or [[]]))
+        read += sum(map(len, said))
+        if read >= most_words:
+            break
+    return join_owners(owners)

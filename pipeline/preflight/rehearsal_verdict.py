@@ -20,13 +20,14 @@ from pipeline.launch.config import LaunchConfig, load_launch
 from pipeline.releases.release import asked_for
 from pipeline.releases.training import TRAINING
 from pretrain.files import write_text
+from pretrain.packaged import PackagedText, typed_text
 
 NAME, FILE = "rehearsal", "verdict.json"
 _BESIDE = "rehearsals"
-# Fields that make a start: public text, in the launch's language, and what learns from it.
-_START = ("seed", "public_text", "vocabulary", "model", "pretrain", "local_training", "runtime")
+# Fields that make a start: public text and its language, and what learns from it.
+_START = ("locale", "seed", "public_text", "vocabulary", "model", "pretrain", "local_training", "runtime")
 # Version of the rehearsal's method, part of the digest.
-_RULES = 5
+_RULES = 6
 # CPU seconds: per word and weight in training, and for counts and evaluation
 # (benchmarks/results/2026-11-22-planner-verdicts.md).
 _SECONDS, _SCORING = 5e-10, 120.0
@@ -51,12 +52,27 @@ def rho_to_spend(config: LaunchConfig, planning: PlanningConfig) -> float:
     return min(planning.target_rho, config.policy.max_rho)
 
 
+def typed(config: LaunchConfig) -> PackagedText | None:
+    """Packaged text that pseudo-users type; None if they can only have the launch's public text.
+
+    It is text of people, in the language of the start, that pretraining does not read: what a model has read it cannot
+    learn again. Text that is also the launch's private text plays no part in a rehearsal.
+
+    Raises:
+      ValueError: its package is missing or of another version.
+    """
+    if config.public_text.source == "sample-with-chat" or config.private_text.source == "chitchat":
+        return None
+    return typed_text(config.locale)
+
+
 def inputs_digest(config: LaunchConfig, planning: PlanningConfig, limits: SmallLaunch) -> str:
     """SHA-256 over the inputs of a verdict, without the settings that it compares."""
     names = ("locale", "seed", "public_text", "model", "pretrain", "local_training")
-    stated = config.model_dump(mode="json")
+    stated, text = config.model_dump(mode="json"), typed(config)
     content = {
         **{name: stated[name] for name in names},
+        "typed": "" if text is None else text.name,
         "planning": planning.model_dump(mode="json"),
         "base_size": config.vocabulary.base_size,  # new words play no part
         "server": config.server.model_dump(mode="json", exclude={"learning_rate"}),
@@ -100,7 +116,7 @@ def find(
 
 
 def on_start(config: LaunchConfig, start: LaunchConfig) -> LaunchConfig:
-    """The launch with the start of another one, in its own language: for text or a model that are out of reach here."""
+    """The launch with the start of another one, in that one's language: for text or a model that are out of reach."""
     return config.model_copy(update={name: getattr(start, name) for name in _START})
 
 

@@ -34,8 +34,9 @@ class LocalWords:
     honest_share: float
 
     def __str__(self) -> str:
+        messages = "1 message" if self.messages_per_device == 1 else f"{self.messages_per_device} messages"
         return (
-            f"{self.kind}: trusts no party: {self.messages_per_device} messages at {self.epsilon0:g} are epsilon "
+            f"{self.kind}: trusts no party: {messages} at {self.epsilon0:g} cost epsilon "
             f"{up(self.local)} a device; shuffled, {up(self.shuffled)} a device at delta {self.delta:g} "
             f"({strength(self.shuffled)}) if {self.honest_share:.0%} of the others are honest; "
             f"{found(self.least_share, self.reach)}"

@@ -85,7 +85,7 @@ def test_where_no_training_pays_counts_alone_are_advised_if_they_do() -> None:
 def test_text_that_teaches_nothing_tells_nothing() -> None:
     found = verdict(outcome(-0.01), headroom=0.002)
     assert found.answer == "inconclusive"
-    assert "public_text reads like typing" in found.sentence
+    assert "--start lends such a start" in found.sentence
     assert refusal(found, found.outcomes[0]) is None
 
 

@@ -1,6 +1,9 @@
 """Which verdict is a file's own, and that nothing is spent on a run that a rehearsal found not worth it."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 import yaml
@@ -9,11 +12,14 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import rehearsal_verdict
+from pipeline.preflight.rehearsal import typed_streams
 from pipeline.run.run_dir import RunDir
 from pipeline.run.runner import run_stage
 from pipeline.run.stage import Stages
 from pipeline.stages import plan as planning_stage
 from pipeline.stages.graph import STAGES
+from pretrain.packaged import PackagedText
+from pretrain.vocabulary import EOS, SPECIALS, UNK, Vocabulary
 from tests.helpers.launches.pipeline_launch import Counted, launch_config
 from tests.helpers.launches.rehearsals import PLANNING, written
 from tests.helpers.launches.stages import stages_of
@@ -48,6 +54,29 @@ def test_a_verdict_is_found_by_what_it_depends_on(settings: Settings) -> None:
     assert all(rehearsal_verdict.find(each, settings.runs_dir) is None for each in others)
 
 
+def test_pseudo_users_type_what_pretraining_does_not_read() -> None:
+    # The launch's own private text is theirs alone.
+    assert rehearsal_verdict.typed(config()) is None
+    people = {"source": "files", "paths": ["people.parquet"]}
+    text = rehearsal_verdict.typed(config(private_text=people))
+    assert text is not None
+    assert text.name == "typed chat (chitchat-dataset 0.9.0)"
+    for changed in ({"locale": "fr-FR"}, {"public_text": {"source": "sample-with-chat"}}):
+        assert rehearsal_verdict.typed(config(private_text=people, **changed)) is None
+
+
+def test_typed_text_trains_and_evaluates_apart_and_is_read_as_far_as_needed() -> None:
+    def said(folder: Path) -> Iterator[str]:
+        return (f"number {number} is said. yes" for number in range(40))
+
+    text = PackagedText("gensim", metadata.version("gensim"), "gensim", "made up", "none", said)
+    words = Vocabulary((*SPECIALS, "is", "number"))
+    train, judge = typed_streams(text, "en-US", words, (10, 1000))
+    owner = [words.index["number"], EOS, words.index["is"], UNK, EOS, UNK, EOS]
+    assert [train.owner(number).tolist() for number in range(len(train))] == 3 * [owner]
+    assert [judge.owner(number).tolist() for number in range(len(judge))] == 4 * [owner]
+
+
 def test_the_newest_verdict_counts(settings: Settings) -> None:
     written(config(), settings.runs_dir, 0.02)
     newest = written(config(report={"contact": "a colleague"}), settings.runs_dir, -0.02)
@@ -69,7 +98,7 @@ def test_a_rehearsal_beside_its_launch_file_is_used_until_a_field_changes(settin
 
 
 def test_another_file_s_start_belongs_to_what_a_rehearsal_depends_on(settings: Settings) -> None:
-    """Text, vocabulary and model are the other file's, and a change there is noticed; locale and plan are its own."""
+    """Language, text, vocabulary and model are the other file's, and a change there is noticed; the plan is its own."""
     file, start = settings.home / "here.yaml", settings.home / "starts" / "other.yaml"
     start.parent.mkdir()
 
@@ -79,7 +108,7 @@ def test_another_file_s_start_belongs_to_what_a_rehearsal_depends_on(settings: S
         return load_launch(start)
 
     played = rehearsal_verdict.on_start(config(), write_start())
-    assert (played.seed, played.locale, played.planning) == (9, config().locale, config().planning)
+    assert (played.seed, played.locale, played.planning) == (9, "fr-FR", config().planning)
     verdict = written(played, settings.runs_dir, 0.02)
     path = rehearsal_verdict.keep(verdict, file, start)
     assert rehearsal_verdict.kept(config(), file) == rehearsal_verdict.Kept(path, "starts/other.yaml", verdict)
