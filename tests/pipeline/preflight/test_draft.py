@@ -30,7 +30,7 @@ ANSWERS = Answers("mine", "en-US", SYNTHETIC, "sample", 1300, epsilon=5.0)
         ({"rho": 0.6}, "--rho: 0.6 is epsilon 5.43 at delta 1e-06, more than the total of --epsilon 5; lower it"),
         ({"budget": 0.1}, "--budget: 0.1 is less than one launch may lose"),
         ({"days": 0}, "--days: got 0"),
-        ({"locale": "fr-FR"}, "--public: sample is English, not fr-FR"),
+        ({"locale": "de-DE"}, "--public: packages hold text for a 'sample' in en, es, fr, and the locale is"),
         ({"data": "no/such-*.parquet"}, "--data: no file matches"),
         ({"public": "no/such-*.parquet"}, "--public: no file matches"),
         ({"locale": "zh-CN", "public": "c4"}, "--locale: 'zh-CN' is written in script Hans"),
