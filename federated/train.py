@@ -186,7 +186,7 @@ def fine_tune(
             rows = round_rows(data.devices, cohort, local, rule.seed, round_number)
             clip = rule.clip(privacy)
             planted, probed = direction_canaries.join(probe, cohorts, run.probe)
-            unnoised = round_sum(trainer, rows, clip, rule, encoding, round_number, planted)
+            unnoised = round_sum(trainer, rows, clip, rule, encoding, round_number, planted, timer.dropped)
             unnoised_sum_P = rule.to_release(unnoised.sum_P.numpy(), unnoised.weight)
             if unnoised.planted_P is not None:
                 unnoised_sum_P = unnoised_sum_P + unnoised.planted_P.numpy()

@@ -98,10 +98,16 @@ class Availability:
         """Devices to select for a report goal."""
         return math.ceil(report_goal * self.over_selection)
 
-    def reporting(self, devices_S: np.ndarray, round_number: int) -> np.ndarray:
-        """The devices that report, in order of arrival; the round closes after the report goal."""
-        stay = devices_S[uniform(self.seed, _DROP, devices_S, round_number) >= self.dropout]
-        return stay[np.argsort(uniform(self.seed, _DELAY, stay, round_number), kind="stable")]
+    def reporting(self, devices_S: np.ndarray, round_number: int, report_goal: int) -> tuple[np.ndarray, int]:
+        """The first ``report_goal`` devices that report, in order of arrival, and how many before the last dropped out.
+
+        The round closes after the report goal. Whoever drops out does so while it reports.
+        """
+        arrived_S = devices_S[np.argsort(uniform(self.seed, _DELAY, devices_S, round_number), kind="stable")]
+        stay_S = uniform(self.seed, _DROP, arrived_S, round_number) >= self.dropout
+        reported = arrived_S[stay_S][:report_goal]
+        begun = len(arrived_S) if len(reported) < report_goal else int(np.flatnonzero(stay_S)[report_goal - 1]) + 1
+        return reported, begun - len(reported)
 
 
 def uniform(seed: int, stream: int, devices_S: np.ndarray, time: int) -> np.ndarray:

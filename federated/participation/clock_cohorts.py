@@ -86,7 +86,7 @@ class ClockCohorts(Cohorts):
         ``1.3 report_goal``; a device that arrives between rounds, or that a limit excludes, is rejected for the hour.
         Some selected devices never report; the first ``report_goal`` of the others are aggregated, and rest for the
         timer from the end of the round. A round that does not fill ends with the devices that came, and the
-        denominator of the mean stays the report goal.
+        denominator of the mean stays the report goal. A round whose sum secure aggregation loses has no devices.
 
         Guarantee: no device joins two rounds less than ``min_sep`` apart, nor more than ``max_participations``
         rounds, nor within ``timer_days`` of the end of a round that it joined, except those of ``stress_D``, which
@@ -121,16 +121,22 @@ class ClockCohorts(Cohorts):
             rests_until_D[let_in] = np.inf  # busy: it does not check in again while its round is open
             at = self._arrivals(at, rests_until_D, at.hour + 1)
         end += self.round_minutes / 60
-        cohort = self.day.reporting(gathered, round_number)[:places]
+        reported, dropped = self.day.reporting(gathered, round_number, places)
+        cohort = self._summed(np.concatenate([reported, stressed]), dropped, round_number)
         rests_until_D[gathered] = end
         rests_until_D[cohort] = end + 24 * self.timer_days
-        cohort = np.sort(np.concatenate([cohort, stressed]))
         last_round_D, count_D = state.last_round_D.copy(), state.count_D.copy()
         last_round_D[cohort] = round_number
         count_D[cohort] += 1
         lasted = (state.opens, end)
         after = replace(
-            at, last_round_D=last_round_D, count_D=count_D, lasted=lasted, rests_until_D=rests_until_D, opens=end
+            at,
+            last_round_D=last_round_D,
+            count_D=count_D,
+            lasted=lasted,
+            dropped=dropped,
+            rests_until_D=rests_until_D,
+            opens=end,
         )
         return cohort, after
 

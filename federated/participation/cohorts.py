@@ -7,6 +7,7 @@ Xu et al. 2023, section 2.2); ``min_sep`` here is the difference of the two roun
 ``min_sep = MinS + 1``. Both have separate names in ``observation.Observation``.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,11 +29,17 @@ class ParticipationState:
       last_round_D: int32, the round it last joined; -1 if it never did.
       count_D: int32, the rounds it has joined.
       lasted: hours at which the round before this state opened and ended; None without a clock.
+      dropped: devices of that round that dropped out while they reported.
     """
 
     last_round_D: np.ndarray
     count_D: np.ndarray
     lasted: tuple[float, float] | None = None
+    dropped: int = 0
+
+
+# Whether secure aggregation opens the sum of so many devices, if so many others drop out while they report, in a round.
+SumOpens = Callable[[int, int, int], bool]
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,7 @@ class Cohorts:
       availability: check-ins and reports of devices; None: all devices, immediately.
       stress_D: bool, synthetic devices outside timer and cap, for the audit's stress canaries; None: none.
       stress_rate: chance of a stress device to join a round; it takes one of the ``report_goal`` places.
+      sum_opens: a round whose sum does not open has no devices; None: without secure aggregation.
     """
 
     num_devices: int
@@ -58,6 +66,7 @@ class Cohorts:
     availability: Availability | None = None
     stress_D: np.ndarray | None = None
     stress_rate: float = 0.0
+    sum_opens: SumOpens | None = None
 
     def init(self) -> ParticipationState:
         """State before the first round: nobody has joined."""
@@ -67,7 +76,7 @@ class Cohorts:
 
     def of_canaries(self, count: int) -> "Cohorts":
         """The same timer and cap for ``count`` canary devices, with a cohort large enough for all of them."""
-        return replace(self, num_devices=count, report_goal=count, availability=None, stress_D=None)
+        return replace(self, num_devices=count, report_goal=count, availability=None, stress_D=None, sum_opens=None)
 
     def available(self, state: ParticipationState, round_number: int) -> np.ndarray:
         """Devices with an expired timer and participations left that check in, ascending."""
@@ -80,7 +89,7 @@ class Cohorts:
         over the sets of ``report_goal`` available devices; all of them if there are fewer, and the
         round continues: the denominator of the mean stays the report goal. With ``availability`` more
         are selected, some drop out, and those after the first ``report_goal`` are too late; only
-        aggregated devices count as having joined.
+        aggregated devices count as having joined: none where secure aggregation loses the sum.
 
         Guarantee: no device joins two rounds less than ``min_sep`` apart, nor more than
         ``max_participations`` rounds, except those of ``stress_D``, which are synthetic. The draw reads
@@ -93,15 +102,21 @@ class Cohorts:
         stressed = self._stressed(round_number)
         places = self.report_goal - len(stressed)
         if self.availability is None:
-            cohort = self._select(state, round_number, rng, places)
+            cohort, dropped = self._select(state, round_number, rng, places), 0
         else:
             selected = self._select(state, round_number, rng, self.availability.selected(places))
-            cohort = self.availability.reporting(selected, round_number)[:places]
-        cohort = np.sort(np.concatenate([cohort, stressed]))
+            cohort, dropped = self.availability.reporting(selected, round_number, places)
+        cohort = self._summed(np.concatenate([cohort, stressed]), dropped, round_number)
         last_round_D, count_D = state.last_round_D.copy(), state.count_D.copy()
         last_round_D[cohort] = round_number
         count_D[cohort] += 1
-        return cohort, ParticipationState(last_round_D, count_D)
+        return cohort, ParticipationState(last_round_D, count_D, dropped=dropped)
+
+    def _summed(self, reported: np.ndarray, dropped: int, round_number: int) -> np.ndarray:
+        """Devices of the round's sum, ascending."""
+        if self.sum_opens is not None and not self.sum_opens(len(reported), dropped, round_number):
+            return reported[:0]
+        return np.sort(reported)
 
     def _stressed(self, round_number: int) -> np.ndarray:
         """Stress devices of one round, each by a coin of its own; at most as many as places."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from federated.participation.cohorts import ParticipationState
+from federated.participation.cohorts import ParticipationState, SumOpens
 from pretrain.randomness import noise
 
 _STREAM = "sampling"
@@ -31,6 +31,7 @@ class SampledCohorts:
       poisson: which of the two.
       key: 32 secret bytes.
       rounds: of the run; no device can join more.
+      sum_opens: as of ``Cohorts``.
     """
 
     num_devices: int
@@ -40,6 +41,7 @@ class SampledCohorts:
     key: bytes
     rounds: int
     min_sep: int = 1
+    sum_opens: SumOpens | None = None
 
     @property
     def max_participations(self) -> int:
@@ -48,7 +50,9 @@ class SampledCohorts:
 
     def of_canaries(self, count: int) -> "SampledCohorts":
         """Samples of ``count`` canaries at the same rate, by coins of their own."""
-        return replace(self, num_devices=count, poisson=True, key=noise.subkey(self.key, "probe cohorts"))
+        return replace(
+            self, num_devices=count, poisson=True, key=noise.subkey(self.key, "probe cohorts"), sum_opens=None
+        )
 
     def init(self) -> ParticipationState:
         """State before the first round: nobody has joined."""
@@ -66,6 +70,8 @@ class SampledCohorts:
             cohort = np.arange(self.num_devices)
         else:
             cohort = np.sort(np.argpartition(words_D, self.report_goal)[: self.report_goal])
+        if self.sum_opens is not None and not self.sum_opens(len(cohort), 0, round_number):
+            cohort = cohort[:0]
         last_round_D, count_D = state.last_round_D.copy(), state.count_D.copy()
         last_round_D[cohort] = round_number
         count_D[cohort] += 1

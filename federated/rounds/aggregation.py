@@ -60,6 +60,7 @@ def round_sum(
     encoding: Encoding | None,
     round_number: int,
     planted: CanaryUpdates | None = None,
+    dropped: int = 0,
 ) -> Aggregate:
     """Sum over one cohort of clipped updates, in units of ``clip.norm / 2^44``. Private until noise is added.
 
@@ -68,7 +69,7 @@ def round_sum(
     without rows, and one whose update is not finite, adds nothing to either. Exactly so where devices train one by one:
     under secure aggregation, and on a CPU with ``chunk_devices`` 1. Else the last bits of float32 of others come to it
     (``chunked_sum``). Under secure aggregation the server works on masked vectors and their sum alone.
-    A cohort too small to hide in sends nothing: its round adds noise to zero.
+    A round whose sum secure aggregation loses has no devices: it adds noise to zero.
 
     Each worker trains its share of the chunks, which are a function of the cohort and of ``chunk_devices``. Integers
     are added, so the sum has the same bits for any number of workers on processors of one kind, and every worker
@@ -78,6 +79,7 @@ def round_sum(
       rows: of the whole cohort, in every worker.
       planted: the audit's canaries, clipped, encoded and added by what clips, encodes and adds the devices' updates;
         in a sum of their own.
+      dropped: devices beside the cohort that drop out of secure aggregation after the key exchange.
     """
     model, local, process = trainer.model, trainer.local, trainer.process
     ordered = most_steps_first(rows, local)
@@ -93,8 +95,8 @@ def round_sum(
         return Aggregate(sum_P, counted.below, counted.weight, counted.tally, planted_P)
     planted_P = None if planted is None else _planted_securely(trainer, planted, clip, rule, encoding, round_number)
     neighbours = secagg_neighbours(rule.config.report_goal)
-    if len(rows) <= neighbours:
-        _log.warning("round %d: too few devices for secure aggregation; nothing is sent", round_number)
+    if not rows:
+        _log.warning("round %d: too few devices for secure aggregation; noise alone is released", round_number)
         nothing_P = torch.zeros(encoding.num_parameters, dtype=torch.int64)
         return Aggregate(nothing_P, 0.0, 0.0, planted_P=planted_P, exact=False)
     # In the order in which clipped_updates gives them; a share of it is in that order too.
@@ -109,6 +111,7 @@ def round_sum(
         rule.seed,
         neighbours,
         process,
+        dropped,
     )
     _, counts = process.sum(torch.empty(0, dtype=torch.int64), counts)
     return Aggregate(

@@ -3,6 +3,7 @@
 Shape legend: D devices, P parameters.
 """
 
+import functools
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +19,7 @@ from federated.participation.cohorts import Cohorts
 from federated.participation.secret_sample import SampledCohorts
 from federated.rounds.privatize import PrivacyState, Privatizer, privatizer
 from federated.secagg.bounds import Encoding, plan_encoding
-from federated.secagg.protocol import check_graph
+from federated.secagg.protocol import check_graph, opens
 
 # A Poisson cohort is larger than its mean by this many standard deviations about never (1e-33).
 _DEVIATIONS = 12
@@ -92,14 +93,16 @@ class RoundRule:
         Raises:
           ValueError: fewer devices than a sampling rate was accounted for, or stress devices where there is no timer.
         """
-        config, num_devices = self.config, len(synthetic_D)
+        config, num_devices, sum_opens = self.config, len(synthetic_D), None
+        if config.secagg is not None:
+            sum_opens = functools.partial(opens, secagg_neighbours(config.report_goal), self.seed)
         stressed = stress_D is not None and bool(np.any(stress_D))
         if stress_D is not None and (np.any(stress_D & ~synthetic_D) or (stressed and not config.timed)):
             raise ValueError("stress_D: only synthetic devices may be outside a timer, and only where there is one")
         if not isinstance(config, IndependentMechanism):
             limits = (config.report_goal, config.min_sep, config.max_participations)
             outside = (stress_D, stress_rate) if stressed else (None, 0.0)
-            shared = (num_devices, *limits, self.seed, self.availability, *outside)
+            shared = (num_devices, *limits, self.seed, self.availability, *outside, sum_opens)
             days = config.timer_days
             return Cohorts(*shared) if days is None else ClockCohorts(*shared, timer_days=days)
         if num_devices - int(np.sum(synthetic_D)) < config.population:
@@ -109,7 +112,9 @@ class RoundRule:
                 "on; lower it to a number that is surely reached"
             )
         rate, poisson = config.report_goal / config.population, config.sampling == "poisson"
-        return SampledCohorts(num_devices, config.report_goal, rate, poisson, self.key, config.rounds)
+        return SampledCohorts(
+            num_devices, config.report_goal, rate, poisson, self.key, config.rounds, sum_opens=sum_opens
+        )
 
     def largest_cohort(self, num_devices: int) -> int:
         """Most devices that a round may hold."""

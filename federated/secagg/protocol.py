@@ -10,6 +10,7 @@ Shape legend: P parameters, N elements that a device sends.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 
 import numpy as np
 import torch
@@ -72,6 +73,24 @@ def circulant(devices: int, neighbours: int, public_seed: int, round_number: int
     return graph
 
 
+def opens(neighbours: int, public_seed: int, devices: int, dropped: int, round_number: int) -> bool:
+    """Whether the sum of a round opens: whether its devices are enough to hide in, and enough stay to unmask it.
+
+    Each device that stays, and each that drops out beside one that stays, needs a threshold of neighbours that stay.
+
+    Args:
+      neighbours, public_seed: as of ``secure_sum``.
+      devices: that stay, first in the graph of the round.
+      dropped: others, which drop out after the key exchange.
+    """
+    if devices <= neighbours:
+        return False
+    graph = circulant(devices + dropped, neighbours, public_seed, round_number)
+    threshold = secagg_threshold(neighbours)
+    staying = [sum(other < devices for other in others) for others in graph]
+    return all(stay >= threshold for own, stay in enumerate(staying) if own < devices or stay)
+
+
 def secure_sum(
     updates: Iterable[tuple[np.ndarray, int] | None],
     num_devices: int,
@@ -81,6 +100,7 @@ def secure_sum(
     public_seed: int,
     neighbours: int,
     process: Worker = ALONE,
+    dropped: int = 0,
 ) -> SecureSum:
     """One round, with devices and server simulated in one process, or in several that share the vectors.
 
@@ -98,6 +118,7 @@ def secure_sum(
       key: 32 secret bytes of the run.
       public_seed: of the signs and the graph; must not depend on anyone's text.
       neighbours: devices that each shares masks with, an even number.
+      dropped: devices beside the cohort that drop out after the key exchange.
 
     Raises:
       ValueError: a cohort larger than planned for, or too small to hide in.
@@ -109,18 +130,21 @@ def secure_sum(
             "plan it for the largest cohort"
         )
     check_graph(num_devices, neighbours)
-    threshold = secagg_threshold(neighbours)
+    threshold, everybody = secagg_threshold(neighbours), num_devices + dropped
     devices = [
         Device(index, round_number, encoding.bits, threshold, noise.subkey(key, f"secagg device|{index}"))
-        for index in range(num_devices)
+        for index in range(everybody)
     ]
-    graph = circulant(num_devices, neighbours, public_seed, round_number)
+    graph = circulant(everybody, neighbours, public_seed, round_number)
     # One element more than the update has: the bit, which is a whole number and is neither rotated nor rounded.
     server = Server(encoding.order + 1, encoding.bits, graph, threshold, round_number)
     signs = rotation(encoding.order, public_seed, round_number)
 
     def vectors() -> Iterator[np.ndarray | None]:
-        for device, sent in zip(devices[process.rank :: process.size], updates, strict=True):
+        mine = range(process.rank, everybody, process.size)
+        nothing = repeat(None, sum(index >= num_devices for index in mine))
+        for index, sent in zip(mine, chain(updates, nothing), strict=True):
+            device = devices[index]
             yield (
                 None
                 if sent is None
@@ -129,7 +153,7 @@ def secure_sum(
 
     sum_N = run_protocol(server, devices, vectors(), process)
     below = float(centred(sum_N[-1:], encoding.bits)[0]) / 2
-    return SecureSum(decode(sum_N[:-1], encoding, signs), below, server.survivors, num_devices - server.survivors)
+    return SecureSum(decode(sum_N[:-1], encoding, signs), below, server.survivors, everybody - server.survivors)
 
 
 def run_protocol(

@@ -11,8 +11,9 @@ from federated.accounting import guarantees as accounting
 from federated.config.training import RuntimeConfig, ServerConfig
 from federated.mechanisms.optimise_banded import optimise_banded
 from federated.participation.records import load_records
-from tests.helpers.audits.mechanism_kinds import KINDS, PARSER
-from tests.helpers.launches.small_run import DEVICES, Killed, Launch, killed_after, run
+from federated.rounds.rule import RoundRule
+from tests.helpers.audits.mechanism_kinds import EVERY_KIND, KINDS, PARSER
+from tests.helpers.launches.small_run import DEVICES, Killed, Launch, killed_after, run, stream
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -77,6 +78,27 @@ def test_a_cohort_too_small_to_hide_in_sends_nothing(tmp_path: Path, caplog: pyt
     _, result = run(Launch(mechanism=PARSER.validate_python(fields)), tmp_path)
     assert result.rounds == 9
     assert "too few devices for secure aggregation" in caplog.text
+
+
+def test_devices_drop_out_of_secure_aggregation_and_a_lost_sum_releases_noise(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    launch = Launch(mechanism=PARSER.validate_python(EVERY_KIND["tree, secagg, who checks in"]), devices=stream(90, 1))
+    weights_P, result = run(launch, tmp_path / "one")
+    # Rounds by hand: the protocol's own condition on who stays among who began.
+    cohorts = RoundRule(launch.mechanism, launch.seed, launch.key).cohorts(launch.synthetic_D)
+    state, lost, spared = cohorts.init(), 0, 0
+    recorded = dict(load_records(tmp_path / "one" / "participation.parquet").cohorts)
+    for number in range(result.rounds):
+        cohort, state = cohorts.draw(state, number)
+        np.testing.assert_array_equal(recorded.get(number, np.empty(0)), cohort)
+        lost += not len(cohort)
+        spared += bool(len(cohort) and state.dropped)
+    assert lost
+    assert spared
+    assert caplog.text.count("noise alone is released") == lost
+    again_P, _ = run(launch, tmp_path / "two")
+    np.testing.assert_array_equal(again_P, weights_P)
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from evaluation.audit.released.training import (
     training_audit,
 )
 from evaluation.audit.verdict import Verdict
-from federated.config.mechanism import IndependentMechanism, MechanismConfig, secagg_neighbours
+from federated.config.mechanism import IndependentMechanism, MechanismConfig
 from federated.config.population import VALIDATION_FRACTION
 from federated.config.training import LocalTrainingConfig
 from federated.devices.pieces import device_ids
@@ -164,8 +164,6 @@ def _round(run: TrainingRun, number: int, noise_P: np.ndarray, rule: Rule, threa
 def _updates(run: TrainingRun, number: int, model_P: np.ndarray, threads: int) -> Iterator[tuple[np.ndarray, float]]:
     """Yield update and weight of each device of a round, from the saved model and the device's own text."""
     config, cohort = run.rule.config, run.recorded.get(number, np.empty(0, dtype=np.int32))
-    if config.secagg and len(cohort) <= secagg_neighbours(config.report_goal):
-        return  # too few devices for secure aggregation: no device sent an update
     model = copy.deepcopy(run.start)
     server.load_weights(model, model_P.astype(np.float64))
     rows = cohort_rows(run.text(cohort), np.arange(len(cohort)), run.local, round_offset(run.rule.seed, number))

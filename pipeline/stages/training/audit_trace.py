@@ -13,7 +13,7 @@ from evaluation.audit.released.replay import Models, RoundRecords
 from evaluation.audit.released.rows import AuditRow, exact
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
-from federated.config.mechanism import MechanismConfig, secagg_neighbours
+from federated.config.mechanism import MechanismConfig
 from federated.config.training import LocalTrainingConfig
 from federated.local_training.rows import round_rows, rows_digest
 from federated.rounds import witness
@@ -138,8 +138,6 @@ def trained_row(
             for device in cohort
             for row in round_rows(_alone(data.devices, device), np.zeros(1, np.int32), local, rule.seed, number)
         ]
-        if rule.config.secagg and len(rows) <= secagg_neighbours(rule.config.report_goal):
-            rows = []  # Too few devices for secure aggregation: no device sent an update.
         rows = [row for row in rows if len(row.targets_RT)]
         once = len(set(cohort)) == len(cohort) and len(rows) == seen.updates_T[number]
         if not once or int(rows_digest(rows)[0]) != seen.rows_T[number]:

@@ -57,11 +57,15 @@ def test_a_device_keeps_its_mind_within_an_hour():
 @pytest.mark.statistical
 def test_dropout_and_order_of_arrival():
     devices = np.arange(POPULATION)
-    arrived = DAY.reporting(devices, 3)
+    arrived, dropped = DAY.reporting(devices, 3, POPULATION)
+    assert len(arrived) + dropped == POPULATION
     assert abs(len(arrived) / POPULATION - 0.92) < 4 * np.sqrt(0.08 * 0.92 / POPULATION)
     # Arrival says nothing about the device's number.
     assert abs(np.corrcoef(arrived, np.arange(len(arrived)))[0, 1]) < 4 / np.sqrt(len(arrived))
-    np.testing.assert_array_equal(arrived, DAY.reporting(devices, 3))
+    # Who drops out after the goal is reached belongs to no round.
+    first, before = DAY.reporting(devices, 3, 100)
+    np.testing.assert_array_equal(first, arrived[:100])
+    assert 0 < before < dropped
     assert len(np.unique(arrived)) == len(arrived)
 
 

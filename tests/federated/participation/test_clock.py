@@ -42,7 +42,7 @@ def by_a_plain_loop(
             waiting.append(device)
             if len(waiting) == availability.selected(goal):
                 end = time + minutes / 60
-                cohort = availability.reporting(np.array(waiting), len(done))[:goal].tolist()
+                cohort = availability.reporting(np.array(waiting), len(done), goal)[0].tolist()
                 for each in waiting:
                     rests_until[each] = end
                 for each in cohort:

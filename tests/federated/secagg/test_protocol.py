@@ -14,7 +14,7 @@ from federated.secagg.bounds import plan_encoding
 from federated.secagg.device import Device, RevealedShares, pair_seed, pair_sign
 from federated.secagg.encode import low_bits
 from federated.secagg.masks import combine_shares, split_secret, word_of
-from federated.secagg.protocol import check_graph, circulant, exchange_keys, run_protocol, secure_sum
+from federated.secagg.protocol import check_graph, circulant, exchange_keys, opens, run_protocol, secure_sum
 from federated.secagg.server import Server
 from federated.workers.streams import add_mask, uniform_blocks
 from pretrain.randomness.noise import FIXED_POINT, seeded_key
@@ -115,6 +115,29 @@ def test_one_share_too_few_loses_the_round(answers: int, works: bool) -> None:
     else:
         with pytest.raises(OSError, match="lost this round: 2 shares of a secret came back, 3 are needed"):
             server.unmasked_sum()
+
+
+def test_a_sum_opens_exactly_where_the_protocol_opens_it() -> None:
+    outcomes = set()
+    for number in range(40):
+        staying, dropped = 5 + number % 4, number % 6
+        everybody, threshold = staying + dropped, secagg_threshold(4)
+        devices = [Device(own, number, 16, threshold, seeded_key(own)) for own in range(everybody)]
+        server = Server(SIZE, 16, circulant(everybody, 4, 1, number), threshold, number)
+        vectors = [*_vectors(staying, 16), *[None] * dropped]
+        opened = opens(4, 1, staying, dropped, number)
+        outcomes.add(opened)
+        if opened:
+            assert (
+                run_protocol(server, devices, vectors).tolist()
+                == np.sum(vectors[:staying], axis=0, dtype="u2").tolist()
+            )
+        else:
+            with pytest.raises(OSError, match="lost this round"):
+                run_protocol(server, devices, vectors)
+    assert outcomes == {True, False}
+    # A cohort no larger than a neighbourhood sends nothing, whoever stays.
+    assert not opens(4, 1, 4, 0, 0)
 
 
 def test_nobody_left_loses_the_round() -> None:
@@ -402,6 +425,15 @@ def test_a_secure_sum_is_the_sum_up_to_rounding(bits: int) -> None:
     assert std <= encoding.rounding_std * 1.1 + 1 / FIXED_POINT
     if bits < 50:
         assert std >= 0.6 * encoding.rounding_std
+
+
+def test_devices_that_drop_out_beside_the_cohort_leave_its_sum_as_it_is() -> None:
+    encoding, sent = plan_encoding(P, 12, 62), _sent(_updates(12))
+    stayed, dropped = (
+        secure_sum(iter(sent), 12, encoding, 2, seeded_key(0), 5, 6, dropped=number) for number in (0, 3)
+    )
+    assert (stayed.dropped, dropped.dropped, dropped.survivors) == (0, 3, 12)
+    np.testing.assert_array_equal(stayed.unnoised_sum_P, dropped.unnoised_sum_P)
 
 
 def test_a_retry_is_the_same_release_and_another_round_is_not() -> None:

@@ -38,6 +38,7 @@ EVERY_KIND = KINDS | {
     QUIETEST: KINDS["tree, adaptive"] | {"adaptive_clipping": QUIET_BITS},
     "tree, adaptive, secagg": KINDS["tree, adaptive"] | {"adaptive_clipping": QUIET_BITS, "secagg": {"bits": 24}},
     "tree, adaptive, per layer": KINDS["tree, adaptive"] | {"clipping": "per-layer"},
+    "tree, secagg, who checks in": KINDS["tree, secagg"] | {"availability": {"round_minutes": 30}},
     "tree, adaptive, who checks in": KINDS["tree, adaptive"] | {"availability": {"round_minutes": 30}},
     "poisson, per layer": KINDS["poisson"] | {"clipping": "per-layer"},
     "fixed, adaptive": DRAWN | {"sampling": "fixed", "adaptive_clipping": QUIET_BITS},
