@@ -91,7 +91,7 @@ def init(
         epsilon = asks("epsilon", "Largest total epsilon of one device to this launch", 5.0, float)
     most = epsilon_of(rho) if epsilon is None and rho is not None else epsilon
     assert most is not None, "one of both is given, or was asked for"
-    read = public or ("sample" if tag.startswith("en") else "c4")
+    read = public or ("sample-with-chat" if tag.startswith("en") else "c4")
     made = draft(file, Answers(file.stem, tag, text, read, devices, most, rho, budget, days, filters))
     lines = [
         f"{file}: about {devices:,} devices; {_way(made)}",

@@ -103,6 +103,12 @@ def rehearse(
     if start is not None:
         config = rehearsal_verdict.on_start(config, load_launch(start))
         run_id, notes = launch_id(config), (_stood_in(config, start),)
+    if (played := rehearsal_verdict.played(config)) != config:
+        config, run_id = played, launch_id(played)
+        notes += (
+            "On a start that has not read typed chat, as chat plays the people. The launch's own start is better, and "
+            "people teach it less.",
+        )
     tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
     done = core.run(
         config, planning, run_id, here, STAGES, tracker, lambda line: _log.info("rehearse: %s", line), notes=notes

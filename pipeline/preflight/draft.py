@@ -84,7 +84,7 @@ _HARDLY_ANY = 0.5
 # Rho of a draft whose rho is not chosen yet.
 _ANY_RHO = 0.1
 # More than the words of the packaged sample.
-_SAMPLE_WORDS = 4_000_000
+_SAMPLE_WORDS = 5_000_000
 # Words of public files that a draft counts, in about ten seconds, and keeps.
 MOST_PUBLIC_WORDS = 100_000_000
 
@@ -443,7 +443,11 @@ def _public(answers: Answers, size: Size) -> tuple[dict[str, Any], str]:
     """The block ``public_text``, and how much of the text its ``max_tokens`` keeps."""
     most = {"max_tokens": size.tokens, "max_validation_tokens": max(30_000, size.tokens // 500)}
     if answers.public in SAMPLES:
-        amount = f"Public text: the packaged {answers.public}, in full."
+        amount = "Public text: the packaged sample, in full."
+        if answers.public == "sample-with-chat":
+            amount = (
+                "Public text: the packaged sample with typed chat, in full; --public sample is for people who wrote it."
+            )
         return {"source": answers.public, **most, "max_tokens": _SAMPLE_WORDS}, amount
     if answers.public == "c4":
         subset = answers.locale.partition("-")[0]

@@ -52,6 +52,14 @@ def rho_to_spend(config: LaunchConfig, planning: PlanningConfig) -> float:
     return min(planning.target_rho, config.policy.max_rho)
 
 
+def played(config: LaunchConfig) -> LaunchConfig:
+    """The launch as it is rehearsed: its start has not read typed chat, which plays the people."""
+    if config.public_text.source != "sample-with-chat":
+        return config
+    public_text = config.public_text.model_copy(update={"source": "sample"})
+    return config.model_copy(update={"public_text": public_text})
+
+
 def typed(config: LaunchConfig) -> PackagedText | None:
     """Packaged text that pseudo-users type; None if they can only have the launch's public text.
 
@@ -61,13 +69,12 @@ def typed(config: LaunchConfig) -> PackagedText | None:
     Raises:
       ValueError: its package is missing or of another version.
     """
-    if config.public_text.source == "sample-with-chat" or config.private_text.source == "chitchat":
-        return None
-    return typed_text(config.locale)
+    return None if config.private_text.source == "chitchat" else typed_text(config.locale)
 
 
 def inputs_digest(config: LaunchConfig, planning: PlanningConfig, limits: SmallLaunch) -> str:
     """SHA-256 over the inputs of a verdict, without the settings that it compares."""
+    config = played(config)
     names = ("locale", "seed", "public_text", "model", "pretrain", "local_training")
     stated, text = config.model_dump(mode="json"), typed(config)
     content = {

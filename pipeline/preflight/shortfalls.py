@@ -8,15 +8,22 @@ finds too few later. A sum has at most nine devices more than its count, and is 
 """
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import releases
+from pretrain.packaged import documents, typed_text
+from pretrain.text import sentences
+from pretrain.words import WordStore
 
 if TYPE_CHECKING:
     from federated.secagg.bounds import Encoding
 
+# Two people seldom write the same sentence of so many words; where so large a share of devices have one that public
+# text has too, they are its authors; one document in five shows that.
+_LONG_SENTENCE, _AUTHORS, _ONE_IN = 8, 0.1, 5
 # A tenth of fewer devices, rounded down to tens, is at most one device.
 FEW = 20
 
@@ -134,6 +141,28 @@ def unheard(config: LaunchConfig, speaking: int | None) -> list[str]:
     return [
         f"ab_test.buckets: {config.ab_test.buckets}, but fewer test devices have a word; lower it, raise "
         "private_text.test_fraction, or bring more devices"
+    ]
+
+
+def written_by_devices(config: LaunchConfig, devices: WordStore) -> list[str]:
+    """Problem of private text that pretraining reads: it would judge a model that has seen it.
+
+    Args:
+      devices: their text.
+    """
+    text = typed_text(config.locale)
+    if text is None:
+        return []
+    some = (document for _, document in islice(documents([text]), 0, None, _ONE_IN))
+    public = {" ".join(words) for document in some for words in sentences(document, config.locale)}
+    lexicon = ("\n", *devices.lexicon)
+    typed = (" ".join(lexicon[word] for word in devices.owner(number)) for number in range(len(devices)))
+    long = ({line.strip() for line in text.split("\n") if len(line.split()) >= _LONG_SENTENCE} for text in typed)
+    if sum(not public.isdisjoint(lines) for lines in long) <= _AUTHORS * len(devices):
+        return []
+    return [
+        f"public_text.source: 'sample-with-chat' holds text of population {config.private_text.name!r}, its held-out "
+        "devices among it; use 'sample'"
     ]
 
 

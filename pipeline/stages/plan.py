@@ -7,7 +7,7 @@ from federated.mechanisms import mechanism_file
 from federated.planning import feasibility as planner
 from pipeline.preflight import rehearsal_verdict
 from pipeline.preflight.foresee import foresee
-from pipeline.preflight.shortfalls import encoding_of, of_file, short_of_devices, unheard
+from pipeline.preflight.shortfalls import encoding_of, of_file, short_of_devices, unheard, written_by_devices
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.release import Outlook
@@ -68,6 +68,7 @@ def plan(ctx: StageContext) -> Plan:
         *of_file(ctx.config),
         *short_of_devices(ctx.config, splits),
         *unheard(ctx.config, heard(ctx)),
+        *authors(ctx),
         *above_policy(ctx.config, spends, training_devices),
         # Discovery comes first, so missing room for training would be found after its spend. Later reuse is unknown
         # here.
@@ -95,3 +96,10 @@ def plan(ctx: StageContext) -> Plan:
 def heard(ctx: StageContext) -> int | None:
     """Number of test devices with a word; None with an evaluation budget, where devices are not read."""
     return None if EVALUATION.asked(ctx.config) else artifacts.store(ctx).speaking("test")
+
+
+def authors(ctx: StageContext) -> list[str]:
+    """Problem of devices that wrote public text; none with an evaluation budget, where devices are not read."""
+    if EVALUATION.asked(ctx.config) or ctx.config.public_text.source != "sample-with-chat":
+        return []
+    return written_by_devices(ctx.config, artifacts.store(ctx).words)

@@ -61,8 +61,18 @@ def test_pseudo_users_type_what_pretraining_does_not_read() -> None:
     text = rehearsal_verdict.typed(config(private_text=people))
     assert text is not None
     assert text.name == "typed chat (chitchat-dataset 0.9.0)"
-    for changed in ({"locale": "fr-FR"}, {"public_text": {"source": "sample-with-chat"}}):
-        assert rehearsal_verdict.typed(config(private_text=people, **changed)) is None
+    assert rehearsal_verdict.typed(config(private_text=people, locale="fr-FR")) is None
+
+
+def test_a_start_that_has_read_chat_is_rehearsed_without_it(settings: Settings) -> None:
+    people = {"source": "files", "paths": ["people.parquet"]}
+    launch = config(private_text=people, public_text={"source": "sample-with-chat"})
+    played = rehearsal_verdict.played(launch)
+    assert played == config(private_text=people) == rehearsal_verdict.played(played)
+    # Its verdict is that of the launch.
+    assert rehearsal_verdict.find(launch, settings.runs_dir) is None
+    verdict = written(played, settings.runs_dir, 0.02)
+    assert rehearsal_verdict.find(launch, settings.runs_dir) == verdict
 
 
 def test_typed_text_trains_and_evaluates_apart_and_is_read_as_far_as_needed() -> None:

@@ -1,6 +1,8 @@
 """Refusals before the first reservation are those of later stages: what passes here is refused by none of them."""
 
+import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +20,11 @@ from federated.secagg import votes
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.preflight.shortfalls import of_file, too_few, unheard
+from pipeline.preflight.shortfalls import of_file, too_few, unheard, written_by_devices
 from pipeline.stages.discover import discover
+from pretrain.packaged import documents, typed_text
+from pretrain.text import sentences
+from pretrain.words import write_words
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.pipeline_launch import RAW, after_stand_ins, launch_config, run_all
 
@@ -157,6 +162,20 @@ def test_test_devices_without_a_word_fill_no_bucket() -> None:
     (line,) = unheard(config, 19)
     assert line.startswith("ab_test.buckets: 20, but fewer test devices have a word")
     assert unheard(config, None) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("own", [True, False])
+def test_devices_that_wrote_what_pretraining_reads_are_known(own: bool, tmp_path: Path) -> None:
+    config = launch_config(private_text={"source": "files", "paths": ["people.parquet"]})
+    chat = itertools.islice(documents([typed_text("en-US")]), 60)
+    texts = [
+        text if own else f"word {number} and so on it goes until the end of the line"
+        for number, (_, text) in enumerate(chat)
+    ]
+    devices = write_words(tmp_path / "words", [sentences(text, "en-US") for text in texts])
+    problems = written_by_devices(config, devices)
+    assert [("'sample-with-chat' holds text of population 'people'" in line) for line in problems] == [True] * own
 
 
 def test_the_first_spend_is_refused_for_a_model_too_small_for_its_audits(settings: Settings) -> None:
