@@ -21,6 +21,7 @@ class Cell:
       rounds, participations: T and k; the cohort is ``people k / T``.
       step_noise: sets the server rate, see ``federated.planning.law``.
       noise: False trains without, at the rate that the noise of ``rho`` would allow.
+      public: packaged text of the start; the forecast is fitted to cells of ``sample``.
       draw: repetition, with other noise and other cohorts.
       fold: of five, which fifth of a small population is held out.
     """
@@ -44,6 +45,7 @@ class Cell:
     device_rate: float = 0.5
     batch: int = 8
     max_words: int = 200
+    public: Literal["sample", "sample-with-chat"] = "sample"
     draw: int = 0
     fold: int = 0
 

@@ -32,6 +32,12 @@ LISTS: dict[str, list[Cell]] = {
     ]
     + [Cell("talk", people, "start+counts", rho=0.02, contexts=2_000) for people in (10_000, 3_000, 1_000)]
     + [Cell(name, 0, "start+counts", contexts=2_000) for name in ("blogs", "rooms", "chat")],
+    # A start that has read typed chat, too.
+    "with-chat": [
+        Cell("talk", people, arm, rho=rho, public="sample-with-chat")
+        for people in (1_000, 10_000)
+        for arm, rho in (("start", 0.5), ("ngram", 0.5), ("start+counts", 0.5), ("counts-train", 0.45))
+    ],
     # Both ways to train by the law, which the forecast is fitted to.
     "forecast": [
         cell

@@ -89,18 +89,30 @@ def multiples(found: list[Row], arm: str, line: Curve) -> dict[str, float]:
     return {name: fmean(values) for name, values in each.items()}
 
 
+def left(path: Path) -> dict[str, float]:
+    """Share of the gain that is left on another start, by cell of that start."""
+    with path.open(encoding="utf-8", newline="") as file:
+        content = {row["cell"]: row for row in csv.DictReader(file)}
+    return {
+        name: float(row["over_start"]) / float(twin["over_start"])
+        for name, row in content.items()
+        if row["public"] != "sample" and row["arm"] in ARMS
+        if (twin := content.get(name.replace(f"-public{row['public']}", "")))
+    }
+
+
 def main() -> None:
     """Fit, forecast each population from the others, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
     folder = parser.parse_args().results
     found = rows(folder / "crossing.csv")
-    write_text(folder / "forecast.md", page(found))
+    write_text(folder / "forecast.md", page(found, left(folder / "crossing.csv")))
     write_text(folder / "crossing.svg", picture(found))
 
 
-def page(found: list[Row]) -> str:
-    """Curves, multiples and the forecast of every setting, as a page."""
+def page(found: list[Row], shares: Mapping[str, float]) -> str:
+    """Curves, multiples, shares left on another start, and the forecast of every setting, as a page."""
     curves = {arm: curve(found, arm) for arm in ARMS.values()}
     scales = {arm: multiples(found, arm, curves[arm]) for arm in curves}
     lines = ["# The forecast of a launch's gain, fitted to the crossing", ""]
@@ -116,6 +128,8 @@ def page(found: list[Row]) -> str:
         shown = ", ".join(f"{name} {value:.2f}" for name, value in each.items())
         spread = f"{stdev(each.values()):.2f}" if len(each) > 1 else "-"
         lines.append(f"| {arm} | {shown} | {fmean(each.values()):.2f} | {spread} |")
+    lines += ["", "| cell on another start | share of the gain on the sample's |", "|---|---|"]
+    lines += [f"| {name} | {share:.2f} |" for name, share in shares.items()]
     lines += ["", *settings(found, curves, scales)]
     return "\n".join(lines) + "\n"
 

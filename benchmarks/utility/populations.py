@@ -6,6 +6,7 @@ Everything here is made once in a private folder.
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from pretrain.train import pretrain, start_from_frequencies
 from pretrain.vocabulary import TokenStream, Vocabulary, from_counts, join_streams
 from pretrain.words import WordStore
 
+PackagedSource = Literal["sample", "sample-with-chat"]
 LAUNCH = Path("dags/launches/demo-en-US.yaml")
 SEED, FOLDS, WORDS_A_DEVICE = 20261124, 5, 400
 
@@ -103,7 +105,7 @@ def opened(cell: Cell, folder: Path, work: Path) -> People:
       ValueError: more people than there are.
     """
     population = POPULATIONS[cell.population]
-    start = public_start("en-US" if population.locale == "en" else population.locale, work)
+    start = public_start("en-US" if population.locale == "en" else population.locale, work, cell.public)
     everybody = _encoded(population, folder, work, start.vocabulary)
     order_D = np.random.default_rng(SEED).permutation(len(everybody))
     if population.held_out:
@@ -115,6 +117,7 @@ def opened(cell: Cell, folder: Path, work: Path) -> People:
         raise ValueError(f"people: {cell.people:,} of {cell.population}, which has {len(rest):,} beside those held out")
     train = rest[: cell.people or len(rest)]
     name = f"{cell.population}-{cell.fold}" if not population.held_out else cell.population
+    name += "" if cell.public == "sample" else f"-{cell.public}"
     return People(name, start, everybody.select(train), everybody.select(held))
 
 
@@ -123,17 +126,24 @@ def launch() -> LaunchConfig:
     return load_launch(LAUNCH)
 
 
-def public_text(locale: str, work: Path) -> Corpus:
-    """Packaged text in this language."""
-    folder = work / f"start-{locale}" / "corpus"
-    build_corpus(launch().public_text, locale, folder)
+def public_text(locale: str, work: Path, source: PackagedSource = "sample") -> Corpus:
+    """Packaged text in this language, in full."""
+    folder = _start(locale, work, source) / "corpus"
+    config = launch().public_text.model_copy(update={"source": source})
+    if source != "sample":
+        config = config.model_copy(update={"max_tokens": 2 * config.max_tokens})
+    build_corpus(config, locale, folder)
     return open_corpus(folder)
 
 
+def _start(locale: str, work: Path, source: PackagedSource) -> Path:
+    return work / (f"start-{locale}" if source == "sample" else f"start-{locale}-{source}")
+
+
 @cache
-def public_start(locale: str, work: Path) -> PublicStart:
+def public_start(locale: str, work: Path, source: PackagedSource = "sample") -> PublicStart:
     """The start that the demo's launch file makes of packaged text in this language."""
-    config, folder, corpus = launch(), work / f"start-{locale}", public_text(locale, work)
+    config, folder, corpus = launch(), _start(locale, work, source), public_text(locale, work, source)
     vocabulary = from_counts(corpus.counts(), config.vocabulary.base_size)
     train, validation = (
         join_streams([store.encode(vocabulary) for store in stores]) for stores in (corpus.train, corpus.validation)

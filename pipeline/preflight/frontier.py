@@ -103,7 +103,7 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
         rhos = [(kind, rho_within(config, found, epsilon)) for kind, found in others]
         most = rhos[-1][1]
         words, rho = next((kind, rho) for kind, rho in rhos if rho >= LEFT_BY_WORDS * most)
-        return _point(epsilon, words, rho, devices, per_noise)
+        return _point(epsilon, words, rho, devices, per_noise, gain.left(config.public_text.source))
 
     fine = [
         low * (high / low) ** (step / _STEPS) for low, high in itertools.pairwise(EPSILONS) for step in range(_STEPS)
@@ -140,18 +140,19 @@ def around(config: LaunchConfig, devices: int, spends: Mapping[str, Spend], epsi
     others = {name: spend for name, spend in spends.items() if name not in _LEARNS and spend.split == "train"}
     learned = math.fsum(spend.rho or 0.0 for name, spend in spends.items() if name in _LEARNS)
     per_noise = law.way_per_noise(config.mechanism, config.server) if config.trains else 0.0
+    left = gain.left(config.public_text.source)
 
     def gained(rho: float) -> Forecast:
         if not config.trains:
-            return gain.counts(gain.heard(devices, rho))
+            return gain.counts(gain.heard(devices, rho), left)
         way = min(law.LONGEST_WAY, law.STEP_NOISE * per_noise * math.sqrt(rho / learned))
-        return gain.both(way) if config.counts_move_start else gain.training(way)
+        return gain.both(way, left) if config.counts_move_start else gain.training(way, left)
 
     rhos = {total: rho_within(config, others, total) for total in (epsilon - 1, epsilon, epsilon + 1) if total > 0}
     return {total: gained(rho) for total, rho in rhos.items() if rho}
 
 
-def _point(epsilon: float, words: str, rho: float, devices: int, per_noise: float) -> Point:
+def _point(epsilon: float, words: str, rho: float, devices: int, per_noise: float, left: float) -> Point:
     if not rho:
         nothing = Forecast(0.0, 0.0)
         return Point(epsilon, words, 0.0, 0.0, nothing, nothing, nothing, nothing, None)
@@ -159,11 +160,11 @@ def _point(epsilon: float, words: str, rho: float, devices: int, per_noise: floa
         min(law.LONGEST_WAY, per_noise * law.STEP_NOISE * math.sqrt(share * rho))
         for share in (1, 1 - gain.COUNTS_SHARE)
     )
-    training = gain.training(way)
+    training = gain.training(way, left)
     if devices > MOST_COUNTED:
         return Point(epsilon, words, rho, way, None, training, None, None, "training" if training.sure else None)
     people = gain.heard(devices, rho)
-    counts, both, lead = gain.counts(people), gain.both(first), gain.lead(first, people)
+    counts, both, lead = gain.counts(people, left), gain.both(first, left), gain.lead(first, people, left)
     wins: Way | None = "both" if lead.points > 0 else "counts"
     if not (both if wins == "both" else counts).sure:
         wins = None

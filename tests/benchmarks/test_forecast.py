@@ -32,6 +32,11 @@ def test_nothing_longer_is_recommended_than_was_measured() -> None:
     assert max(strides) == pytest.approx(law.LONGEST_STRIDE, rel=0.01)
 
 
+def test_the_share_left_by_a_start_with_chat_is_the_mean_of_its_cells() -> None:
+    assert gain.left("sample-with-chat") == pytest.approx(fmean(forecast.left(RESULTS).values()), abs=0.01)
+    assert gain.left("sample") == gain.left("c4") == 1
+
+
 @pytest.mark.parametrize(
     ("arm", "scale"),
     [("counts", gain.COUNTS_SCALE), ("training", gain.TRAINING_SCALE), ("both", gain.BOTH_SCALE)],
