@@ -12,7 +12,7 @@ from pathlib import Path
 
 _HEX = {"AIRFLOW_SECRET_KEY": 32, "MLFLOW_SECRET_KEY": 32, "AIRFLOW_JWT_SECRET": 64}
 _HEX |= {f"{name}_PASSWORD": 24 for name in ("AIRFLOW_DB", "MLFLOW_DB", "MLFLOW_LOGIN_DB", "LEDGER_DB", "POSTGRES")}
-_HEX |= {"REDIS_PASSWORD": 24}
+_HEX |= {"REDIS_PASSWORD": 24, "GRAFANA_PASSWORD": 24}
 # Users whose password is also in a file of its own, named as the user, for people and servers.
 _USERS = {"MLFLOW_PASSWORD": "mlflow", "READER_PASSWORD": "tacit-reader"}
 _USERS |= {"ADMIN_PASSWORD": "admin", "REVIEWER_PASSWORD": "privacy-reviewer"}
