@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time
 
 from croniter import croniter_range
@@ -55,7 +55,7 @@ def fits(config: LaunchConfig, population: Population | None, words: Spend) -> S
         each, name = _launch(config, words, ceiling.unit), _NAMES[ceiling.unit]
 
         def cost(launches: int, each: list[Release] = each, delta: float | None = ceiling.delta) -> float:
-            return added(each * launches, delta)
+            return added([_times(launches, release) for release in each], delta)
 
         if not cost(1):
             continue
@@ -87,6 +87,12 @@ def fits(config: LaunchConfig, population: Population | None, words: Spend) -> S
             apart = f", if one is {_LATE_DAYS} days late and another is not"
             notes.append(sentence.format(most=late, needed=cost(late)) + apart)
     return ScheduleCheck(tuple(problems), tuple(notes))
+
+
+def _times(launches: int, release: Release) -> Release:
+    """As many of a release as one: a schedule may make a million, and each sum adds up."""
+    parts = {name: launches * getattr(release, name) for name in ("amount", "failure", "epsilon", "delta")}
+    return replace(release, **parts)
 
 
 def _launch(config: LaunchConfig, words: Spend, unit: Unit) -> list[Release]:

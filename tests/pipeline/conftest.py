@@ -1,6 +1,5 @@
 """Ledgers on both databases, and settings that keep everything in a temporary folder."""
 
-import functools
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,20 +8,11 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.engine import make_url
 
-from discovery.certificates import group
 from pipeline.ground import settings as settings_module
 from pipeline.ground.settings import Settings
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.public_stages import Public
 from tests.helpers.launches.tracking_database import prepared, put
-
-
-@pytest.fixture(scope="session", autouse=True)
-def certified_once() -> Iterator[None]:
-    """Compute each certificate of shuffling once: a look, a plan and what a stage states ask for the same ones."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(group, "blanket", functools.cache(group.blanket))
-        yield
 
 
 @pytest.fixture

@@ -81,10 +81,10 @@ class Stack:
         path = self.home / "airflow" / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}" / "attempt=1.log"
         return path.read_text(encoding="utf-8", errors="replace")[-3000:] if path.is_file() else f"no log in {path}"
 
-    def clear(self, run: str, *tasks: str, downstream: bool = False, dag: str = DAG) -> None:
-        """Clear some tasks of a run through the API, with what follows them if asked to; without names all of it."""
+    def clear(self, run: str, *tasks: str, dag: str = DAG) -> None:
+        """Clear some tasks of a run through the API; without names all of it."""
         if tasks:
-            named = {"dag_run_id": run, "task_ids": [*tasks], "include_downstream": downstream, "only_failed": False}
+            named = {"dag_run_id": run, "task_ids": [*tasks], "only_failed": False}
             self.airflow.api("POST", f"/dags/{dag}/clearTaskInstances", {"dry_run": False, **named})
         else:
             self.airflow.api("POST", f"/dags/{dag}/dagRuns/{run}/clear", {"dry_run": False})
