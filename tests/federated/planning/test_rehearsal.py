@@ -13,6 +13,7 @@ from federated.config.mechanism import MechanismConfig
 from federated.config.planning import PlanningConfig, SmallLaunch
 from federated.config.population import EVERYBODY_TRAINS
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
+from federated.counts import distil
 from federated.planning import law, rehearsal
 from federated.planning.recall import Arm, hits
 from federated.planning.rehearsal import Setting, Training, own_rho, pseudo_users
@@ -159,6 +160,12 @@ PUBLIC, PEOPLE = typed(150, 1, habit=0.1), typed(60, 2, habit=0.8)
 LIMITS = SmallLaunch(shares=(1.0, 0.5), most_users=150, most_rounds=24, most_goal=30)
 
 
+@pytest.fixture
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counts that move a start by few steps, for tests that do not look at where it goes."""
+    monkeypatch.setattr(distil, "STEPS", 60)
+
+
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> KeyboardLM:
     model = build_model(ModelConfig(embedding_dim=8, hidden_dim=12, tied=True), len(VOCABULARY), seed=2)
@@ -220,11 +227,11 @@ def test_no_way_costs_more_than_the_rho(start: KeyboardLM, own: str | None) -> N
 
 @pytest.mark.slow
 def test_the_verdict_is_monotone_in_the_population(start: KeyboardLM, tmp_path: Path) -> None:
-    found = [verdict(quiet(stage(start, devices)), tmp_path) for devices in (20, 60, 300, 30_000)]
-    assert [each.answer for each in found] == ["no-go", "go", "go", "go"]
+    found = [verdict(quiet(stage(start, devices)), tmp_path) for devices in (20, 60, 30_000)]
+    assert [each.answer for each in found] == ["no-go", "go", "go"]
     pays = [any(each.pays(row) for row in each.outcomes if row.gradient_rho) for each in found]
-    assert pays == [False, False, False, True]
-    assert "by training" in found[3].sentence  # Counts are the better trade of so few words.
+    assert pays == [False, False, True]
+    assert "by training" in found[2].sentence  # Counts are the better trade of so few words.
     most = [max(row.gain for row in each.outcomes if row.gradient_rho) for each in found]
     assert most == sorted(most)
     # The tiny population is told what it could have, before anything is spent.
@@ -238,7 +245,7 @@ def test_the_verdict_is_monotone_in_the_population(start: KeyboardLM, tmp_path: 
     assert CountsConfig.model_validate(block).rho == pytest.approx(advised.rho)
     counts = [max(row.gain for row in each.outcomes if not row.gradient_rho) for each in found]
     assert counts[1] > max(row.gain for row in found[1].outcomes if row.gradient_rho)
-    assert counts[1] < min(counts[2:])
+    assert counts[1] < counts[2]
     # The large one is played by few, and says so.
     assert found[-1].pseudo_users == 150
     assert "extrapolates" in found[-1].notes[0]
@@ -246,6 +253,7 @@ def test_the_verdict_is_monotone_in_the_population(start: KeyboardLM, tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_steps")
 def test_what_was_trained_is_not_trained_again(
     start: KeyboardLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +279,7 @@ def test_what_was_trained_is_not_trained_again(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_steps")
 def test_text_that_teaches_nothing_is_noticed_by_the_first_training(start: KeyboardLM, tmp_path: Path) -> None:
     made, lines = stage(start, 60), list[str]()
     limits = replace(made.limits, least_headroom=1.0)

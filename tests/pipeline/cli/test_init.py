@@ -8,7 +8,6 @@ import pytest
 
 from pipeline.launch.config import load_launch
 from tests.helpers.launches.command import answered
-from tests.helpers.launches.tiny_launch import write_launch
 
 FLAGS = ("--locale", "en-US", "--data", "synthetic", "--population", "1300", "--rho", "0.5")
 
@@ -28,35 +27,6 @@ def test_a_bad_answer_is_refused_before_anything_is_written(changed: dict[str, s
     flags = [word for name, value in options.items() if value is not None for word in (name, value)]
     assert says in answered(tmp_path, "init", str(tmp_path / "mine.yaml"), *flags, code=65)["error"]
     assert not (tmp_path / "mine.yaml").exists()
-
-
-def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path):
-    path = tmp_path / "mine.yaml"
-    path.write_text("mine", encoding="utf-8")
-    assert "is not overwritten" in answered(tmp_path, "init", str(path), *FLAGS, code=65)["error"]
-    assert path.read_text(encoding="utf-8") == "mine"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "flags"),
-    [
-        ("en-US", FLAGS),
-        ("es-ES", ("--locale", "es-ES", "--data", "synthetic", "--population", "60000", "--rho", "1", "--days", "60")),
-        ("people", ("--locale", "en-US", "--data", "DATA", "--population", "3000000", "--rho", "0.5", "--budget", "2")),
-    ],
-)
-def test_what_it_makes_checks_and_plans(name: str, flags: tuple[str, ...], tmp_path: Path):
-    write_launch(tmp_path)
-    flags = tuple(str(tmp_path / "clients.parquet") if word == "DATA" else word for word in flags)
-    path = tmp_path / f"{name}.yaml"
-    made = answered(tmp_path, "init", str(path), *flags)
-    assert (made["feasible"], made["reasons"]) == (True, [])
-    assert load_launch(path).name == name
-    assert answered(tmp_path, "check", str(path), "--alone")["ok"]
-    devices = flags[flags.index("--population") + 1]
-    assert answered(tmp_path, "plan", str(path), "--devices", devices)["feasible"]
-    assert f"tacit check {path}" in made["next"]
 
 
 @pytest.mark.slow
