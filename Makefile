@@ -44,8 +44,8 @@ test: setup ## Run every test: the stages' in their environment and, beside them
 	$(STAGES)/pytest -n $(or $(WORKERS),2) || status=1; \
 	wait $$dags || status=1; cat $$log; rm -f $$log; exit $$status
 
-fast: setup ## Run the tests that are not marked slow: two minutes on two cores, for while you work
-	@$(STAGES)/pytest -n $(or $(WORKERS),2) -m "not slow"
+fast: setup ## Run two cases of each test that is not marked slow: a minute on two cores, for while you work
+	@$(STAGES)/pytest -n $(or $(WORKERS),2) -m "not slow" --cases 2
 
 mutants: setup ## Seed each bug of tests/mutants in a copy: the tests beside the code must find it
 	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(STAGES)/python -m tests.mutants.run

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,8 +58,20 @@ _FIRST = (
 _TOGETHER = ("tests/golden/", "tests/pipeline/ledger/")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--cases", type=int, help="run at most so many cases of each parametrised test")
+
+
+@pytest.hookimpl(trylast=True)  # after those are left out that are marked slow
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((n for n, path in enumerate(_FIRST) if item.nodeid.startswith(path)), len(_FIRST)))
+    if most := config.getoption("cases"):
+        seen = Counter[str]()
+        for item in items.copy():
+            name = item.nodeid.partition("[")[0]
+            seen[name] += 1
+            if seen[name] > most:
+                items.remove(item)
 
 
 @pytest.hookimpl(optionalhook=True)

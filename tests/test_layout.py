@@ -269,6 +269,7 @@ _HOST = re.compile(
 )
 
 
+@pytest.mark.slow
 def test_no_path_or_host_of_one_machine():
     wrong = []
     for path in FILES:

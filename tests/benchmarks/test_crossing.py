@@ -27,6 +27,7 @@ def test_cells_that_differ_have_names_that_differ() -> None:
     assert {cell.population for cell in cells} <= populations.POPULATIONS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["banded", "blt", "tree"])
 def test_training_spends_the_rho_of_its_cell(kind: str) -> None:
     block = mechanism_of(replace(CELL, mechanism=kind, rounds=8, participations=2, rho=0.3), people=100)

@@ -277,6 +277,7 @@ every_release = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @every_release
 def test_no_device_moves_a_sum_by_more_than_is_accounted(name: str) -> None:
     moved = np.concatenate([RELEASES[name](device) for device in EMPTIED])

@@ -154,7 +154,7 @@ def leave_the_month(soon: timedelta) -> None:
         time.sleep(1)
 
 
-def wait_for(condition, seconds: float = 60) -> None:
+def wait_for(condition, seconds: float = 300) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

@@ -31,7 +31,7 @@ def test_killing_a_task_stops_the_command_and_its_children(dagbag, stand_in: Sta
     group = int(leader.read_text())
     assert alive(group)
     task.on_kill()
-    thread.join(timeout=60)
+    thread.join(timeout=300)
     assert result[0][0] < 0
     wait_for(lambda: not alive(group))
 

@@ -222,7 +222,7 @@ def test_a_process_that_ended_before_its_command_came_is_done_without(dagbag, st
     # As when Airflow ends: nothing more can come.
     ready = stage_task.ahead.pop()
     ready.process.stdin.close()
-    assert ready.process.wait(timeout=60) == 0
+    assert ready.process.wait(timeout=300) == 0
     ready.process.stderr.close()
     ready.answer.close()
     assert stand_in.stages() == ["plan", "pretrain"]

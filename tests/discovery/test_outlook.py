@@ -32,6 +32,7 @@ def test_the_central_share_is_where_every_second_word_is_found() -> None:
     assert 0.35 * groups < len(found.words) < 0.65 * groups
 
 
+@pytest.mark.slow
 def test_a_central_discovery_beside_a_local_one_reaches_as_far() -> None:
     config = trie_config(messages_per_device=10, layers=8, max_prefixes=100)
     for devices in (921, 100_000):

@@ -56,6 +56,7 @@ def test_the_records_bear_out_the_guarantee(kind: str, tmp_path: Path, monkeypat
         assert set(np.bincount(records.rounds_N)) == {6}
 
 
+@pytest.mark.slow
 def test_secure_aggregation_changes_the_sum_by_its_rounding_alone(tmp_path: Path) -> None:
     quiet = {"noise_multiplier": 1e-6, "rounds": 7}  # later cohorts are too small to hide in
     # One device a chunk, as under secure aggregation: beside others updates have other low bits on some processors.

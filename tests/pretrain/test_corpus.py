@@ -97,6 +97,7 @@ def test_a_cap_keeps_documents_of_many_files_in_a_seeded_order(hub: None, tmp_pa
     assert [document.text for document in open_stream(c4(), "en-US", "train")] == whole != every
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_at", [0, 2])
 def test_a_killed_build_of_c4_loses_and_repeats_no_document(hub: None, tmp_path: Path, kill_at: int) -> None:
     whole = build_corpus(c4(max_tokens=900), "en-US", tmp_path / "whole", shard_words=200)

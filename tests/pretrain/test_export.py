@@ -41,6 +41,7 @@ def test_weights_of_another_shape_are_refused(tmp_path: Path, tiny_model: Keyboa
         load_model(tmp_path / "text.safetensors", TINY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False])
 def test_graph_equals_model_over_real_rows(tmp_path: Path, rows: np.ndarray, tied: bool) -> None:
     model = trained_on_chains(tied, tmp_path)
@@ -109,6 +110,7 @@ def test_parity_needs_tokens(tmp_path: Path, tiny_model: KeyboardLM) -> None:
         parity(tiny_model, tmp_path / "model.onnx", np.zeros((2, 3), dtype=np.int32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False])
 def test_int8_is_smaller_and_close(tmp_path: Path, rows: np.ndarray, tied: bool) -> None:
     model = trained_on_chains(tied, tmp_path, vocabulary_size=2000)
@@ -137,6 +139,7 @@ def test_top3_agreement_counts_words_of_the_strip(tmp_path: Path, tiny_model: Ke
     assert (found.top3_agreement, found.top1_agreement) == (pytest.approx(2 / 3), 1.0)
 
 
+@pytest.mark.slow
 def test_rows_at_once_change_nothing_in_float(tmp_path: Path, rows: np.ndarray) -> None:
     model = trained_on_chains(True, tmp_path)
     export_onnx(model, tmp_path / "model.onnx")

@@ -221,6 +221,7 @@ def test_adapting_ends_where_new_words_are_predicted_best_and_leaves_them_as_fre
     assert broken == [0]
 
 
+@pytest.mark.slow
 def test_an_adaptation_that_was_killed_ends_alike(taught: KeyboardLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     whole = adapted_to(taught, tmp_path / "whole", HELD_OUT, 0.02)
     written = extend_module.write_bytes

@@ -45,6 +45,7 @@ def test_conversation_comes_first_and_says_what_people_say(english: list[tuple[s
     assert min(counts.values()) >= 50, counts
 
 
+@pytest.mark.slow
 def test_chat_comes_before_the_others_and_only_where_it_is_asked_for() -> None:
     without, with_chat = packaged_texts("en-US"), packaged_texts("en-GB", chat=True)
     assert with_chat[1:] == without

@@ -90,6 +90,7 @@ def test_sentence_ends_of_other_scripts() -> None:
 ASSIGNED = st.text(st.characters(exclude_categories=["Cn", "Cs"]), max_size=200)
 
 
+@pytest.mark.slow
 @given(ASSIGNED, st.sampled_from(["en-US", "fr-FR", "tr-TR", "el-GR", "hi-IN"]))
 @settings(max_examples=150, deadline=None)
 def test_words_are_short_and_of_a_known_class(text: str, locale: str) -> None:

@@ -44,6 +44,7 @@ def test_training_learns_and_reports_its_curve(tmp_path: Path) -> None:
     assert all(earlier.seconds <= later.seconds for earlier, later in zip(curve.points, curve.points[1:], strict=False))
 
 
+@pytest.mark.slow
 def test_seed_decides(tmp_path: Path) -> None:
     one, again, other = (pretrain_tiny(tmp_path / name, seed=seed)[0] for name, seed in (("a", 1), ("b", 1), ("c", 2)))
     assert same_weights(one, again)
@@ -54,6 +55,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["hand", "bfloat16"])
 def test_resumes_bitwise_after_an_exception(tmp_path: Path, kernel: Kernel) -> None:
     """By a CPU's step, and on a CPU by the one that a GPU takes."""
@@ -138,6 +140,7 @@ def test_a_finished_run_only_loads(tmp_path: Path) -> None:
     assert same_curve == curve
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
     pretrain_tiny(tmp_path)
     for config, seed in ((PRETRAIN, 2), (PRETRAIN.model_copy(update={"learning_rate": 0.01}), 1)):
@@ -145,6 +148,7 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path: Path) -> None:
             pretrain_tiny(tmp_path, config, seed=seed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["flip", "cut"])
 def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path: Path, damage: str) -> None:
     whole, _ = pretrain_tiny(tmp_path)
@@ -243,6 +247,7 @@ def test_the_step_of_a_gpu_and_the_step_of_a_cpu_add_the_same_gradient(threads: 
         assert_close(gradient, wanted[name], rtol=1e-4, atol=1e-5, msg=name)
 
 
+@pytest.mark.slow
 def test_the_number_of_threads_changes_no_bit(tmp_path: Path) -> None:
     alone, _ = pretrain_tiny(tmp_path / "alone")
     torch.set_num_threads(2)

@@ -34,6 +34,7 @@ def test_tables_and_pictures_tell_the_same_of_any_two_intervals(changes: tuple, 
     assert contradictions(compared(*changes, metric=metric, failed=failed)) == []
 
 
+@pytest.mark.slow
 def test_the_reading_finds_what_it_looks_for() -> None:
     assert contradictions(compared(GAINS[0], GAINS[0], failed=("prate",)))
     gates = block("decision")["gates"]
@@ -45,6 +46,7 @@ def test_the_example_contradicts_itself_nowhere() -> None:
     assert contradictions(example()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "words"), [("chitchat", "a public data set of typed chat"), ("files", "as it is stored")]
 )

@@ -92,6 +92,7 @@ def numbers(text: str) -> list[str]:
     return sorted(re.sub(marks, "", each) for each in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", sorted(LOCALES))
 def test_each_language_has_the_numbers_of_english_and_none_of_its_words(language: str) -> None:
     calm = example(accounting=block("accounting", group=GROUP))
@@ -157,6 +158,7 @@ def test_several_devices_of_a_person_are_told_of() -> None:
     assert "part of δ is a failure probability" in pages(example(accounting=failing), {})["report.md"]
 
 
+@pytest.mark.slow
 def test_what_changed_since_what_users_have_is_told() -> None:
     page = of("en", utility=after(EARLIER))
     assert "launch `test-fixture-00` of 2025-11-05: ε changes from 5.52 to 7.03" in page

@@ -104,6 +104,7 @@ def test_figures_can_be_read_aloud() -> None:
         assert not re.search(r"<svg[^>]* (width|height)=", svg)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*REPORTS, "README.md"])
 def test_hostile_text_stays_text(name: str) -> None:
     evil = "<script>alert(1)</script> [click](http://evil.example) | `x`\n# heading"
@@ -168,6 +169,7 @@ def markup(text: str) -> Counter:
     return Counter((token.type, token.attrs.get("src")) for token in flat if token.type in wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("evil", EVIL)
 def test_no_text_of_a_disclosure_becomes_markup(evil: str) -> None:
     figures = dict.fromkeys(drawn(), "<svg></svg>")

@@ -156,6 +156,7 @@ def test_weak_synthetic_seeded_and_held_are_said_loudly() -> None:
     assert "detects that a given device took part" not in loud["report.html"]
 
 
+@pytest.mark.slow
 def test_a_launch_with_a_warning_is_amber() -> None:
     launch, population = block("launch", synthetic_population=True), block("population", synthetic=True)
     page = rendered(launch=launch, population=population)["report.html"]

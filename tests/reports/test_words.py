@@ -47,6 +47,7 @@ def test_central_numbers_that_contradict_each_other_are_refused(change: dict, me
         example(**releases(CENTRAL_WORDS) | {"releases": [CENTRAL_WORDS | change, TRAINING]})
 
 
+@pytest.mark.slow
 def test_a_weak_guarantee_of_a_device_is_said_to_be_none() -> None:
     assert "a whole device has no meaningful guarantee" in report(example(**LOCAL))
     good = report(example())
@@ -82,6 +83,7 @@ def test_words_that_shuffling_hides_are_in_the_one_number_everywhere() -> None:
     assert disclosure.accounting.bound == 7.0211
 
 
+@pytest.mark.slow
 def test_words_that_shuffling_does_not_hide_are_in_the_number_in_full() -> None:
     disclosure = example(**LOCAL, data_accesses=ALL_COVERED)
     front, back = report(disclosure).split("## Gates")

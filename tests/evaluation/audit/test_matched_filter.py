@@ -144,6 +144,7 @@ def test_p_values_are_uniform_where_the_claim_is_exact() -> None:
     assert stats.kstest(again, "uniform").pvalue < 1e-6
 
 
+@pytest.mark.slow
 def test_one_run_bounds_from_the_scores_stay_below_the_claim() -> None:
     promised = claim(blt())
     seen = honest_run(blt(), 0)

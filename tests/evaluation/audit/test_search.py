@@ -60,6 +60,7 @@ def test_a_budget_that_runs_out_is_said_and_the_list_is_what_was_found() -> None
     assert sum(whole.log_probs) >= sum(cut.log_probs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("length", "count"), [(1, 3), (2, 500)])
 def test_other_lengths_and_lists_longer_than_a_level(length: int, count: int) -> None:
     model = peaked(3)

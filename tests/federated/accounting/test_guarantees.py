@@ -42,6 +42,7 @@ def test_epsilon_falls_with_delta_and_rises_with_rho() -> None:
     assert epsilon_of_rho(0.5, 1e-6) < epsilon_of_rho(0.6, 1e-6)
 
 
+@pytest.mark.slow
 def test_guarantee_of_a_published_row() -> None:
     config = MECHANISM.model_copy(update={"rounds": 1280, "min_sep": 181, "max_participations": 5})
     reached = account(config, (1e-10, 1e-6))

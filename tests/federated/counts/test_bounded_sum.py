@@ -31,6 +31,7 @@ def unnoised(vectors: list[np.ndarray], clip_norm: float) -> np.ndarray:
     return released - clip_norm * np.rint(Z * gaussian(KEY, STREAM, 0, SIZE) * FIXED_POINT) / FIXED_POINT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip_norm", [1.0, 1.25])
 def test_no_device_moves_the_sum_by_more_than_the_clip_norm(clip_norm: float) -> None:
     """Every set of up to three nasty devices against the same set with one of them silent."""

@@ -42,6 +42,7 @@ def shares(devices: TokenStream, context: int) -> np.ndarray:
     return np.bincount(tokens[1:][tokens[:-1] == context], minlength=SIZE) / np.sum(tokens[:-1] == context)
 
 
+@pytest.mark.slow
 def test_probabilities_sum_to_one_and_are_above_zero(cells: Cells, public: NGram) -> None:
     for z in (0.01, 1.0, 1e3):
         model = fitted(typed(300, 3), cells, public, z)
@@ -52,6 +53,7 @@ def test_probabilities_sum_to_one_and_are_above_zero(cells: Cells, public: NGram
             assert prob_V[[PAD, BOS]].tolist() == [0, 0]
 
 
+@pytest.mark.slow
 def test_with_little_noise_counted_contexts_go_on_as_devices_do(cells: Cells, public: NGram) -> None:
     devices = typed(900, 3)
     model = fitted(devices, cells, public, 1e-4)
@@ -62,6 +64,7 @@ def test_with_little_noise_counted_contexts_go_on_as_devices_do(cells: Cells, pu
         assert np.abs(after(model, context) - wanted).sum() < 0.4 * before
 
 
+@pytest.mark.slow
 def test_what_a_sentence_s_start_weighs_is_divided_out_again(public: NGram) -> None:
     devices, models = typed(900, 3), []
     for start_weight in (1.0, 3.0):

@@ -96,6 +96,7 @@ def content(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [None, KEPT], ids=["all", "kept"])
 @pytest.mark.parametrize("population", [unsorted, mixed])
 def test_any_number_of_readers_make_the_store_of_one(

@@ -20,6 +20,7 @@ def test_a_function_of_the_seed():
     assert one != other
 
 
+@pytest.mark.slow
 def test_a_larger_population_only_adds_typists():
     few = dict(typists(population(devices=10), "en-US", 1).devices)
     many = dict(typists(population(devices=99), "en-US", 1).devices)

@@ -50,6 +50,7 @@ def test_the_bound_holds_whatever_the_update(clip_norm, scale):
     assert reached == pytest.approx(min(norm / clip_norm, 1.0), rel=2e-6, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_a_small_update_is_kept_to_the_grid():
     parts = update(1e-3, dtype=torch.float64)
     for part, grid in zip(parts, clip_to_grid(parts, 1.0), strict=True):

@@ -53,6 +53,7 @@ def test_threads_never_change_a_bit_and_other_chunks_only_low_ones():
         assert difference(clipped_sum(model, rows, config, 0.1, 7), one) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tied", [True, False])
 def test_one_device_a_chunk_depends_on_no_other_device(tied):
     config, model = local(epochs=2), keyboard(tied)

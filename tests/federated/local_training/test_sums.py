@@ -56,6 +56,7 @@ def test_each_tensor_dominates_the_clip_in_turn(name, dtype, tolerance, fuse):
         assert 0.99 < float(found.double().norm()) / FIXED_POINT <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_a_norm_that_forgets_a_tensor_is_seen(monkeypatch, name):
     true_norms = sums.joint_norms
@@ -129,6 +130,7 @@ def test_each_layer_is_clipped_to_its_share(kernel: str, tied: bool) -> None:
     assert not all(shares)
 
 
+@pytest.mark.slow
 @both_kernels
 def test_a_weight_scales_what_was_clipped(kernel: str) -> None:
     model, rows = keyboard(tied=True), rows_of(9, local())

@@ -44,6 +44,7 @@ def require_brute_force(banded: Banded, rounds: int, min_sep: int, most: int) ->
     assert banded.second_sensitivity_squared(rounds, min_sep, most) == pytest.approx(right, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_sensitivity_equals_brute_force() -> None:
     rng = random.Random(6)
     for seed in range(60):

@@ -151,6 +151,7 @@ def test_pairs_hold_where_the_theorem_does_not() -> None:
     assert above > 5
 
 
+@pytest.mark.slow
 def test_runs_on_past_the_rounds_it_was_made_for() -> None:
     blt = Blt(1.0, PRESETS["min-sep-400"].theta, PRESETS["min-sep-400"].omega)
     rows = streamed(blt, 4000, size=8)

@@ -91,6 +91,7 @@ def test_the_separation_follows_from_the_population_and_not_from_a_longer_timer(
     assert two.days > 1.5 * one.days
 
 
+@pytest.mark.slow
 def test_slow_rounds_bring_devices_back_sooner() -> None:
     fast, slow = (clock.run(100, 20_000, 50, 1, ALWAYS, minutes) for minutes in (3.0, 60.0))
     assert slow.min_sep < 30 < fast.min_sep

@@ -204,6 +204,7 @@ def test_a_plan_says_how_long_a_launch_takes_and_what_comes_out() -> None:
     assert "'availability: {timer_days: 1}' makes the launch go by the clock" in made.by_the_clock.in_words(40)
 
 
+@pytest.mark.slow
 def test_too_few_devices_make_a_plan_infeasible_and_nothing_is_played() -> None:
     made = plan(launch(20, 40, 10, 4), 190)
     assert not made.feasible

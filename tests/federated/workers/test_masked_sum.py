@@ -39,7 +39,7 @@ class Wire:
             content = self.change(rank, len(self.seen[rank]), sent.tobytes())
             self.seen[rank].append(content)
             self._queues[(rank + 1) % self.size].put(content)
-            received = self._queues[rank].get(timeout=120)
+            received = self._queues[rank].get(timeout=300)
             if received is None:
                 raise ConnectionError("a neighbour is gone")
             assert len(received) == size

@@ -42,7 +42,7 @@ def token_of(server: Server) -> str:
     return server.call("POST", "/auth/token", {"username": server.user, "password": password})["access_token"]
 
 
-def until(condition, seconds: float = 300) -> Any:
+def until(condition, seconds: float = 600) -> Any:
     """The first true answer of ``condition``; an HTTP error or no answer in time counts as not yet."""
     end = time.monotonic() + seconds
     while True:

@@ -67,6 +67,7 @@ def file(tmp_path: Path) -> str:
     return str(tmp_path / "trial.yaml")
 
 
+@pytest.mark.slow
 def test_check_a_good_file(tacit: Shell, file: str):
     expected = launch_id(launch_config())
     note = (
@@ -129,6 +130,7 @@ def test_stage_errors_reach_airflow_as_code_and_json(tacit: Shell, file: str, tr
     assert "run it under its own id" in other["error"]
 
 
+@pytest.mark.slow
 def test_ledger_commands(tacit: Shell, tracked: Settings, file: str):
     assert "empty" in tacit("ledger", "show").stdout
     config = launch_config()
@@ -205,6 +207,7 @@ def test_plan(tacit: Shell, file: str):
     assert tacit.json("plan", file)["training_devices"] == 1053, "the packaged population has a known size"
 
 
+@pytest.mark.slow
 def test_site_says_how_to_get_the_keyboards(tacit: Shell):
     bundle = add_published(tacit.home / "runs", "some-launch")
     here = settings.load({"TACIT_HOME": str(tacit.home)})

@@ -57,6 +57,7 @@ def ended(whole: Path, folder: Path, statement: str) -> tuple[bool, bool]:
     return True, bool(problems)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("table", [*CHAINED, schema.META, schema.POPULATIONS], ids=lambda table: table.name)
 def test_damage_is_noticed(whole: Path, tmp_path: Path, table):
     taken = 0

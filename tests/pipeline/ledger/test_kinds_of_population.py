@@ -40,6 +40,7 @@ def people_in(folder: Path) -> dict[str, object]:
     return PEOPLE | {"paths": [str(folder / "people.parquet")]}
 
 
+@pytest.mark.slow
 def test_people_do_not_join_a_simulation_of_their_name(settings: Settings, tmp_path: Path):
     """The attack: a launch file registers a simulation with a budget of its own, and people's text spends from it."""
     require_population(launch_config(private_text=SIMULATION), PrivacyLedger(settings.ledger_url))

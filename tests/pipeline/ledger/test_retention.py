@@ -43,6 +43,7 @@ def ingested(config: LaunchConfig, run_id: str, settings: Settings) -> dict:
     return run_stage("ingest_private", config, run_id, settings, STAGES).result
 
 
+@pytest.mark.slow
 def test_older_text_is_deleted_before_anything_reads_it(settings: Settings, ledger: PrivacyLedger, tmp_path: Path):
     config = people(tmp_path)
     result = ingested(config, launch_id(config, "20260314"), settings)

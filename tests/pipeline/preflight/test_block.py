@@ -54,6 +54,7 @@ def test_a_single_field_is_changed_and_the_block_is_a_launch_file_s() -> None:
     assert list(guarantee(shipped, (1e-7,)).epsilon) == [1e-7]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("written", "mechanism"),
     [

@@ -148,6 +148,7 @@ def people_of(folder: Path, devices: int, locales: tuple[str, ...] = ("en-US",))
     return {"source": "files", "paths": [str(folder / "people.parquet")], "name": "people"}
 
 
+@pytest.mark.slow
 def test_the_population_s_files_are_counted_before_anything_else(settings: Settings, tmp_path: Path):
     ledger = registered(PrivacyLedger(settings.ledger_url), "people")
 
@@ -211,6 +212,7 @@ def test_rounds_that_secure_aggregation_cannot_have_are_refused_by_the_check_as_
         plan_of(settings, monkeypatch, config, train=900, test=60, validation=60)
 
 
+@pytest.mark.slow
 def test_the_plan_takes_the_devices_that_the_check_counted(
     settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
@@ -251,6 +253,7 @@ def test_noise_that_drowns_the_test_devices_is_refused_by_the_check_as_by_the_pl
             plan_of(settings, monkeypatch, config, **splits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"ab_test": {"buckets": 400}}, {"mechanism": BY_THE_CLOCK}])
 @pytest.mark.parametrize("evaluation", [None, {"noise_multiplier": 2.0}])
 def test_one_person_more_or_less_is_not_seen(
@@ -351,6 +354,7 @@ def test_the_plan_refuses_before_discovery(
         plan_of(settings, monkeypatch, launch_config(**changes), **devices)
 
 
+@pytest.mark.slow
 def test_the_plan_pays_for_secure_aggregation(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     """Few bits: rounding may lengthen what a device sends."""
     config = launch_config(
@@ -380,6 +384,7 @@ class Planned(Counted):
     feasible: bool = True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", TRAINED_ON)
 def test_training_reserves_nothing_before_all_that_it_reads_is_there(settings: Settings, missing: str):
     before = {name: lambda ctx: Planned(value=1) for name in TRAINED_ON if name != missing}

@@ -256,6 +256,7 @@ def test_the_ledger_holds_one_answer_a_reviewer_and_report(case: Case):
         case.answer("approve", reason="another")
 
 
+@pytest.mark.slow
 def test_an_approval_publishes_and_nothing_else_does(settings: Settings):
     made = stages_of({name: lambda ctx: StageResult() for name in STAGES}) | stages()
     first = run_launch(CONFIG, launch_id(CONFIG), settings, made)

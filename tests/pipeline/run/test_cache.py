@@ -96,6 +96,7 @@ def test_what_a_stage_reads_makes_it_another(
     assert ((launch_id(changed), "discover", "commit") in spent) == ("discover" in made_again)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["text", "code"])
 def test_other_text_or_code_is_not_the_same(
     private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch, what: str
@@ -110,6 +111,7 @@ def test_other_text_or_code_is_not_the_same(
     assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 2.0
 
 
+@pytest.mark.slow
 def test_a_release_that_failed_its_audit_is_made_anew(
     private: Private, settings: Settings, caplog: pytest.LogCaptureFixture
 ):
@@ -122,6 +124,7 @@ def test_a_release_that_failed_its_audit_is_made_anew(
     assert "the audit of its release failed (sum)" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_release_that_cannot_be_audited_any_more_is_made_anew(
     private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
@@ -131,6 +134,7 @@ def test_a_release_that_cannot_be_audited_any_more_is_made_anew(
     assert "its release was never audited, and its private files no longer allow" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_re_use_cites_the_audit_in_the_ledger(private: Private, settings: Settings):
     run(private, settings, FIRST)
     run(private, settings, SECOND)
@@ -178,6 +182,7 @@ def test_a_tampered_or_erased_source_is_refused(
     assert b"planted" not in words(settings, B)
 
 
+@pytest.mark.slow
 def test_a_source_that_nobody_paid_for_is_refused(
     private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ):
@@ -187,6 +192,7 @@ def test_a_source_that_nobody_paid_for_is_refused(
     assert run(private, settings, SECOND)[1].reused_from is None
 
 
+@pytest.mark.slow
 def test_a_source_that_paid_something_else_is_refused(private: Private, settings: Settings):
     run(private, settings, FIRST)
     stages = private.stages
@@ -201,6 +207,7 @@ def with_budget(config: LaunchConfig, ceiling: float) -> LaunchConfig:
     return config.model_copy(update={"policy": policy})
 
 
+@pytest.mark.slow
 def test_a_used_up_budget_allows_what_is_paid_for_and_nothing_else(private: Private, settings: Settings):
     first, second, third = (with_budget(config, 1.0) for config in (FIRST, SECOND, THIRD))
     run(private, settings, first)
@@ -219,6 +226,7 @@ def test_a_launch_that_asks_for_more_than_its_population_has_takes_nothing_over(
         run(private, settings, with_budget(SECOND, 5.0))
 
 
+@pytest.mark.slow
 def test_what_was_taken_over_outlives_the_launch_that_paid(private: Private, settings: Settings):
     run(private, settings, FIRST)
     run(private, settings, SECOND)
@@ -248,6 +256,7 @@ def test_devices_that_were_asked_are_not_forgotten(
     assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 2.0
 
 
+@pytest.mark.slow
 def test_a_crash_on_the_way_is_repaired(private: Private, settings: Settings, monkeypatch: pytest.MonkeyPatch):
     run(private, settings, FIRST)
     runner.run_stage("ingest_private", SECOND, B, settings, private.stages)

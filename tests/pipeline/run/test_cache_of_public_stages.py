@@ -78,6 +78,7 @@ def test_only_what_a_stage_reads_makes_it_another(
     assert files(settings, launch_id(config)) == files(elsewhere, launch_id(config))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["text", "code", "a library"])
 def test_other_text_code_or_libraries_are_not_the_same(
     public: Public, settings: Settings, monkeypatch: pytest.MonkeyPatch, what: str
@@ -195,6 +196,7 @@ def test_taking_over_replaces_what_was_begun(public: Public, settings: Settings)
     assert files(settings, B) == files(settings, A)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["copying", "putting in place", "writing the result"])
 def test_a_crash_while_taking_over_leaves_nothing_half(
     public: Public, settings: Settings, monkeypatch: pytest.MonkeyPatch, at: str

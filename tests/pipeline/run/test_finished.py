@@ -15,6 +15,7 @@ from tests.helpers.launches.private_stages import FIRST, A, Private
 STORE = Path("store") / "words.txt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "damage"),
     [

@@ -128,6 +128,7 @@ def test_what_the_server_holds_does_not_replace_a_file_unless_it_has_the_digest(
     assert [entry.name for entry in path.parent.iterdir()] == ["plan.txt"]
 
 
+@pytest.mark.slow
 def test_a_public_stage_of_another_machine_counts_only_as_the_ledger_knows_it(settings: Settings, shelf: Shelf):
     calls = Calls()
     public = Stage("plan", "", reads=lambda config: ("mechanism.rounds",), code=("pretrain",))

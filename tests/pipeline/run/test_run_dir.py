@@ -159,13 +159,13 @@ def test_one_process_at_a_time_and_a_dead_one_holds_nothing(run: RunDir):
     held, release = context.Event(), context.Event()
     other = context.Process(target=_hold, args=(run.root, held, release))
     other.start()
-    assert held.wait(60)
+    assert held.wait(300)
     with pytest.raises(StageBusy, match=f"process {other.pid}"), run.lock("plan"):
         pass
     with run.lock("adapt"):
         pass
     other.kill()
-    other.join(60)
+    other.join(300)
     with run.lock("plan"):
         pass
 

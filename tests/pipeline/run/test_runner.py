@@ -110,6 +110,7 @@ def test_a_changed_output_is_made_again(calls: Calls, settings: Settings):
     assert calls.made == [*NAMES, "plan"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("opened", ["needs", "may_need", "evidence"])
 def test_a_changed_input_makes_a_stage_stale(calls: Calls, settings: Settings, opened: str):
     stages = calls.stages
@@ -185,6 +186,7 @@ def test_an_input_that_is_not_there_spends_nothing(calls: Calls, settings: Setti
     assert PrivacyLedger(settings.ledger_url).spends() == []
 
 
+@pytest.mark.slow
 def test_a_failed_stage_leaves_its_reservation_and_no_result(calls: Calls, settings: Settings):
     run_all(Calls(), settings, run_id=ID + "-20260101")
     stages = calls.stages
@@ -290,7 +292,7 @@ def test_a_crash_at_any_step_is_repaired_by_running_again(
 ):
     victim = multiprocessing.get_context("fork").Process(target=_die, args=(settings, where))
     victim.start()
-    victim.join(60)
+    victim.join(300)
     assert victim.exitcode == 9
     assert not (settings.runs_dir / ID / "public" / "fine_tune" / RESULT).exists()
     key = run_folder(settings, ID).secret("fine_tune")
@@ -326,6 +328,7 @@ def test_launch_runs_every_stage_in_order_and_leaves_publication_to_reviewers(se
         assert seen == list(outcomes) == expected
 
 
+@pytest.mark.slow
 def test_a_finished_launch_never_loads_its_stages(settings: Settings):
     stages = stages_of({name: lambda ctx: Counted(value=1) for name in STAGES})
     run_launch(CONFIG, ID, settings, stages)

@@ -54,6 +54,7 @@ def everything(broken: str = "") -> Stages:
     return stages_of({name: stage(name) for name in STAGES})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["audit", "ab_test"])
 def test_evidence_that_cannot_be_had_holds_the_launch_and_leaves_its_report(settings: Settings, broken: str):
     with pytest.raises(ArithmeticError, match=f"{broken} went wrong"):
@@ -68,6 +69,7 @@ def test_evidence_that_cannot_be_had_holds_the_launch_and_leaves_its_report(sett
     assert outcomes["publish"].result["text"] == "launch"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["fine_tune", "decide", "report"])
 def test_any_other_failure_ends_the_launch_there(settings: Settings, broken: str):
     with pytest.raises(ArithmeticError, match=f"{broken} went wrong"):

@@ -168,6 +168,7 @@ def test_a_champion_that_may_have_trained_on_held_out_devices_is_no_arm(
     assert ("champion" in compared.arms) == (not why) == (("private", "champion") in compared.pairs)
 
 
+@pytest.mark.slow
 def test_without_privacy_only_in_a_simulation(tracked: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     files = {"source": "files", "name": "people", "paths": ["people.parquet"], "max_words_per_device": 30}
     wanted = {**RAW, "private_text": files, "ab_test": {"non_private_upper_bound": True}}

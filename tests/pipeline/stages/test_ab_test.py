@@ -206,6 +206,7 @@ def test_what_is_worse_where_the_baseline_is_without_fault_is_said_so() -> None:
     assert said == "words left wrong is worse by at least 1.00% where the baseline is without fault, 0.00% allowed"
 
 
+@pytest.mark.slow
 def test_each_launch_against_what_users_have_is_an_attempt_and_publication_begins_anew(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     PrivacyLedger.create(url)

@@ -100,6 +100,7 @@ def test_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None
     assert len(PrivacyLedger(settings.ledger_url).spends()) == 2
 
 
+@pytest.mark.slow
 def test_a_release_goes_on_with_the_weight_that_it_was_begun_with(
     settings: Settings, stages: Stages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_release_goes_on_with_the_weight_that_it_was_begun_with(
     assert [verdict.name for verdict in audited.verdicts if verdict.passed] == ["key", "sum", "digits", "model"]
 
 
+@pytest.mark.slow
 def test_counts_are_as_wide_as_the_launch_file_says_and_are_audited_so(
     settings: Settings, stages: Stages, monkeypatch: pytest.MonkeyPatch
 ) -> None:

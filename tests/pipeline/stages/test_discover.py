@@ -64,6 +64,7 @@ def stages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Stages:
     return after_stand_ins(("ingest_public", "ingest_private", "plan"), discovering.discover)
 
 
+@pytest.mark.slow
 def test_what_is_spent_is_what_is_stated_and_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None:
     result = run_all(asked(), settings, stages)
     ledger = PrivacyLedger(settings.ledger_url)

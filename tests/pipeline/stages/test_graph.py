@@ -74,6 +74,7 @@ def test_a_stage_that_stands_before_what_it_waits_for_is_refused(field: str, oth
         graph.require_order({**STAGES, "audit": early})
 
 
+@pytest.mark.slow
 def test_airflow_reads_what_the_list_says() -> None:
     command = [sys.executable, "-m", "pipeline.stages.graph"]
     written = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
@@ -171,6 +172,7 @@ def test_a_stage_that_a_launch_leaves_out_reserves_nothing(name: str, tmp_path: 
     assert STAGES[name].planned(launch_config(), RunDir(tmp_path, "trial-1")) is None
 
 
+@pytest.mark.slow
 def test_to_read_the_list_is_to_import_nothing_that_computes() -> None:
     code = "import sys, pipeline.stages.graph; print(*{'torch', 'scipy', 'mlflow', 'sqlalchemy'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True).stdout

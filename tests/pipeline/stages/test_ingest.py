@@ -197,6 +197,7 @@ def test_public_text_that_is_no_text_of_the_locale_is_refused(
         run_stage("ingest_public", config, launch_id(config), settings, STAGES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("covered", [False, True])
 def test_what_devices_wrote_in_another_script_is_refused_but_under_a_budget(
     covered: bool, tmp_path: Path, settings: Settings

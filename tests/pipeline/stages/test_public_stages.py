@@ -106,6 +106,7 @@ def test_a_stage_that_left_private_files_is_not_shared(public: Public, settings:
     assert public.made == [*NAMES, "ingest_public"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("absolute", [False, True])
 def test_a_name_that_leads_out_of_the_public_folder_is_not_followed(public: Public, settings: Settings, absolute: bool):
     run(public, settings, FIRST)

@@ -73,6 +73,7 @@ def test_parent_and_children(run: Run, tracked: Settings):
     assert (dataset.dataset.name, dataset.dataset.digest) == ("people", "d" * 36)
 
 
+@pytest.mark.slow
 def test_times_in_mlflow_are_the_record_s_hour_and_two_digits(run: Run, tracked: Settings):
     run()
     client, hour = mlflow_tracker.connect(tracked), 3_600_000
@@ -91,6 +92,7 @@ def test_times_in_mlflow_are_the_record_s_hour_and_two_digits(run: Run, tracked:
         assert times == {item.info.start_time}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("state", "status"),
     [("waiting", "SCHEDULED"), ("held", "KILLED"), ("published", "FINISHED"), ("rolled back", "KILLED")],
@@ -103,6 +105,7 @@ def test_only_what_is_published_has_a_tick(tracked: Settings, state: str, status
     assert (parent.data.tags["tacit.state"], parent.data.tags["approver"]) == (state, "ana, bo")
 
 
+@pytest.mark.slow
 def test_a_launch_that_a_kill_ended_is_shown_as_failed_by_the_next(tracked: Settings):
     killed, waits = launch_config(name="killed"), launch_config(name="waits")
     for config in (killed, waits):
@@ -184,6 +187,7 @@ def test_a_record_that_points_outside_the_public_folder_is_refused(run: Run, tra
             MlflowTracker(tracked, CONFIG, ID).log_stage(folder, record.model_copy(update={"outputs": outputs}))
 
 
+@pytest.mark.slow
 def test_the_row_shows_what_was_logged_last_in_the_same_hour(tracked: Settings, monkeypatch: pytest.MonkeyPatch):
     """A launch's rho is training's first, then the sum's; neither a longer stage nor a larger value comes before it."""
     monkeypatch.setattr(mlflow_tracker, "this_hour", lambda: "2026-11-24T20:00:00+00:00")
@@ -237,6 +241,7 @@ def test_a_second_machine_takes_public_stages_over_by_their_content(tracked: Set
     assert plan.data.metrics["plan/value"] == 8
 
 
+@pytest.mark.slow
 def test_a_damaged_record_in_mlflow_is_passed_over(tracked: Settings):
     stages = stages_of({"plan": Calls().plan}, PUBLIC)
     tracker = MlflowTracker(tracked, CONFIG, ID)

@@ -111,6 +111,7 @@ class Case:
         review(self.config, self.run, self.ledger, word)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("counts", [None, {"noise_multiplier": 2.0, "model": "network"}])
 def test_a_published_launch(settings: Settings, counts: dict | None):
     case = Case(settings, launch_config(counts=counts))
@@ -118,12 +119,14 @@ def test_a_published_launch(settings: Settings, counts: dict | None):
     assert (case.state, case.wrong()) == ("published", [])
 
 
+@pytest.mark.slow
 def test_a_launch_that_a_gate_holds(settings: Settings):
     case = Case(settings)
     case.launch(stages("hold"))
     assert (case.state, case.wrong()) == ("held", [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", sorted(filter(is_evidence, STAGES)))
 def test_a_launch_held_for_evidence_that_failed_after_the_spend(settings: Settings, stage: str):
     case = Case(settings)
@@ -135,6 +138,7 @@ def test_a_launch_held_for_evidence_that_failed_after_the_spend(settings: Settin
     assert without.detail == "it did not finish, and the launch is held for that"
 
 
+@pytest.mark.slow
 def test_evidence_whose_record_was_deleted_is_lost(settings: Settings):
     """Whether the decision saw it or not: deleting a record never makes a launch one that was held without it."""
     case = Case(settings)
@@ -143,6 +147,7 @@ def test_evidence_whose_record_was_deleted_is_lost(settings: Settings):
     assert case.wrong() == ["files:ab_test: its record is lost"]
 
 
+@pytest.mark.slow
 def test_a_launch_that_waits_was_rejected_or_is_approved(settings: Settings):
     case = Case(settings, REVIEWED)
     case.launch(stages())
@@ -163,6 +168,7 @@ def test_an_approved_launch_is_still_to_be_published(settings: Settings):
     assert (case.state, case.wrong()) == ("published", [])
 
 
+@pytest.mark.slow
 def test_a_launch_that_was_rolled_back(settings: Settings):
     case = Case(settings)
     case.launch(stages())
@@ -210,6 +216,7 @@ def test_what_a_killed_stage_leaves_is_nobody_else_s(settings: Settings):
     assert case.verified().unfinished[0] == "discover"
 
 
+@pytest.mark.slow
 def test_a_hidden_file_that_is_not_on_the_list_was_added(settings: Settings):
     case = Case(settings)
     case.launch(stages())

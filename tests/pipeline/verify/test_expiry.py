@@ -256,6 +256,7 @@ def test_an_expired_launch_cannot_be_checked_and_makes_nothing_more(
     assert sweep(settings).exit_code == 0
 
 
+@pytest.mark.slow
 def test_the_command_says_what_was_kept_and_ends_with_its_code(run: RunDir, settings: Settings, at: Callable):
     at(LAST)
     with run.lock("ingest_private"):
@@ -272,6 +273,7 @@ def test_a_person_erases_a_launch_of_which_nothing_can_be_read(settings: Setting
     assert not (settings.runs_dir / "lost" / "private").exists()
 
 
+@pytest.mark.slow
 def test_reading_text_and_beginning_a_launch_erase_what_is_over(
     run: RunDir, config: LaunchConfig, settings: Settings, at: Callable, tmp_path: Path
 ):

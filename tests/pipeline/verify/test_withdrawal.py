@@ -54,6 +54,7 @@ def devices(run: RunDir) -> list[str]:
     return pieces.device_ids(run.path / "private" / "ingest_private" / "store")
 
 
+@pytest.mark.slow
 def test_launches_that_read_their_text_are_erased_and_later_ones_do_not(
     ingested: Callable[..., RunDir], settings: Settings, tmp_path: Path
 ):

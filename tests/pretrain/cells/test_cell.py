@@ -26,6 +26,7 @@ MODELS, ROWS, HIDDEN = 3, 4, 5
 FIRST, SECOND = 1, 1 + ROWS
 
 
+@pytest.mark.slow
 @every_cell
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-6)])
 @pytest.mark.parametrize("ended", [0, 1])

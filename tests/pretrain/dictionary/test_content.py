@@ -31,6 +31,7 @@ def exact_level(unigram: int, bigram: int) -> int:
     return max(int(above), 0)
 
 
+@pytest.mark.slow
 def test_levels_are_exact():
     wrong = []
     for unigram in (*range(0, 256, 5), 254):

@@ -72,6 +72,7 @@ def test_radii_have_all_digits_however_far_out(word: int) -> None:
         assert radius == pytest.approx(exact, rel=1e-14)
 
 
+@pytest.mark.slow
 def test_far_out_radii_do_not_show_that_words_are_whole() -> None:
     """Of four million pairs, those so far out that a float64 tells ``u 2^64`` from its neighbours."""
     squares = np.sum(noise.gaussian(KEY, "tails", 0, 8_000_000).reshape(-1, 2) ** 2, axis=1)

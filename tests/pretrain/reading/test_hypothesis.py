@@ -53,6 +53,7 @@ def ends_well(path: Path) -> None:
     assert not said or (said.startswith("field: ") and path.name in said and "\n" not in said), said
 
 
+@pytest.mark.slow
 @SOME
 @given(YAML_LIKE)
 @example("? [a, b]\n: c")

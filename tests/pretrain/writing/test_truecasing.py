@@ -26,6 +26,7 @@ def test_forms_are_counted_where_no_sentence_begins() -> None:
     }
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.sampled_from(["Haus", "haus", "HAUS", "und", "Und"]), min_size=1), min_size=1))
 def test_the_usual_form_is_the_most_frequent_one(text: list[list[str]]) -> None:
     forms = Forms()

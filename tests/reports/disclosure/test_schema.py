@@ -28,6 +28,7 @@ def test_a_change_of_shape_raises_the_version() -> None:
     assert _FILE.read_text(encoding="utf-8") == as_json(), "other words: write the schema of this version again"
 
 
+@pytest.mark.slow
 def test_a_disclosure_of_today_fits() -> None:
     validator = jsonschema.Draft202012Validator(schema())
     validator.check_schema(schema())

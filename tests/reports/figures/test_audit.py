@@ -28,6 +28,7 @@ def colours(svg: str) -> set[str]:
     return set(re.findall(r"#[0-9a-f]{6}", svg))
 
 
+@pytest.mark.slow
 def test_exposure_names_its_cells_and_marks_only_broken_ceilings() -> None:
     svg = exposure(CANARIES, 2_000_000)
     assert spoken(svg) == "3 canaries, the most exposed has 18.00 bits of 20.9; 0 above the ceiling of their rounds."

@@ -68,6 +68,7 @@ def test_an_honest_run_passes_every_row(tmp_path: Path, launch: Launch) -> None:
     assert min(row.least_clip for row in found.rows if row.least_clip) < 1.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IN_THE_LOOP)
 def test_a_bug_of_the_loop_is_seen(tmp_path: Path, name: str) -> None:
     found = audited(TINY, tmp_path, with_bug(IN_THE_LOOP[name]))
@@ -81,6 +82,7 @@ def test_a_bug_of_clipping_is_seen_under_secure_aggregation(tmp_path: Path, name
     assert SHOWN_BY[name] in failed(audited(SECURE, tmp_path, with_bug(IN_THE_LOOP[name])))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["layers too long", "one device in twenty sends 50 norms"])
 def test_a_bug_of_clipping_by_layer_is_seen(tmp_path: Path, name: str) -> None:
     """Layers that are too long are cut by the norm of all together, so both must be wrong."""
@@ -88,6 +90,7 @@ def test_a_bug_of_clipping_by_layer_is_seen(tmp_path: Path, name: str) -> None:
     assert row in failed(audited(BY_LAYER, tmp_path, with_bug(bugs[name])))
 
 
+@pytest.mark.slow
 def test_a_last_round_without_noise_after_a_restart_is_seen(tmp_path: Path) -> None:
     assert "round 5" in failed(audited(RESTARTED, tmp_path, with_bug(without_in_round(5))))["noise_added"]
 
@@ -100,6 +103,7 @@ def test_a_generator_that_is_wrong_is_seen(tmp_path: Path, name: str) -> None:
         assert "noise_added" in failed(audited(TINY, tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHARED_OF_ROWS)
 def test_a_bug_that_the_audit_shares_is_seen(tmp_path: Path, name: str) -> None:
     """The audit makes rows by the same code, so it must give it one device's text at a time."""

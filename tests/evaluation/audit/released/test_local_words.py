@@ -81,6 +81,7 @@ def discovered(name: str = "rate", seed: int = 1, devices: int = 150) -> Discove
     return Discovery(config, key, typed, layers, {word.word: word.form for word in result.words})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name == "much noise" else name for name in CONFIGS]
 )
@@ -90,6 +91,7 @@ def test_an_honest_discovery_passes(name: str) -> None:
     assert sum(len(layer.prefixes) for layer in found.layers) > 4
 
 
+@pytest.mark.slow
 def test_honest_discoveries_find_words_with_digits_and_in_forms() -> None:
     published = discovered("next to none", devices=1500).published
     assert {"haha", "wow8"} <= set(published), published

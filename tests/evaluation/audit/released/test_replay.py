@@ -63,6 +63,7 @@ def test_an_unnoised_sum_handed_to_the_server_is_seen(
     assert "model after round 0" in failed(found)["sequence"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rounds", [(8,), range(9)])
 def test_a_released_sum_without_its_noise_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: tuple[int, ...]

@@ -54,6 +54,7 @@ def failed(launch: Launch, folder: Path, bug: Bug | None = None) -> list[str]:
     return [verdict.name for verdict in verdicts if not verdict.passed]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow) for kind in EVERY_KIND]
 )
@@ -128,12 +129,14 @@ FAULTS: dict[str, tuple[Bug, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_is_seen(tmp_path: Path, name: str) -> None:
     bug, verdict = FAULTS[name]
     assert verdict in failed(launch_of(ADAPTIVE), tmp_path, bug)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 1e-6, 2.0])
 def test_bits_without_their_noise_are_seen_alone(tmp_path: Path, share: float) -> None:
     assert failed(launch_of(ADAPTIVE), tmp_path, of_bits(share)) == ["clipping_bits"]
