@@ -41,21 +41,33 @@ class Config(BaseModel):
         return {name: _as_written(value, kinds[name]) if name in kinds else value for name, value in block.items()}
 
 
+Bearers = Literal["train", "test", "every"]
+# Splits over which a launch's loss is added up. A validation device loses no more than either: only releases about
+# devices of every split ask it.
+BEARING: tuple[Literal["train", "test"], ...] = ("train", "test")
+
+
+def bears(bearers: str, split: str) -> bool:
+    """Return whether devices of a split bear the loss of a release about ``bearers``, a split or ``every``."""
+    return bearers in (split, "every")
+
+
 class SpendingBlock(Config):
     """A block with which a launch asks for Gaussian releases under a budget, known by their noise alone.
 
     Attributes:
       split: split whose devices bear the loss.
-      noise_multiplier: deviation of the noise, where one device moves the released sums by at most 1.
+      noise_multiplier: deviation of the noise, where one device moves the released sums by at most 1; None: the block
+        asks for no release.
     """
 
-    split: ClassVar[Literal["train", "test"]] = "train"
-    noise_multiplier: Amount
+    split: ClassVar[Bearers] = "train"
+    noise_multiplier: Amount | None
 
     @property
     def rho(self) -> float:
         """Device-level rho of all that is released (Bun & Steinke 2016, lemma 2.4)."""
-        return 1 / (2 * self.noise_multiplier**2)
+        return 0.0 if self.noise_multiplier is None else 1 / (2 * self.noise_multiplier**2)
 
 
 @cache

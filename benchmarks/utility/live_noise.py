@@ -4,18 +4,18 @@
 
 Devices are made up: their words, and each one's own rate of picks. Each adds one bounded vector to the cells of its
 own arm (``evaluation.noisy.questions``, as for held-out devices), and one release of noise covers both arms, so a
-device that contributes nothing moves the sum by one clip norm at most. The launch has no such release: the logs of a
-product hold buckets, whose counts bound no device (docs/experiments.md).
+device that contributes nothing moves the sum by one clip norm at most. The release of a launch
+(``evaluation.live.noisy``) also counts devices and the days on which they logged.
 """
 
 import argparse
-import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from evaluation.comparison.intervals import Estimate
 from evaluation.config import CONFIDENCE
+from evaluation.live.noisy import relative
 from evaluation.noisy.estimates import estimate
 from evaluation.noisy.questions import CLIP_NORM, TYPED, WORDS, Layout, vectors
 from evaluation.noisy.typing_metrics import metrics
@@ -62,20 +62,6 @@ def changes(devices: int, noise_multiplier: float, seed: int) -> dict[str, Estim
         name: relative(*(estimate(ratio, sums, CONFIDENCE) for sums in (new, old)))
         for name, ratio in zip(METRICS, LAYOUT.questions, strict=True)
     }
-
-
-def relative(new: Estimate | None, old: Estimate | None) -> Estimate | None:
-    """``new / old - 1`` of independent estimates; None if noise exceeds an arm.
-
-    Half-widths of the two arms, each relative to its own value, are added in squares (Zou & Donner 2008).
-    """
-    if new is None or old is None or not (new.low > 0 and old.low > 0):
-        return None
-    ratio = new.value / old.value
-    down = math.hypot((new.value - new.low) / new.value, (old.high - old.value) / old.value) * ratio
-    up = math.hypot((new.high - new.value) / new.value, (old.value - old.low) / old.value) * ratio
-    error = ratio * math.hypot(new.standard_error / new.value, old.standard_error / old.value)
-    return Estimate(ratio - 1, ratio - 1 - down, ratio - 1 + up, error, min(new.degrees, old.degrees))
 
 
 def main() -> None:

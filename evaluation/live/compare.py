@@ -27,10 +27,10 @@ MISMATCH = 0.001
 
 @dataclass(frozen=True)
 class SampleRatio:
-    """Buckets with the candidate, all buckets, and the p-value of that number at the planned share."""
+    """Buckets, or devices, with the candidate, all of them, and the p-value of that number at the planned share."""
 
     treated: int
-    buckets: int
+    units: int
     share: float
     chance: float
 

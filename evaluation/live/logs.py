@@ -23,21 +23,22 @@ from pretrain.reading.rows import Column
 FIELD = "logs"
 CONTROL, TREATMENT = ARMS = ("control", "treatment")
 COUNTS = ("shown", "picked", "correct", "triggered", "accepted", "committed", "modified")
-SCHEMA = pa.schema(
-    [
-        ("arm", pa.string()),
-        ("bucket", pa.string()),
-        ("day", pa.date32()),
-        *((name, pa.int64()) for name in COUNTS),
-        ("seconds", pa.float64()),
-    ]
-)
+
+
+def _schema(key: str) -> pa.Schema:
+    counted = ((name, pa.int64()) for name in COUNTS)
+    return pa.schema(
+        [("arm", pa.string()), (key, pa.string()), ("day", pa.date32()), *counted, ("seconds", pa.float64())]
+    )
+
+
+SCHEMA, DEVICE_SCHEMA = _schema("bucket"), _schema("device")
 SIMULATED = b"tacit.simulated"
 MOST_BUCKETS, MOST_COUNT = 100_000, 10**12
-_MOST_KEY_BYTES = 200
-_TEXT = ("arm", "bucket")
+MOST_KEY_BYTES = 200
+_TEXT = ("arm", "bucket", "device")
 # Impossible counts: the first is a part of the second.
-_PARTS = (("picked", "correct"), ("correct", "shown"), ("accepted", "triggered"), ("modified", "committed"))
+PARTS = (("picked", "correct"), ("correct", "shown"), ("accepted", "triggered"), ("modified", "committed"))
 _COLUMNS = tuple(
     Column(name, "id" if name == "bucket" else "text" if name == "arm" else "order") for name in SCHEMA.names
 )
@@ -98,9 +99,9 @@ class _Sums:
     def _grow(self, keys: list[str], at: str) -> None:
         for key in dict.fromkeys(keys):
             if key not in self.place:
-                if not key or len(key.encode()) > _MOST_KEY_BYTES:
+                if not key or len(key.encode()) > MOST_KEY_BYTES:
                     raise ValueError(
-                        f"{at}: bucket {shown(repr(key))} is no key of 1 to {_MOST_KEY_BYTES} bytes; write a short one"
+                        f"{at}: bucket {shown(repr(key))} is no key of 1 to {MOST_KEY_BYTES} bytes; write a short one"
                     )
                 self.place[key] = len(self.place)
         if len(self.place) > MOST_BUCKETS:
@@ -163,15 +164,14 @@ def read(patterns: Iterable[str], first: date, days: int) -> Logs:
     """
     sums, digests, simulated = _Sums(first, days), [], False
     for path in rows.matching(list(patterns), FIELD):
-        simulated |= _require_schema(path)
+        simulated |= require_schema(path, SCHEMA)
         for at, batch in rows.placed_batches(path, FIELD, _COLUMNS):
             where = f"{FIELD}: {shown(path)}, {at}"
             for name in SCHEMA.names:
                 if batch.column(name).null_count:
                     raise ValueError(f"{where}: {name} is null; write every value, 0 where nothing happened")
             sums.add(batch, where)
-        with path.open("rb") as file:
-            digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+        digests.append(digest(path))
     if not len(sums.arm_B):
         raise ValueError(f"{FIELD}: no rows at all; give the files that the experiment logged")
     seen = {arm: sums.seen_BD[sums.arm_B == number].any(axis=0) for number, arm in enumerate(ARMS)}
@@ -189,37 +189,43 @@ def read(patterns: Iterable[str], first: date, days: int) -> Logs:
     )
 
 
-def write(table: pa.Table, path: Path, *, simulated: bool) -> None:
+def digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write(table: pa.Table, path: Path, *, simulated: bool, schema: pa.Schema = SCHEMA) -> None:
     """Write a file of the schema.
 
     Args:
       simulated: mark the file as simulated; such logs decide nothing about people.
     """
-    made = table.cast(SCHEMA).replace_schema_metadata({SIMULATED: b"true"} if simulated else None)
+    made = table.cast(schema).replace_schema_metadata({SIMULATED: b"true"} if simulated else None)
     pq.write_table(made, path, compression="zstd")
 
 
-def _require_schema(path: Path) -> bool:
-    """Check that a file has the columns and types of ``SCHEMA``, and return whether it is marked as simulated."""
+def require_schema(path: Path, schema: pa.Schema) -> bool:
+    """Check that a file has the columns and types of a schema, and return whether it is marked as simulated."""
     if path.suffix != ".parquet":
         raise ValueError(f"{FIELD}: {shown(path)} does not end in .parquet; logs are Parquet files")
     names = rows.fields(path, FIELD)
-    for name in SCHEMA.names:
+    for name in schema.names:
         if names.count(name) != 1:
             how = "missing" if name not in names else "there twice"
-            raise ValueError(f"{FIELD}: {shown(path)}: column {name!r} is {how}; write {', '.join(SCHEMA.names)}")
-    extra = [name for name in names if name not in SCHEMA.names]
+            raise ValueError(f"{FIELD}: {shown(path)}: column {name!r} is {how}; write {', '.join(schema.names)}")
+    extra = [name for name in names if name not in schema.names]
     if extra:
         raise ValueError(
             f"{FIELD}: {shown(path)}: column {shown(repr(extra[0]))} is not part of the logs, which hold only "
-            "counts of buckets; drop it"
+            f"counts of {schema.names[1]}s; drop it"
         )
-    schema = pq.read_schema(path)
-    for field in SCHEMA:
-        kind = schema.field(field.name).type
+    there = pq.read_schema(path)
+    for field in schema:
+        kind = there.field(field.name).type
         if field.name not in _TEXT and kind != field.type:
             raise ValueError(f"{FIELD}: {shown(path)}: column {field.name!r} is {kind}, not {field.type}; cast it")
-    return (schema.metadata or {}).get(SIMULATED) == b"true"
+    return (there.metadata or {}).get(SIMULATED) == b"true"
 
 
 def _check(values: Mapping[str, np.ndarray], keys: list[str], at: str) -> None:
@@ -234,7 +240,7 @@ def _check(values: Mapping[str, np.ndarray], keys: list[str], at: str) -> None:
     for name, values_R in values.items():
         fine_R = (values_R >= 0) & (values_R <= MOST_COUNT)  # False for NaN
         refuse(~fine_R, f"{name} {{{name}}} is not between 0 and {MOST_COUNT:,}", "look at what counts it")
-    for part, whole in _PARTS:
+    for part, whole in PARTS:
         fix = f"what is {part} is counted among {whole}, on the same day"
         refuse(values[part] > values[whole], f"{part} {{{part}}} is above {whole} {{{whole}}}", fix)
     idle_R = (values["committed"] > 0) & (values["seconds"] == 0)

@@ -188,7 +188,7 @@ def rows(
         level = estimate(metric.ratio, sums, rules.confidence)
         if level is None:
             continue
-        arms.append(row(launch, name, unit * sums.value[below], _scaled(level, metric.factor)))
+        arms.append(row(launch, name, unit * sums.value[below], scaled(level, metric.factor)))
         for other in baselines:
             gain = metric.against(other)
             theirs, absolute = (
@@ -197,8 +197,8 @@ def rows(
             if theirs is None or absolute is None:
                 continue
             relative = estimate(metric.against(other, "relative"), sums, rules.confidence)
-            arms.append(row(other, name, unit * gain.theirs(below, sums), _scaled(theirs, metric.factor)))
-            differences.append(Difference(launch, other, name, _scaled(absolute, metric.factor), relative))
+            arms.append(row(other, name, unit * gain.theirs(below, sums), scaled(theirs, metric.factor)))
+            differences.append(Difference(launch, other, name, scaled(absolute, metric.factor), relative))
     return tuple(arms), tuple(differences)
 
 
@@ -207,7 +207,7 @@ def row(arm: str, metric: str, denominator: float, level: Estimate) -> ArmMetric
     return ArmMetric(arm, metric, level.value * denominator, denominator, level)
 
 
-def _scaled(made: Estimate, factor: float) -> Estimate:
+def scaled(made: Estimate, factor: float) -> Estimate:
     """An estimate in another unit."""
     ends = {name: factor * getattr(made, name) for name in ("value", "low", "high", "standard_error")}
     return replace(made, **ends)

@@ -31,6 +31,7 @@ from pipeline.launch.policy import (
     require_total_ceilings,
 )
 from pretrain.config import (
+    BEARING,
     LOCALE,
     AdaptConfig,
     Config,
@@ -40,6 +41,7 @@ from pretrain.config import (
     PretrainConfig,
     SpendingBlock,
     VocabularyConfig,
+    bears,
 )
 from pretrain.files import undamaged
 from pretrain.reading import paths, yaml_text
@@ -151,12 +153,12 @@ class LaunchConfig(Config):
     @property
     def beside_training(self) -> dict[str, float]:
         """Rho of a train device for releases other than training, by block, as known before the plan."""
-        return {name: block.rho for name, block in self._spending() if block.split == "train"}
+        return {name: block.rho for name, block in self._spending() if bears(block.split, "train")}
 
     def _spending(self) -> Iterator[tuple[str, SpendingBlock]]:
         """Blocks of the launch file that ask for a release, with their names."""
         blocks = ((name, getattr(self, name)) for name in _SPENDING)
-        return ((name, block) for name, block in blocks if isinstance(block, SpendingBlock))
+        return ((name, block) for name, block in blocks if isinstance(block, SpendingBlock) and block.rho)
 
     @field_validator("features")
     @classmethod
@@ -187,8 +189,10 @@ class LaunchConfig(Config):
                 "policy.budget: missing, and policy.population_max_rho too, so nothing bounds what one device loses to "
                 "all launches; add one of them, as in budget: {rho: 1.5, days: 60}"
             )
-        for split in ("train", "test"):
-            self._require_room({name: block.rho for name, block in self._spending() if block.split == split}, split)
+        for split in BEARING:
+            self._require_room(
+                {name: block.rho for name, block in self._spending() if bears(block.split, split)}, split
+            )
         if self.policy.min_new_word_top3 is not None and not self.vocabulary.max_new_words:
             raise ValueError(
                 "policy.min_new_word_top3: vocabulary.max_new_words is 0, so there is no discovered word to suggest "

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field, PositiveInt
 
@@ -10,7 +10,7 @@ from discovery.config import CentralConfig, DiscoveryConfig
 from evaluation.config import ALPHA, AbTestConfig, AuditConfig, EvaluationConfig
 from federated.config.mechanism import MechanismConfig
 from federated.config.population import PopulationConfig
-from pretrain.config import Amount, Config, Fraction
+from pretrain.config import Amount, Config, Fraction, SpendingBlock
 
 MOST_DAYS = 36_500
 # An account's name has no look-alike letters and no invisible spaces.
@@ -99,16 +99,24 @@ LEAST_BUCKETS = 20
 MOST_GUARDRAIL_LOSS = 0.01
 
 
-class ExperimentConfig(Config):
+class ExperimentConfig(SpendingBlock):
     """Live experiment after approval: a share of devices gets the model, and their logged counts decide, once."""
 
-    share: Annotated[float, Field(gt=0.0, le=0.5)] = Field(description="share of device buckets that get the model")
+    split: ClassVar = "every"
+    share: Annotated[float, Field(gt=0.0, le=0.5)] = Field(
+        description="share of device buckets, or of devices where the release has noise, that get the model"
+    )
     days: Annotated[int, Field(ge=1, le=90)] = Field(
         description="whole days (UTC) whose logged counts decide, from the day after it begins"
     )
     min_gain: Annotated[float, Field(ge=-0.5, le=1.0)] = Field(
         description="lower end of the interval of the relative change of a feature's deciding metric must exceed this; "
         "better counts as more: below 0 is a non-inferiority margin, 0 or more requires an improvement"
+    )
+    noise_multiplier: Amount | None = Field(
+        default=None,
+        description="standard deviation of the noise of the released sums over devices, in bounds of one device's "
+        "vector: rho is 1 / (2 noise_multiplier^2), on devices of every split; with policy.cover_everything alone",
     )
 
 
@@ -201,12 +209,18 @@ def require_coverable(
             "policy.cover_everything: true, but held-out devices are evaluated without noise; add the block "
             "evaluation with a noise_multiplier"
         )
-    if policy.cover_everything and experiment is not None:
-        # A bucket's counts have no bound on what one device adds, so no noise here could cover them.
+    if experiment is None:
+        return
+    if policy.cover_everything and experiment.noise_multiplier is None:
         raise ValueError(
-            f"experiment.share: {experiment.share:g}, but policy.cover_everything is true, and an experiment's logs "
-            "have no guarantee: a bucket's counts bound no device's contribution; remove the block experiment, or set "
+            "experiment.noise_multiplier: missing, but policy.cover_everything is true, and counts of buckets bound no "
+            "device's contribution; add it, as in noise_multiplier: 11, and log a row for each device and day, or set "
             "cover_everything to false, and the report lists the logs as a use that is not covered"
+        )
+    if experiment.noise_multiplier is not None and not policy.cover_everything:
+        raise ValueError(
+            f"experiment.noise_multiplier: {experiment.noise_multiplier:g}, but policy.cover_everything is false, so "
+            "that logs hold counts of buckets, which bound no device; remove the line, or set cover_everything to true"
         )
 
 

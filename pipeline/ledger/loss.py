@@ -2,8 +2,9 @@
 
 A device is in one split of a population for as long as the split rule stays the same (``Population.split_rule``), so it
 loses to the releases of one split only: under one rule the largest split counts. Losses of different rules add up, as a
-device may have been in either split. A release that names no rule adds to all splits. Rho of a device and epsilon of an
-item are never added; the total of a device covers both its noised releases and all its messages about items.
+device may have been in either split. A release that names no rule, or is about devices of every split, adds to all
+splits. Rho of a device and epsilon of an item are never added; the total of a device covers both its noised releases
+and all its messages about items.
 """
 
 import math
@@ -31,7 +32,7 @@ class Release:
       amount: rho of a device, or epsilon of an item; in a total rho, or 0 for a release that has none.
       failure: probability with which the amount does not hold.
       written: time of the reservation, in the format of entries; no earlier than that of any release before it.
-      rule, split: the devices that bear the loss; without a rule, all devices.
+      rule, split: the devices that bear the loss; without a rule, or with split ``every``, all devices.
       epsilon, delta: loss to all messages of a device about items, which have no rho.
     """
 
@@ -120,7 +121,8 @@ def _added(counted: Iterable[Release]) -> tuple[float, ...]:
     """Sums of amounts, failures, message epsilons and deltas: the largest split of each rule, added over rules."""
     parts: dict[str, dict[str, list[Release]]] = defaultdict(lambda: defaultdict(list))
     for release in counted:
-        parts[release.rule][release.split if release.rule else ""].append(release)
+        rule = "" if release.split == "every" else release.rule
+        parts[rule][release.split if rule else ""].append(release)
     names = ("amount", "failure", "epsilon", "delta")
     return tuple(
         math.fsum(

@@ -26,6 +26,7 @@ from pipeline.ledger.room import SpendRequest, require_room
 from pipeline.ledger.spend import Spend, Split
 from pipeline.preflight import schedule
 from pipeline.run.population import asked, kept
+from pretrain.config import BEARING, bears
 from reports.losses import up
 
 
@@ -166,9 +167,7 @@ def forecast(
 def _forecast(
     config: LaunchConfig, run_id: str, spends: Sequence[Spend], done: tuple[str, ...], problem: str
 ) -> Forecast:
-    rho, held_out = (
-        math.fsum(spend.rho or 0.0 for spend in spends if spend.split == split) for split in ("train", "test")
-    )
+    rho, held_out = (math.fsum(spend.rho or 0.0 for spend in spends if bears(spend.split, split)) for split in BEARING)
     return Forecast(
         launch_id=run_id,
         rho=rho,
@@ -182,7 +181,7 @@ def _forecast(
 
 
 def spends_of(config: LaunchConfig, planned: Mapping[str, Spend], left_out: Collection[str]) -> list[Spend]:
-    """Combine a launch's spends into at most three: local discovery, training devices, and held-out devices.
+    """Combine a launch's spends into at most four: of local discovery, and of training, held-out and all devices.
 
     Spends of zero are left out: they fit even if the population's spend exceeds a budget that was lowered.
 
@@ -191,7 +190,7 @@ def spends_of(config: LaunchConfig, planned: Mapping[str, Spend], left_out: Coll
     """
     spends = [spend for name, spend in planned.items() if name not in left_out and (spend.rho or spend.epsilon)]
     merged = [spend for spend in spends if spend.unit == "item"]
-    splits: tuple[Split, ...] = ("train", "test")
+    splits: tuple[Split, ...] = (*BEARING, "every")
     for split in splits:
         noised = [spend for spend in spends if spend.unit == "device" and spend.split == split]
         if noised:

@@ -22,6 +22,7 @@ from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.release import gaussian
 from pipeline.releases.total import total
 from pipeline.releases.training import TRAINING
+from pretrain.config import bears
 
 Way = Literal["counts", "training", "both"]
 _LEARNS = (TRAINING.stage, COUNTS.stage)
@@ -69,7 +70,7 @@ class Frontier:
     """Forecasts for several totals.
 
     Attributes:
-      evaluation: epsilon of a held-out device to the launch file's evaluation, which must be no more than the total.
+      evaluation: epsilon of a held-out device to its own releases, which must be no more than the total.
       beats_start: least total epsilon at which a way gains for sure; None within the frontier.
       beats_counts: least total at which training, with counts or alone, is the way that wins.
       knee: least total whose forecast is near the frontier's last.
@@ -95,7 +96,7 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
     one = terms.server.model_copy(update={"learning_rate": 1.0})
     per_noise = law.way_per_noise(block_at(config.mechanism, terms, 1.0, thorough=False), one)
     others = [
-        (kind, {name: spend for name, spend in found.items() if name not in _LEARNS and spend.split == "train"})
+        (kind, {name: spend for name, spend in found.items() if name not in _LEARNS and bears(spend.split, "train")})
         for kind, found in _words(config, spends, devices)
     ]
 
@@ -116,7 +117,7 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
 
     return Frontier(
         points=tuple(point for point in tried if point.epsilon in EPSILONS),
-        evaluation=max((spend.epsilon for spend in spends.values() if spend.split == "test"), default=0.0),
+        evaluation=_held_out(config, spends),
         beats_start=least(lambda point: point.wins is not None),
         beats_counts=least(lambda point: point.wins in ("training", "both")),
         knee=least(lambda point: point.wins is not None and point.best.points >= last - _NEAR),
@@ -137,7 +138,7 @@ def around(config: LaunchConfig, devices: int, spends: Mapping[str, Spend], epsi
     mixed = config.ships == "mixture" if config.trains else config.ships == "counts"
     if mixed or (config.trains and config.server.optimizer == "adam"):
         return {}
-    others = {name: spend for name, spend in spends.items() if name not in _LEARNS and spend.split == "train"}
+    others = {name: spend for name, spend in spends.items() if name not in _LEARNS and bears(spend.split, "train")}
     learned = math.fsum(spend.rho or 0.0 for name, spend in spends.items() if name in _LEARNS)
     per_noise = law.way_per_noise(config.mechanism, config.server) if config.trains else 0.0
     left = gain.left(config.public_text.source)
@@ -150,6 +151,12 @@ def around(config: LaunchConfig, devices: int, spends: Mapping[str, Spend], epsi
 
     rhos = {total: rho_within(config, others, total) for total in (epsilon - 1, epsilon, epsilon + 1) if total > 0}
     return {total: gained(rho) for total, rho in rhos.items() if rho}
+
+
+def _held_out(config: LaunchConfig, spends: Mapping[str, Spend]) -> float:
+    """Epsilon of a test device; 0 where no release is about it."""
+    asked = {name: spend for name, spend in spends.items() if spend.rho is not None and bears(spend.split, "test")}
+    return total(config, asked).epsilon if asked else 0.0
 
 
 def _point(epsilon: float, words: str, rho: float, devices: int, per_noise: float, left: float) -> Point:

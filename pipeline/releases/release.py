@@ -85,7 +85,7 @@ class Release(Use):
       neighbour: the part of one device's data that the neighbouring population lacks, as a part of a sentence.
       output: returns the released output, as a part of a sentence; empty for devices that do not train.
       trusts: returns assumptions of the total beyond those of every launch, each a sentence.
-      split: split whose devices bear the loss.
+      split: split whose devices bear the loss, or ``every``.
       certain: True if the spend is known exactly beforehand; it then counts as spent even if the stage failed.
       refuses: returns why the launch's own policy would hold it for this release alone, whatever its model's quality.
       needs: returns why a number of devices of its split, rounded down to tens, is too small for the release.
@@ -101,6 +101,8 @@ class Release(Use):
         derived again from the private store; never a sum without noise.
       audit: ``module:function`` that takes the context of the stage that made it, and returns verdicts.
       proves: names of those verdicts. A launch in which one of them is missing or failed is held.
+      audited_by: stage that runs the audit. The decision about the launch waits for the verdicts of ``audit_releases``;
+        a release after it is audited where it decides something.
     """
 
     covered: bool = True
@@ -115,6 +117,7 @@ class Release(Use):
     keeps: tuple[str, ...]
     audit: str
     proves: tuple[str, ...]
+    audited_by: str = "audit_releases"
     trusts: Callable[[LaunchConfig, Total], tuple[str, ...]] = _nobody
     split: Split = "train"
     certain: bool = False

@@ -12,7 +12,7 @@ from pipeline.releases.release import Release, Stated
 from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import releases
 from pipeline.run.run_dir import RunDir
-from pretrain.config import Config
+from pretrain.config import BEARING, Config, bears
 
 
 def planned_training(config: LaunchConfig, run: RunDir) -> Spend | None:
@@ -88,8 +88,9 @@ def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
 
     Guarantee: releases on the same devices add up, also if a later one depends on earlier results: their rho (see
     ``composition.compose``) and their failure probabilities. A device is in one split, and contributes nothing to
-    releases of another, so the larger split counts. If training is the only release, the loss equals that of training
-    exactly. Locally discovered words are not included; ``releases.total`` includes them.
+    releases of another, so the larger split counts; a release about every split is in both. If training is the only
+    release, the loss equals that of training exactly. Locally discovered words are not included; ``releases.total``
+    includes them.
 
     Raises:
       StageInputMissing: see ``spent``.
@@ -97,10 +98,9 @@ def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
     trained = run.result("fine_tune")
     if not is_sum(config):
         return Loss.model_validate({name: trained[name] for name in Loss.model_fields if name in trained})
-    delta, splits = trained["delta"], dict[str, list[Spend]]()
-    for spend in spent(config, run, noised=True).values():
-        splits.setdefault(spend.split, []).append(spend)
-    losses = [loss_together(split, delta) for split in splits.values()]
+    spends = spent(config, run, noised=True).values()
+    splits = ([spend for spend in spends if bears(spend.split, split)] for split in BEARING)
+    losses = [loss_together(split, trained["delta"]) for split in splits if split]
     return Loss.model_validate({name: max(getattr(loss, name) for loss in losses) for name in Loss.model_fields})
 
 

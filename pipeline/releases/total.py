@@ -5,16 +5,16 @@ from collections.abc import Mapping
 from typing import Literal
 
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend, Split
+from pipeline.ledger.spend import Spend
 from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.uses import RELEASES
+from pretrain.config import BEARING, bears
 from reports.disclosure.releases import ReleaseName
 from reports.disclosure.total import Part, Total
 
 # The noised release of each stage; locally discovered words have no rho.
 _NOISED: Mapping[str, ReleaseName] = {release.stage: release.name for release in RELEASES if release is not LOCAL_WORDS}
 Hidden = Literal["shuffled", "summed"]
-_SPLITS: tuple[Split, ...] = ("train", "test")
 
 
 def total(config: LaunchConfig, spends: Mapping[str, Spend]) -> Total:
@@ -60,8 +60,8 @@ def _sum(spends: Mapping[str, Spend], words: tuple[Part, ...], delta: float) -> 
     from federated.accounting.gaussian import epsilon_of_rho  # scipy is slow to import
 
     parts = list(words)
-    for split in _SPLITS:
-        noised = {name: spend for name, spend in spends.items() if spend.rho is not None and spend.split == split}
+    for split in BEARING:
+        noised = {name: spend for name, spend in spends.items() if spend.rho is not None and bears(spend.split, split)}
         if not noised:
             continue
         rho, failure = (math.fsum(getattr(spend, name) for spend in noised.values()) for name in ("rho", "failure"))
@@ -73,5 +73,5 @@ def _sum(spends: Mapping[str, Spend], words: tuple[Part, ...], delta: float) -> 
             )
         names, epsilon = tuple(_NOISED[stage] for stage in noised), epsilon_of_rho(rho, left - failure)
         parts.append(Part(releases=names, split=split, epsilon=epsilon, delta=left, rho=rho, how="noise"))
-    epsilon = max(math.fsum(part.epsilon for part in parts if part.split == split) for split in _SPLITS)
+    epsilon = max(math.fsum(part.epsilon for part in parts if part.split == split) for split in BEARING)
     return Total(epsilon=epsilon, delta=delta, parts=tuple(parts))

@@ -13,8 +13,8 @@ from evaluation.audit.verdict import Verdict
 from pipeline.ground.errors import LaunchError, StageInputMissing
 from pipeline.launch.config import config_digest, load_kept_launch
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.releases import uses
 from pipeline.releases.release import Release
-from pipeline.releases.uses import releases
 from pipeline.run.cache import cited_audit
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import KEY, RunDir
@@ -37,7 +37,7 @@ def audit_releases(ctx: StageContext) -> AuditReleases:
 
 
 def _audits(ctx: StageContext) -> Iterator[ReleaseAudit]:
-    for release in releases(ctx.config):
+    for release in uses.audited(ctx.config):
         if optional(ctx, release.stage) and (audit := _audit(ctx, release)):
             yield audit
 
@@ -66,7 +66,7 @@ def of_another(ctx: StageContext, made_by: str, held_by: str, afresh: bool) -> R
       made_by, held_by: launches that made the release, and that have its files.
       afresh: make the audit if there is none yet.
     """
-    wanted = next(set(release.proves) for release in releases(ctx.config) if release.stage == ctx.stage)
+    wanted = next(set(release.proves) for release in uses.releases(ctx.config) if release.stage == ctx.stage)
     for audit in _before(ctx, made_by, held_by):
         if (audit.stage, audit.made_by) == (ctx.stage, made_by) and wanted <= {row.name for row in audit.verdicts}:
             return audit
@@ -95,7 +95,7 @@ def _now(ctx: StageContext, there: RunDir) -> ReleaseAudit | None:
     """Audit a release from the private files of the launch that made it; None if they do not allow it."""
     try:
         config = load_kept_launch(there.path / "public" / "launch" / "launch.json")
-        release = next(release for release in releases(config) if release.stage == ctx.stage)
+        release = next(release for release in uses.releases(config) if release.stage == ctx.stage)
         return _own(replace(ctx, config=config, run=there, key=None), release)
     except (LaunchError, ValueError, ArithmeticError, LookupError, OSError, StopIteration) as error:
         _log.warning("%s: the release of launch %s cannot be audited: %s", ctx.stage, there.launch_id, error)

@@ -10,7 +10,7 @@ from pipeline.publication.gates.evidence import Evidence
 from pipeline.releases.spent import is_sum, launch_loss, spent
 from pipeline.releases.total import total
 from pipeline.releases.training import TRAINING
-from pipeline.releases.uses import releases, uncovered
+from pipeline.releases.uses import audited, uncovered
 from pipeline.run.run_dir import ABSENT, RESULT, RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult
@@ -45,7 +45,7 @@ def evidence(ctx: StageContext) -> Evidence:
         results |= _together(ctx)
     results |= {
         "launched_for": ctx.config.features,
-        "releases": {release.stage: release.proves for release in releases(ctx.config)},
+        "releases": {release.stage: release.proves for release in audited(ctx.config)},
         "counts_alone": not TRAINING.asked(ctx.config),
         "epsilon0": optional(ctx, "discover").get("epsilon0"),
         "enforced_min_sep": ctx.config.mechanism.min_sep,

@@ -27,7 +27,7 @@ from pipeline.stages.decide import optional
 from pipeline.stages.graph import SPENDING, STAGES, is_evidence
 from pipeline.telemetry.allowed import this_hour
 from pipeline.telemetry.leaving import require_listed
-from pretrain.config import Config
+from pretrain.config import BEARING, Config
 from pretrain.files import write_text
 from reports import front, render
 from reports.disclosure.document import Artifact, DecisionBlock, Disclosure, Launch, Tool, Verification
@@ -152,8 +152,14 @@ def disclosure(ctx: StageContext) -> Disclosure:
 
 def _adjacency(config: LaunchConfig) -> str:
     made = releases(config)
-    train, test = ([release.neighbour for release in made if release.split == split] for split in ("train", "test"))
-    return f"zero-out: one device's {', its '.join(train)}" + "".join(f"; or {each}" for each in test)
+    train, test, every = (
+        [release.neighbour for release in made if release.split == split] for split in (*BEARING, "every")
+    )
+    return (
+        f"zero-out: one device's {', its '.join(train)}"
+        + "".join(f"; or {each}" for each in test)
+        + "".join(f"; and, in either case, its {each}" for each in every)
+    )
 
 
 def _output(config: LaunchConfig, whole: Total) -> str:

@@ -28,7 +28,7 @@ class Source(StrEnum):
     STORE = "use without a budget: counts of devices in tens, of rows in hundreds, and a keyed digest"
     HELD_OUT = "held-out devices: released under the budget of evaluation, or listed as a use without one"
     VERDICT = "use without a budget: the verdict of an audit, which an honest run passes whatever its devices typed"
-    LIVE = "use without a budget: logged counts of a live experiment"
+    LIVE = "logged counts of a live experiment: released under its budget, or listed as a use without one"
 
 
 _SETTINGS, _PUBLIC, _SCHEDULE, _RELEASED, _PERSON = list(Source)[:5]
@@ -206,8 +206,8 @@ FIELDS: dict[str, Fields] = {
         "float_seconds int8_seconds",
     },
     "Look": {
-        _SETTINGS: "first_day last_day simulated share",
-        _LIVE: "logged_until over treated_buckets buckets split_chance undefined",
+        _SETTINGS: "first_day last_day simulated share unit",
+        _LIVE: "logged_until over treated_units units split_chance undefined",
     },
     "DecisionResult": {_LIVE: "decision reasons", _PERSON: "by"},
     # Blocks that the disclosure alone has.

@@ -12,10 +12,11 @@ from pipeline.ledger.receipts import FILE as RECEIPTS
 from pipeline.ledger.spend import Spend
 from pipeline.publication import experiment
 from pipeline.publication.approvals import Standing, standing
+from pipeline.releases.experiment import EXPERIMENT as RELEASE
 from pipeline.run import bookkeeping
 from pipeline.run.attempts import latest
 from pipeline.run.bookkeeping import differences
-from pipeline.run.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, receipt_digest, record_digest
+from pipeline.run.run_dir import ERASED, KEY, RESULT, STATE, RunDir, StageRecord, receipt_digest, record_digest
 from pipeline.stages.graph import STAGES
 from pipeline.verify.check import Check, in_words, of_missing_stage
 from pretrain.files import sha256
@@ -30,7 +31,10 @@ _BESIDE: dict[str, dict[str, set[str] | None]] = {
         "rehearsal": None,
         EXPERIMENT: {RESULT},
     },
-    "private": {"rehearsal": None, EXPERIMENT: {bookkeeping.LOCK, bookkeeping.STOPPED}},
+    "private": {
+        "rehearsal": None,
+        EXPERIMENT: {bookkeeping.LOCK, bookkeeping.STOPPED, KEY, bookkeeping.SEAL, *RELEASE.keeps},
+    },
 }
 
 
@@ -191,6 +195,7 @@ def experiment_ended(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
     if ending is None or record_digest(ending) != tried.ended.result:
         yield Check(id=EXPERIMENT, passed=False, detail="its record is lost, or does not match the ledger")
         return
+    yield from _private(EXPERIMENT, run, ending, missing(run, ledger))
     look = ending.result["look"]
     passed = look is not None and all(gate["passed"] for gate in look["gates"])
     same = (ending.result["decision"] == "promote") == tried.ended.promoted == passed

@@ -31,6 +31,7 @@ from pipeline.run.stage import stage_key
 from pipeline.stages.fine_tune import participation as participation_shown
 from pipeline.stages.report import disclosed
 from pipeline.verify.check import TOLERANCE, Check, in_words
+from pretrain.config import BEARING, bears
 from reports.disclosure.document import Disclosure
 
 
@@ -134,7 +135,7 @@ def of_launch(config: LaunchConfig, trained: accounting.Guarantee) -> accounting
     two counts. If training is the only release, it is that of training.
     """
     spends = planned(config, Outlook(trained.rho, None))
-    splits = {split: _noised(config, spends, split) for split in ("train", "test")}
+    splits = {split: _noised(config, spends, split) for split in BEARING}
     if not splits["test"] and set(splits["train"]) <= {TRAINING.block}:
         return trained
     losses = [_together(trained, noised.values()) for noised in splits.values() if noised]
@@ -155,7 +156,7 @@ def of_launch(config: LaunchConfig, trained: accounting.Guarantee) -> accounting
 
 def _noised(config: LaunchConfig, spends: Mapping[str, Spend], split: str) -> dict[str, Spend]:
     """Spends of noised releases about a split's devices, by the block of the launch file with the noise."""
-    made = (release for release in releases(config) if release.split == split)
+    made = (release for release in releases(config) if bears(release.split, split))
     return {release.block: spends[release.stage] for release in made if spends[release.stage].rho is not None}
 
 

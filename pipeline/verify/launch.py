@@ -61,7 +61,10 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
     ours = report.of_this_code(run, settings, ledger)
     subjects: dict[str, Iterator[Check]] = {
         "files": chain(files.files(config, run, records, ledger), files.experiment_ended(config, run, ledger)),
-        "ledger": chain(files.ledger_checks(run, records, ledger), reused.reused(run, records, ledger)),
+        "ledger": chain(
+            files.ledger_checks(run, records | files.experiment_record(run), ledger),
+            reused.reused(run, records, ledger),
+        ),
         "guarantee": chain(
             guarantee.guarantee(config, run, records),
             guarantee.by_the_file(config, records),

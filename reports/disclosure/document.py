@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 from pydantic import Field, model_validator
 
-from pretrain.config import Config
+from pretrain.config import BEARING, Config, bears
 from reports.disclosure.findings import AddedWords, AuditBlock, ReleaseAudit
 from reports.disclosure.guarantee import Accounting, Composition, Curves, Population, PublicText, ReusedRelease
 from reports.disclosure.releases import Release, ReleaseBlock
@@ -163,7 +163,7 @@ class Disclosure(Config):
     @model_validator(mode="after")
     def _every_release_is_in_the_total(self) -> "Disclosure":
         parts, made = self.accounting.total.parts, {release.name: release for release in self.releases}
-        listed = [(release.name, release.split) for release in self.releases]
+        listed = [(each.name, split) for each in self.releases for split in BEARING if bears(each.split, split)]
         added = [(name, part.split) for part in parts for name in part.releases]
         if Counter(listed) != Counter(added):
             raise ValueError(f"accounting.total: {sorted(added)}, but the releases are {sorted(listed)}; add each once")

@@ -12,9 +12,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pretrain.config import Config
+from pretrain.config import Bearers, Config
 
-ReleaseName = Literal["local_words", "central_words", "counts", "training", "evaluation"]
+ReleaseName = Literal["local_words", "central_words", "counts", "training", "evaluation", "live_experiment"]
 Split = Literal["train", "test"]
 How = Literal["noise", "shuffled", "summed", "local"]
 MECHANISMS = {
@@ -31,10 +31,10 @@ class Release(Config):
     """One release. A subclass fixes ``name``, the discriminator of the list.
 
     Attributes:
-      split: split whose devices bear the loss.
+      split: split whose devices bear the loss, or ``every``.
     """
 
-    split: ClassVar[Split] = "train"
+    split: ClassVar[Bearers] = "train"
     name: ReleaseName
 
     @property
@@ -223,11 +223,27 @@ class Counts(Gaussian):
 class Evaluation(Gaussian):
     """Sums over test devices, the source of every figure about them; a test device loses nothing to training."""
 
-    split: ClassVar[Split] = "test"
+    split: ClassVar[Bearers] = "test"
     name: Literal["evaluation"] = "evaluation"
     noise_multiplier: float
     clip_norm: float = Field(description="bound on one device's weighted vector")
     most_words: int = Field(description="largest number of words as which a device counts, at its own rates")
+
+    @property
+    def terms(self) -> Terms:
+        """Noise and bound."""
+        return {"noise multiplier": self.noise_multiplier, "clip norm": self.clip_norm}
+
+
+class LiveExperiment(Gaussian):
+    """Sums over the devices of a live experiment after approval, which its decision follows from."""
+
+    split: ClassVar[Bearers] = "every"
+    name: Literal["live_experiment"] = "live_experiment"
+    noise_multiplier: float
+    clip_norm: float = Field(description="bound on one device's weighted vector, over all days")
+    most_words: int = Field(description="largest number of words as which a device counts, at its own rates")
+    days: int
 
     @property
     def terms(self) -> Terms:
@@ -368,4 +384,6 @@ class Training(TrainingLoss, Gaussian):
         return self
 
 
-ReleaseBlock = Annotated[LocalWords | CentralWords | Counts | Training | Evaluation, Field(discriminator="name")]
+ReleaseBlock = Annotated[
+    LocalWords | CentralWords | Counts | Training | Evaluation | LiveExperiment, Field(discriminator="name")
+]
