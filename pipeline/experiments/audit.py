@@ -40,24 +40,29 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     assert tried is not None, "the experiment has begun"
     kept = json.loads((ctx.private / RELEASED).read_text(encoding="utf-8"))
     paths, reserved = [Path(path) for path in kept["files"]], ledger.reserved(ctx.run.launch_id, ctx.stage)
-    layout, days = noisy.layout(config.features), tried.began.days
+    days = tried.began.days
+    return live_audit(
+        np.array(kept["sums"]),
+        rows_of(paths, tried.first, days),
+        cells_of(config.features, days),
+        asked_for(asked_for(config.experiment).noise_multiplier),
+        noisy.layout(config.features).clip_norm,
+        ctx.noise_key,
+        bound_digest(logs.digest(path) for path in paths),
+        "" if reserved is None else reserved.names("logs"),
+    )
+
+
+def cells_of(features: Sequence[str], days: int) -> LiveCells:
+    """Cells of one arm, which follow from the features and the number of days."""
+    layout = noisy.layout(features)
     place = {name: number for number, name in enumerate(layout.weights)}
-    cells = LiveCells(
+    return LiveCells(
         sums=[(*_COLUMNS[name], place[layout.units[name]], weight) for name, weight in layout.weights.items()],
         products=[(place[one], place[other], weight) for (one, other), weight in layout.products.items()],
         days=days,
         day_weight=noisy.day_weight(days),
         most_words=MOST_WORDS,
-    )
-    return live_audit(
-        np.array(kept["sums"]),
-        rows_of(paths, tried.first, days),
-        cells,
-        asked_for(asked_for(config.experiment).noise_multiplier),
-        layout.clip_norm,
-        ctx.noise_key,
-        bound_digest(logs.digest(path) for path in paths),
-        "" if reserved is None else reserved.names("logs"),
     )
 
 

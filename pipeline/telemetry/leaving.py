@@ -209,6 +209,7 @@ FIELDS: dict[str, Fields] = {
         _SETTINGS: "first_day last_day simulated share unit",
         _LIVE: "logged_until over treated_units units split_chance undefined",
     },
+    "LiveExperiment": {_SETTINGS: "name noise_multiplier clip_norm most_words days"},
     "DecisionResult": {_LIVE: "decision reasons", _PERSON: "by"},
     # Blocks that the disclosure alone has.
     "Disclosure": {_SETTINGS: "schema_version unit adjacency output assumptions limitations"},
