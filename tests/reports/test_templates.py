@@ -16,6 +16,7 @@ from tests.helpers.reports.reports_example import (
     CENTRAL_WORDS,
     COUNTS,
     EVALUATION,
+    LIVE_EXPERIMENT,
     LOCAL,
     LOCAL_WORDS,
     REPORTS,
@@ -28,7 +29,7 @@ from tests.helpers.reports.reports_example import (
     visible,
 )
 
-RELEASES = {each["name"]: each for each in (LOCAL_WORDS, CENTRAL_WORDS, COUNTS, TRAINING, EVALUATION)}
+RELEASES = {each["name"]: each for each in (LOCAL_WORDS, CENTRAL_WORDS, COUNTS, TRAINING, EVALUATION, LIVE_EXPERIMENT)}
 # Numbers that pages leave to pictures, to gates or to the file beside them.
 NOT_IN_WORDS = re.compile(
     "accounting/failure|accounting/total/delta|curves/.*|launch/approvals|utility/slices/.*"
@@ -75,7 +76,7 @@ def silent(disclosure: Disclosure, top: str) -> set[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("made", [(LOCAL_WORDS, COUNTS, EVALUATION), (CENTRAL_WORDS,)])
+@pytest.mark.parametrize("made", [(LOCAL_WORDS, COUNTS, EVALUATION, LIVE_EXPERIMENT), (CENTRAL_WORDS,)])
 def test_every_number_of_a_release_is_on_the_pages(made: tuple) -> None:
     """Nothing is typed into a template, and nothing that was released is left out of the pages."""
     for release in (disclosure := example(**releases(*made))).releases:

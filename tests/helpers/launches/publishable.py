@@ -13,6 +13,8 @@ from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.registry import published_before
 from pipeline.releases.counts import counts
+from pipeline.releases.release import gaussian
+from pipeline.releases.spent import is_sum
 from pipeline.run import artifacts, runner
 from pipeline.run.population import register_simulation
 from pipeline.run.stage import StageContext, Stages
@@ -96,7 +98,9 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
     def fine_tune(ctx: StageContext) -> StatedTrained:
         model = build_model(ctx.config.model, len(WORDS), ctx.config.seed)
         export.save_model(model, ctx.public / "model.safetensors")
-        return StatedTrained(value=1)
+        # Losses add up only beside other releases.
+        spend = gaussian(StatedTrained.model_fields["rho"].default, 1e-6, "tree") if is_sum(ctx.config) else None
+        return StatedTrained(value=1, spend=spend)
 
     def ab_test(ctx: StageContext) -> StatedCompared:
         had = {

@@ -289,11 +289,13 @@ def test_simulated_typists_make_logs_that_are_read_and_decide(trial: Trial):
     assert len(made) == 2
     look = answered(home, "ab", trial.run_id, "--logs", *made[:1], "--logs", made[1])
     assert look["simulated"]
-    assert look["buckets"] == 160
+    assert (look["unit"], look["units"]) == ("bucket", 160)
     assert {row["metric"] for row in look["differences"]} >= {"prate", "words_modified", "words_per_minute"}
     assert {gate["id"]: gate["passed"] for gate in look["gates"]}["live_split"]
 
 
-def test_no_launch_promises_to_cover_everything_and_then_reads_logs():
-    with pytest.raises(ValueError, match=r"experiment\.share: 0\.25, but policy\.cover_everything is true"):
+def test_no_launch_promises_to_cover_everything_and_then_reads_logs_without_noise():
+    with pytest.raises(ValueError, match=r"experiment\.noise_multiplier: missing, but policy\.cover_everything"):
         launch_config(experiment=BLOCK, policy={"cover_everything": True}, evaluation={"noise_multiplier": 2.0})
+    with pytest.raises(ValueError, match=r"experiment\.noise_multiplier: 3, but policy\.cover_everything is false"):
+        launch_config(experiment=BLOCK | {"noise_multiplier": 3.0}, evaluation={"noise_multiplier": 2.0})
