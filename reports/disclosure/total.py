@@ -39,7 +39,8 @@ class Total(Config):
     """(``epsilon``, ``delta``) of one device over all releases of a launch.
 
     Guarantee: each part of a split holds for every output of the others, so their epsilons and deltas add up (basic
-    composition, Dwork and Roth 2014, theorem 3.16). A device is in one split, so the split with the larger loss counts.
+    composition, Dwork and Roth 2014, theorem 3.16). A device is in one split, so the split with the larger loss counts; a
+    release about devices of every split is in a part of each.
     """
 
     epsilon: float
@@ -65,9 +66,9 @@ class Total(Config):
             raise ValueError(
                 f"epsilon, delta: {self.epsilon}, {self.delta}, but the parts add up to {epsilon}, {delta}"
             )
-        named = [name for part in self.parts for name in part.releases]
+        named = [(name, part.split) for part in self.parts for name in part.releases]
         if len(set(named)) != len(named):
-            raise ValueError(f"parts: {named} names a release twice; each belongs to one part")
+            raise ValueError(f"parts: {named} names a release twice; each belongs to one part of a split")
         return self
 
     @model_validator(mode="after")
