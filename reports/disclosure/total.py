@@ -39,8 +39,8 @@ class Total(Config):
     """(``epsilon``, ``delta``) of one device over all releases of a launch.
 
     Guarantee: each part of a split holds for every output of the others, so their epsilons and deltas add up (basic
-    composition, Dwork and Roth 2014, theorem 3.16). A device is in one split, so the split with the larger loss counts; a
-    release about devices of every split is in a part of each.
+    composition, Dwork and Roth 2014, theorem 3.16). A device is in one split, so the split with the larger loss counts;
+    a release about devices of every split is in a part of each.
     """
 
     epsilon: float
