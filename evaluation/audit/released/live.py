@@ -95,14 +95,16 @@ def live_audit(
 def _contributions(rows: Rows, cells: LiveCells) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Each possible device's cells and weighted values."""
     devices = int(rows.device_R.max()) + 1 if len(rows.device_R) else 0
-    faults_D = np.bincount(rows.device_R, _impossible(rows), devices)
+    faulty_R = _impossible(rows)
+    faults_D = np.bincount(rows.device_R, faulty_R, devices)
     place_R = rows.device_R * cells.days + rows.day_R
     logged_DT = np.bincount(place_R, minlength=devices * cells.days).reshape(devices, cells.days)
     treated_D = np.bincount(rows.device_R, rows.arm_R == 1, devices)
     one_arm_D = (treated_D == 0) | (treated_D == logged_DT.sum(axis=1))
     fine_D = (faults_D == 0) & (logged_DT.max(axis=1, initial=0) <= 1) & one_arm_D
     added = {
-        name: np.bincount(rows.device_R, np.nan_to_num(values_R), devices) for name, values_R in _ticked(rows).items()
+        name: np.bincount(rows.device_R, np.where(faulty_R, 0.0, values_R), devices)
+        for name, values_R in _ticked(rows).items()
     }
     raw_DL = np.stack([added[name] * by if name else np.full(devices, by) for name, by, _, _ in cells.sums], axis=1)
     unit_L = np.array([unit for _, _, unit, _ in cells.sums])

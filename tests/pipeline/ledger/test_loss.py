@@ -38,7 +38,7 @@ def on_every_path(counted: list[Release]) -> tuple[float, float]:
     worst = [0.0, 0.0]
     for choice in itertools.product(SPLITS, repeat=len(rules)):
         side = dict(zip(rules, choice, strict=True))
-        met = [each for each in counted if not each.rule or side[each.rule] == each.split]
+        met = [each for each in counted if not each.rule or each.split in (side[each.rule], "every")]
         worst = [max(worst[0], sum(each.amount for each in met)), max(worst[1], sum(each.failure for each in met))]
     return worst[0], worst[1]
 
@@ -52,11 +52,22 @@ def test_one_device_loses_the_most_on_any_path_through_the_splits():
                 failure=dice.choice((0.0, 1e-9)),
                 written="",
                 rule=dice.choice(("", "one", "two")),
-                split=dice.choice(SPLITS),
+                split=dice.choice((*SPLITS, "every")),
             )
             for _ in range(dice.randrange(8))
         ]
         assert together(counted) == pytest.approx(on_every_path(counted))
+
+
+def test_devices_of_every_split_pay_for_a_live_experiment(ledger: PrivacyLedger):
+    reserve(ledger, "first", on("train", 0.6), **under("one"))
+    reserve(ledger, "first", on("every", 0.3), stage="experiment", **under("one"))
+    assert ledger.total("people") == pytest.approx(0.9)
+    for split in ("train", "test", "every"):
+        with pytest.raises(BudgetExceeded, match=r"needs rho 0\.8"):
+            reserve(ledger, "second", on(split, 0.8), **under("one"))
+    reserve(ledger, "second", on("test", 0.6), **under("one"))
+    assert ledger.total("people") == pytest.approx(0.9)
 
 
 def test_held_out_devices_pay_beside_those_that_train(ledger: PrivacyLedger):
