@@ -2,29 +2,23 @@
 
     .venv/stages/bin/python -m benchmarks.utility.live_noise
 
-Devices are made up: their words, and each one's own rate of picks. Each adds one bounded vector to the cells of its
-own arm (``evaluation.noisy.questions``, as for held-out devices), and one release of noise covers both arms, so a
-device that contributes nothing moves the sum by one clip norm at most. The release of a launch
-(``evaluation.live.noisy``) also counts devices and the days on which they logged.
+Devices are made up: their words, and each one's own rate of picks. The release is that of a launch under a budget
+(``evaluation.live.noisy``): each device adds one bounded vector to the cells of its own arm, and one release of noise
+covers both arms.
 """
 
 import argparse
-from collections.abc import Iterator
 
 import numpy as np
 
 from evaluation.comparison.intervals import Estimate
-from evaluation.config import CONFIDENCE
-from evaluation.live.noisy import relative
-from evaluation.noisy.estimates import estimate
-from evaluation.noisy.questions import CLIP_NORM, TYPED, WORDS, Layout, vectors
-from evaluation.noisy.typing_metrics import metrics
+from evaluation.live import noisy
+from evaluation.live.devices import DeviceLogs
 from federated.counts.bounded_sum import released_sum
 from pretrain.randomness.noise import seeded_key
 
-METRICS = ("prate", "words_modified", "words_per_minute")
-LAYOUT = Layout(tuple(metrics(("NWP",))[name].ratio for name in METRICS))
-PICKS, MODIFIED, SECONDS_AS_WORDS = 0.12, 0.08, 1.1
+METRICS, FEATURES, DAYS = ("prate", "words_modified", "words_per_minute"), ("NWP",), 14
+PICKS, MODIFIED, SECONDS = 0.12, 0.08, 2.2  # of a word
 _ALIKE = 20.0  # of the Beta distribution of a device's own rates: a rate of 0.12 varies by 0.07 between devices
 # Almost none, that of de-DE's evaluation, and what spends a thirteenth of its rho.
 MULTIPLIERS = (2.0**-20, 11.0, 40.0)
@@ -33,35 +27,27 @@ DEVICES = (10_000, 30_000, 100_000)
 REPEATS, REPEATED, REPEATED_MULTIPLIERS = 200, 1_000, (2.0**-20, 3.0)
 
 
-def counted(devices: int, picks: float, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Events of made-up devices over an experiment, ``[D]`` by name."""
-    words_D = rng.geometric(1 / 60, devices)
-    rates = {"prate": picks, "words_modified": MODIFIED}
-    events = {
-        name: rng.binomial(words_D, rng.beta(_ALIKE * rate, _ALIKE * (1 - rate), devices))
-        for name, rate in rates.items()
-    }
-    time_D = words_D * rng.gamma(10, SECONDS_AS_WORDS / 10, devices)
-    return {WORDS: np.zeros(devices), TYPED: words_D, "typing_time": time_D, **events}
+def logged(devices: int, rng: np.random.Generator) -> DeviceLogs:
+    """Logs of two arms of as many made-up devices over an experiment; the arms do not differ."""
+    words_D = rng.geometric(1 / 60, 2 * devices)
+    picked_D, modified_D = (
+        rng.binomial(words_D, rng.beta(_ALIKE * rate, _ALIKE * (1 - rate), 2 * devices)) for rate in (PICKS, MODIFIED)
+    )
+    none_D = np.zeros(2 * devices)
+    counts = {"shown": words_D, "picked": picked_D, "correct": picked_D, "triggered": none_D, "accepted": none_D}
+    counts |= {"committed": words_D, "modified": modified_D}
+    sums = counts | {"seconds": words_D * rng.gamma(10, SECONDS / 10, 2 * devices)}
+    return DeviceLogs(np.arange(2 * devices) < devices, sums, np.ones((2 * devices, DAYS), dtype=bool))
 
 
 def changes(devices: int, noise_multiplier: float, seed: int) -> dict[str, Estimate | None]:
     """Relative change of each metric between two arms of as many devices, whose devices do not differ."""
-    rng, size = np.random.default_rng(seed), len(LAYOUT)
-    arms = [counted(devices, PICKS, rng) for _ in range(2)]
-
-    def made() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for number, events in enumerate(arms):
-            for cells, values in vectors(LAYOUT, events):
-                yield cells + number * size, values
-
-    key = seeded_key(seed)
-    released = released_sum(made(), 2 * size, noise_multiplier, key, "live", CLIP_NORM)
-    new, old = (LAYOUT.read(half, noise_multiplier * CLIP_NORM) for half in (released[size:], released[:size]))
-    return {
-        name: relative(*(estimate(ratio, sums, CONFIDENCE) for sums in (new, old)))
-        for name, ratio in zip(METRICS, LAYOUT.questions, strict=True)
-    }
+    each = noisy.contributions(logged(devices, np.random.default_rng(seed)), FEATURES)
+    size, clip_norm = noisy.size(FEATURES, DAYS), noisy.layout(FEATURES).clip_norm
+    released_U = released_sum(each, size, noise_multiplier, seeded_key(seed), "live", clip_norm)
+    seen = noisy.compare(noisy.read(released_U, FEATURES, DAYS, noise_multiplier), FEATURES, 0.5)
+    found = {row.metric: row.relative for row in seen.differences}
+    return {name: found.get(name) for name in METRICS}
 
 
 def main() -> None:
