@@ -112,7 +112,13 @@ def changed(**words: object) -> dict:
         (changed(how="local"), "a local bound holds at delta 0"),
         (changed(epsilon=1.0) | {"epsilon": 6.0171}, "words"),  # another certificate than discovery's
         (changed(split="test") | {"epsilon": 5.0171}, "local_words"),  # the larger split counts, and this is none
-        (TOTAL | {"parts": [*TOTAL["parts"], TOTAL["parts"][1] | {"split": "test"}]}, "names a release twice"),
+        (TOTAL | {"parts": [*TOTAL["parts"], TOTAL["parts"][1] | {"split": "test"}]}, "but the releases are"),
+        (
+            TOTAL
+            | {"epsilon": TOTAL["epsilon"] + TOTAL["parts"][1]["epsilon"]}
+            | {"parts": [*TOTAL["parts"], TOTAL["parts"][1] | {"delta": 0.0}]},
+            "names a release twice",
+        ),
     ],
 )
 def test_one_number_that_is_not_the_sum_of_its_parts_is_refused(total: dict, message: str) -> None:
