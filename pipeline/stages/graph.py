@@ -285,6 +285,7 @@ _LIST = (
         evidence=("audit", "ab_test", "audit_releases"),
         reads=lambda config: (
             *("name", "locale", "features", "reviewers", "report", "local_training", "server", *_USES),
+            "public_text.source",  # its forecast depends on what the start has read
         ),
     ),
     Stage(
