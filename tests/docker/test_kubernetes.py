@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tests.docker.test_containers import SERVICES
 from tests.helpers.processes.stack import PYTHON, ROOT
 
 DOCKER = ROOT / "docker"
+SERVICES = yaml.safe_load((DOCKER / "compose.yaml").read_text(encoding="utf-8"))["services"]
 FOLDER = DOCKER / "kubernetes"
 VALUES: dict[str, Any] = yaml.safe_load((FOLDER / "values.yaml").read_text(encoding="utf-8"))
 KUSTOMIZATION: dict[str, Any] = yaml.safe_load((DOCKER / "kustomization.yaml").read_text(encoding="utf-8"))
