@@ -48,7 +48,7 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
         asked_for(asked_for(config.experiment).noise_multiplier),
         noisy.layout(config.features).clip_norm,
         ctx.noise_key,
-        bound_digest(logs.digest(path) for path in paths),
+        bound_digest(ctx.noise_key, (logs.digest(path) for path in paths)),
         "" if reserved is None else reserved.names("logs"),
     )
 

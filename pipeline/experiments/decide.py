@@ -191,8 +191,8 @@ def _released_look(run: RunDir) -> Look:
 
 def _noisy_look(
     config: LaunchConfig, run: RunDir, settings: Settings, patterns: Iterable[str], today: date | None
-) -> tuple[Look, tuple[str, ...], LiveRelease]:
-    """Release the sums of the logs, once, and evaluate them; also returns the digests of the files.
+) -> tuple[Look, LiveRelease]:
+    """Release the sums of the logs, once, and evaluate them.
 
     Guarantee: the result is a function of the released sums. If their audit fails, it shows the verdicts alone.
     """
@@ -203,13 +203,13 @@ def _noisy_look(
     made = release(config, run, settings, tried, files)
     judged = audit_gate(made.audit)
     if not judged.passed:
-        return _look(tried, today, None, (judged,), simulated=files.simulated, audit=made.audit), files.digests, made
+        return _look(tried, today, None, (judged,), simulated=files.simulated, audit=made.audit), made
     noise_multiplier = asked_for(config.experiment.noise_multiplier)
     arms = noisy.read(made.sums_U, config.features, tried.began.days, noise_multiplier)
     live = noisy.compare(arms, config.features, tried.began.share)
     replaced = _replaced(tried, Registry(settings))
     every = (judged, *gates(live, of_devices(arms, tried.first), config.experiment, config.features, replaced))
-    return _look(tried, today, live, every, simulated=files.simulated, audit=made.audit), files.digests, made
+    return _look(tried, today, live, every, simulated=files.simulated, audit=made.audit), made
 
 
 def _require_people(config: LaunchConfig, *, simulated: bool) -> None:
@@ -295,7 +295,8 @@ def decide(
             clock = time.monotonic()
             named, made = list(patterns) or _arrived(settings, run.launch_id), None
             if EXPERIMENT.asked(config):
-                seen, digests, made = _noisy_look(config, run, settings, named, today)
+                seen, made = _noisy_look(config, run, settings, named, today)
+                digests: tuple[str, ...] = (made.logs,)
             else:
                 seen, digests = look(config, run, settings, named, today)
             reasons = seen.failed or (f"all {len(seen.gates)} gates of the experiment passed",)

@@ -5,6 +5,7 @@ of another export would reveal the difference of the two.
 """
 
 import hashlib
+import hmac
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext, stage_key
 from pipeline.stages.audit_releases import audited
 from pretrain.files import PRIVATE, write_text
+from pretrain.randomness import noise
 from pretrain.reading import rows
 from pretrain.reading.paths import shown
 from reports.disclosure.findings import ReleaseAudit, ReleaseVerdict
@@ -44,25 +46,28 @@ class LogFiles:
     digests: tuple[str, ...]
     simulated: bool
 
-    @property
-    def digest(self) -> str:
-        """Digest of all files, to which the reservation is bound."""
-        return bound_digest(self.digests)
-
 
 @dataclass(frozen=True)
 class LiveRelease:
-    """A release with its spend, the hashes of its ledger entries and the verdicts of its audit."""
+    """A release with its spend, the hashes of its ledger entries and the verdicts of its audit.
+
+    Attributes:
+      logs: digest of its files, as the reservation binds it.
+    """
 
     sums_U: np.ndarray
+    logs: str
     spend: Spend
     ledger: dict[str, str]
     audit: ReleaseAudit
 
 
-def bound_digest(digests: Iterable[str]) -> str:
-    """Digest of the digests of log files, in any order."""
-    return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()
+def bound_digest(key: bytes, digests: Iterable[str]) -> str:
+    """Digest of the digests of log files, in any order, to which a reservation is bound.
+
+    Guarantee: without the secret key nobody can test a guess of one device's rows against it.
+    """
+    return hmac.digest(noise.subkey(key, "log files"), "\n".join(sorted(digests)).encode(), "sha256").hex()
 
 
 def log_files(patterns: Iterable[str]) -> LogFiles:
@@ -95,8 +100,8 @@ def release(config: LaunchConfig, run: RunDir, settings: Settings, tried: Experi
       ValueError: a file is damaged; the reservation is given back, as nothing was released.
     """
     ledger, key = PrivacyLedger.of(settings), stage_key(config, run, STAGE)
-    before = ledger.reserved(run.launch_id, STAGE)
-    if before is not None and before.names("logs") != files.digest:
+    before, bound = ledger.reserved(run.launch_id, STAGE), bound_digest(key, files.digests)
+    if before is not None and before.names("logs") != bound:
         raise ReleaseRefused(
             f"{logs.FIELD}: the reservation of {run.launch_id} is bound to other files, and the same noise on the sums "
             "of two exports reveals their difference; give the files of the first decision, or stop the experiment: "
@@ -112,7 +117,7 @@ def release(config: LaunchConfig, run: RunDir, settings: Settings, tried: Experi
         binding={
             "config": config_digest(config),
             "key": hashlib.sha256(b"tacit key commitment" + key).hexdigest(),
-            "logs": files.digest,
+            "logs": bound,
             # The window of the spend holds every day of the logs.
             AS_OF: tried.first.isoformat(),
         },
@@ -127,7 +132,7 @@ def release(config: LaunchConfig, run: RunDir, settings: Settings, tried: Experi
     ctx = StageContext(config, run, settings, STAGE, None, config.population)
     verdicts = tuple(ReleaseVerdict.model_validate(vars(verdict)) for verdict in audited(ctx, EXPERIMENT))
     audit = ReleaseAudit(stage=STAGE, made_by=run.launch_id, cited=None, verdicts=verdicts)
-    return LiveRelease(sums_U, spend, {"reserve": reserved.hash, "commit": commit.hash}, audit)
+    return LiveRelease(sums_U, bound, spend, {"reserve": reserved.hash, "commit": commit.hash}, audit)
 
 
 def _sums(config: LaunchConfig, run: RunDir, tried: Experiment, files: LogFiles, key: bytes) -> np.ndarray:

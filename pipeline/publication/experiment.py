@@ -42,7 +42,8 @@ class ExperimentEnd(BaseModel):
 
     Attributes:
       by: account that decided or stopped it.
-      logs: SHA-256 of the log files of the decision; empty if a person stopped it.
+      logs: SHA-256 of the log files of the decision, or under a budget one digest of all under a secret key; empty if a
+        person stopped it.
       result: SHA-256 of the record with the gates' evidence; empty if no logs were evaluated.
     """
 

@@ -1,5 +1,6 @@
 """A published launch that covers everything: the one release of its experiment, and what must not release more."""
 
+import hashlib
 import json
 import shutil
 from datetime import timedelta
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from evaluation.live import noisy
+from evaluation.live import logs, noisy
 from federated.counts import bounded_sum
 from pipeline.experiments import decide as live
 from pipeline.experiments import release as releasing
@@ -142,6 +143,23 @@ def test_another_export_under_one_reservation_is_refused(trial: Trial, monkeypat
     assert trial.decide(file_of(trial, table, "renamed")).decision == "promote"
     assert json.loads((trial.run.path / "private" / "experiment" / "released.json").read_text())["sums"] == sums
     assert [kind for kind, *_ in spent(trial)] == ["reserve", "commit"]
+
+
+def test_no_digest_of_the_logs_that_leaves_can_be_made_without_the_key(trial: Trial):
+    """Whoever knows the rows of all devices but one could test guesses of its rows against a plain one."""
+    files = file_of(trial, logs_of(trial, devices=300))
+    trial.decide(files)
+    plain = logs.digest(Path(files[0]))
+    public = (trial.run.path / "public" / "experiment" / "result.json").read_text(encoding="utf-8")
+    entries = "".join(entry.model_dump_json() for entry in trial.ledger.entries())
+    assert plain not in public + entries
+    stated = trial.tried.ended.logs
+    keyed = {
+        releasing.bound_digest(key, [plain]) for key in (bytes(32), hashlib.sha256(trial.run_id.encode()).digest())
+    }
+    assert keyed.isdisjoint(stated)
+    assert stated == (releasing.bound_digest((trial.run.path / "private" / "experiment" / KEY).read_bytes(), [plain]),)
+    assert stated[0] in entries
 
 
 def test_logs_are_not_read_before_their_loss_is_reserved(trial: Trial, monkeypatch: pytest.MonkeyPatch):
