@@ -8,18 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evaluation.live import devices, logs, noisy
+from evaluation.live import devices, noisy
 from evaluation.noisy.questions import MOST_WORDS
 from pipeline.experiments.audit import rows_of
-from tests.helpers.audits.live_logs import FIRST, device_logs
+from tests.helpers.audits.live_logs import FIRST, ROW, WRONG, device_logs, table
 
 DAYS = 3
-ROW = {"shown": 10, "picked": 2, "correct": 5, "triggered": 3, "accepted": 1, "committed": 12, "modified": 1}
-
-
-def table(*rows: dict) -> pa.Table:
-    usual = {"arm": "control", "device": "a", "day": FIRST, **ROW, "seconds": 20.0}
-    return pa.Table.from_pylist([usual | row for row in rows], logs.DEVICE_SCHEMA)
 
 
 def read(folder: Path, *tables: pa.Table) -> devices.DeviceLogs:
@@ -38,23 +32,6 @@ def test_counts_of_a_device_add_up_over_days_and_files(tmp_path: Path):
     assert got.sums["shown"].tolist() == [17, 100, 10]
     assert got.sums["seconds"].tolist() == [20.5, 20, 20]
     assert got.logged_DT.tolist() == [[True, True, False], [True, False, False], [False, True, False]]
-
-
-WRONG = [
-    {"picked": 6},
-    {"correct": 11},
-    {"accepted": 4},
-    {"modified": 13},
-    {"shown": -1},
-    {"committed": 10**13},
-    {"seconds": float("nan")},
-    {"seconds": float("inf")},
-    {"seconds": 0.0},
-    {"seconds": 0.001},  # 0 in parts of a second
-    {"shown": None},
-    {"arm": "both"},
-    {"arm": None},
-]
 
 
 @pytest.mark.parametrize("wrong", WRONG, ids=str)

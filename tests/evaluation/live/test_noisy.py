@@ -16,8 +16,7 @@ from evaluation.noisy.questions import WORDS, Sums
 from federated.counts.bounded_sum import released_sum
 from pipeline.experiments.audit import cells_of, rows_of
 from pretrain.randomness.noise import seeded_key
-from tests.evaluation.live.test_devices import WRONG, table
-from tests.helpers.audits.live_logs import FIRST, device_logs, written
+from tests.helpers.audits.live_logs import FIRST, WRONG, device_logs, table, written
 
 FEATURES = ("NWP",)
 

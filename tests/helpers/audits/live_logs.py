@@ -9,6 +9,23 @@ import pyarrow as pa
 from evaluation.live import logs
 
 FIRST = date(2026, 11, 2)
+ROW = {"shown": 10, "picked": 2, "correct": 5, "triggered": 3, "accepted": 1, "committed": 12, "modified": 1}
+# Changes of a row that make it impossible.
+WRONG = [
+    {"picked": 6},
+    {"correct": 11},
+    {"accepted": 4},
+    {"modified": 13},
+    {"shown": -1},
+    {"committed": 10**13},
+    {"seconds": float("nan")},
+    {"seconds": float("inf")},
+    {"seconds": 0.0},
+    {"seconds": 0.001},  # 0 in parts of a second
+    {"shown": None},
+    {"arm": "both"},
+    {"arm": None},
+]
 _ALIKE = 20.0  # of the Beta distribution of a device's own rates
 
 
@@ -59,3 +76,9 @@ def written(table: pa.Table, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     logs.write(table, path, simulated=True, schema=logs.DEVICE_SCHEMA)
     return path
+
+
+def table(*rows: dict) -> pa.Table:
+    """Rows of device a, with changes."""
+    usual = {"arm": "control", "device": "a", "day": FIRST, **ROW, "seconds": 20.0}
+    return pa.Table.from_pylist([usual | row for row in rows], logs.DEVICE_SCHEMA)

@@ -29,7 +29,7 @@ from tests.helpers.launches.installed import installed
 from tests.helpers.launches.publishable import NAME
 from tests.helpers.launches.published import publish as published_before
 from tests.helpers.launches.tracking_database import put
-from tests.pipeline.experiments.test_decide import Trial
+from tests.helpers.launches.trial import Trial
 
 pytestmark = [
     pytest.mark.slow,
@@ -128,7 +128,7 @@ def test_another_export_under_one_reservation_is_refused(trial: Trial, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(live, "_end", killed)
+        patched.setattr(live, "write_down", killed)
         with pytest.raises(KeyboardInterrupt):
             trial.decide(file_of(trial, table))
     rest = table.filter(pc.not_equal(table["device"], "d0"))
