@@ -112,7 +112,8 @@ def impossible(values: Mapping[str, np.ndarray]) -> np.ndarray:
 def read(paths: Iterable[Path], first: date, days: int) -> DeviceLogs:
     """Add up files of an experiment by device.
 
-    Guarantee: the contribution of a device depends on rows with its key alone, and no value in the files is an error.
+    Guarantee: the contribution of a device depends on rows with its key alone, and no value that can be decoded is an
+    error.
 
     Args:
       paths: files that ``logs.require_schema`` let pass.

@@ -91,8 +91,8 @@ def release(config: LaunchConfig, run: RunDir, settings: Settings, tried: Experi
     """Reserve the loss, release the sums, commit, and audit the release.
 
     Guarantee: that of ``released_sum`` for one device of any split, at the launch file's noise multiplier, under a key
-    whose noise is drawn for the files of one reservation only. A retry is the same release. No value in the logs is an
-    error.
+    whose noise is drawn for the files of one reservation only. A retry is the same release. No value that can be
+    decoded is an error.
 
     Raises:
       BudgetExceeded: the population's budget has no room left.

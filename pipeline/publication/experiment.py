@@ -82,7 +82,7 @@ class Experiment:
         if self.ended is not None:
             return f"by {self.ended.by} at {self.ended_at}Z: {'; '.join(self.ended.reasons)}"
         each = " and ".join(f"version {version} of {name}" for name, version in self.began.versions.items())
-        return f"{self.began.share:.2%} of buckets have {each}; logs of {self.first} to {self.last} decide"
+        return f"{self.began.share:.2%} of devices have {each}; logs of {self.first} to {self.last} decide"
 
 
 def of(config: LaunchConfig, launch_id: str, entries: Iterable[Entry]) -> Experiment | None:

@@ -60,7 +60,7 @@ def test_an_approved_model_is_some_devices_and_not_the_champion(begun: Trial):
         "previous": None,
     }
     assert begun.now.state == "in experiment"
-    assert f"25.00% of buckets have version 2 of {NAME}" in begun.now.detail
+    assert f"25.00% of devices have version 2 of {NAME}" in begun.now.detail
     assert begun.run.record("publish").result["alias"] == "experiment"
 
 
