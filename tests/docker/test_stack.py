@@ -56,7 +56,7 @@ def test_all_services_are_well_on_loopback_and_their_secrets_in_no_log(up: Stack
     assert all(address.startswith(LOOPBACK) for address in addresses), addresses
     lines = (up.home / "secrets.env").read_text(encoding="utf-8").splitlines()
     secret = [line.partition("=")[2] for line in lines]
-    assert len(secret) == 13
+    assert len(secret) == 15
     for place in (up.home / "secrets.env", *(up.home / "passwords").iterdir()):
         assert stat.S_IMODE(place.stat().st_mode) == 0o600
     logs = [path for folder in ("logs", "airflow/logs") for path in (up.home / folder).rglob("*") if path.is_file()]

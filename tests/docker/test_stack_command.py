@@ -66,6 +66,7 @@ def test_secrets_are_made_once_for_this_user_alone_and_reach_only_whom_they_serv
     workers = {"worker-cpu", "worker-gpu"}
     assert serves == {
         "POSTGRES_PASSWORD": set(),
+        "GRAFANA_PASSWORD": set(),
         "LEDGER_DB_PASSWORD": workers,
         "MLFLOW_PASSWORD": workers | {"mlflow"},
         "MLFLOW_DB_PASSWORD": {"mlflow"},
