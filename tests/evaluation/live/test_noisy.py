@@ -50,7 +50,7 @@ def test_intervals_of_the_change_cover_it_as_often_as_they_say(tmp_path: Path, n
     """Equal arms, so the change is 0; 1 to 9 misses of 100 are within two standard deviations of 95%."""
     missed, runs = dict.fromkeys(("prate", "words_modified", "words_per_minute"), 0), 100
     for seed in range(runs):
-        logs = device_logs(600, 1, seed)
+        logs = device_logs(1_000, 1, seed)
         arms = noisy.read(released(tmp_path, logs, 1, noise_multiplier, seed), FEATURES, 1, noise_multiplier)
         for row in noisy.compare(arms, FEATURES, 0.5).differences:
             if row.metric in missed:
