@@ -82,10 +82,8 @@ def end(up: Stack, run: str) -> None:
         up.answer(run)
     until(lambda: up.ended(run))
     states = up.airflow.states(DAG, run)
-    assert set(states.values()) == {"success"}, [
-        states,
-        *(up.log(run, task) for task in states if states[task] == "failed"),
-    ]
+    logs = "\n".join(up.log(run, task) for task in states if states[task] == "failed")
+    assert set(states.values()) == {"success"}, f"{states}\n{logs}"
 
 
 def test_a_launch_goes_from_the_api_to_an_approved_champion(up: Stack, launched: str) -> None:
