@@ -130,7 +130,7 @@ def stack(tacit: Path, spare: Path | None = None, *, watched: bool = False, **ch
     environment |= {name: str(free_port()) for name in PORTS} | {"STACK_HOME": str(folder / "stack")}
     environment |= {"TACIT_BIN": str(tacit), "TACIT_LAUNCHES": str(launches)}
     environment |= {"TMPDIR": str(spare)} if spare else {}
-    made = Stack(folder / "stack", environment | {"TASK_HEARTBEAT_SECONDS": "20"})
+    made = Stack(folder / "stack", environment)
     try:
         made.done("up")
         keyed(made.home / "runs", launches / "tiny.yaml")
