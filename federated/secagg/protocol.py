@@ -74,7 +74,7 @@ def circulant(devices: int, neighbours: int, public_seed: int, round_number: int
 
 
 def opens(neighbours: int, public_seed: int, devices: int, dropped: int, round_number: int) -> bool:
-    """Whether the sum of a round opens: whether its devices are enough to hide in, and enough stay to unmask it.
+    """Tell if the sum of a round opens: its devices are enough to hide in, and enough of them stay to unmask it.
 
     Each device that stays, and each that drops out beside one that stays, needs a threshold of neighbours that stay.
 

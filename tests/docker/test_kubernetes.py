@@ -357,7 +357,7 @@ def test_settings_are_those_that_compose_reads() -> None:
 
 
 def chosen(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    """Whether a label selector matches labels, as Kubernetes defines it for ``matchLabels`` and operator ``In``."""
+    """Tell if a label selector matches labels, as Kubernetes defines it for ``matchLabels`` and operator ``In``."""
     for each in selector.get("matchExpressions", ()):
         assert each["operator"] == "In"
         if labels.get(each["key"]) not in each["values"]:
@@ -368,7 +368,7 @@ def chosen(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 def reaches(
     source: Mapping[str, str], target: Mapping[str, str], port: int, namespace: Mapping[str, str] | None = None
 ) -> bool:
-    """Whether pods may connect: the policies of both sides, or of one where the other is outside.
+    """Tell if pods may connect: the policies of both sides, or of one where the other is outside.
 
     Args:
       source: labels of the pod, or of its namespace if it is outside (no label ``app`` or ``tier``).

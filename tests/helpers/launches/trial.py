@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 from datetime import date, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 
 from evaluation.live import logs
 from pipeline.experiments import decide as live
+from pipeline.ground import settings as settings_module
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
@@ -15,7 +17,11 @@ from pipeline.publication.experiment import Experiment
 from pipeline.publication.registry import Registry
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RunDir
+from tests.helpers.launches import publishable
+from tests.helpers.launches.installed import installed
 from tests.helpers.launches.publishable import NAME
+from tests.helpers.launches.published import publish as published_before
+from tests.helpers.launches.tracking_database import put
 
 BLOCK = {"share": 0.25, "days": 2, "min_gain": -0.02}
 TREATED, CONTROL = 25, 75
@@ -78,3 +84,12 @@ class Trial:
 
     def decide(self, files: list[str], by: str = "ana", **more: date) -> live.DecisionResult:
         return live.decide(self.config, self.run, self.settings, files, by, **more)
+
+
+def second_launch(tracking_database: Path, home: Path, **changes: object) -> Trial:
+    """A launch whose experiment began, after a first one that users have."""
+    put(tracking_database, home)
+    installed(home)
+    here = settings_module.load({"TACIT_HOME": str(home)})
+    published_before(here, home, "before-00000001")
+    return Trial(here, publishable.launch(here, home, **changes)["run_id"])

@@ -18,14 +18,10 @@ from pipeline.publication.registry import Registry
 from pipeline.run.stage import StageContext
 from pipeline.stages.publish import publish
 from pipeline.verify.launch import verify
-from tests.helpers.launches import publishable
 from tests.helpers.launches.command import answered, invoked
-from tests.helpers.launches.installed import installed
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.publishable import NAME
-from tests.helpers.launches.published import publish as published_before
-from tests.helpers.launches.tracking_database import put
-from tests.helpers.launches.trial import BLOCK, Trial
+from tests.helpers.launches.trial import BLOCK, Trial, second_launch
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning"),
@@ -35,13 +31,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def begun(tracking_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Trial:
-    """A second launch whose experiment began, after a first one that users have."""
-    home = tmp_path_factory.mktemp("experiment")
-    put(tracking_database, home)
-    installed(home)
-    here = settings_module.load({"TACIT_HOME": str(home)})
-    published_before(here, home, "before-00000001")
-    return Trial(here, publishable.launch(here, home, experiment=BLOCK)["run_id"])
+    return second_launch(tracking_database, tmp_path_factory.mktemp("experiment"), experiment=BLOCK)
 
 
 @pytest.fixture

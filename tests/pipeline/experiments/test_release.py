@@ -23,13 +23,9 @@ from pipeline.releases.uses import uncovered
 from pipeline.run.run_dir import KEY
 from pipeline.verify.launch import verify
 from tests.helpers.audits.live_logs import device_logs, written
-from tests.helpers.launches import publishable
 from tests.helpers.launches.command import answered
-from tests.helpers.launches.installed import installed
 from tests.helpers.launches.publishable import NAME
-from tests.helpers.launches.published import publish as published_before
-from tests.helpers.launches.tracking_database import put
-from tests.helpers.launches.trial import Trial
+from tests.helpers.launches.trial import Trial, second_launch
 
 pytestmark = [
     pytest.mark.slow,
@@ -42,13 +38,7 @@ COVERED = {"experiment": BLOCK, "policy": {"cover_everything": True}, "evaluatio
 
 @pytest.fixture(scope="module")
 def begun(tracking_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Trial:
-    """A second launch whose experiment began, after a first one that users have."""
-    home = tmp_path_factory.mktemp("experiment")
-    put(tracking_database, home)
-    installed(home)
-    here = settings_module.load({"TACIT_HOME": str(home)})
-    published_before(here, home, "before-00000001")
-    return Trial(here, publishable.launch(here, home, **COVERED)["run_id"])
+    return second_launch(tracking_database, tmp_path_factory.mktemp("experiment"), **COVERED)
 
 
 @pytest.fixture
