@@ -114,20 +114,20 @@ def _postgres_programs() -> Path | None:
     return Path(on_path).resolve().parent if on_path else None
 
 
-def _install(package: str, *how: str, folder: Path | None = None) -> None:
-    """Have Debian's package, by ``apt-get`` with the arguments ``how``; by default it is installed."""
+def _install(packages: str, *how: str, folder: Path | None = None) -> None:
+    """Have Debian's packages, by ``apt-get`` with the arguments ``how``; by default it is installed."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        _unavailable(f"{package} is not installed and this user cannot install it")
+        _unavailable(f"{packages}: not installed and this user cannot install it")
     variables = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     with (Path(tempfile.gettempdir()) / "tacit-tests-apt.lock").open("w") as lock:
         # Two processes of one test run may want a package at the same time, and apt-get does not wait.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for command in (["update"], [*(how or ("install", "-y", "--no-install-recommends")), package]):
+        for command in (["update"], [*(how or ("install", "-y", "--no-install-recommends")), *packages.split()]):
             done = subprocess.run(
                 ["apt-get", *command], env=variables, cwd=folder, capture_output=True, text=True, check=False
             )
             if done.returncode:
-                _unavailable(f"{package} cannot be installed: {done.stderr.strip()[-300:]}")
+                _unavailable(f"{packages}: cannot be installed: {done.stderr.strip()[-300:]}")
 
 
 def _install_postgres() -> None:
@@ -169,6 +169,19 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> "Forked":
 def forked_python(forked: "Forked", monkeypatch: pytest.MonkeyPatch) -> None:
     """Let modules that this process starts as programs have nothing to import either."""
     monkeypatch.setattr(sys, "executable", str(forked.python))
+
+
+@pytest.fixture(scope="session")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[dict[str, str]]":
+    """Variables by which ``srun`` finds two nodes of a Slurm of this machine."""
+    from tests.helpers.processes import slurm
+
+    if slurm.missing():
+        _install(slurm.PACKAGES)
+    if os.geteuid() != 0:
+        _unavailable("only root starts Slurm's daemons")
+    with slurm.slurm(tmp_path_factory.mktemp("slurm")) as variables:
+        yield variables
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@
         ├── TooEarly              an experiment is decided only after its last day
         ├── StageBusy             another process is running this stage of this launch
         ├── StaleAttempt          a newer attempt at the stage has begun; this one may no longer write
+        ├── LedgerNewer           a newer tacit has updated the ledger; this worker was left behind
         └── ServiceUnavailable    the ledger's database or MLflow did not answer
 
 Besides these, ``ValueError`` (the caller's mistake) and ``ArithmeticError`` (numbers gone
@@ -66,8 +67,9 @@ ENDINGS: Mapping[int, Ending] = MappingProxyType(
             "Do what the error says, then run the same command again. Airflow fails the task and does not retry it.",
         ),
         TEMPORARY: Ending(
-            "Temporary: infrastructure, such as a database that does not answer, a full disk, or another process that "
-            "runs the same stage; or a live experiment that is not over yet, or whose logs are missing.",
+            "Temporary: infrastructure, such as a database that does not answer, a full disk, another process that "
+            "runs the same stage, or a worker that an update left behind; or a live experiment that is not over yet, "
+            "or whose logs are missing.",
             "Run the same command again later; it resumes from where it stopped. Airflow retries by itself.",
         ),
     }
@@ -128,6 +130,10 @@ class StageBusy(TemporaryError):
 
 class StaleAttempt(TemporaryError):
     """A newer attempt at the stage has begun, so this one may no longer write."""
+
+
+class LedgerNewer(TemporaryError):
+    """The ledger has tables of a newer version, which this version could misread; an updated worker can continue."""
 
 
 class ServiceUnavailable(TemporaryError):

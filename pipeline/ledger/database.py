@@ -8,7 +8,7 @@ from typing import Self
 from sqlalchemy import Connection, create_engine, event, exc
 from sqlalchemy.engine import Engine, make_url
 
-from pipeline.ground.errors import LedgerMissing, LedgerTampered, ServiceUnavailable
+from pipeline.ground.errors import LedgerMissing, LedgerNewer, LedgerTampered, ServiceUnavailable
 from pipeline.ground.settings import Settings
 from pipeline.ledger import receipts, results, schema
 from pipeline.ledger.chain import forget, problems_of, require_whole, written
@@ -87,7 +87,8 @@ def engine(url: str, *, make: bool = False) -> Engine:
 class WholeLedger:
     """The ledger behind a SQLAlchemy URL; SQLite and PostgreSQL are supported.
 
-    Guarantee: nothing is written to a ledger that is not whole, or that is behind a receipt.
+    Guarantee: nothing is written to a ledger that is not whole, that is behind a receipt, or that a newer version has
+    updated, even since it was opened.
     """
 
     def __init__(self, url: str, outside: Receipts | None = None) -> None:
@@ -99,21 +100,15 @@ class WholeLedger:
         Raises:
           ValueError: the URL is not one of a supported database.
           LedgerMissing: there is no ledger at the URL.
-          LedgerTampered: the database is damaged, or of a newer version.
+          LedgerTampered: the database is damaged.
+          LedgerNewer: a newer version has updated its tables.
           ServiceUnavailable: the database does not answer.
         """
         self._engine = engine(url)
         self._receipts = outside
         self.address = address(url)
         with self.transaction() as connection:
-            version = versioning.version(connection)
-            if version is None:
-                raise missing(self.address)
-            if version not in versioning.REVISIONS:
-                raise LedgerTampered(
-                    f"the privacy ledger {self.address} has tables of version {version}, and this tacit knows versions "
-                    f"up to {versioning.REVISIONS[-1]}; update tacit"
-                )
+            self._require_known_version(connection)
             versioning.upgrade(connection)
 
     @classmethod
@@ -182,11 +177,28 @@ class WholeLedger:
         """Begin a writing transaction: check the ledger before it, and write receipts of its entries after it."""
         outside = self._receipts.read() if self._receipts else []
         with self.transaction() as connection:
+            self._require_known_version(connection)
             require_whole(connection, (), [*outside, *elsewhere])
             yield connection
             now = written(connection)
         if self._receipts:
             self._receipts.keep(receipts.missing(outside, now))
+
+    def _require_known_version(self, connection: Connection) -> None:
+        version = versioning.version(connection)
+        if version is None:
+            raise missing(self.address)
+        if version in versioning.REVISIONS:
+            return
+        known = f"this tacit knows versions up to {versioning.REVISIONS[-1]}"
+        if version.isdecimal() and int(version) > int(versioning.REVISIONS[-1]):
+            raise LedgerNewer(
+                f"the privacy ledger {self.address} has tables of version {version}, and {known}: a newer tacit has "
+                "updated it; update tacit here, then run the command again"
+            )
+        raise LedgerTampered(
+            f"the privacy ledger {self.address} has tables of version {version}, and {known}; restore it from a backup"
+        )
 
     @contextmanager
     def transaction(self) -> Iterator[Connection]:

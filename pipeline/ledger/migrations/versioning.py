@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
 
-# Oldest first; a test compares the list with the scripts that Alembic finds.
+# Oldest first, as whole numbers in order; a test compares the list with the scripts that Alembic finds.
 REVISIONS = ("1",)
 TABLE = "privacy_ledger_version"
 _META = "privacy_ledger_meta"  # its one row is the key of device hashes

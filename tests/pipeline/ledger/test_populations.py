@@ -11,7 +11,6 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id
 from pipeline.ledger import clock, schema
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.migrations import versioning
 from pipeline.run import runner
 from pipeline.run.population import require_population
 from pipeline.run.stage import Stage
@@ -132,15 +131,6 @@ def test_forgotten_devices_are_noticed(ledger: PrivacyLedger, ledger_url: str):
     engine.dispose()
     with pytest.raises(LedgerTampered, match="the device hashes in the ledger do not match"):
         ledger.bind_devices("renamed", IDS)
-
-
-def test_a_newer_ledger_is_left_alone(ledger: PrivacyLedger, ledger_url: str):
-    engine = create_engine(ledger_url)
-    with engine.begin() as connection:
-        connection.execute(text(f"UPDATE {versioning.TABLE} SET version_num = '99'"))
-    engine.dispose()
-    with pytest.raises(LedgerTampered, match="version 99"):
-        PrivacyLedger(ledger_url)
 
 
 def test_a_simulation_registers_itself_and_people_do_not(settings: Settings):

@@ -2,7 +2,8 @@
 
 Every worker leaves what it adds in ``addends``. Files in the folder say what is to go wrong in round 5:
 ``kill-WHEN-RANK`` ends that worker before, in or after the exchange of sums, ``kill-host-RANK`` its ``torchrun``.
-``other-kind`` gives workers of host 1 the low bits of another kind of processor.
+``other-kind`` gives workers of host 1 the low bits of another kind of processor. ``stop-writing-0`` suspends worker 0
+before it writes its first checkpoint, and ``stopped`` then holds its process id.
 """
 
 import itertools
@@ -10,8 +11,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from torch import Tensor, distributed
 
 from federated.local_training import low_bits
 from federated.workers.worker import Worker, joined
+from pipeline.ground.errors import StaleAttempt
 from pipeline.run import fence
 from pretrain import processes
 from pretrain.randomness.noise import seeded_key
@@ -58,6 +60,17 @@ class Watched(Worker):
             time.sleep(600)  # it ends with its torchrun
 
 
+@contextmanager
+def writing() -> Iterator[None]:
+    """A write of this attempt, which may be suspended until another one has begun."""
+    if (told := FOLDER / "stop-writing-0").exists():
+        told.unlink()
+        (FOLDER / "stopped").write_text(str(os.getpid()), encoding="utf-8")
+        os.kill(os.getpid(), signal.SIGSTOP)
+    with fence.standing(FOLDER, ATTEMPT):
+        yield
+
+
 def torchrun() -> int:
     """Process id of this host's; not the parent's, as this process may have forked off another."""
     asked = f"PET_NODE_RANK={os.environ['GROUP_RANK']}".encode()
@@ -78,12 +91,14 @@ def main() -> int:
             if (FOLDER / "other-kind").exists() and os.environ["GROUP_RANK"] == "1":
                 low_bits.low_bits_of = lambda *_: "0123456789abcd"
             watched = Watched(process.rank, process.size, process.masked)
-            writing = partial(fence.standing, FOLDER, ATTEMPT)
             weights_P, _ = run(LAUNCH, FOLDER / "rounds", process=watched, writing=writing)
             if process.rank == 0:
                 (FOLDER / f"weights-{process.size}").write_bytes(weights_P.tobytes())
     except OSError as error:
         sys.stderr.write(f"a worker ended: {error}\n")
+        return 75
+    except StaleAttempt as error:
+        (FOLDER / "stale").write_text(str(error), encoding="utf-8")
         return 75
     except ValueError as error:
         (FOLDER / f"refused-{process.rank}").write_text(str(error), encoding="utf-8")

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
@@ -17,10 +18,10 @@ import pytest
 
 from pipeline.run import fence, gang
 from tests.helpers.launches import small_run
+from tests.helpers.launches.gangs import SLURM, THIS_MACHINE
 from tests.pipeline.run import gang_run
 
 ROOT = Path(__file__).parents[3]
-HOSTS = f"bash {ROOT / 'docker' / 'gang' / 'this_machine'} {{hosts}} {{command}}"
 ETH_P_ALL = 3
 
 
@@ -35,10 +36,10 @@ def attempt(tmp_path: Path, forked_python: None, monkeypatch: pytest.MonkeyPatch
     """An attempt by so many hosts and workers, and the weights that it leaves."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
-    def run(hosts: int, workers: int) -> bytes:
+    def run(hosts: int, workers: int, template: str = THIS_MACHINE) -> bytes:
         number = fence.begin(tmp_path)
         program = ["tests.pipeline.run.gang_run", str(tmp_path), str(number)]
-        gang.run(hosts, workers, HOSTS, program, tmp_path / str(number))
+        gang.run(hosts, workers, template, program, tmp_path / str(number))
         return (tmp_path / f"weights-{hosts * workers}").read_bytes()
 
     return run
@@ -132,6 +133,52 @@ def test_who_is_lost_ends_the_attempt_and_the_next_one_resumes_to_the_same_bits(
 
 
 @pytest.mark.slow
+def test_a_worker_suspended_before_its_write_comes_back_to_a_newer_attempt_and_writes_nothing(
+    attempt: Callable[..., bytes], expected: bytes, tmp_path: Path
+) -> None:
+    """Worker 0, at the checkpoint after round 3, while a gang that was given up still waits for it."""
+    (tmp_path / "stop-writing-0").touch()
+    with ThreadPoolExecutor(1) as aside:
+        first = aside.submit(attempt, 2, 1)
+        wait_for((tmp_path / "stopped").exists)
+        suspended = int((tmp_path / "stopped").read_text(encoding="utf-8"))
+        try:
+            wait_for(lambda: Path(f"/proc/{suspended}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+            assert attempt(1, 2) == expected
+            written = modified(tmp_path / "rounds")
+        finally:
+            os.kill(suspended, signal.SIGCONT)
+        with pytest.raises(OSError, match="one of 2 workers was lost"):
+            first.result()
+    assert modified(tmp_path / "rounds") == written
+    assert "attempt 1 may no longer write, as attempt 2 has begun" in (tmp_path / "stale").read_text(encoding="utf-8")
+    wait_for(lambda: not left_of(tmp_path), seconds=60)
+
+
+def modified(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+@pytest.mark.services
+def test_nodes_of_slurm_end_with_a_killed_task_and_resume_to_the_same_bits(
+    attempt: Callable[..., bytes],
+    expected: bytes,
+    slurm: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in slurm.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "kill-in-3").touch()
+    with pytest.raises(OSError, match="one of 4 workers was lost"):
+        attempt(2, 2, SLURM)
+    wait_for(lambda: not left_of(tmp_path), seconds=60)
+    assert [path.name for path in (tmp_path / "rounds").glob("*.ckpt")] == ["round-00000003.ckpt"]
+    assert attempt(2, 2, SLURM) == expected
+
+
+@pytest.mark.slow
 def test_hosts_of_several_kinds_are_refused_as_the_gang_forms(attempt: Callable[..., bytes], tmp_path: Path) -> None:
     (tmp_path / "other-kind").touch()
     with pytest.raises(OSError, match="one of 4 workers was lost"):
@@ -147,10 +194,10 @@ def test_hosts_of_several_kinds_are_refused_as_the_gang_forms(attempt: Callable[
 
 def test_the_first_host_that_fails_ends_the_others_and_says_how(tmp_path: Path) -> None:
     script = 'echo $$ > "$0/$PET_NODE_RANK"; [ $PET_NODE_RANK = 1 ] && exit 7; exec sleep 600'
-    words = gang.filled_in(HOSTS, 3, 1, ["sh", "-c", script, str(tmp_path)])
+    words = gang.filled_in(THIS_MACHINE, 3, 1, ["sh", "-c", script, str(tmp_path)])
     assert subprocess.run(words, check=False, timeout=300).returncode == 7
     assert not left_of(tmp_path)
-    words = gang.filled_in(HOSTS, 3, 1, ["true"])
+    words = gang.filled_in(THIS_MACHINE, 3, 1, ["true"])
     assert subprocess.run(words, check=False, timeout=300).returncode == 0
 
 
@@ -188,7 +235,7 @@ def test_the_command_of_an_installation() -> None:
 
 def test_a_launch_that_asks_for_hosts_needs_a_command_that_starts_them() -> None:
     gang.require(1, "")
-    gang.require(2, HOSTS)
+    gang.require(2, THIS_MACHINE)
     with pytest.raises(ValueError, match=r"runtime\.hosts: 2, but TACIT_GANG, .* is not set"):
         gang.require(2, "")
     with pytest.raises(ValueError, match=r"TACIT_GANG: no word is \{command\}"):
