@@ -36,7 +36,7 @@ _COLUMNS = {
 def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     """Verdicts on the released sums over the devices of an experiment, in the context of its release."""
     config, ledger = ctx.config, PrivacyLedger.of(ctx.settings)
-    tried = experiment.of(config, ctx.run.launch_id, ledger.entries())
+    tried = experiment.of(config, ctx.run.launch_id, ledger.entries_of_launch(ctx.run.launch_id))
     assert tried is not None, "the experiment has begun"
     kept = json.loads((ctx.private / RELEASED).read_text(encoding="utf-8"))
     paths, reserved = [Path(path) for path in kept["files"]], ledger.reserved(ctx.run.launch_id, ctx.stage)

@@ -138,9 +138,9 @@ def begun(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Experimen
     Raises:
       ReleaseRefused: the launch never began one.
     """
-    tried = experiment.of(config, run.launch_id, ledger.entries())
+    tried = experiment.of(config, run.launch_id, ledger.entries_of_launch(run.launch_id))
     if tried is None:
-        now = standing(config, run, ledger.entries())
+        now = standing(config, run, ledger.entries_of_launch(run.launch_id))
         how = (
             "it begins when the launch is published" if config.experiment else "its launch file has no block experiment"
         )

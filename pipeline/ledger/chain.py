@@ -1,8 +1,9 @@
 """The chain of entries in the database: read it, find entries, append, and list its problems."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, insert, select, update
 
 from federated.config.population import PopulationKey
 from pipeline.ground.errors import LedgerConflict, LedgerTampered
@@ -21,21 +22,55 @@ from pipeline.ledger.receipts import ChainEntry, Receipt
 from pipeline.ledger.spend import BESIDE, Spend
 
 _READ = "entries"
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Lengths of both chains."""
+
+    entries: int
+    results: int
+
+
+BEGINNING = Ends(0, 0)
+
 _MOST_SHOWN = 8  # of problems, in an error
 _NO_AMOUNTS = {"unit": NO_UNIT, "adjacency": "", "rho": None, "epsilon": 0.0, "delta": 0.0, "note": ""}
 
 
-def entries_of(connection: Connection) -> list[Entry]:
-    """All entries in order: read once a transaction, which excludes every other writer."""
-    if _READ not in connection.info:
-        rows = connection.execute(select(schema.ENTRIES).order_by(schema.ENTRIES.c.seq))
-        connection.info[_READ] = [Entry.model_construct(**schema.plain(row)._mapping) for row in rows]
-    return list(connection.info[_READ])
+def entries_of(connection: Connection, population: PopulationKey | None = None) -> list[Entry]:
+    """All entries in order, or those of one population: read once a transaction, which excludes every other writer."""
+    read: dict[PopulationKey | None, list[Entry]] = connection.info.setdefault(_READ, {})
+    if population not in read:
+        read[population] = (
+            [entry for entry in read[None] if entry.population == population]
+            if None in read
+            else _select(connection, None if population is None else schema.ENTRIES.c.population == population)
+        )
+    return list(read[population])
 
 
 def forget(connection: Connection) -> None:
     """Forget what an earlier transaction of this connection read."""
     connection.info.pop(_READ, None)
+
+
+def of_launch(connection: Connection, launch_id: str, stage: str | None = None) -> list[Entry]:
+    """Entries of a launch, or of one of its stages, in order."""
+    columns = schema.ENTRIES.c
+    where = columns.launch_id == launch_id
+    return _select(connection, where if stage is None else where & (columns.stage == stage))
+
+
+def of_kind(connection: Connection, kind: str) -> list[Entry]:
+    """Entries of a kind that bears no number, in order."""
+    return _select(connection, schema.ENTRIES.c.kind == kind)
+
+
+def _select(connection: Connection, where: ColumnElement[bool] | None = None) -> list[Entry]:
+    rows = select(schema.ENTRIES).order_by(schema.ENTRIES.c.seq)
+    found = connection.execute(rows if where is None else rows.where(where))
+    return [Entry.model_construct(**schema.plain(row)._mapping) for row in found]
 
 
 def find(connection: Connection, launch_id: str, stage: str, kind: str) -> Entry | None:
@@ -47,11 +82,7 @@ def find(connection: Connection, launch_id: str, stage: str, kind: str) -> Entry
 
 def standing_reservation(connection: Connection, launch_id: str, stage: str) -> Entry | None:
     """Return a stage's reservation that was not given back; None if there is none."""
-    of_stage = [
-        entry
-        for entry in entries_of(connection)
-        if (entry.launch_id, entry.stage) == (launch_id, stage) and entry.does in ("reserve", "release")
-    ]
+    of_stage = [entry for entry in of_launch(connection, launch_id, stage) if entry.does in ("reserve", "release")]
     return Entry.model_validate(of_stage[-1]) if of_stage and of_stage[-1].does == "reserve" else None
 
 
@@ -79,7 +110,7 @@ def append(
       PermanentError: it has a spend, and the clock is far ahead (``require_clock``).
     """
     if spend:
-        require_clock(entries_of(connection), population)
+        require_clock(entries_of(connection, population), population)
     amounts = spend.model_dump(exclude=set(BESIDE)) if spend else _NO_AMOUNTS
     failure = spend.failure if spend else 0.0
     if not all(map(is_amount, (amounts["epsilon"], amounts["delta"], amounts["rho"] or 0.0, failure))):
@@ -101,8 +132,9 @@ def append(
     entry = entry.model_copy(update={"hash": entry.expected_hash()})
     connection.execute(insert(schema.ENTRIES).values(**entry.model_dump()))
     connection.execute(update(schema.HEAD).values(entries=entry.seq, hash=entry.hash))
-    if _READ in connection.info:
-        connection.info[_READ].append(entry)
+    for key, read in connection.info.get(_READ, {}).items():
+        if key in (None, population):
+            read.append(entry)
     return entry
 
 
@@ -152,7 +184,24 @@ def problems_of(connection: Connection, anchors: Iterable[str] = (), outside: Se
     return problems + receipts.problems(outside, held)
 
 
-def written(connection: Connection) -> list[ChainEntry]:
-    """Places and hashes of all entries of both chains."""
-    entries = [ChainEntry("entry", entry.seq, entry.hash, entry.launch_id) for entry in entries_of(connection)]
-    return entries + results.written(connection)
+def written(connection: Connection, after: Ends = BEGINNING) -> list[ChainEntry]:
+    """Places and hashes of all entries of both chains, or of those that follow ``after``."""
+    columns = schema.ENTRIES.c
+    rows = select(columns.seq, columns.hash, columns.launch_id).where(columns.seq > after.entries).order_by(columns.seq)
+    entries = [ChainEntry("entry", *row) for row in connection.execute(rows)]
+    return entries + results.written(connection, after.results)
+
+
+def ends(connection: Connection) -> Ends:
+    """Read the lengths of both chains."""
+    return Ends(schema.read_head(connection)[0], results.length(connection))
+
+
+def lacks(connection: Connection, outside: Sequence[Receipt]) -> bool:
+    """True if a ledger that is whole lacks an entry of a receipt."""
+    places = {chain: [each.seq for each in outside if each.chain == chain] for chain in ("entry", "result")}
+    columns = schema.ENTRIES.c
+    rows = select(columns.seq, columns.hash).where(columns.seq.in_(places["entry"]))
+    held = {("entry", row.seq): row.hash for row in connection.execute(rows)}
+    held |= {("result", seq): digest for seq, digest in results.hashes(connection, places["result"])}
+    return any(held.get((each.chain, each.seq)) != each.hash for each in outside)

@@ -10,10 +10,11 @@ from sqlalchemy.engine import Engine, make_url
 
 from pipeline.ground.errors import LedgerMissing, LedgerNewer, LedgerTampered, ServiceUnavailable
 from pipeline.ground.settings import Settings
-from pipeline.ledger import receipts, results, schema
-from pipeline.ledger.chain import forget, problems_of, require_whole, written
+from pipeline.ledger import receipts, results, schema, triggers
+from pipeline.ledger.chain import Ends, ends, forget, lacks, problems_of, require_whole, written
+from pipeline.ledger.last_check import LastCheck, State
 from pipeline.ledger.migrations import versioning
-from pipeline.ledger.receipts import Receipt, Receipts
+from pipeline.ledger.receipts import ChainEntry, Receipt, Receipts
 
 
 @contextmanager
@@ -95,7 +96,8 @@ class WholeLedger:
         """Open the ledger, and add tables that an older version lacks.
 
         Args:
-          outside: receipts outside the database; None checks the database alone.
+          outside: receipts outside the database, and beside them the last check; None checks the database alone,
+            whole before every write.
 
         Raises:
           ValueError: the URL is not one of a supported database.
@@ -106,6 +108,7 @@ class WholeLedger:
         """
         self._engine = engine(url)
         self._receipts = outside
+        self._last_check = LastCheck(outside.root) if outside else None
         self.address = address(url)
         with self.transaction() as connection:
             self._require_known_version(connection)
@@ -150,7 +153,13 @@ class WholeLedger:
     def heads(self) -> str:
         """Receipts of the last entries, which cover all earlier ones, as text to keep elsewhere."""
         with self.transaction() as connection:
-            return receipts.heads(written(connection))
+            last = ends(connection)
+            return receipts.heads(written(connection, Ends(last.entries - 1, last.results - 1)))
+
+    def head(self) -> tuple[int, str]:
+        """Number of entries, and the hash of the last one."""
+        with self.transaction() as connection:
+            return schema.read_head(connection)
 
     def bind_result(self, launch_id: str, stage: str, digest: str) -> str:
         """Record the digest of a finished stage's result, and return its receipt; repeating it is free."""
@@ -175,14 +184,34 @@ class WholeLedger:
     @contextmanager
     def writing(self, elsewhere: Sequence[Receipt] = ()) -> Iterator[Connection]:
         """Begin a writing transaction: check the ledger before it, and write receipts of its entries after it."""
-        outside = self._receipts.read() if self._receipts else []
+        state = None
         with self.transaction() as connection:
             self._require_known_version(connection)
-            require_whole(connection, (), [*outside, *elsewhere])
+            without = self._checked(connection, elsewhere)
+            before = ends(connection)
             yield connection
-            now = written(connection)
-        if self._receipts:
-            self._receipts.keep(receipts.missing(outside, now))
+            new = written(connection, before)
+            if self._last_check:
+                state = State.of(connection, wrote=bool(new))
+        if self._receipts and self._last_check and state:
+            self._receipts.keep([*without, *new])
+            with self.transaction() as connection:
+                now = State.of(connection)
+                # Another process may have written in between: its own check counts.
+                if now.versions == state.versions:
+                    self._last_check.keep(now)
+
+    def _checked(self, connection: Connection, elsewhere: Sequence[Receipt]) -> list[ChainEntry]:
+        """Check that the ledger is whole; return its entries without a receipt."""
+        if (
+            self._last_check
+            and self._last_check.holds(connection)
+            and not (triggers.problems(connection) or lacks(connection, elsewhere))
+        ):
+            return []
+        outside = self._receipts.read() if self._receipts else []
+        require_whole(connection, (), [*outside, *elsewhere])
+        return receipts.missing(outside, written(connection))
 
     def _require_known_version(self, connection: Connection) -> None:
         version = versioning.version(connection)

@@ -32,6 +32,7 @@ from pipeline.ledger.chain import (
     entries_of,
     find,
     numbered,
+    of_launch,
     require_same,
     standing_reservation,
 )
@@ -75,7 +76,7 @@ class PrivacyLedger(WholeLedger):
 
     def registered(self, key: PopulationKey) -> Population | None:
         """Return a population; None if it is not registered."""
-        return budgets.registered(self.entries(), key)
+        return budgets.registered(self.entries(key), key)
 
     def population(self, key: PopulationKey) -> Population:
         """Return a registered population.
@@ -83,7 +84,7 @@ class PrivacyLedger(WholeLedger):
         Raises:
           PopulationUnknown: it is not registered.
         """
-        return budgets.require_registered(self.entries(), key)
+        return budgets.require_registered(self.entries(key), key)
 
     def split_secret(self, key: PopulationKey) -> bytes:
         """Secret that decides the split of a population's devices: 32 bytes, the same for all its launches.
@@ -132,11 +133,11 @@ class PrivacyLedger(WholeLedger):
           PermanentError: the clock is far ahead of the population's last entry.
         """
         with self.writing() as connection:
-            entries = entries_of(connection)
             old = standing_reservation(connection, launch_id, stage)
             if old:
                 require_same(old, population, spend, binding)
                 return old
+            entries = entries_of(connection, population)
             registered = budgets.require_registered(entries, population)
             budgets.require_no_more(registered, asked)
             require_once(entries, population, launch_id)
@@ -205,9 +206,8 @@ class PrivacyLedger(WholeLedger):
         with self.writing() as connection:
             asked = [
                 entry.launch_id
-                for entry in entries_of(connection)
-                if (entry.does, entry.population, entry.stage) == ("attempt", population, stage)
-                and entry.binding == canonical(dict(family))
+                for entry in entries_of(connection, population)
+                if (entry.does, entry.stage) == ("attempt", stage) and entry.binding == canonical(dict(family))
             ]
             if launch_id not in asked and write:
                 kind = numbered(connection, "attempt", launch_id, stage)
@@ -242,7 +242,12 @@ class PrivacyLedger(WholeLedger):
     def entries(self, population: PopulationKey | None = None) -> list[Entry]:
         """Return all entries in order, or those of one population."""
         with self.transaction() as connection:
-            return [entry for entry in entries_of(connection) if population in (None, entry.population)]
+            return entries_of(connection, population)
+
+    def entries_of_launch(self, launch_id: str) -> list[Entry]:
+        """Return the entries of a launch, in order."""
+        with self.transaction() as connection:
+            return of_launch(connection, launch_id)
 
     def spends(self) -> list[Entry]:
         """Return the entries that spend, in order."""
@@ -250,26 +255,26 @@ class PrivacyLedger(WholeLedger):
 
     def total(self, population: PopulationKey) -> float:
         """Device-level rho spent on a population: commits, and reservations that have none."""
-        return total_spent(self.entries(), population, "device")
+        return total_spent(self.entries(population), population, "device")
 
     def discovery_total(self, population: PopulationKey) -> float:
         """Item-level epsilon spent on a population, which never adds to a rho."""
-        return total_spent(self.entries(), population, "item")
+        return total_spent(self.entries(population), population, "item")
 
     def counted(self, population: PopulationKey, unit: Unit, delta: float | None = None) -> float:
         """Spend that counts against a population's budget now: of all time, or of its window."""
-        entries = self.entries()
+        entries = self.entries(population)
         asked = budgets.registered(entries, population)
         since = clock.counts_since(asked.budget.window_days if asked else None)
         return total_spent(entries, population, unit, since, delta)
 
     def most_in_any(self, population: PopulationKey, unit: Unit, days: int | None, delta: float | None = None) -> float:
         """Largest loss of one unit in any window of ``days`` days, at ``delta`` for a total; None for all time."""
-        return most_in_any(releases(self.entries(), population, unit), days, delta)
+        return most_in_any(releases(self.entries(population), population, unit), days, delta)
 
     def total_epsilon(self, population: PopulationKey, delta: float) -> float:
         """Epsilon at ``delta`` of one device over all spends on a population, locally discovered words included."""
-        return total_spent(self.entries(), population, "total", delta=delta)
+        return total_spent(self.entries(population), population, "total", delta=delta)
 
     def export(self) -> dict:
         """Return the whole ledger as JSON values, with totals and the problems that ``verify`` finds."""

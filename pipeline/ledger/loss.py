@@ -8,10 +8,12 @@ and all its messages about items.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Literal
 
 from federated.config.population import PopulationKey
@@ -154,7 +156,10 @@ def most_in_any(counted: Collection[Release], days: int | None, delta: float | N
     if days is None:
         return added(counted, delta)
     span, windows = timedelta(days=days), []
+    in_time = sorted(counted, key=attrgetter("written"))
     for last in {each.written for each in counted}:
         first = clock.written(datetime.fromisoformat(last) - span)
-        windows.append(added((each for each in counted if first <= each.written <= last), delta))
+        begin = bisect_left(in_time, first, key=attrgetter("written"))
+        end = bisect_right(in_time, last, key=attrgetter("written"))
+        windows.append(added(in_time[begin:end], delta))
     return max(windows, default=0.0)

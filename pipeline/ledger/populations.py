@@ -22,7 +22,7 @@ from federated.config.population import PopulationKey, is_simulation
 from pipeline.ground.errors import BudgetExceeded, LedgerConflict, LedgerTampered
 from pipeline.ledger import schema
 from pipeline.ledger.budget import Budget, Population, registered, require_registered
-from pipeline.ledger.chain import append, entries_of
+from pipeline.ledger.chain import append, entries_of, of_kind
 from pipeline.ledger.entries import Entry
 
 SECRET_BYTES = 32
@@ -36,7 +36,7 @@ def register(
     connection: Connection, key: PopulationKey, budget: Budget, by: str, raised_by: tuple[str, ...]
 ) -> Population:
     """Register a population, with a split secret of its own; see ``PrivacyLedger.register``."""
-    old = registered(entries_of(connection), key)
+    old = registered(entries_of(connection, key), key)
     if old is not None:
         if (old.budget, old.raised_by) != (budget, raised_by):
             raise LedgerConflict(
@@ -64,7 +64,7 @@ def change_budget(connection: Connection, key: PopulationKey, budget: Budget, by
     """Record a changed budget; see ``PrivacyLedger.change_budget``."""
     if not reason.strip():
         raise LedgerConflict(f"population {key!r}: say why its budget changes: --reason ...")
-    entries = entries_of(connection)
+    entries = entries_of(connection, key)
     population = require_registered(entries, key)
     if by not in population.raised_by:
         raise LedgerConflict(
@@ -77,7 +77,7 @@ def change_budget(connection: Connection, key: PopulationKey, budget: Budget, by
 
 def split_secret(connection: Connection, key: PopulationKey) -> bytes:
     """Return a population's split secret; see ``PrivacyLedger.split_secret``."""
-    population = require_registered(entries_of(connection), key)
+    population = require_registered(entries_of(connection, key), key)
     of_key = select(schema.POPULATIONS.c.split_secret).where(schema.POPULATIONS.c.population == key)
     text = connection.execute(of_key).scalar_one_or_none()
     secret = bytes.fromhex(text) if text else b""
@@ -91,12 +91,12 @@ def split_secret(connection: Connection, key: PopulationKey) -> bytes:
 
 def bind_devices(connection: Connection, key: PopulationKey, device_ids: Iterable[str]) -> None:
     """Compare devices with those of other populations and store them; see ``PrivacyLedger.bind_devices``."""
-    entries = entries_of(connection)
+    entries = entries_of(connection, key)
     require_registered(entries, key)
     hash_key = bytes.fromhex(connection.execute(select(schema.META.c.device_key)).scalar_one())
     sample = _hashes(device_ids, hash_key)
     sealed = {row.population: row.devices for row in connection.execute(select(schema.POPULATIONS))}
-    _require_unchanged(entries, sealed)
+    _require_unchanged(of_kind(connection, "devices"), sealed)
     for other in sorted(sealed.keys() - {key}):
         if _shared(sample, _from_bytes(sealed[other])) > MOST_SHARED:
             raise BudgetExceeded(_taken(key, other))
@@ -168,8 +168,8 @@ def _taken(key: PopulationKey, other: PopulationKey) -> str:
 
 
 def _require_unchanged(entries: Iterable[Entry], sealed: Mapping[PopulationKey, bytes]) -> None:
-    """Check that each population's device hashes match the digest in its latest entry."""
-    latest = {entry.population: json.loads(entry.binding)["digest"] for entry in entries if entry.kind == "devices"}
+    """Check that each population's device hashes match the digest in its latest entry of the kind ``devices``."""
+    latest = {entry.population: json.loads(entry.binding)["digest"] for entry in entries}
     for key, digest in latest.items():
         if _devices_digest(sealed.get(key, b"")) != digest:
             raise LedgerTampered(

@@ -53,7 +53,7 @@ class Receipts:
     """
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        self.root = root
 
     def read(self) -> list[Receipt]:
         """Read all receipts.
@@ -61,20 +61,20 @@ class Receipts:
         Raises:
           PermanentError: a file of receipts is damaged.
         """
-        files = (self._root / FILE, *sorted(self._root.glob(f"*/public/launch/{FILE}")))
+        files = (self.root / FILE, *sorted(self.root.glob(f"*/public/launch/{FILE}")))
         return [receipt for path in files if path.is_file() for receipt in parsed(_text(path), str(path))]
 
     def keep(self, written: Iterable[ChainEntry]) -> None:
         """Write receipts, and keep the existing ones."""
         by_file: dict[Path, _Chains] = {}
         for each in written:
-            of_launch = self._root / each.launch_id / "public" / "launch"
-            folder = of_launch if each.launch_id and of_launch.is_dir() else self._root
+            of_launch = self.root / each.launch_id / "public" / "launch"
+            folder = of_launch if each.launch_id and of_launch.is_dir() else self.root
             by_file.setdefault(folder / FILE, {}).setdefault(each.chain, {})[str(each.seq)] = each.hash
         if not by_file:
             return
-        self._root.mkdir(parents=True, exist_ok=True)
-        with (self._root / ".receipts.lock").open("a") as lock:
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / ".receipts.lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             for path, chains in by_file.items():
                 before = _chains(_text(path), str(path)) if path.is_file() else {}

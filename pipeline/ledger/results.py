@@ -9,9 +9,10 @@ A stage that runs again gets a new entry; its spend is in the ledger itself, onc
 """
 
 import hashlib
+from collections.abc import Collection
 from datetime import UTC, datetime
 
-from sqlalchemy import Connection, Row, insert, select
+from sqlalchemy import Connection, Row, func, insert, select
 
 from pipeline.ledger.entries import GENESIS, canonical
 from pipeline.ledger.receipts import ChainEntry
@@ -55,9 +56,26 @@ def holds(connection: Connection, digest: str) -> bool:
     return connection.execute(select(RESULTS.c.seq).where(RESULTS.c.digest == digest).limit(1)).first() is not None
 
 
-def written(connection: Connection) -> list[ChainEntry]:
-    """Places and hashes of all entries, to compare with receipts."""
-    return [ChainEntry("result", row.seq, row.hash, row.launch_id) for row in _rows(connection)]
+def written(connection: Connection, after: int = 0) -> list[ChainEntry]:
+    """Places and hashes of all entries, or of those after a place, to compare with receipts."""
+    if not _there(connection):
+        return []
+    columns = RESULTS.c
+    rows = select(columns.seq, columns.hash, columns.launch_id).where(columns.seq > after).order_by(columns.seq)
+    return [ChainEntry("result", *row) for row in connection.execute(rows)]
+
+
+def hashes(connection: Connection, places: Collection[int]) -> list[tuple[int, str]]:
+    """Places and hashes of the entries at these places."""
+    rows = select(RESULTS.c.seq, RESULTS.c.hash).where(RESULTS.c.seq.in_(places))
+    return [(row.seq, row.hash) for row in connection.execute(rows)]
+
+
+def length(connection: Connection) -> int:
+    """Place of the last entry; 0 without one."""
+    if not _there(connection):
+        return 0
+    return connection.execute(select(func.coalesce(func.max(RESULTS.c.seq), 0))).scalar_one()
 
 
 def problems(connection: Connection) -> list[str]:

@@ -9,6 +9,7 @@ from sqlalchemy import (
     Column,
     Connection,
     Double,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -43,6 +44,8 @@ ENTRIES = Table(
     Column("prev_hash", Text, nullable=False, unique=True),
     Column("hash", Text, nullable=False, unique=True),
     UniqueConstraint("launch_id", "stage", "kind"),
+    Index("privacy_ledger_by_population", "population", "seq"),
+    Index("privacy_ledger_by_kind", "kind", "seq"),
 )
 
 # Length and last hash of the chain, so that a cut-off tail is detected.
@@ -86,6 +89,8 @@ RESULTS = Table(
     Column("created_at", Text, nullable=False),
     Column("prev_hash", Text, nullable=False, unique=True),
     Column("hash", Text, nullable=False, unique=True),
+    Index("privacy_ledger_results_by_launch", "launch_id", "seq"),
+    Index("privacy_ledger_results_by_digest", "digest"),
 )
 
 # Any constant works, as long as all writers use the same one.

@@ -81,7 +81,7 @@ def create(here: Settings) -> Creation:
         if recorded := Receipts(here.runs_dir).read():
             raise missing(address(here.ledger_url), len(recorded)) from None
         ledger, made = PrivacyLedger.create(here.ledger_url), True
-    return Creation(ledger.address, made, len(ledger.entries()))
+    return Creation(ledger.address, made, ledger.head()[0])
 
 
 def statement(here: Settings, population: str | None = None) -> Statement:

@@ -29,7 +29,7 @@ def withdraw(ledger: PrivacyLedger, population: PopulationKey, device_ids: Itera
       LedgerTampered: the ledger cannot be relied on.
     """
     with ledger.writing() as connection:
-        entries = entries_of(connection)
+        entries = entries_of(connection, population)
         before = _read(connection, population, entries)
         hashes = before.hashes | {hashed(device, before.key) for device in device_ids}
         if hashes != before.hashes:
@@ -49,7 +49,7 @@ def withdrawn(url: str, population: PopulationKey) -> Withdrawals:
       LedgerTampered: the list does not match its entry.
     """
     with PrivacyLedger(url).transaction() as connection:
-        return _read(connection, population, entries_of(connection))
+        return _read(connection, population, entries_of(connection, population))
 
 
 def foreseen_of(url: str, population: PopulationKey) -> Withdrawals:

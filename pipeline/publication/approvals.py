@@ -106,7 +106,7 @@ def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Sta
     """Derive the state of a launch from the records that the ledger holds; no other code decides it.
 
     Args:
-      entries: all entries of the ledger, in order.
+      entries: all entries of the launch, in order.
     """
     entries = list(entries)
     now, tried = _without_experiment(config, run, entries), experiment.of(config, run.launch_id, entries)
@@ -177,7 +177,7 @@ def show(run: RunDir, now: Standing) -> None:
 def announce(config: LaunchConfig, run: RunDir, settings: Settings) -> Standing:
     """Derive the state of a launch, and show it beside its report and in MLflow."""
     ledger, tracker = PrivacyLedger.of(settings), mlflow_tracker.MlflowTracker(settings, config, run.launch_id)
-    now = standing(config, run, ledger.entries())
+    now = standing(config, run, ledger.entries_of_launch(run.launch_id))
     show(run, now)
     tracker.show_state(now.state, ", ".join(now.approvers))
     tracker.keep_receipts(ledger.heads())
@@ -197,7 +197,7 @@ def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Re
         )
     if verdict.answer == "reject" and not verdict.reason.strip():
         raise ReleaseRefused(f"review: say why {run.launch_id} is rejected: --reason ...")
-    before = standing(config, run, ledger.entries())
+    before = standing(config, run, ledger.entries_of_launch(run.launch_id))
     noted = ledger.noted("review", run.launch_id, _stage_of(verdict))
     earlier = Review.model_validate_json(noted.binding) if noted else None
     if earlier is not None and verdict.model_copy(update={"question": earlier.question}) == earlier:
@@ -212,7 +212,7 @@ def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Re
             f"review: the report of {run.launch_id} has digest {report[:12]} by now, and {verdict.account} read "
             f"{verdict.report[:12]}; let them read it again"
         )
-    before_them = _of_report(_reviews(entry for entry in ledger.entries() if entry.launch_id == run.launch_id), report)
+    before_them = _of_report(_reviews(ledger.entries_of_launch(run.launch_id)), report)
     if verdict.answer == "approve" and noted is None and verdict not in persons([*before_them, verdict]):
         them = " and ".join(each.who for each in before_them)
         raise ReleaseRefused(
@@ -220,7 +220,7 @@ def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Re
             f"{config.policy.approvals} requires different persons, each with an account of their own"
         )
     ledger.note("review", config.population, run.launch_id, _stage_of(verdict), verdict.model_dump())
-    return standing(config, run, ledger.entries())
+    return standing(config, run, ledger.entries_of_launch(run.launch_id))
 
 
 def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> None:
@@ -239,7 +239,7 @@ def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
                 f"publish: {run.launch_id}: {changed[0]} has changed since stage {record.stage!r} read it; run "
                 f"{record.stage!r} and the stages after it again"
             )
-    now = standing(config, run, ledger.entries())
+    now = standing(config, run, ledger.entries_of_launch(run.launch_id))
     if now.state not in MAY_PUBLISH:
         how = f"; a reviewer answers in Airflow, or by: tacit review {run.launch_id}" if now.state == "waiting" else ""
         raise ReleaseRefused(f"publish: {run.launch_id} is {now.state} ({now.detail}), so it is not published{how}")

@@ -133,7 +133,7 @@ def begin(
       ReleaseRefused: another launch is in an experiment of the same model.
     """
     assert config.experiment is not None, "the caller checks that the launch file has the block"
-    before = of(config, launch_id, ledger.entries())
+    before = of(config, launch_id, ledger.entries_of_launch(launch_id))
     if before is None:
         for name, version in versions.items():
             registry.require_of(name, config.population)

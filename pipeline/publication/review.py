@@ -34,7 +34,7 @@ class WaitingReview(ReviewState):
 def review_state(config: LaunchConfig, run: RunDir, here: Settings) -> ReviewState:
     """Return the state of a launch for its reviewers; writes nothing."""
     ledger = PrivacyLedger.of(here)
-    return _state(run, ledger, approvals.standing(config, run, ledger.entries()))
+    return _state(run, ledger, approvals.standing(config, run, ledger.entries_of_launch(run.launch_id)))
 
 
 def answer_review(

@@ -520,7 +520,9 @@ def _first(ctx: StageContext, stages: Stages) -> Source | None:
 
 def _hit(source: Source, ctx: StageContext) -> CacheHit:
     record, paid, ledger = source.record, "", PrivacyLedger.of(ctx.settings)
-    if source.paid is not None and (commit := commit_of(source.paid, ctx.stage, ledger.entries())):
+    if source.paid is not None and (
+        commit := commit_of(source.paid, ctx.stage, ledger.entries_of_launch(str(source.paid["launch"])))
+    ):
         paid = f"epsilon {commit.epsilon:g} per typed word" if commit.unit == "item" else f"rho {commit.rho:.4g}"
         paid += f" on {commit.created_at[:10]}"
     return CacheHit(ctx.stage, record.reused_from or record.launch_id, source.problem, paid)

@@ -90,7 +90,7 @@ def launch(
         outcomes = run_launch(config, run_id, here, stages, tracker, on_stage)
     erase_expired(here)
     ledger, run = PrivacyLedger.of(here), runner.open_run(config, run_id, here)
-    now = standing(config, run, ledger.entries())
+    now = standing(config, run, ledger.entries_of_launch(run.launch_id))
     if not all(outcome.skipped for outcome in outcomes.values()):
         show(run, now)
         tracker.show_state(now.state, ", ".join(now.approvers))
@@ -171,7 +171,7 @@ def run_launch(
             raise failed
         if name == "publish" and config.reviewers:
             run = runner.open_run(config, run_id, settings, tracker)
-            now = standing(config, run, PrivacyLedger.of(settings).entries())
+            now = standing(config, run, PrivacyLedger.of(settings).entries_of_launch(run.launch_id))
             if now.state not in MAY_PUBLISH:
                 _log.warning("publish: skipped, the launch is %s: %s", now.state, now.detail)
                 continue

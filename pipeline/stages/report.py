@@ -221,7 +221,7 @@ def _given_files(ctx: StageContext) -> dict[str, str]:
 
 def _composition(ctx: StageContext) -> Composition:
     ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.population
-    return composition(ledger.entries(), population, asked(ctx.config))
+    return composition(ledger.entries(population), population, asked(ctx.config))
 
 
 def _reused(ctx: StageContext) -> tuple[ReusedRelease, ...]:
@@ -259,10 +259,10 @@ def _artifacts(ctx: StageContext) -> tuple[Artifact, ...]:
 
 
 def _verification(ctx: StageContext) -> Verification:
-    entries = PrivacyLedger.of(ctx.settings).entries()
+    count, head = PrivacyLedger.of(ctx.settings).head()
     return Verification(
-        ledger_head=entries[-1].hash if entries else None,
-        ledger_entries=len(entries),
+        ledger_head=head if count else None,
+        ledger_entries=count,
         command=f"tacit verify {ctx.run.launch_id}",
     )
 

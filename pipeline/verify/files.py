@@ -43,7 +43,7 @@ def files(
 ) -> Iterator[Check]:
     """Check each stage's files, its record in the ledger and its private folder; then files of no stage."""
     bound = ledger.bound_results(run.launch_id)
-    now = cache(lambda: standing(config, run, ledger.entries()))
+    now = cache(lambda: standing(config, run, ledger.entries_of_launch(run.launch_id)))
     for name in STAGES:
         record = records.get(name)
         if record is None:
@@ -51,7 +51,7 @@ def files(
             yield from () if ended is None else (ended,)
             continue
         yield _stage_files(name, config, run, record)
-        yield _bound(name, record, bound, ledger.entries())
+        yield _bound(name, record, bound, ledger.entries_of_launch(run.launch_id))
         yield from _private(name, run, record, missing(run, ledger))
     if (run.path / "public" / "launch" / STATE).exists():
         yield _state(run, now())
@@ -166,7 +166,7 @@ def ledger_checks(run: RunDir, records: Mapping[str, StageRecord], ledger: Priva
     """Check that the ledger is whole, and holds every receipt of the launch and the spends of its stages."""
     problems = ledger.verify([receipt for record in records.values() for receipt in record.ledger.values()])
     yield Check(id="ledger", passed=not problems, detail="; ".join(problems) or "the hash chain is whole")
-    ours = [entry for entry in ledger.entries() if entry.launch_id == run.launch_id and entry.kind in SPENDING]
+    ours = [entry for entry in ledger.entries_of_launch(run.launch_id) if entry.kind in SPENDING]
     entries = {entry.stage: entry for entry in ours}
     for name, record in records.items():
         if record.result.get("spend") is None:
@@ -185,7 +185,10 @@ def experiment_record(run: RunDir) -> dict[str, StageRecord]:
 
 def experiment_ended(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Iterator[Check]:
     """Check that the ledger holds the experiment record's digest; logs are not kept, so metrics are not recomputed."""
-    tried, ending = experiment.of(config, run.launch_id, ledger.entries()), experiment_record(run).get(EXPERIMENT)
+    tried, ending = (
+        experiment.of(config, run.launch_id, ledger.entries_of_launch(run.launch_id)),
+        experiment_record(run).get(EXPERIMENT),
+    )
     if tried is None or tried.ended is None:
         if ending is not None:
             yield Check(id=EXPERIMENT, passed=False, detail="there is a record of its end, but no ledger entry")

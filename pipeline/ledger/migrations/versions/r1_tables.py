@@ -52,5 +52,12 @@ def upgrade() -> None:
         *(sa.Column(name, sa.Text, nullable=False) for name in ("launch_id", "stage", "digest", "created_at")),
         *(sa.Column(name, sa.Text, nullable=False, unique=True) for name in ("prev_hash", "hash")),
     )
+    for name, table, *columns in (
+        ("privacy_ledger_by_population", "privacy_ledger", "population", "seq"),
+        ("privacy_ledger_by_kind", "privacy_ledger", "kind", "seq"),
+        ("privacy_ledger_results_by_launch", "privacy_ledger_results", "launch_id", "seq"),
+        ("privacy_ledger_results_by_digest", "privacy_ledger_results", "digest"),
+    ):
+        op.create_index(name, table, columns)
     for statement in triggers.statements(op.get_context().dialect.name, *triggers.TABLES):
         op.execute(statement)
