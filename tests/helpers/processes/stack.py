@@ -89,9 +89,21 @@ class Stack:
         else:
             self.airflow.api("POST", f"/dags/{dag}/dagRuns/{run}/clear", {"dry_run": False})
 
-    def secret(self, name: str) -> str:
+    def secrets(self) -> dict[str, str]:
         lines = (self.home / "secrets.env").read_text(encoding="utf-8").splitlines()
-        return dict(line.split("=", 1) for line in lines)[name]
+        return dict(line.split("=", 1) for line in lines)
+
+    def secret(self, name: str) -> str:
+        return self.secrets()[name]
+
+    def login(self, user: str, password: str) -> dict[str, str]:
+        """Variables by which PostgreSQL's commands log in."""
+        place = {"PGHOST": "127.0.0.1", "PGPORT": self.environment["POSTGRES_PORT"]}
+        return {"PATH": self.environment["PATH"], "PGUSER": user, "PGPASSWORD": password, **place}
+
+    def opens_database(self, user: str, password: str) -> bool:
+        command = ["psql", "--no-psqlrc", "--command=select 1", "--dbname=postgres"]
+        return subprocess.run(command, env=self.login(user, password), capture_output=True, check=False).returncode == 0
 
     def answer(
         self, run: str, word: str = "Approve", dag: str = DAG, task: str = "approve", by: str = REVIEWER

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from sqlalchemy import create_engine, text
 
 from pipeline.ground.errors import LaunchError, LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings, account
-from pipeline.launch.config import LaunchConfig, load_kept_launch
+from pipeline.launch.config import LaunchConfig, launch_id, load_kept_launch
 from pipeline.ledger import triggers
 from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.ledger import PrivacyLedger
@@ -21,7 +22,7 @@ from pipeline.run import runner
 from pipeline.run.run_dir import RESULT
 from tests.helpers.launches import publishable
 from tests.helpers.launches.command import answered
-from tests.helpers.launches.pipeline_launch import spend
+from tests.helpers.launches.pipeline_launch import Calls, launch_config, run_all, spend
 from tests.helpers.launches.spends import budget
 
 pytestmark = [
@@ -242,3 +243,50 @@ def test_a_trigger_that_does_something_else_is_noticed(ledger_url: str, which: s
     assert all("trigger" in problem for problem in problems)
     with pytest.raises(LedgerTampered, match="trigger"):
         made.register("others", budget(max_rho=1.0), "somebody")
+
+
+def copied(source: Path, target: Path) -> None:
+    """What ``sqlite3 SOURCE ".backup TARGET"`` does, also back."""
+    with closing(sqlite3.connect(source)) as read, closing(sqlite3.connect(target)) as write:
+        read.backup(write)
+
+
+def test_a_restored_backup_spends_nothing_until_the_spends_since_are_back(settings: Settings, tmp_path: Path) -> None:
+    """Commands of docs/settings.md: a backup, a launch that spends, a restore of the older and of the newer backup."""
+    file, older, newer = settings.runs_dir / "ledger.db", tmp_path / "older.db", tmp_path / "newer.db"
+    stages, first, since = Calls().stages, launch_config(), launch_config(name="since")
+    run_all(first, settings, stages)
+    copied(file, older)
+    run_all(since, settings, stages)
+    copied(file, newer)
+    before = PrivacyLedger.of(settings).spends()
+
+    copied(older, file)
+    told = answered(settings.home, "ledger", "verify", code=65)
+    missing = [problem for problem in told["problems"] if "holds the receipt of entry" in problem]
+    assert any(launch_id(since) in problem for problem in missing), told
+    for config in (since, launch_config(name="another")):
+        for name in ("fine_tune", "ingest_private"):
+            with pytest.raises(LedgerTampered, match="holds the receipt of entry"):
+                runner.run_stage(name, config, launch_id(config), settings, stages)
+    assert len(PrivacyLedger(settings.ledger_url).spends()) < len(before), "nothing was written to it"
+
+    copied(newer, file)
+    assert answered(settings.home, "ledger", "verify")["problems"] == []
+    run_all(since, settings, stages)
+    assert PrivacyLedger.of(settings).spends() == before
+
+
+def test_entries_that_are_lost_for_good_are_set_aside_by_a_person(settings: Settings, tmp_path: Path) -> None:
+    file, backup = settings.runs_dir / "ledger.db", tmp_path / "ledger.backup"
+    stages, since = Calls().stages, launch_config(name="since")
+    run_all(launch_config(), settings, stages)
+    copied(file, backup)
+    run_all(since, settings, stages)
+    copied(backup, file)
+    ledger = PrivacyLedger.of(settings)
+    with pytest.raises(LedgerTampered, match="holds the receipt of entry"):
+        ledger.register("others", budget(max_rho=1.0), "somebody")
+    (settings.runs_dir / launch_id(since)).rename(tmp_path / "aside")
+    assert ledger.verify() == []
+    ledger.register("others", budget(max_rho=1.0), "somebody")

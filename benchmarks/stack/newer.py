@@ -1,0 +1,15 @@
+"""The next version of tacit, for the rehearsal of an update: this one, whose ledger has one migration more.
+
+Arguments: folder of the migrations, then those of `tacit`.
+"""
+
+import sys
+from pathlib import Path
+
+from pipeline.ledger.migrations import versioning
+from tacit.__main__ import main
+
+if __name__ == "__main__":
+    versioning.__file__ = str(Path(sys.argv.pop(1)) / "versioning.py")
+    versioning.REVISIONS = ("1", "2")
+    main()
