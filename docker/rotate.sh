@@ -15,29 +15,35 @@ if [ ! -e "$old" ]; then
 fi
 .venv/airflow/bin/python docker/stack environment airflow >/dev/null  # draws what is missing
 
-# PostgreSQL: all users or none. Passwords are in no argument, as any user can read a command line.
+# MLflow keeps a hash in its own database. No password is in an argument, as any user can read a command line.
+OLD=$(value "$old" MLFLOW_PASSWORD) NEW=$(value "$home/secrets.env" MLFLOW_PASSWORD) \
+    .venv/airflow/bin/python - "http://127.0.0.1:${MLFLOW_PORT:-5000}/api/2.0/mlflow/users" <<'PYTHON'
+import base64, json, os, sys, urllib.error, urllib.request
+
+old, new = os.environ["OLD"], os.environ["NEW"]
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def ask(path, password, method, body=None):
+    login = base64.b64encode(f"mlflow:{password}".encode()).decode()
+    headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
+    opener.open(urllib.request.Request(f"{sys.argv[1]}/{path}", body, headers, method=method), timeout=60)
+
+
+try:
+    change = {"username": "mlflow", "current_password": old, "password": new}
+    ask("update-password", old, "PATCH", json.dumps(change).encode())
+except urllib.error.HTTPError as error:
+    if error.code != 401:
+        sys.exit(f"rotate: MLflow: {error.read().decode()}")
+    ask("get?username=mlflow", new, "GET")  # changed before this was interrupted
+PYTHON
+# PostgreSQL: all users or none.
 before=$(value "$old" POSTGRES_PASSWORD) after=$(value "$home/secrets.env" POSTGRES_PASSWORD)
 if ! ask "$after" </dev/null 2>/dev/null; then
     for user in airflow mlflow mlflow_login ledger; do
         echo "ALTER USER $user PASSWORD '$(value "$home/secrets.env" "${user^^}_DB_PASSWORD")';"
     done | { cat; echo "ALTER USER postgres PASSWORD '$after';"; } | ask "$before"
 fi
-# MLflow keeps a hash in its own database; one that has the new password refuses the old one.
-NO_PROXY=127.0.0.1 MLFLOW_TRACKING_URI=http://127.0.0.1:${MLFLOW_PORT:-5000} MLFLOW_TRACKING_USERNAME=mlflow \
-    MLFLOW_OLD=$(value "$old" MLFLOW_PASSWORD) MLFLOW_NEW=$(value "$home/secrets.env" MLFLOW_PASSWORD) \
-    .venv/stages/bin/python - <<'PYTHON'
-import os
-
-from mlflow.exceptions import MlflowException
-from mlflow.server import get_app_client
-
-mlflow = get_app_client("basic-auth", os.environ["MLFLOW_TRACKING_URI"])
-try:
-    os.environ["MLFLOW_TRACKING_PASSWORD"] = os.environ["MLFLOW_OLD"]
-    mlflow.update_user_password("mlflow", os.environ["MLFLOW_NEW"])
-except MlflowException:
-    os.environ["MLFLOW_TRACKING_PASSWORD"] = os.environ["MLFLOW_NEW"]
-    mlflow.get_user("mlflow")
-PYTHON
 rm "$old"
 echo "new secrets in $home; give them to the services: make stack-down stack"
