@@ -1,7 +1,8 @@
 """Notifications of people: to the log, to a webhook, by e-mail.
 
 Events: a task failed permanently, a launch is held, an approval is requested, an approval timed out, a task is late, an
-experiment is decided.
+experiment is decided. As a script, `notify.py stopped|recovered SERVICES`, it tells about services of the stack
+(docker/stack/watch.py), over the same channels; their connections are then read from the environment alone.
 
 Guarantee: a message holds only values of the ``FORMS`` below and sentences of this file. A value that does not match
 its form is left out, and no other part of a run is read: no error text, no log, no result of a stage except the launch
@@ -32,7 +33,8 @@ from launch_file import LaunchFile
 FORMS: Mapping[str, re.Pattern[str]] = {
     name: re.compile(form)
     for name, form in {
-        "event": r"failed|held|approval|unanswered|late|experiment",
+        "event": r"failed|held|approval|unanswered|late|experiment|stopped|recovered",
+        "services": r"[a-z][a-z-]{0,39}(, [a-z][a-z-]{0,39}){0,19}",
         "launch_file": r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}",
         "launch_id": r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}-[0-9a-f]{8}(-[0-9]{8})?",
         "locale": r"[A-Za-z0-9-]{1,40}",
@@ -55,6 +57,9 @@ _SENTENCES = {
     "unanswered": "No reviewer answered for {launch} in time, so it is not published. Clear task approve to ask again.",
     "experiment": "The live experiment of {launch} is decided. docs/experiments.md explains each decision.",
     "late": "{task} of {launch} is late. docs/operations.md lists the causes.",
+    "stopped": "Services of the stack ended or do not answer: {services}. The stack restarts what ended; "
+    "docs/operations.md lists the effects.",
+    "recovered": "Services of the stack are well again: {services}.",
 }
 _EXIT = re.compile(r"tacit exited with (-?[0-9]+)")
 
@@ -68,7 +73,7 @@ class Notice(BaseNotifier):
 
     def notify(self, context: Context) -> None:
         if self.event != "held" or held(context):
-            send(facts(self.event, self.launch, context), self)
+            send(facts(self.event, self.launch, context), self.log)
 
 
 @contextmanager
@@ -80,7 +85,7 @@ def late(launch: LaunchFile, context: Context, after: timedelta) -> Iterator[Non
     """
     due = f"{datetime.now(UTC) + after:%Y-%m-%dT%H:%M:%SZ}"
     message = facts("late", launch, context, due=due)
-    timer = threading.Timer(after.total_seconds(), send, (message, Notice("late", launch)))
+    timer = threading.Timer(after.total_seconds(), send, (message, Notice("late", launch).log))
     timer.daemon = True
     timer.start()
     try:
@@ -143,24 +148,27 @@ def page(ti: Any) -> str | None:
     return f"{place}/tasks/{ti.task_id}" if getattr(ti, "task_id", None) else place
 
 
-def send(message: Mapping[str, str], speaker: BaseNotifier) -> None:
-    """Send facts over every configured channel; a channel that fails does not stop the others."""
+def send(message: Mapping[str, str], log: Any) -> bool:
+    """Send facts over every configured channel; a channel that fails does not stop the others. True: none failed."""
     subject, text = sentences(message)
-    speaker.log.warning("%s", text)
+    log.warning("%s", text)
+    well = True
     for channel in channels(message, subject, text):
         try:
             channel.notify({})
         except (AirflowException, OSError, RuntimeError, ValueError) as error:
             # The error's text may hold an address with a password.
-            speaker.log.error("%s was not sent by %s: %s", subject, type(channel).__name__, type(error).__name__)
+            log.error("%s was not sent by %s: %s", subject, type(channel).__name__, type(error).__name__)
+            well = False
+    return well
 
 
 def sentences(message: Mapping[str, str]) -> tuple[str, str]:
     """Subject and text of a message."""
-    launch = message.get("launch_id") or message.get("launch_file", "a launch")
-    text = _SENTENCES[message["event"]].format(task=message.get("task", "a task"), launch=launch)
+    named = {"launch": message.get("launch_id") or message.get("launch_file", "a launch"), "task": "a task"} | message
+    text = _SENTENCES[message["event"]].format_map(named)
     lines = [text, *(f"{name}: {value}" for name, value in message.items() if name != "event")]
-    return f"tacit: {launch}: {message['event']}", "\n".join(lines)
+    return f"tacit: {message.get('services') or named['launch']}: {message['event']}", "\n".join(lines)
 
 
 def channels(message: Mapping[str, str], subject: str, text: str) -> list[BaseNotifier]:
@@ -176,3 +184,11 @@ def channels(message: Mapping[str, str], subject: str, text: str) -> list[BaseNo
         body = {**message, "text": text}
         chosen.append(HttpNotifier(http_conn_id=connection, json=body, headers={"Content-Type": "application/json"}))
     return chosen
+
+
+if __name__ == "__main__":
+    import logging
+    import sys
+
+    event, services = sys.argv[1:]
+    sys.exit(not send(in_form({"event": event, "services": services}), logging.getLogger("notify")))

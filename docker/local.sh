@@ -24,7 +24,7 @@ start() {
 passwords() {
     local users
     users=$(sed -n 's/^AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS=//p' dags/airflow.env | tr , '\n' | cut -d: -f1)
-    .venv/airflow/bin/python docker/stack/passwords.py "$secrets" mlflow $users
+    .venv/airflow/bin/python docker/stack/passwords.py "$secrets" $users
 }
 
 running() { # pid file -> its process group, if that is still what was started
@@ -76,18 +76,21 @@ up() {
     mkdir -p "$runs"
     (umask 077 && mkdir -p "$state")
     passwords
-    export MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
-    export MLFLOW_AUTH_CONFIG_PATH=$secrets/.mlflow.ini MLFLOW_FLASK_SERVER_SECRET_KEY
-    MLFLOW_FLASK_SERVER_SECRET_KEY=$(cat "$secrets/.mlflow-session")
-    start mlflow .venv/stages/bin/mlflow server --app-name basic-auth --host 127.0.0.1 --port "$MLFLOW_PORT" --workers 1 \
-        --backend-store-uri "${MLFLOW_TRACKING_URI:-sqlite:///$runs/mlflow.db}"
+    mkdir -p "$AIRFLOW_HOME/mlflow"
+    (umask 077 && : >>"$secrets/.mlflow.db")
+    local names=127.0.0.1:$MLFLOW_PORT,localhost:$MLFLOW_PORT
+    MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false MLFLOW=.venv/stages/bin/mlflow \
+        MLFLOW_FOLDER=$AIRFLOW_HOME/mlflow MLFLOW_BIND=127.0.0.1:$MLFLOW_PORT MLFLOW_NAMES=$names \
+        MLFLOW_ORIGIN=http://localhost:$MLFLOW_PORT MLFLOW_LOGIN_STORE_URI=sqlite:///$secrets/.mlflow.db \
+        MLFLOW_BACKEND_STORE_URI=${MLFLOW_TRACKING_URI:-sqlite:///$runs/mlflow.db} \
+        MLFLOW_AUTH_ADMIN_PASSWORD=$(cat "$secrets/.mlflow-admin") MLFLOW_READER_PASSWORD=$(cat "$secrets/mlflow-reader") \
+        MLFLOW_FLASK_SERVER_SECRET_KEY=$(cat "$secrets/.mlflow-session") start mlflow bash docker/mlflow.sh
     set -a
     . dags/airflow.env
     AIRFLOW__CORE__DAGS_FOLDER=$PWD/dags
     AIRFLOW__CORE__PLUGINS_FOLDER=$PWD/dags/plugins
     AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE=$secrets/.airflow.json
     set +a
-    unset MLFLOW_AUTH_CONFIG_PATH MLFLOW_FLASK_SERVER_SECRET_KEY
     start api-server .venv/airflow/bin/airflow api-server
     # Tasks are children of the scheduler; the approval's task reads the answer from Airflow.
     TACIT_AIRFLOW_URL=http://127.0.0.1:$AIRFLOW_PORT TACIT_AIRFLOW_USER=tacit-reader \
@@ -97,7 +100,7 @@ up() {
     wait_for api-server "http://127.0.0.1:$AIRFLOW_PORT/api/v2/version"
     wait_for mlflow "http://127.0.0.1:$MLFLOW_PORT/health"
     echo "Airflow   http://127.0.0.1:$AIRFLOW_PORT   user admin, or privacy-reviewer to approve"
-    echo "MLflow    http://127.0.0.1:$MLFLOW_PORT   user mlflow; choose 'Model training' at the top left"
+    echo "MLflow    http://127.0.0.1:$MLFLOW_PORT   user mlflow-reader; choose 'Model training' at the top left"
     echo "Passwords $secrets: a file each, named as the user, for this user alone"
     echo "Logs      $state"
     echo "Stop      make down"

@@ -1,39 +1,43 @@
-"""The production stack as processes of this machine, loopback only: `make stack`, `stack-down`, `stack-status`.
+"""The production stack on this machine, loopback only, under supervisor: `make stack`, `stack-down`, `stack-status`.
 
-up [NAME ...]       start services that do not run (all, or those named)
-down                end the processes that `up` started and no others; data stay
-status              list running and healthy services; exit 0: all of them, 1: not all, 3: none
+up                  start supervisor, and by it the services that do not run; wait until all are well
+down                end supervisor, its services and what they started, and nothing else; data stay
+status              list services, their health and memory; exit 0: all well, 1: not all, 3: supervisor does not run
 tacit ARGUMENTS     `tacit` with the stack's ledger, runs and MLflow
 backfill FILE FROM TO [GO]
                     forecast the spends of launches of past dates; with GO Airflow runs them, one by one
+run NAME            wait for the databases of a service and become it: supervisor's command
 environment KIND    variables of a kind of service (airflow, worker-cpu, worker-gpu, mlflow), NUL between: for tests
 """
 
-import fcntl
-import hashlib
 import os
+import re
+import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
 
 import backfill
+import health
 import passwords
 import places
-import processes
-import servers
 import services
+import setup
+import watch
 from places import ROOT, Places, StackError
-from services import Service
 from tacit_environment import of_review
 
-# Enough for two busy cores; a database's first tables take longest.
-PATIENCE_SECONDS = 300
+# Marks the environment of every service and of all its descendants, even if they are re-parented.
+MARK = "TACIT_STACK"
 
 
 def main(arguments: list[str]) -> int:
-    words = {"up": up, "down": down, "status": status, "tacit": tacit, "environment": environment}
+    words = {"up": up, "down": down, "status": status, "tacit": tacit, "environment": environment, "run": run}
     words |= {"backfill": backfilled}
     if not arguments or arguments[0] not in words:
         print(__doc__)
@@ -45,59 +49,89 @@ def main(arguments: list[str]) -> int:
         return 1
 
 
-def up(place: Places, *names: str) -> int:
-    if unknown := set(names) - set(services.NAMES):
-        raise StackError(f"{', '.join(sorted(unknown))}: no service; choose from {', '.join(services.NAMES)}")
-    with alone(place):
-        begun = time.monotonic()
-        secret = prepared(place)
-        for name in names or services.NAMES:
-            if processes.running(name, place.started) is None:
-                in_the_way(name, place)
-        every = services.all_services(place, secret)
-        chosen = [every[name] for name in names or services.NAMES]
-        print(f"stack in {place.home} (logs: {place.logs})", flush=True)
-        begin(chosen, place, ("postgres", "redis"))
-        servers.databases(place, secret)
-        begin(chosen, place, ("mlflow",), wait=False)
-        migrate(place, every["scheduler"].command.environment)
-        begin(chosen, place, services.AIRFLOW)
-        begin(chosen, place, ("mlflow",))
-        print(f"all up after {processes.since(begun)}")
+def up(place: Places) -> int:
+    begun, secret = time.monotonic(), prepared(place)
+    print(f"stack in {place.home} (logs: {place.home / 'logs'})", flush=True)
+    try:
+        for each in health.supervisor(place).getAllProcessInfo():
+            if each["name"] in services.NAMES and each["statename"] in ("STOPPED", "FATAL"):
+                health.supervisor(place).startProcess(f"{each['group']}:{each['name']}", False)
+    except OSError:
+        end(place)  # services of a supervisor that was killed
+        in_the_way(place)
+        places.environment_of(place, "airflow")  # creates the file of people's passwords before anything reads it
+        (place.home / "supervisord.conf").write_text(services.configuration(place), encoding="utf-8")
+        command = [str(places.BIN / "supervisord"), "-c", str(place.home / "supervisord.conf")]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise StackError(f"supervisord: {(done.stderr + done.stdout).strip()}") from None
+    left = set(services.NAMES)
+    while left or not setup.done(place):
+        wrong = health.problems(place, secret)
+        for name in sorted(left - wrong.keys()):
+            print(f"  {name:14} well after {time.monotonic() - begun:.0f} s", flush=True)
+        left &= wrong.keys()
+        if time.monotonic() - begun > watch.PATIENCE_SECONDS:
+            late = sorted(left) or ["setup"]
+            ends = "\n".join(tail(place.home / "logs" / f"{name}.log") for name in {"setup", *late})
+            raise StackError(f"{', '.join(late)}: not well; supervisor keeps trying until `make stack-down`\n{ends}")
+        time.sleep(1)
     airflow, mlflow = (f"http://localhost:{place.ports[f'{name}_PORT']}" for name in ("AIRFLOW", "MLFLOW"))
     print(f"Airflow   {airflow}   user admin, or privacy-reviewer to approve")
-    print(f"MLflow    {mlflow}   user mlflow; choose 'Model training' at the top left")
-    print(f"Passwords {place.passwords}: a file each, named as the user, for this user alone")
-    print("Ledger    in PostgreSQL; once: .venv/airflow/bin/python docker/stack tacit ledger init")
+    print(f"MLflow    {mlflow}   user mlflow-reader; choose 'Model training' at the top left")
+    print(f"Passwords {place.home / 'passwords'}: a file each, named as the user, for this user alone")
     print("Stop      make stack-down")
     return 0
 
 
 def down(place: Places) -> int:
-    with alone(place):
-        # Schedulers and workers first, then the services that they write to.
-        ended = processes.stop(services.AIRFLOW, place.started, services.STOP_SIGNALS)
-        processes.stop_leavings(services.SERVERS, place.started)
-        for name in reversed(services.SERVERS):
-            ended += processes.stop([name], place.started, services.STOP_SIGNALS)
-        processes.stop_leavings((), place.started)
-    print("\n".join(f"stopped {name}" for name in ended) or "no service of this stack runs")
+    ended = set[str]()
+    try:
+        supervisor = health.supervisor(place)
+        ended = {each["name"] for each in supervisor.getAllProcessInfo() if each["pid"]} & set(services.NAMES)
+        process = psutil.Process(supervisor.getPID())
+        supervisor.shutdown()
+        process.wait(120)
+    except (OSError, psutil.NoSuchProcess):
+        pass  # no supervisor, or it was killed
+    ended |= end(place)
+    print("\n".join(f"stopped {name}" for name in sorted(ended)) or "no service of this stack runs")
     return 0
 
 
 def status(place: Places) -> int:
-    if not (place.home / "secrets.env").is_file():
-        print(f"no stack in {place.home}; make stack starts one")
+    try:
+        every = {each["name"]: each["pid"] for each in health.supervisor(place).getAllProcessInfo()}
+    except OSError:
+        print(f"no stack runs in {place.home}; make stack starts one")
         return 3
-    every = services.all_services(place, prepared(place))
-    well = alive = 0
-    for name, service in every.items():
-        process = processes.running(name, place.started)
-        wrong = service.ask() if process else "does not run"
-        size = sum(one.memory_info().rss for one in [process, *processes.children(process)]) >> 20 if process else 0
-        print(f"{name:14} {f'pid {process.pid}, {size} MiB' if process else '-':24} {wrong or 'well'}")
-        well, alive = well + (wrong is None), alive + (process is not None)
-    return 0 if well == len(every) else 1 if alive else 3
+    wrong = health.problems(place, prepared(place))
+    for name in services.NAMES:
+        print(f"{name:14} pid {every[name]:<8} {memory(every[name]):5} MiB  {wrong.get(name, 'well')}")
+    return 1 if wrong else 0
+
+
+def run(place: Places, name: str) -> int:
+    """Wait for what a service needs, then become it."""
+    secret, waiting = prepared(place), ""
+    end(place, name)
+    needed = services.needs(place, name, secret)
+    while problem := health.problem(needed):
+        if problem != waiting:
+            print(f"{name} waits: {problem}", flush=True)
+        waiting = problem
+        time.sleep(1)
+    if name == "watch":
+        watch.listen(place, secret)
+    if name == "setup":
+        try:
+            setup.run(place, secret)
+        except subprocess.CalledProcessError as error:
+            time.sleep(10)  # before supervisor repeats it
+            raise StackError(f"{error.cmd[0]} exited with {error.returncode}") from error
+        return 0
+    command, variables = services.command(place, name, secret)
+    os.execvpe(command[0], command, variables | {MARK: f"{place.home}/{name}"})
 
 
 def tacit(place: Places, *arguments: str) -> int:
@@ -119,74 +153,68 @@ def prepared(place: Places) -> dict[str, str]:
     """Create the folders, for this user alone, and the secrets; PostgreSQL's user may traverse the first folder."""
     place.home.mkdir(mode=0o711, parents=True, exist_ok=True)
     place.home.chmod(0o711)
-    for folder in (place.logs, place.started, place.passwords, place.airflow, place.worker, place.runs, place.mlflow):
-        folder.mkdir(mode=0o700, exist_ok=True)
-    return passwords.stack_secrets(place.home / "secrets.env", place.passwords)
+    for name in ("logs", "passwords", "airflow", "worker", "runs", "mlflow", "redis"):
+        (place.home / name).mkdir(mode=0o700, exist_ok=True)
+    return passwords.stack_secrets(place.home / "secrets.env", place.home / "passwords")
 
 
-@contextmanager
-def alone(place: Places) -> Iterator[None]:
-    """Hold the lock that allows one `up` or `down` at a time."""
-    place.home.mkdir(mode=0o711, parents=True, exist_ok=True)
-    with (place.home / ".lock").open("w") as file:
+def in_the_way(place: Places) -> None:
+    """Refuse what would keep a service from starting: a missing program, a port in use, an address that is none."""
+    found = {
+        "redis-server": shutil.which("redis-server"),
+        "postgresql": [*Path("/usr/lib/postgresql").glob("*/bin/initdb")],
+    }
+    if missing := " ".join(package for package, there in found.items() if not there):
+        raise StackError(f"{missing}: not installed; as root: apt-get install --no-install-recommends {missing}")
+    for name, port in place.ports.items():
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                raise StackError(f"{name}: {port} is in use; choose another, as in make stack {name}=20001")
+    if not re.fullmatch(r"(https?://\S+)?", os.environ.get("STACK_HEARTBEAT", "")):
+        raise StackError("STACK_HEARTBEAT: no address of a web server; write one as in https://host/path, or unset it")
+
+
+def end(place: Places, name: str = "") -> set[str]:
+    """End what a service that died has left, such as the stage of a killed worker; names of the services.
+
+    Args:
+      name: the service; empty: all of them.
+    """
+    left = list(marked(f"{place.home}/{name}"))
+    for number in ("terminate", "kill"):
+        for process, _ in left:
+            try:
+                getattr(process, number)()  # psutil checks that it is still the same process
+            except psutil.NoSuchProcess:
+                continue
+        _, alive = psutil.wait_procs([process for process, _ in left], timeout=10)
+        if not alive:
+            break
+    return {mark.removeprefix(f"{place.home}/") for _, mark in left}
+
+
+def marked(mark: str) -> Iterator[tuple[psutil.Process, str]]:
+    for process in psutil.process_iter():
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StackError(f"{place.home}: another `up` or `down` is running; wait for it") from error
-        yield
+            found = process.environ().get(MARK, "")
+            if found.startswith(mark) and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
+                yield process, found
+        except psutil.Error:
+            continue
 
 
-def begin(chosen: list[Service], place: Places, names: tuple[str, ...], wait: bool = True) -> None:
-    """Start the services in ``names`` that do not run, all at once, and wait until they are healthy."""
-    group = [service for service in chosen if service.name in names]
-    for service in group:
-        if processes.running(service.name, place.started) is None:
-            (place.airflow / f"{service.name}.pid").unlink(missing_ok=True)
-            processes.start(service.name, service.command, place.started, place.logs / f"{service.name}.log")
-    begun = time.monotonic()
-    while wait and group:
-        for service in list(group):
-            wrong = service.ask()
-            if wrong is None:
-                print(f"  {service.name:14} healthy after {processes.since(begun)}", flush=True)
-                group.remove(service)
-            elif processes.running(service.name, place.started) is None or late(begun):
-                log = place.logs / f"{service.name}.log"
-                state = "is not healthy" if late(begun) else "has ended"
-                raise StackError(
-                    f"{service.name} {state}: {wrong}\n{processes.tail(log)}\n"
-                    f"That was the end of {log}; other services still run: `make stack` again, or `make stack-down`"
-                )
-        time.sleep(0.5)
+def memory(number: int) -> int:
+    """Resident MiB of a process and its descendants."""
+    try:
+        process = psutil.Process(number)
+        return sum(each.memory_info().rss for each in [process, *process.children(recursive=True)]) >> 20
+    except psutil.NoSuchProcess:
+        return 0
 
 
-def late(begun: float) -> bool:
-    return time.monotonic() - begun > PATIENCE_SECONDS
-
-
-def in_the_way(name: str, place: Places) -> None:
-    """Refuse a port on which another process listens."""
-    owner = {"api-server": "AIRFLOW", "scheduler": "HEALTH"}.get(name, name.upper())
-    port = f"{owner}_PORT"
-    if port in place.ports and services.listens(place.address(owner)):
-        raise StackError(f"{port}: {place.ports[port]} is in use; choose another, as in make stack {port}=20001")
-
-
-def migrate(place: Places, variables: dict[str, str]) -> None:
-    """Create or update Airflow's tables and pools, as compose's service ``setup`` does, if they changed."""
-    sources = [ROOT / "requirements" / "airflow.lock", ROOT / "dags" / "pools.json"]
-    state = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    note, log = place.home / "migrated", place.logs / "setup.log"
-    if note.is_file() and note.read_text(encoding="utf-8") == state:
-        return
-    begun = time.monotonic()
-    with log.open("ab") as output:
-        command = places.compose_service("setup")["entrypoint"]
-        done = subprocess.run(command, env=variables, cwd=ROOT, stdout=output, stderr=output, check=False)
-    if done.returncode:
-        raise StackError(f"setup failed:\n{processes.tail(log)}\nThat was the end of {log}")
-    note.write_text(state, encoding="utf-8")
-    print(f"  {'setup':14} done after {processes.since(begun)}", flush=True)
+def tail(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+    return "\n".join([f"{log}:", *lines[-10:]])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Passwords and keys, created once, in files that only this user can read, and in no log.
 
-As a script it creates those of `make up` (``local.sh``): FOLDER, MLflow's user, Airflow's users.
+As a script it creates those of `make up` (``local.sh``): FOLDER, Airflow's users.
 """
 
 import base64
@@ -12,9 +12,9 @@ from pathlib import Path
 
 _HEX = {"AIRFLOW_SECRET_KEY": 32, "MLFLOW_SECRET_KEY": 32, "AIRFLOW_JWT_SECRET": 64}
 _HEX |= {f"{name}_PASSWORD": 24 for name in ("AIRFLOW_DB", "MLFLOW_DB", "MLFLOW_LOGIN_DB", "LEDGER_DB", "POSTGRES")}
-_HEX |= {"REDIS_PASSWORD": 24, "GRAFANA_PASSWORD": 24}
+_HEX |= {"REDIS_PASSWORD": 24, "GRAFANA_PASSWORD": 24, "MLFLOW_PASSWORD": 24}
 # Users whose password is also in a file of its own, named as the user, for people and servers.
-_USERS = {"MLFLOW_PASSWORD": "mlflow", "READER_PASSWORD": "tacit-reader"}
+_USERS = {"MLFLOW_READER_PASSWORD": "mlflow-reader", "READER_PASSWORD": "tacit-reader"}
 _USERS |= {"ADMIN_PASSWORD": "admin", "REVIEWER_PASSWORD": "privacy-reviewer"}
 # Secrets that ``compose.yaml`` needs.
 NAMES = (*_HEX, *_USERS, "AIRFLOW_FERNET_KEY")
@@ -43,8 +43,10 @@ def people(folder: Path, users: Sequence[str]) -> Path:
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
-    path = folder / ".airflow.json"
-    replace(path, json.dumps({user: password(folder / user) for user in users}) + "\n")
+    path, text = folder / ".airflow.json", json.dumps({user: password(folder / user) for user in users}) + "\n"
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        replace(path, text)
+    path.chmod(0o600)
     return path
 
 
@@ -66,22 +68,8 @@ def stack_secrets(path: Path, folder: Path) -> dict[str, str]:
     return made
 
 
-def small_server(folder: Path, mlflow: str, users: Sequence[str]) -> None:
-    """Create the passwords of `make up`, whose MLflow keeps its logins in SQLite."""
-    people(folder, users)
-    # MLflow stores only a hash of the password; the first start creates the admin.
-    ini = f"""[mlflow]
-default_permission = READ
-database_uri = sqlite:///{folder}/.mlflow.db
-admin_username = {mlflow}
-admin_password = {password(folder / mlflow)}
-authorization_function = mlflow.server.auth:authenticate_request_basic_auth
-"""
-    replace(folder / ".mlflow.ini", ini)
-    password(folder / ".mlflow-session")
-    (folder / ".mlflow.db").touch(mode=0o600)
-    (folder / ".mlflow.db").chmod(0o600)
-
-
 if __name__ == "__main__":
-    small_server(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    home, *names = sys.argv[1:]
+    people(Path(home), names)
+    for each in ("mlflow-reader", ".mlflow-admin", ".mlflow-session"):
+        password(Path(home) / each)

@@ -36,43 +36,10 @@ class StackError(Exception):
 
 @dataclass(frozen=True)
 class Places:
-    """Folders and ports of one stack. ``home`` holds all its data, including PostgreSQL's and so the ledger."""
+    """Folder and ports of one stack. ``home`` holds all its data, including PostgreSQL's and so the ledger."""
 
     home: Path
     ports: Mapping[str, int]
-
-    @property
-    def logs(self) -> Path:
-        return self.home / "logs"
-
-    @property
-    def started(self) -> Path:
-        """Folder with one file per service: its process, and the time of its start."""
-        return self.home / "started"
-
-    @property
-    def passwords(self) -> Path:
-        return self.home / "passwords"
-
-    @property
-    def airflow(self) -> Path:
-        return self.home / "airflow"
-
-    @property
-    def worker(self) -> Path:
-        """Airflow's folder for workers, apart from that of its services, which holds their keys."""
-        return self.home / "worker"
-
-    @property
-    def runs(self) -> Path:
-        return self.home / "runs"
-
-    @property
-    def mlflow(self) -> Path:
-        return self.home / "mlflow"
-
-    def data(self, server: str) -> Path:
-        return self.home / server
 
     def address(self, name: str) -> str:
         return f"127.0.0.1:{self.ports[f'{name}_PORT']}"
@@ -98,11 +65,16 @@ def places(environment: Mapping[str, str]) -> Places:
 def environment_of(place: Places, kind: str) -> dict[str, str]:
     """Environment of a kind of service: its files, with the addresses of this machine filled in.
 
-    No other variable of the shell that configures Airflow or MLflow is passed on, and a worker gets only what it needs.
+    No other variable of the shell that configures Airflow or MLflow is passed on but its connections, AIRFLOW_CONN_*,
+    and a worker gets only what it needs: it asks Airflow for connections.
     """
-    secret = passwords.stack_secrets(place.home / "secrets.env", place.passwords)
+    secret = passwords.stack_secrets(place.home / "secrets.env", place.home / "passwords")
     ours = ("AIRFLOW_", "MLFLOW_", "MAKE", "MFLAGS", "TACIT_LEDGER", "TACIT_ARTIFACT", "TACIT_RUNS", *secret)
-    shell = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    shell = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("AIRFLOW_CONN_") or not name.startswith(ours)
+    }
     addresses = {
         **{name: str(port) for name, port in place.ports.items()},
         "API_BIND": "127.0.0.1",
@@ -112,28 +84,28 @@ def environment_of(place: Places, kind: str) -> dict[str, str]:
         "REDIS_ADDRESS": place.address("REDIS"),
         "MLFLOW_ADDRESS": place.address("MLFLOW"),
         "MLFLOW_BIND": place.address("MLFLOW"),
-        "MLFLOW_FOLDER": str(place.mlflow),
+        "MLFLOW_FOLDER": str(place.home / "mlflow"),
     }
     filled = filled_in(kind, {**shell, **addresses, **secret})
     # Variables that only filled in the files are not passed to the services.
     environment = {name: value for name, value in filled.items() if name not in addresses and name not in secret}
     if kind == "mlflow":
-        mine = {name: filled[name] for name in ("MLFLOW_BIND", "MLFLOW_FOLDER")}
+        mine = {name: filled[name] for name in ("MLFLOW_BIND", "MLFLOW_FOLDER", "MLFLOW_READER_PASSWORD")}
         return environment | mine | {"MLFLOW": str(STAGES_BIN / "mlflow")}
     environment |= {
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "dags" / "plugins"),
-        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(place.airflow / "logs"),
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(place.home / "airflow" / "logs"),
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "TACIT_HOME": environment.get("TACIT_HOME") or str(ROOT),
-        "TACIT_RUNS_DIR": str(place.runs),
+        "TACIT_RUNS_DIR": str(place.home / "runs"),
     }
     if kind.startswith("worker"):
-        return tacit_environment.of_worker(environment) | {"AIRFLOW_HOME": str(place.worker)}
+        return tacit_environment.of_worker(environment) | {"AIRFLOW_HOME": str(place.home / "worker")}
     users = [user.partition(":")[0] for user in environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"].split(",")]
-    file = passwords.people(place.passwords, users)
+    file = passwords.people(place.home / "passwords", users)
     return environment | {
-        "AIRFLOW_HOME": str(place.airflow),
+        "AIRFLOW_HOME": str(place.home / "airflow"),
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(file),
     }
 

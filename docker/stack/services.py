@@ -1,132 +1,101 @@
-"""Services of the stack, in their order of start, and their health checks."""
+"""Services of the stack: their commands, the conditions of their start, and supervisor's configuration of them."""
 
-import json
-import signal
-import socket
-import urllib.error
-import urllib.request
+import shlex
+import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import health
 import places
-import servers
+import setup
 from places import ROOT, Places
-from processes import Command
 
-_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 WORKERS = ("worker-cpu", "worker-gpu")
 AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer", *WORKERS)
-SERVERS = ("postgres", "redis", "mlflow")
-NAMES = (*SERVERS, *AIRFLOW)
+NAMES = ("postgres", "redis", "mlflow", *AIRFLOW)
 # Signals for an immediate end: PostgreSQL would wait for its clients, and a worker for stages, which resume.
-STOP_SIGNALS = {"postgres": signal.SIGINT, **dict.fromkeys(WORKERS, signal.SIGQUIT)}
+_STOP = {"postgres": "INT", **dict.fromkeys(WORKERS, "QUIT")}
+_SUPERVISOR = """[supervisord]
+logfile={home}/logs/supervisord.log
+pidfile={home}/supervisord.pid
+[unix_http_server]
+file={home}/control
+chmod=0700
+[rpcinterface:supervisor]
+supervisor.rpcinterface_factory=supervisor.rpcinterface:make_main_rpcinterface
+[supervisorctl]
+serverurl=unix://{home}/control
+[group:airflow]
+programs={airflow}
+priority=10
+[program:setup]
+command={run} setup
+autorestart=unexpected
+startsecs=0
+redirect_stderr=true
+stdout_logfile={home}/logs/setup.log
+[eventlistener:watch]
+command={run} watch
+events=PROCESS_STATE_EXITED,PROCESS_STATE_BACKOFF,TICK_5
+buffer_size=1000
+autorestart=true
+startretries=1000000
+stderr_logfile={home}/logs/watch.log
+"""
+# A service is restarted for ever: after a run of ten seconds at once, after a shorter one a second later than before.
+# Groups stop in reverse order of their priority, so that what writes ends before what it writes to.
+_PROGRAM = """[program:{name}]
+command={run} {name}
+priority={priority}
+autorestart=true
+startsecs=10
+startretries=1000000
+stopsignal={signal}
+stopwaitsecs=20
+killasgroup=true
+redirect_stderr=true
+stdout_logfile={home}/logs/{name}.log
+"""
 
 
-@dataclass(frozen=True)
-class Service:
-    """One process to start; ``ask`` returns the problem, or None if it is healthy."""
-
-    name: str
-    command: Command
-    ask: Callable[[], str | None]
-
-
-def all_services(place: Places, secret: dict[str, str]) -> dict[str, Service]:
-    """Return every service by name, after creating PostgreSQL's data folder if there is none."""
-    folder = servers.programs()
-    airflow = places.environment_of(place, "airflow")
-    made = {
-        "postgres": Service("postgres", servers.postgres(place, folder, secret), lambda: ask_postgres(place, secret)),
-        "redis": Service("redis", servers.redis(place, secret), lambda: ask_redis(place, secret)),
-        "mlflow": Service(
-            "mlflow",
-            Command(["bash", str(ROOT / "docker" / "mlflow.sh")], places.environment_of(place, "mlflow"), place.mlflow),
-            lambda: ask_web(f"http://{place.address('MLFLOW')}/health"),
-        ),
-    }
-    for name in AIRFLOW:
-        words = [str(places.BIN / "airflow"), *places.compose_service(name)["command"]]
-        if name in WORKERS:
-            words += ["--pid", str(place.airflow / f"{name}.pid")]  # two services of one home would share a file
-        variables = places.environment_of(place, name) if name in WORKERS else airflow
-        made[name] = Service(name, Command(words, variables, ROOT), asking(name, place, secret))
-    return made
+def configuration(place: Places) -> str:
+    """Configuration of supervisor, which runs each service by the command `run NAME`; it holds no secret."""
+    run = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'docker' / 'stack'))} run"
+    values = {name: text.replace("%", "%%") for name, text in {"run": run, "home": str(place.home)}.items()}
+    made = [_SUPERVISOR.format(airflow=",".join(AIRFLOW), **values)]
+    for number, name in enumerate(NAMES):
+        made.append(_PROGRAM.format(name=name, priority=number, signal=_STOP.get(name, "TERM"), **values))
+    return "".join(made)
 
 
-def asking(name: str, place: Places, secret: dict[str, str]) -> Callable[[], str | None]:
-    """Return the health check of a service of Airflow."""
+def command(place: Places, name: str, secret: dict[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Command and environment of a service."""
+    own = {"PATH": places.os.environ["PATH"]}
     match name:
-        case "api-server":
-            return lambda: ask_web(f"http://{place.address('AIRFLOW')}/api/v2/version")
-        case "scheduler":
-            return lambda: ask_health(place, "scheduler")
-        case "dag-processor" | "triggerer":
-            return lambda: ask_health(place, name.replace("-", "_"))
-        case _:
-            return lambda: ask_worker(place, secret, name.removeprefix("worker-"))
+        case "postgres":
+            own |= {"LC_ALL": "C.UTF-8", "POSTGRES_PASSWORD": secret["POSTGRES_PASSWORD"]}
+            own |= {"POSTGRES_FOLDER": str(place.home / name), "POSTGRES_PORT": str(place.ports["POSTGRES_PORT"])}
+            return ["sh", str(ROOT / "docker" / "postgres.sh")], own
+        case "redis":
+            own |= {"REDIS_PASSWORD": secret["REDIS_PASSWORD"], "REDIS_PORT": str(place.ports["REDIS_PORT"])}
+            own |= {"REDIS_BIND": "127.0.0.1", "REDIS_FOLDER": str(place.home / name)}
+            return ["sh", str(ROOT / "docker" / "redis.sh")], own
+        case "mlflow":
+            return ["bash", str(ROOT / "docker" / "mlflow.sh")], places.environment_of(place, name)
+    words = [str(places.BIN / "airflow"), *places.compose_service(name)["command"]]
+    if name in WORKERS:  # two services of one home would share a file; one of a killed worker stops the next
+        file = place.home / "airflow" / f"{name}.pid"
+        file.unlink(missing_ok=True)
+        words += ["--pid", str(file)]
+    return words, places.environment_of(place, name if name in WORKERS else "airflow")
 
 
-def ask_web(address: str) -> str | None:
-    try:
-        with _OPENER.open(address, timeout=10) as answer:
-            return None if answer.status == 200 else f"{address} answers {answer.status}"
-    except (OSError, ValueError) as error:
-        return f"{address}: {error}"
-
-
-def ask_health(place: Places, part: str) -> str | None:
-    """Problem of an Airflow component, by its heartbeat; None if it is healthy."""
-    address = f"http://{place.address('AIRFLOW')}/api/v2/monitor/health"
-    try:
-        with _OPENER.open(address, timeout=10) as answer:
-            state = (json.load(answer).get(part) or {}).get("status")
-    except (OSError, ValueError) as error:
-        return f"{address}: {error}"
-    return None if state == "healthy" else f"Airflow reports it as {state or 'missing'}"
-
-
-def ask_worker(place: Places, secret: dict[str, str], queue: str) -> str | None:
-    """Ping this machine's worker over the queue, as `celery inspect ping` does; the problem, or None if it answers."""
-    from celery import Celery
-
-    broker = f"redis://:{secret['REDIS_PASSWORD']}@{place.address('REDIS')}/0"
-    name = f"{queue}@{socket.gethostname()}"
-    with Celery(broker=broker, set_as_current=False) as app:
-        app.conf.broker_transport_options = {"socket_connect_timeout": 3, "socket_timeout": 3}
-        try:
-            answers = app.control.ping(destination=[name], timeout=2, limit=1)
-        except Exception as error:  # noqa: BLE001 the transport raises errors of its own, of redis and of the system
-            return f"Redis: {type(error).__name__}"
-    return None if answers else f"{name} does not answer"
-
-
-def ask_redis(place: Places, secret: dict[str, str]) -> str | None:
-    from redis import Redis
-    from redis.exceptions import RedisError
-
-    host, port = place.address("REDIS").split(":")
-    try:
-        with Redis(host=host, port=int(port), password=secret["REDIS_PASSWORD"], socket_timeout=3) as client:
-            client.ping()
-    except RedisError as error:
-        return f"{type(error).__name__}: {error}"
-    return None
-
-
-def ask_postgres(place: Places, secret: dict[str, str]) -> str | None:
-    import psycopg2
-
-    host, port = place.address("POSTGRES").split(":")
-    login = {"user": "postgres", "password": secret["POSTGRES_PASSWORD"], "dbname": "postgres", "connect_timeout": 3}
-    try:
-        psycopg2.connect(host=host, port=port, **login).close()
-    except psycopg2.OperationalError as error:
-        return str(error).strip().splitlines()[0]
-    return None
-
-
-def listens(address: str) -> bool:
-    host, port = address.split(":")
-    with socket.socket() as probe:
-        probe.settimeout(3)
-        return probe.connect_ex((host, int(port))) == 0
+def needs(place: Places, name: str, secret: dict[str, str]) -> Callable[[], object]:
+    """Condition without which a service would end at once: raises or returns a problem while it does not hold."""
+    match name:
+        case "postgres" | "redis" | "watch":
+            return lambda: None
+        case "setup":
+            return lambda: health.postgres(place, secret, "postgres")
+        case "mlflow":  # its databases, which `setup` creates in the first seconds
+            return lambda: health.postgres(place, secret, "mlflow_login")
+    return lambda: health.postgres(place, secret, "airflow") or (None if setup.migrated(place) else "setup")

@@ -3,18 +3,18 @@
 import email
 import json
 import re
-import socketserver
-import threading
+import subprocess
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from .conftest import LAUNCHES, wait_for
+from tests.helpers.processes.receivers import Receivers, receivers
+
+from .conftest import LAUNCHES, ROOT, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -22,56 +22,12 @@ SECRET = "zwetschgenkuchen"
 LAUNCH_ID = "demo-0123abcd-20260301"
 
 
-@dataclass
-class Listeners:
-    """A mail server and a web server on loopback, and what came to them."""
-
-    mail: list[str] = field(default_factory=list)
-    posts: list[tuple[str, str]] = field(default_factory=list)
-
-
 @pytest.fixture
-def listeners(monkeypatch: pytest.MonkeyPatch) -> Iterator[Listeners]:
-    heard = Listeners()
-
-    class Mail(socketserver.StreamRequestHandler):
-        def handle(self) -> None:
-            self.wfile.write(b"220 here\r\n")
-            while line := self.rfile.readline():
-                word = line.split()[0].upper()
-                if word == b"DATA":
-                    self.wfile.write(b"354 go on\r\n")
-                    lines = list(iter(self.rfile.readline, b".\r\n"))
-                    heard.mail.append(b"".join(lines).decode())
-                self.wfile.write(b"221 bye\r\n" if word == b"QUIT" else b"250 well\r\n")
-                if word == b"QUIT":
-                    return
-
-    class Web(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            heard.posts.append((self.path, self.rfile.read(int(self.headers["Content-Length"])).decode()))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    servers = [socketserver.ThreadingTCPServer(("127.0.0.1", 0), Mail), HTTPServer(("127.0.0.1", 0), Web)]
-    threads = [threading.Thread(target=server.serve_forever, args=(0.05,)) for server in servers]
-    for thread in threads:
-        thread.start()
-    mail, web = (server.server_address[1] for server in servers)
-    plain = json.dumps({"from_email": "tacit@example.org", "disable_ssl": True, "disable_tls": True, "retry_limit": 1})
-    told = {"conn_type": "smtp", "host": "127.0.0.1", "port": mail, "extra": plain}
-    monkeypatch.setenv("AIRFLOW_CONN_SMTP_DEFAULT", json.dumps(told))
-    monkeypatch.setenv("AIRFLOW_CONN_HOOK", f"http://127.0.0.1:{web}")
-    monkeypatch.setenv("TACIT_MAIL_TO", "team@example.org, reviewer@example.org")
-    monkeypatch.setenv("TACIT_WEBHOOK", "hook")
-    yield heard
-    for server, thread in zip(servers, threads, strict=True):
-        server.shutdown()
-        thread.join()
-        server.server_close()
+def listeners(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receivers]:
+    with receivers() as heard:
+        for name, value in heard.environment.items():
+            monkeypatch.setenv(name, value)
+        yield heard
 
 
 def launch():
@@ -116,7 +72,7 @@ def test_an_event_reaches_log_mail_and_webhook_and_nothing_private_goes_along(da
 
     Notice(event, launch())(context())
     logged = capsys.readouterr().out
-    (mail,), ((path, post),) = listeners.mail, listeners.posts
+    ((_, mail),), ((_, path, post),) = listeners.mail, listeners.posts
     facts = json.loads(post)
     assert path == "/"
     assert facts["event"] == event
@@ -179,7 +135,7 @@ def test_where_airflow_knows_little_it_is_told_all_the_same(dagbag, listeners):
     ti = SimpleNamespace(dag_id="scheduled", run_id="r", task_id="fine_tune", xcom_pull=pull)
     Notice("failed", launch())({"ti": ti})
     Notice("failed", launch())({})
-    first, second = (json.loads(post) for _, post in listeners.posts)
+    first, second = (json.loads(post) for _, _, post in listeners.posts)
     assert (first["task"], first["launch_file"], first.get("launch_id")) == ("fine_tune", "scheduled", None)
     assert second["launch_file"] == "scheduled"
 
@@ -191,9 +147,24 @@ def test_what_takes_too_long_is_told_once_while_it_goes_on(dagbag, listeners):
         pass
     with late(launch(), context(), timedelta(seconds=0)):
         wait_for(lambda: listeners.posts)
-    ((_, post),) = listeners.posts
+    ((_, _, post),) = listeners.posts
     assert json.loads(post)["event"] == "late"
     assert json.loads(post)["task"] == "fine_tune"
+
+
+def test_services_of_the_stack_are_told_by_the_same_channels_and_a_failed_one_is_known(listeners, monkeypatch):
+    def told(event: str, services: str) -> int:
+        command = [sys.executable, str(ROOT / "dags" / "notify.py"), event, services]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120).returncode
+
+    assert told("stopped", "dag-processor, postgres") == 0
+    ((_, mail),), ((_, _, post),) = listeners.mail, listeners.posts
+    facts = json.loads(post)
+    assert {"event": "stopped", "services": "dag-processor, postgres"}.items() <= facts.items()
+    assert "Subject: tacit: dag-processor, postgres: stopped" in mail
+    monkeypatch.setenv("AIRFLOW_CONN_HOOK", "http://127.0.0.1:1")
+    assert told("recovered", "postgres") == 1
+    assert "tacit: postgres: recovered" in listeners.mail[1][1], "the other channel"
 
 
 def test_every_task_tells_of_its_failure_and_the_gates_of_what_people_are_needed_for(dagbag):

@@ -349,7 +349,7 @@ def test_settings_are_those_that_compose_reads() -> None:
     settings = of_kind("ConfigMap")["settings"]["data"].keys()
     assert names("worker.env") <= settings | given["cpu.yaml"]
     assert names("worker.env", "approval.env") <= settings | given["small.yaml"]
-    not_here = re.compile("AIRFLOW__CELERY.*|OPENLINEAGE.*|AIRFLOW__CORE__PARALLELISM")
+    not_here = re.compile("AIRFLOW__CELERY.*|AIRFLOW__CORE__PARALLELISM")
     assert {name for name in names("stack.env") if not not_here.fullmatch(name)} <= settings
 
 

@@ -44,7 +44,7 @@ def test_a_port_that_is_somebody_else_s_is_named(tmp_path: Path, name: str) -> N
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert "REDIS_PORT: 'redis' is no port" in command(tmp_path, "up", REDIS_PORT="redis").stderr
     assert "two are the same" in command(tmp_path, "up", REDIS_PORT="4000", MLFLOW_PORT="4000").stderr
-    assert "kafka: no service" in command(tmp_path, "up", "kafka").stderr
+    assert "STACK_HEARTBEAT: no address of a web server" in command(tmp_path, "up", STACK_HEARTBEAT="ping").stderr
     assert command(tmp_path, "status").returncode == 3
     assert command(tmp_path, "down").stdout == "no service of this stack runs\n"
     assert command(tmp_path, "restart").returncode == 2
@@ -69,6 +69,7 @@ def test_secrets_are_made_once_for_this_user_alone_and_reach_only_whom_they_serv
         "GRAFANA_PASSWORD": set(),
         "LEDGER_DB_PASSWORD": workers,
         "MLFLOW_PASSWORD": workers | {"mlflow"},
+        "MLFLOW_READER_PASSWORD": {"mlflow"},
         "MLFLOW_DB_PASSWORD": {"mlflow"},
         "MLFLOW_LOGIN_DB_PASSWORD": {"mlflow"},
         "MLFLOW_SECRET_KEY": {"mlflow"},
@@ -86,9 +87,12 @@ def test_secrets_are_made_once_for_this_user_alone_and_reach_only_whom_they_serv
     assert all(f"`{name}`" in asked for name in secret)
 
 
-def test_settings_of_the_shell_do_not_come_through(tmp_path: Path) -> None:
+def test_of_the_shell_s_settings_only_connections_come_through_and_to_airflow_alone(tmp_path: Path) -> None:
     other = {"AIRFLOW__CORE__EXECUTOR": "LocalExecutor", "TACIT_LEDGER_URL": "sqlite:////tmp/other.db"}
-    told = environment_of(tmp_path, "worker-cpu", **other, POSTGRES_PORT="15999")
+    mail = {"AIRFLOW_CONN_SMTP_DEFAULT": "smtp://user:password@mail.example.org"}
+    told = environment_of(tmp_path, "worker-cpu", **other, **mail, POSTGRES_PORT="15999")
+    assert not told.keys() & mail.keys(), "a worker asks Airflow for connections"
+    assert mail.items() <= environment_of(tmp_path, "airflow", **other, **mail).items()
     assert told["AIRFLOW__CORE__EXECUTOR"] == "CeleryExecutor"
     assert told["TACIT_LEDGER_URL"].startswith("postgresql+psycopg2://ledger:")
     assert told["TACIT_LEDGER_URL"].endswith("@127.0.0.1:15999/ledger")

@@ -8,7 +8,7 @@ import tempfile
 import urllib.parse
 import urllib.request
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +23,8 @@ ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / ".venv" / "airflow" / "bin" / "python"
 REVIEWER = "privacy-reviewer"
 DAG = "tiny"
+AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer", "worker-cpu", "worker-gpu")
+SERVICES = ("postgres", "redis", "mlflow", *AIRFLOW)
 PORTS = ("POSTGRES_PORT", "REDIS_PORT", "AIRFLOW_PORT", "MLFLOW_PORT", "HEALTH_PORT")
 
 
@@ -49,15 +51,22 @@ class Stack:
     def airflow(self) -> Server:
         return Server(f"http://127.0.0.1:{self.environment['AIRFLOW_PORT']}", self.home / "passwords")
 
+    def control(self, action: str, service: str) -> str:
+        """What supervisor answers: ``pid``, ``stop``, ``start``, ``restart``."""
+        name = f"airflow:{service}" if service in AIRFLOW else service
+        command = [str(PYTHON.parent / "supervisorctl"), "-c", str(self.home / "supervisord.conf"), action, name]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+
     def pid(self, service: str) -> int:
-        return json.loads((self.home / "started" / f"{service}.json").read_text(encoding="utf-8"))["pid"]
+        """Process of a service; 0 while it has none."""
+        return int(self.control("pid", service))
 
     def mlflow(self, path: str, login: bool = True, **query: str) -> dict[str, Any]:
         address = f"http://127.0.0.1:{self.environment['MLFLOW_PORT']}/api/2.0/mlflow/{path}"
         request = urllib.request.Request(f"{address}?{urllib.parse.urlencode(query)}")
         if login:
-            password = (self.home / "passwords" / "mlflow").read_text(encoding="utf-8").strip()
-            request.add_header("Authorization", "Basic " + b64encode(f"mlflow:{password}".encode()).decode())
+            password = (self.home / "passwords" / "mlflow-reader").read_text(encoding="utf-8").strip()
+            request.add_header("Authorization", "Basic " + b64encode(f"mlflow-reader:{password}".encode()).decode())
         with OPENER.open(request, timeout=60) as answer:
             return json.load(answer)
 
@@ -116,13 +125,21 @@ class Stack:
 
 
 @contextmanager
-def stack(tacit: Path, spare: Path | None = None, *, watched: bool = False, **changes: object) -> Iterator[Stack]:
+def stack(
+    tacit: Path,
+    spare: Path | None = None,
+    *,
+    watched: bool = False,
+    variables: Mapping[str, str] | None = None,
+    **changes: object,
+) -> Iterator[Stack]:
     """A stack with the tiny launch's file and its population's budget; nothing of it is left afterwards.
 
     Args:
       tacit: what its workers run as `tacit`.
       spare: where services put temporary files, if not where the system does.
       watched: whether each command and its variables are written into a file of the folder ``variables``.
+      variables: further variables of its shell, such as recipients of notices.
       changes: fields of the launch file.
     """
     folder = Path(tempfile.mkdtemp(prefix="tacit-stack-"))
@@ -142,11 +159,11 @@ def stack(tacit: Path, spare: Path | None = None, *, watched: bool = False, **ch
     environment |= {name: str(free_port()) for name in PORTS} | {"STACK_HOME": str(folder / "stack")}
     environment |= {"TACIT_BIN": str(tacit), "TACIT_LAUNCHES": str(launches)}
     environment |= {"TMPDIR": str(spare)} if spare else {}
+    environment |= variables or {}
     made = Stack(folder / "stack", environment)
     try:
         made.done("up")
         keyed(made.home / "runs", launches / "tiny.yaml")
-        made.done("tacit", "ledger", "init")
         made.done(
             "tacit",
             "ledger",
