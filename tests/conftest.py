@@ -4,6 +4,7 @@ Collected in Airflow's environment too: no import of this project here.
 """
 
 import fcntl
+import functools
 import gc
 import logging
 import os
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,15 +140,25 @@ def _install_postgres() -> None:
 
 
 @pytest.fixture(scope="session")
-def promtool(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prometheus' checker of rules, out of Debian's package, which is not installed, as it would start a server."""
-    if found := shutil.which("promtool"):
-        return Path(found)
-    folder = tmp_path_factory.mktemp("prometheus")
-    _install("prometheus", "download", folder=folder)
-    (package,) = folder.glob("*.deb")
-    subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
-    return folder / "usr" / "bin" / "promtool"
+def debian(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Program of a package of Debian's, which is unpacked and not installed, as it would start a server."""
+
+    def program(name: str, package: str = "") -> Path:
+        if found := shutil.which(name):
+            return Path(found)
+        folder = tmp_path_factory.mktemp(name)
+        _install(package or name, "download", folder=folder)
+        (file,) = folder.glob("*.deb")
+        subprocess.run(["dpkg-deb", "-x", file, folder], check=True)
+        return folder / "usr" / "bin" / name
+
+    return functools.cache(program)
+
+
+@pytest.fixture(scope="session")
+def promtool(debian: Callable[..., Path]) -> Path:
+    """Prometheus' checker of rules."""
+    return debian("promtool", "prometheus")
 
 
 @pytest.fixture(autouse=True)

@@ -14,12 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from federated.config.population import PopulationKey
 from pipeline.ground.errors import PermanentError, RefusedUntouched
 from pipeline.ground.settings import Settings, processor
 from pipeline.launch.config import LaunchConfig, config_digest, launch_id
 from pipeline.ledger.budget import Population
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.remainder import remainders
 from pipeline.ledger.spend import Spend
 from pipeline.run import attempts, cache, fence
 from pipeline.run.bookkeeping import PROCESSORS
@@ -37,7 +39,7 @@ from pipeline.run.run_dir import RESULT, RunDir, StageRecord, has_private_files,
 from pipeline.run.stage import Stage, StageContext, Stages, binding_of, stage_key, view
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.telemetry.leaving import require_listed
-from pipeline.telemetry.signals import watched
+from pipeline.telemetry.signals import budget, watched
 from pretrain import progress
 from pretrain.files import remove_leavings, write_text
 
@@ -196,7 +198,14 @@ def _released(ctx: StageContext, stages: Stages, planned: Spend) -> StageRecord:
         raise PermanentError(f"{name}: the stage reserved a spend but its result states none; this launch is held")
     with fence.standing(run.private(name), attempt):
         commit = ledger.commit(run.launch_id, name, Spend.model_validate(record.result["spend"]))
+    budget(ctx.population, lambda: _left(ledger, ctx.population))
     return record.model_copy(update={"ledger": {"reserve": reserved.hash, "commit": commit.hash}})
+
+
+def _left(ledger: PrivacyLedger, population: PopulationKey) -> float:
+    """Share that is left of the scarcest part of a population's budget."""
+    shares = [each.left / each.amount for each in remainders(ledger.entries(), [population]) if each.amount]
+    return min(shares, default=0.0)
 
 
 def _counted_by(ctx: StageContext, population: Population | None, before: Entry | None) -> dict[str, str]:

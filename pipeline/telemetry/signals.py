@@ -7,7 +7,7 @@ with watched(launch_id, stage, locale, features, mechanism) as finished:
 import resource
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -76,6 +76,13 @@ def progress(point: Mapping[str, object]) -> None:
     if emitter is not None:
         values = {name: point[key] for key, name in _ROUND.items() if isinstance(point.get(key), int | float)}
         emitter.record(values, _labels(work.now()))  # type: ignore[arg-type]  # numbers, as checked above
+
+
+def budget(population: str, left: Callable[[], float]) -> None:
+    """Export the share, 0 to 1, of a population's budget that is left; ``left`` is called if anything is exported."""
+    emitter = export.emitter(settings.telemetry())
+    if emitter is not None:
+        emitter.record({"tacit.budget.left": left()}, _labels(work.now()) | {"population": population})
 
 
 def _labels(at_work: work.Work) -> dict[str, Value]:

@@ -64,6 +64,8 @@ def test_profiles() -> None:
         "worker-gpu": ["gpu"],
         "demo": ["demo"],
         "prometheus": ["telemetry"],
+        "postgres-exporter": ["telemetry"],
+        "redis-exporter": ["telemetry"],
         "grafana": ["telemetry"],
     }
 
