@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 from tests.helpers.processes.forked import begun
@@ -40,9 +41,8 @@ def main() -> int:
                 f"up after {time.monotonic() - began:.0f} s, {resident_mib(servers):.0f} MiB resident, of that shared"
             )
             print(servers.command("status").stdout)
-            print(
-                "| killed | people told of | by mail, by webhook after | all well after | heartbeats missed |\n|---|---|---|---|---|"
-            )
+            print("| killed | people told of | by mail, webhook after | all well after | heartbeats missed |")
+            print("|---|---|---|---|---|")
             rows = [row(servers, heard, name) for name in asked]
     return 0 if all(rows) else 1
 
@@ -86,7 +86,7 @@ def recovered(heard: Receivers, posts: int, name: str) -> bool:
 def gaps(heard: Receivers, since: float) -> list[float]:
     """Seconds between heartbeats around a time."""
     times = [at for at, path in heard.gets if path == HEARTBEAT and at > since - 60]
-    return [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    return [later - earlier for earlier, later in pairwise(times)]
 
 
 def well(servers: Stack) -> bool:

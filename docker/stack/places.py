@@ -73,7 +73,7 @@ def environment_of(place: Places, kind: str) -> dict[str, str]:
     shell = {
         name: value
         for name, value in os.environ.items()
-        if name.startswith("AIRFLOW_CONN_") or not name.startswith(ours)
+        if (kind == "airflow" and name.startswith("AIRFLOW_CONN_")) or not name.startswith(ours)
     }
     addresses = {
         **{name: str(port) for name, port in place.ports.items()},

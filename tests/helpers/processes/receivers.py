@@ -1,5 +1,7 @@
-"""A mail server and a web server on loopback that keep what comes to them. In Airflow's environment too: no import of this
-project."""
+"""A mail server and a web server on loopback that keep what comes to them.
+
+For Airflow's environment too: no import of this project.
+"""
 
 import json
 import socketserver
