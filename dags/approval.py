@@ -21,10 +21,8 @@ ANSWER = "answer"
 
 _BODY = """
 Launch `{{ ti.xcom_pull(task_ids='check')['launch_id'] }}` passed every automatic gate.
-{% set shown = ti.xcom_pull(task_ids='decide')['headline'] %}
-{% set spent = shown if 'rho' in shown else ti.xcom_pull(task_ids='fine_tune') %}
-- device-level rho {{ (spent['rho'] * 10000) | round(0, 'ceil') / 10000 }}, epsilon
-  {{ (spent['epsilon'] * 100) | round(0, 'ceil') / 100 }} at delta {{ spent['delta'] }}
+{% set spent = ti.xcom_pull(task_ids='decide')['headline'] %}
+- guarantee of one device: epsilon {{ spent['guarantee'] }} at delta {{ spent['delta'] }}
 - **[read the report](tacit/{{ dag.dag_id | urlencode }}/runs/{{ run_id | urlencode }}/report/report.html)**, or
   `runs/{{ ti.xcom_pull(task_ids='check')['launch_id'] }}/public/report/report.html`; its disclosure has SHA-256
   `{{ ti.xcom_pull(task_ids='report')['disclosure_sha256'] }}`

@@ -253,6 +253,8 @@ def tacit_path() -> str:
 
 def _begin(arguments: Sequence[str], another: bool) -> Running:
     """Begin a command, in the process started ahead if there is one, and start the next one ahead if allowed."""
+    if "TACIT_CONSOLE_FD" not in os.environ:
+        arguments = ["--verbose", *arguments]
     if os.environ.get("TACIT_AHEAD") != "1":
         return _start(arguments)
     running = _handed_over(ahead.pop(), arguments) if ahead else None

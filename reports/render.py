@@ -19,7 +19,7 @@ from reports import formats, markdown
 from reports.disclosure import schema
 from reports.disclosure.document import Disclosure
 from reports.front import front, languages, uncovered
-from reports.losses import guesser, strength, up
+from reports.losses import guesser, one_number, strength, up
 from reports.paper import printed
 from reports.worst import worst_facts
 
@@ -55,6 +55,7 @@ _FILTERS = (
     formats.share,
     formats.confidence,
     formats.rows_of,
+    one_number,
     strength,
     formats.total,
     uncovered,

@@ -121,7 +121,7 @@ def seen(launch: str) -> dict[str, Any]:
     return {
         "here": (runs() / launch / "public").is_dir(),
         "decided": decided,
-        "spent": results.get("fine_tune", {}) | decided.get("headline", {}),
+        "spent": decided.get("headline", {}),
         "champion": champion,
         "differences": differences(compared, champion["arm"] if champion else "start"),
         "published": results.get("publish", {}),

@@ -21,6 +21,7 @@ from pretrain.writing import case
 _WORDS, _FORMS, _CLIENTS = "words", "forms.bin", "clients.parquet"
 _LOG_EVERY = 100_000
 _log = logging.getLogger(__name__)
+_log.setLevel(logging.INFO)  # for any log level, as the progress of long work
 
 
 @dataclass(frozen=True)

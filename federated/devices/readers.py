@@ -22,6 +22,7 @@ from pretrain.sources import contents
 _LOG_EVERY = 1_000_000
 _NO_CHITCHAT = "private_text.source: 'chitchat' needs the package chitchat-dataset==0.9.0; install it"
 _log = logging.getLogger(__name__)
+_log.setLevel(logging.INFO)  # for any log level, as the progress of long work
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ A command parses its arguments, calls one function of the pipeline that returns 
 
 import json
 import logging
+import math
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -110,16 +111,20 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _configure(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="warnings and errors only")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="every log line, a table for each stage")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version and exit")
     ] = False,
 ) -> None:
     try:
-        logs.configure(logging.WARNING if quiet else logging.INFO, settings.log_form())
+        form = settings.log_form()
+        detailed = verbose or (form == "json" and not quiet)
+        logs.configure(logging.INFO if detailed else logging.WARNING, form)
         settings.telemetry()
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    shown = display.ProgressFilter(quiet=quiet, console=display.standard_error())
+    every = display.DETAILED if detailed else math.inf if quiet else display.TERSE
+    shown = display.ProgressFilter(every, console=display.standard_error())
     display.show_progress(logging.getLogger().handlers, shown)
 
 

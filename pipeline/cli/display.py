@@ -1,4 +1,4 @@
-"""Terminal output of a launch: progress of long work, one short table per stage, and a final summary."""
+"""Terminal output of a launch: progress of long work, a line per stage (a table with ``-v``), and a final summary."""
 
 import io
 import logging
@@ -18,12 +18,14 @@ from reports.losses import up
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
+    from rich.table import Table
 
     from pipeline.launch.config import LaunchConfig
     from pipeline.run.runner import StageOutcome
     from pipeline.stages.launch import Ending
 
-SECONDS = 10.0  # between two progress lines of one piece of work
+# Seconds between two progress lines of one piece of work, with and without details.
+DETAILED, TERSE = 10.0, 60.0
 
 # Bookkeeping fields of a result, which the table leaves out.
 _HIDDEN = frozenset({"headline", "datasets", "curve", "spend"})
@@ -31,7 +33,7 @@ _LONGEST_TEXT = 72
 
 
 def stage_table(config: "LaunchConfig", run: Path) -> Callable[["StageOutcome"], None]:
-    """Return a function that prints each stage of a launch as it ends.
+    """Return a function that prints each stage of a launch as it ends: a line, or with details a table.
 
     Args:
       run: the launch's folder.
@@ -39,27 +41,54 @@ def stage_table(config: "LaunchConfig", run: Path) -> Callable[["StageOutcome"],
     from pipeline.run.stage import of_launch
     from pipeline.stages.graph import STAGES
 
-    console, stages = standard_error(), of_launch(config, STAGES)
-    return lambda outcome: show_stage(outcome, console, stages, run)
+    console, names = standard_error(), of_launch(config, STAGES)
+    line = {name: STAGES[name].line for name in names}
+
+    def show(outcome: "StageOutcome") -> None:
+        number = _number(outcome, names, run)
+        if logging.getLogger().isEnabledFor(logging.INFO):
+            console.print(details(outcome, number))
+        else:
+            console.print(in_a_line(outcome, number, line.get(outcome.record.stage, "")), markup=False, soft_wrap=True)
+
+    return show
 
 
-def show_stage(outcome: "StageOutcome", console: "Console", stages: Sequence[str], run: Path) -> None:
-    """Print the number of finished stages, and a stage's name, duration and top-level values.
-
-    Args:
-      stages: stages of its launch; they may end in another order, as ``ab_test`` before ``audit`` under Airflow.
-      run: the launch's folder.
-    """
-    from rich.table import Table
-
+def _number(outcome: "StageOutcome", stages: Sequence[str], run: Path) -> str:
+    """Number of finished stages, which may end in another order, as ``ab_test`` before ``audit`` under Airflow."""
     from pipeline.run.run_dir import RESULT
 
-    record = outcome.record
-    ended = [name for name in stages if (run / "public" / name / RESULT).is_file()]
-    number = f"{len(ended)}/{len(stages)}" if record.stage in stages and not outcome.skipped else ""
-    done = "already done" if outcome.skipped else f"{record.seconds:.1f} s"
-    if record.reused_from and not outcome.skipped:
-        done = f"reused from {record.reused_from}, {done}"
+    if outcome.skipped or outcome.record.stage not in stages:
+        return ""
+    return f"{sum((run / 'public' / name / RESULT).is_file() for name in stages)}/{len(stages)}"
+
+
+def _done(outcome: "StageOutcome") -> str:
+    if outcome.skipped:
+        return "already done"
+    seconds = outcome.record.seconds
+    lasted = f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
+    return f"reused from {outcome.record.reused_from}" if outcome.record.reused_from else lasted
+
+
+def in_a_line(outcome: "StageOutcome", number: str, said: str) -> str:
+    """A finished stage in a line: its number among all, its name, its duration, and its result in a few words.
+
+    Args:
+      said: format string over the fields of the result.
+    """
+    try:
+        words = said.format_map(outcome.result)
+    except (KeyError, IndexError, TypeError, ValueError):  # a field that this launch leaves empty
+        words = ""
+    return f"✓ {number:>5}  {outcome.record.stage:<16}  {_done(outcome):>12}  {words}".rstrip()
+
+
+def details(outcome: "StageOutcome", number: str) -> "Table":
+    """A finished stage as a table of the top-level values of its result."""
+    from rich.table import Table
+
+    record, done = outcome.record, _done(outcome)
     table = Table(
         title=f"{number} {record.stage} ({done})".strip(), title_justify="left", show_header=False, min_width=60
     )
@@ -72,7 +101,7 @@ def show_stage(outcome: "StageOutcome", console: "Console", stages: Sequence[str
     for name, value in (record.result.get("spend") or {}).items():
         if name in ("unit", "adjacency"):
             table.add_row(f"spend: {name}", str(value))
-    console.print(table)
+    return table
 
 
 def shown(value: object) -> str | None:
@@ -106,7 +135,7 @@ def ending(end: "Ending") -> str:
     lines = [
         f"launch {end.launch_id}: {end.state if end.state != 'published' else end.decision}",
         *why,
-        f"guarantee: device-level rho {up(end.rho, 4)}, epsilon {up(end.epsilon)} at delta {end.delta:g}",
+        f"guarantee: of one device epsilon {end.guarantee} at delta {end.delta:g}; by noise rho {up(end.rho, 4)}",
         f"ledger:    {end.ledger}",
         f"report:    {end.report}",
     ]
@@ -129,25 +158,31 @@ def standard_error() -> "Console":
 
 
 class ProgressFilter(logging.Filter):
-    """Log filter that passes a progress line every ten seconds and at the end, and draws a bar on a terminal."""
+    """Log filter that passes a progress line now and then and at the end, or draws a bar on a terminal instead.
 
-    def __init__(self, *, quiet: bool = False, console: "Console") -> None:
+    Args:
+      every: seconds between two lines; infinite for no progress at all.
+    """
+
+    def __init__(self, every: float, *, console: "Console") -> None:
         super().__init__()
-        self._quiet, self._console = quiet, console
+        self._every, self._console = every, console
         self._last: dict[str, float] = {}
         self._bar: Progress | None = None
         self._task: TaskID | None = None
 
     def filter(self, record: logging.LogRecord) -> bool:
+        if math.isinf(self._every) and record.levelno < logging.WARNING:
+            return False
         point = getattr(record, "progress", None)
         if not isinstance(point, Point):
             return True
-        if self._quiet:
-            return False
         if self._console.is_terminal and not self._console.quiet:
             self._draw(point)
+            if self._every == TERSE:
+                return False
         now, ends = time.monotonic(), point.share >= 1
-        if not ends and now - self._last.get(point.what, -SECONDS) < SECONDS:
+        if not ends and now - self._last.get(point.what, -self._every) < self._every:
             return False
         self._last[point.what] = now
         if point.left is not None and not ends:

@@ -172,14 +172,14 @@ def _table(rows: "Sequence[LaunchSummary]", here: settings.Settings) -> str:
             minute(row.began),
             shown_state(vars(row)) + (f", {row.running} runs" if row.running else ""),
             "-" if row.rho is None else up(row.rho, 4),
-            "-" if row.epsilon is None else up(row.epsilon),
+            row.guarantee or "-",
             gain(vars(row)),
         )
     return table_text(table)
 
 
 def _sentence(row: "Row") -> str:
-    amounts = "" if row.rho is None or row.epsilon is None else f", rho {up(row.rho, 4)}, epsilon {up(row.epsilon)}"
+    amounts = "" if row.guarantee is None else f", epsilon {row.guarantee} at delta {row.delta:g}"
     gained = "" if row.top1_gain is None else f", {gain(vars(row))} in top-1 recall"
     return f"{row.launch_id}: {shown_state(vars(row))}, begun {minute(row.began)}{amounts}{gained}"
 

@@ -1,6 +1,5 @@
 """``tacit plan`` and ``tacit rehearse``: cost of a launch file, its forecast gain, and better settings."""
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from pipeline.launch.config import LaunchConfig
     from pipeline.preflight.frontier import Frontier, Point
     from pipeline.preflight.plan import ForecastPlan, LaunchPlan
-
-_log = logging.getLogger(__name__)
 
 
 @command
@@ -110,9 +107,7 @@ def rehearse(
             "people teach it less.",
         )
     tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
-    done = core.run(
-        config, planning, run_id, here, STAGES, tracker, lambda line: _log.info("rehearse: %s", line), notes=notes
-    )
+    done = core.run(config, planning, run_id, here, STAGES, tracker, _rehearsing, notes=notes)
     kept = [rehearsal_verdict.keep(done.verdict, named.file, start)] if keep and named.file else []
     lines = [
         f"Verdict: {done.verdict.answer}. {done.verdict.sentence}",
@@ -121,6 +116,10 @@ def rehearse(
         f"files: {', '.join(map(str, (done.directory, *kept)))}",
     ]
     answer({**verdict_json(done.verdict), "directory": str(done.directory)}, as_json, text="\n".join(lines))
+
+
+def _rehearsing(line: str) -> None:
+    typer.echo(f"rehearse: {line}", err=True)
 
 
 def _stood_in(config: "LaunchConfig", start: Path) -> str:

@@ -37,7 +37,8 @@ class Row:
       detail: the reason.
       failed: True if its last attempt failed, and none has begun since.
       approvers: accounts that approved it.
-      rho, epsilon: the launch's loss, at ``delta``.
+      rho, epsilon: loss of one device to all releases of the launch, at ``delta``.
+      guarantee: that epsilon, rounded up, with its largest part.
       top1_gain: gain in top-1 recall over the starting point, on held-out devices.
     """
 
@@ -56,6 +57,7 @@ class Row:
     rho: float | None
     epsilon: float | None
     delta: float
+    guarantee: str | None
     top1_gain: float | None
     top1_gain_low: float | None
     top1_gain_high: float | None
@@ -222,8 +224,8 @@ def failed_gates(gates: Iterable[Mapping[str, Any]]) -> tuple[FailedGate, ...]:
 
 
 def cost(results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Rho and epsilon that a launch states: of all its noised releases, or of training if that is the only one."""
-    return results.get("fine_tune", {}) | results.get("decide", {}).get("headline", {})
+    """Loss of one device to all releases of a decided launch; before the decision no number covers all of them."""
+    return results.get("decide", {}).get("headline", {})
 
 
 def entries_of(here: Settings) -> list[Entry] | None:
@@ -283,6 +285,7 @@ def _launch(
         rho=spent.get("rho"),
         epsilon=spent.get("epsilon"),
         delta=config.mechanism.delta,
+        guarantee=spent.get("guarantee"),
         top1_gain=compared.get("top1_gain"),
         top1_gain_low=compared.get("top1_gain_low"),
         top1_gain_high=compared.get("top1_gain_high"),

@@ -170,6 +170,7 @@ class Stage:
       audit: returns the audit of a reusable release; it takes the context of the reusing launch, the launch that made
         the release, the launch that holds it, and whether to make a missing audit. None if there is no such audit.
       replay: the comparison with a second run in ``verify``; None: other checks of ``verify`` cover it.
+      line: its result in a few words for a terminal, a format string over the result's fields.
     """
 
     name: str
@@ -190,6 +191,7 @@ class Stage:
     says: Mapping[str, str] = field(default_factory=dict)
     audit: Callable[[StageContext, str, str, bool], ReleaseAudit | None] | None = None
     replay: Replay | None = None
+    line: str = ""
 
     @property
     def spends(self) -> bool:

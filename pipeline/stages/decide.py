@@ -16,6 +16,7 @@ from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.graph import SPENDING
 from reports.disclosure.document import DecisionBlock
+from reports.losses import one_number
 
 # Gates whose result later launches of the population change.
 _MOVING_GATES = {"population_budget", "window_budget", "population_total", "window_total"}
@@ -71,11 +72,12 @@ def _together(ctx: StageContext) -> dict[str, float | None]:
     return {"rho": loss.rho, "epsilon": loss.epsilon, "epsilon_pld": loss.epsilon_pld, "delta": loss.delta}
 
 
-def _one_number(ctx: StageContext) -> dict[str, float]:
-    """Loss of one device to all releases together; empty if one of them has not finished."""
+def _one_number(ctx: StageContext) -> dict[str, float | str]:
+    """Loss of one device to all releases together, and in words; empty if one of them has not finished."""
     try:
         bound = total(ctx.config, spent(ctx.config, ctx.run))
-        return {"rho": launch_loss(ctx.config, ctx.run).rho, "epsilon": bound.epsilon, "delta": bound.delta}
+        rho = launch_loss(ctx.config, ctx.run).rho
+        return {"rho": rho, "epsilon": bound.epsilon, "delta": bound.delta, "guarantee": one_number(bound)}
     except StageInputMissing:
         return {}
 

@@ -92,7 +92,6 @@ def _trained(ctx: StageContext, inputs: TrainingInputs) -> FineTune:
         validation_recall_after=done.curve[-1].validation_recall,
         curve=tuple({"step": point.round, **point.model_dump(exclude={"round"})} for point in done.curve),
         spend=spends.training(guarantee, delta, f"{config.mechanism.kind}, from participation records"),
-        headline={"rho": guarantee.rho, "epsilon": guarantee.epsilon[delta], "delta": delta},
     )
 
 

@@ -101,6 +101,7 @@ def _count_reads(config: LaunchConfig) -> tuple[str, ...]:
 _LIST = (
     Stage(
         name="ingest_public",
+        line="{train_tokens:,} words of public text",
         run="pipeline.stages.ingest:ingest_public",
         reads=_public_text_reads,
         given=later("pipeline.stages.identity:public_text"),
@@ -115,6 +116,7 @@ _LIST = (
     ),
     Stage(
         name="ingest_private",
+        line="{devices_at_least:,} devices or more",
         run="pipeline.stages.ingest:ingest_private",
         reads=_private_text_reads,
         sees=("name", "seed", "private_text", "policy", "mechanism", "evaluation", "runtime"),
@@ -130,6 +132,7 @@ _LIST = (
     ),
     Stage(
         name="pretrain",
+        line="{validation_top1:.1%} of next words right on public text",
         run="pipeline.stages.public_model:pretrain",
         needs=("ingest_public",),
         # A GPU multiplies in bfloat16, so the training device decides the model's bits.
@@ -141,6 +144,7 @@ _LIST = (
     ),
     Stage(
         name="plan",
+        line="training costs rho {rho:.3g}",
         run="pipeline.stages.plan:plan",
         needs=("ingest_private",),
         # It refuses before the first spend, also by the schedule and a rehearsal.
@@ -152,6 +156,7 @@ _LIST = (
     ),
     Stage(
         name="discover",
+        line="{words_found:,} words found",
         run="pipeline.stages.discover:discover",
         needs=("ingest_public", "ingest_private"),
         follows=("plan",),
@@ -171,6 +176,7 @@ _LIST = (
     ),
     Stage(
         name="build_vocabulary",
+        line="{added:,} new words, {size:,} in all",
         run="pipeline.stages.build_vocabulary:build_vocabulary",
         needs=("ingest_public", "discover"),
         may_need=("ingest_private",),
@@ -185,6 +191,7 @@ _LIST = (
     ),
     Stage(
         name="adapt",
+        line="{new_words:,} new words learned from public text",
         run="pipeline.stages.public_model:adapt",
         needs=("ingest_public", "pretrain", "build_vocabulary"),
         reads=lambda config: (
@@ -199,6 +206,7 @@ _LIST = (
     ),
     Stage(
         name="count",
+        line="rho {spend[rho]:.3g}",
         run="pipeline.stages.count:count",
         block="counts",
         needs=("ingest_public", "ingest_private", "build_vocabulary", "plan"),
@@ -214,6 +222,7 @@ _LIST = (
     ),
     Stage(
         name="fine_tune",
+        line="{rounds:,} rounds of {report_goal:,} devices",
         run="pipeline.stages.fine_tune:fine_tune",
         needs=("ingest_public", "ingest_private", "build_vocabulary", "adapt", "plan"),
         # Where the counts move the start of training.
@@ -227,6 +236,7 @@ _LIST = (
     ),
     Stage(
         name="audit",
+        line="{max_exposure_bits:.1f} bits of exposure at most",
         run="pipeline.stages.audit:audit",
         # Without training on devices it opens nothing.
         may_need=("ingest_public", "ingest_private", "plan", "build_vocabulary", "adapt", "fine_tune"),
@@ -237,6 +247,7 @@ _LIST = (
     ),
     Stage(
         name="ab_test",
+        line="{top1_gain:+.1%} of next words right, against the start",
         run="pipeline.stages.ab_test:ab_test",
         needs=("ingest_public", "ingest_private", "build_vocabulary", "adapt", "fine_tune"),
         may_need=("plan", "count"),
@@ -267,6 +278,7 @@ _LIST = (
     ),
     Stage(
         name="decide",
+        line="{decision}",
         run="pipeline.stages.decide:decide",
         needs=("discover", "fine_tune"),
         may_need=_ASKED_FOR,
@@ -276,6 +288,7 @@ _LIST = (
     ),
     Stage(
         name="report",
+        line="{summary[0]}",
         run="pipeline.stages.report:report",
         needs=(
             *("ingest_public", "ingest_private", "pretrain", "discover", "build_vocabulary", "adapt", "fine_tune"),
@@ -290,6 +303,7 @@ _LIST = (
     ),
     Stage(
         name="publish",
+        line="{reason}",
         run="pipeline.stages.publish:publish",
         needs=("decide",),
         may_need=("ingest_public", "build_vocabulary", *_ASKED_FOR, "fine_tune", "ab_test", "report"),

@@ -29,7 +29,8 @@ class Ending:
 
     Attributes:
       state: state of the launch by ``approvals.standing``; ``detail`` gives the reason.
-      rho, epsilon: loss to all its releases, at ``delta``.
+      rho, epsilon: loss of one device to all its releases, at ``delta``.
+      guarantee: that epsilon, rounded up, with its largest part.
       bundle: folder of a published launch's bundle.
     """
 
@@ -42,6 +43,7 @@ class Ending:
     rho: float
     epsilon: float
     delta: float
+    guarantee: str
     run_dir: Path
     report: Path
     bundle: Path | None
@@ -106,6 +108,7 @@ def launch(
         rho=spent["rho"],
         epsilon=spent["epsilon"],
         delta=config.mechanism.delta,
+        guarantee=spent["guarantee"],
         run_dir=run_dir,
         report=public / "report" / "report.html",
         bundle=public / "publish" / "bundle" if results.get("publish", {}).get("published") else None,

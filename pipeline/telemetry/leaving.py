@@ -131,7 +131,6 @@ FIELDS: dict[str, Fields] = {
         _SETTINGS: "num_parameters bits wrap_probability",
         _SCHEDULE: "order devices scale element_bound norm_limit inflated_norm clipped_fraction rounding_std",
     },
-    "FineTune.headline": {_SETTINGS: "delta", _SCHEDULE: "rho epsilon"},
     "FineTune.curve": {
         _SETTINGS: "step",
         _RELEASED: "clip_norm clip_estimate",
@@ -194,7 +193,7 @@ FIELDS: dict[str, Fields] = {
     # Decision, report, publication, experiment: their fields follow from the results above.
     "GateResult": {_SETTINGS: "id title threshold", _RELEASED: "value passed evidence"},
     "DecisionBlock": {_RELEASED: "decision reasons"},
-    "Decide.headline": {_RELEASED: "decision", _SETTINGS: "delta failure", _SCHEDULE: "rho mu epsilon epsilon_pld"},
+    "Decide.headline": {_RELEASED: "decision", _SETTINGS: "delta failure", _SCHEDULE: "rho epsilon guarantee"},
     "Report": {_RELEASED: "files disclosure_sha256 summary concerns"},
     "Publish": {
         _SETTINGS: "registered_model version versions alias",

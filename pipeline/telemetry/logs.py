@@ -18,6 +18,22 @@ from pipeline.telemetry import work
 _QUIET = ("mlflow", "alembic", "httpx", "datasets", "matplotlib", "fontTools", "opentelemetry")
 
 
+class TextLines(logging.Formatter):
+    """A log record as a line for people: with time, level and logger where all are shown, else its message alone."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        if logging.getLogger().isEnabledFor(logging.INFO):
+            return super().format(record)
+        message = record.getMessage()
+        lines = [message if record.levelno < logging.WARNING else f"{record.levelname.lower()}: {message}"]
+        if record.exc_info:
+            lines.append(self.formatException(record.exc_info))
+        return "\n".join(lines)
+
+
 class JsonLines(logging.Formatter):
     """A log record as one JSON object.
 
@@ -41,18 +57,18 @@ class JsonLines(logging.Formatter):
 
 
 def configure(level: int | str, form: str) -> None:
-    """Send logs to standard error, in the form of the settings: ``text`` or ``json``."""
+    """Send logs to standard error, in the form of the settings: ``text`` or ``json``.
+
+    A line of text has time, level and logger if the level is INFO or lower.
+    """
     logging.basicConfig(
         level=level,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
         stream=sys.stderr,
         force=True,
     )
     logging.captureWarnings(form == "json")
     for handler in logging.getLogger().handlers:
-        if form == "json":
-            handler.setFormatter(JsonLines())
+        handler.setFormatter(JsonLines() if form == "json" else TextLines())
         # The quantiser of onnxruntime logs every tensor to the root logger.
         handler.addFilter(lambda record: record.name != "root" or record.levelno >= logging.WARNING)
     for noisy in _QUIET:

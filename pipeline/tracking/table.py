@@ -32,6 +32,7 @@ METRICS: Mapping[str, str] = {
 }
 TAGS: Mapping[str, str] = {
     "decision": "of the gates: launch or hold",
+    "guarantee": "epsilon of one device over all releases, rounded up, with its largest part",
     "tacit.state": "state: unfinished, failed, held, waiting, approved, rejected, published, rolled back",
     "approver": "accounts that approved its report",
 }

@@ -1,6 +1,7 @@
 """The block of the disclosure with the total loss of one device over all releases of a launch."""
 
 import math
+from typing import get_args
 
 from pydantic import Field, model_validator
 
@@ -46,6 +47,12 @@ class Total(Config):
     epsilon: float
     delta: float
     parts: tuple[Part, ...] = Field(min_length=1)
+
+    @property
+    def addends(self) -> tuple[Part, ...]:
+        """The parts that epsilon is the sum of: those of the split with the larger loss."""
+        by_split = {split: tuple(part for part in self.parts if part.split == split) for split in get_args(Split)}
+        return max(by_split.values(), key=lambda parts: math.fsum(part.epsilon for part in parts))
 
     @property
     def words(self) -> Part | None:

@@ -67,7 +67,7 @@ def test_a_published_launch_gets_a_page_that_holds_everything(runs: Path, web: P
     assert json.loads(launch)["rules"] == for_browsers("en-US")
     assert len(page) < 200_000 + len(held["model"]) + len(held["runtime"])
     text = visible(page)
-    for shown in ("test-fixture-01", "launch", "ρ 0.501", "ε 7.03", "δ 1e-06", "network", "MIT License", "9.9.9"):
+    for shown in ("test-fixture-01", "launch", "ε 7.03 (training 5.02)", "δ 1e-06", "network", "MIT License", "9.9.9"):
         assert shown in text
     assert 'href="../some-launch/public/report/report.html"' in page
 

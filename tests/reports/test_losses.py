@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from reports import losses
+from reports.disclosure.total import Part, Total
 
 
 @pytest.mark.parametrize(
@@ -21,6 +22,15 @@ def test_losses_are_rounded_up(value: float, digits: int, shown: str) -> None:
 def test_losses_that_are_missing_or_infinite_are_said() -> None:
     assert losses.up(None) == "none"
     assert losses.up(float("inf")) == "without bound"
+
+
+def test_one_number_names_its_largest_part_where_it_is_a_sum() -> None:
+    words = Part(releases=("local_words",), split="train", epsilon=8.0, delta=0.0, rho=None, how="local")
+    trained = Part(releases=("training",), split="train", epsilon=4.881, delta=1e-6, rho=0.5, how="noise")
+    held_out = Part(releases=("evaluation",), split="test", epsilon=3.0, delta=1e-6, rho=0.2, how="noise")
+    whole = Total(epsilon=12.881, delta=1e-6, parts=(words, trained, held_out))
+    assert losses.one_number(whole) == "12.89 (local words 8.00)"
+    assert losses.one_number(Total(epsilon=4.881, delta=1e-6, parts=(trained, held_out))) == "4.89"
 
 
 def test_strength_has_three_tiers() -> None:

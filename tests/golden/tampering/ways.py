@@ -68,7 +68,7 @@ BETTER = (
     Tampering("recall after private training", "fine_tune", stated("fine_tune", "validation_recall_after", 0.9)),
     Tampering("recall before private training", "fine_tune", stated("fine_tune", "validation_recall_before", 0.1)),
     Tampering("the curve of private training", "fine_tune", stated("fine_tune", "curve.1.validation_loss", half)),
-    Tampering("a headline metric", "fine_tune", stated("fine_tune", "headline.rho", half)),
+    Tampering("a headline metric", "decide", stated("decide", "headline.rho", half)),
     Tampering("gain of the comparison", "ab_test", stated("ab_test", "top1_gain", more)),
     Tampering("an interval of the comparison", "ab_test", stated("ab_test", "arms.0.low", half)),
     Tampering("a difference of arms", "ab_test", stated("ab_test", "differences.0.high", more)),

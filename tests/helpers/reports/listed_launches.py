@@ -27,6 +27,7 @@ def row(launch_id: str, **changes: Any) -> dict[str, Any]:
         "rho": 0.45,
         "epsilon": 4.6112,
         "delta": 1e-10,
+        "guarantee": "4.62",
         "top1_gain": 0.029,
         "top1_gain_low": 0.026,
         "top1_gain_high": 0.033,
@@ -39,7 +40,7 @@ def _later(days: int) -> str:
     return (_DAY + timedelta(days=days)).isoformat()
 
 
-_UNKNOWN = dict.fromkeys(("decision", "rho", "epsilon", "top1_gain", "top1_gain_low", "top1_gain_high"))
+_UNKNOWN = dict.fromkeys(("decision", "rho", "epsilon", "guarantee", "top1_gain", "top1_gain_low", "top1_gain_high"))
 _WHY = "gain in top-1 recall: +0.3 points (-0.1 to +0.7), at least +0.5 wanted; canaries: one of 24 was found"
 ROWS = (
     row("fr-FR-1b2c3d4e", locale="fr-FR", population="fr-keyboards", began=_later(92), state="unfinished", approvers=[])
@@ -62,7 +63,8 @@ ROWS = (
     | {"detail": "by luis at 2026-09-05T10:00:00Z: words of a trade union among the discovered ones"},
     row("en-US-c41f00d5", began=_later(28), state="rolled back", detail="by ana at 2026-09-02T08:11:00Z: complaints"),
     row("es-ES-6c5d4e3f", locale="es-ES", population="es-keyboards", began=_later(2), top1_gain=0.018)
-    | {"top1_gain_low": 0.013, "top1_gain_high": 0.022, "approvers": ["luis"], "epsilon": 12.31, "rho": 1.2},
+    | {"top1_gain_low": 0.013, "top1_gain_high": 0.022, "approvers": ["luis"], "epsilon": 12.31, "rho": 1.2}
+    | {"guarantee": "12.31 (local words 7.70)"},
     row("en-US-8a7b6c5d"),
 )
 

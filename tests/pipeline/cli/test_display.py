@@ -1,4 +1,4 @@
-"""The tables people see, and lines about long work: at most one in ten seconds and the last; a bar on a terminal."""
+"""What people see of a launch: a line or a table a stage, lines about long work, a bar on a terminal, and the end."""
 
 import io
 import logging
@@ -9,14 +9,12 @@ import pytest
 from rich.console import Console
 
 from pipeline.cli import display
-from pipeline.cli.display import ending, show_stage, shown
+from pipeline.cli.display import details, ending, in_a_line, shown
 from pipeline.run.run_dir import StageRecord
 from pipeline.run.runner import StageOutcome
-from pipeline.run.stage import of_launch
-from pipeline.stages.graph import STAGES
 from pipeline.stages.launch import Ending
 from pretrain.progress import Point
-from tests.helpers.launches.pipeline_launch import launch_config, spend
+from tests.helpers.launches.pipeline_launch import spend
 
 RECORD = StageRecord(
     launch_id="trial-0123abcd",
@@ -32,20 +30,22 @@ RECORD = StageRecord(
 )
 
 
-def test_a_stage_is_a_short_table(tmp_path: Path):
+def test_a_stage_is_a_line_of_number_seconds_and_what_it_says():
+    ended, again = StageOutcome(RECORD, skipped=False), StageOutcome(RECORD, skipped=True)
+    assert in_a_line(ended, "9/14", "{rounds:,} rounds") == f"✓  9/14  fine_tune         {'12 s':>12}  1,600 rounds"
+    assert in_a_line(ended, "9/14", "{words:,} words").endswith("12 s"), (
+        "a field that a launch leaves empty says nothing"
+    )
+    assert "already done" in in_a_line(again, "", "")
+
+
+def test_details_are_a_short_table():
     text = io.StringIO()
-    stages = of_launch(launch_config(), STAGES)
-    for name in (*stages[:8], "ab_test"):
-        (tmp_path / "public" / name).mkdir(parents=True)
-        (tmp_path / "public" / name / "result.json").touch()
-    show_stage(StageOutcome(RECORD, skipped=False), Console(file=text, width=80), stages, tmp_path)
-    assert "9/14 fine_tune (12.3 s)" in text.getvalue(), "counts are not asked for; nine have ended"
+    Console(file=text, width=80).print(details(StageOutcome(RECORD, skipped=False), "9/14"))
+    assert "9/14 fine_tune (12 s)" in text.getvalue()
     assert "1,600" in text.getvalue()
     assert "curve" not in text.getvalue()
     assert "device" in text.getvalue()
-    again = io.StringIO()
-    show_stage(StageOutcome(RECORD, skipped=True), Console(file=again, width=80), stages, tmp_path)
-    assert again.getvalue().startswith("fine_tune (already done)"), "no number that would jump"
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,7 @@ def test_ending(bundle: str | None, decision: str, now: tuple[str, str], expecte
         rho=0.25,
         epsilon=3.5001,
         delta=1e-6,
+        guarantee="3.51 (local words 2.01)",
         run_dir=Path("/runs/x"),
         report=Path("/runs/x/report.html"),
         bundle=None if bundle is None else Path(bundle),
@@ -96,7 +97,7 @@ def test_ending(bundle: str | None, decision: str, now: tuple[str, str], expecte
     text = ending(end)
     assert expected in text
     assert "ledger:    /runs/ledger.db" in text
-    assert "epsilon 3.51 at delta 1e-06" in text
+    assert "epsilon 3.51 (local words 2.01) at delta 1e-06" in text
     assert ("model:" in text) == (decision == "launch")
 
 
@@ -106,30 +107,32 @@ def record(share: float, left: float | None = None) -> logging.LogRecord:
     return made
 
 
-def test_a_line_every_ten_seconds_and_the_last(monkeypatch: pytest.MonkeyPatch):
-    shown = display.ProgressFilter(console=Console(file=io.StringIO()))
+@pytest.mark.parametrize("every", [display.DETAILED, display.TERSE])
+def test_progress_is_a_line_now_and_then_and_the_last(monkeypatch: pytest.MonkeyPatch, every: float):
+    shown = display.ProgressFilter(every, console=Console(file=io.StringIO()))
     lines = []
-    for seconds in range(60):
+    for seconds in range(100):
         monkeypatch.setattr(display.time, "monotonic", lambda seconds=seconds: 1000.0 + seconds)
         each = record(seconds / 100, 200.0)
         lines += [each.getMessage()] if shown.filter(each) else []
-    assert lines == [f"words: {share}%, about 3 min 20 s left" for share in range(0, 60, 10)]
+    assert lines == [f"words: {share}%, about 3 min 20 s left" for share in range(0, 100, int(every))]
     assert shown.filter(record(1.0))
 
 
-def test_a_terminal_has_a_bar_that_ends():
+@pytest.mark.parametrize("every", [display.DETAILED, display.TERSE])
+def test_a_terminal_has_a_bar_that_ends(every: float):
     page = io.StringIO()
-    shown = display.ProgressFilter(console=Console(file=page, force_terminal=True, width=80))
+    shown = display.ProgressFilter(every, console=Console(file=page, force_terminal=True, width=80))
     for share in (0.2, 1.0):
         shown.filter(record(share))
     assert "words" in page.getvalue()
     assert "━" in page.getvalue()
     again = record(0.1)
     assert not shown.filter(again), "the last line was a moment ago"
-    shown.filter(record(1.0))
+    assert shown.filter(record(1.0)) == (every == display.DETAILED), "beside the bar only details are lines"
 
 
-def test_quiet_commands_say_nothing_of_it_and_other_lines_pass():
-    shown = display.ProgressFilter(quiet=True, console=Console(file=io.StringIO()))
+def test_quiet_commands_say_nothing_of_it_and_warnings_pass():
+    shown = display.ProgressFilter(math.inf, console=Console(file=io.StringIO()))
     assert not shown.filter(record(1.0))
-    assert shown.filter(logging.LogRecord("x", logging.INFO, "", 0, "else", (), None))
+    assert shown.filter(logging.LogRecord("x", logging.WARNING, "", 0, "else", (), None))

@@ -2,11 +2,13 @@
 
 import ast
 import inspect
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -47,7 +49,7 @@ UNCACHED = {"plan", "fine_tune", "audit", "ab_test", "audit_releases", "decide",
 def places(value: object) -> Iterator[str]:
     """Each ``module:function`` that a stage names."""
     if isinstance(value, str):
-        yield from [value] if ":" in value else []
+        yield from [value] if re.fullmatch(r"[\w.]+:\w+", value) else []
     elif is_dataclass(value):
         for field in fields(value):
             yield from places(getattr(value, field.name))
@@ -116,6 +118,9 @@ def test_all_that_a_stage_names_is_there(stage: Stage) -> None:
         assert callable(imported(place)), place
     assert len(cache.code_digest(ROOT, stage.code)) == 64
     assert all(cache.version_of(name) for name in stage.libraries)
+    result = get_type_hints(stage.function)["return"]
+    for each in get_args(result) or (result,):
+        assert set(re.findall(r"{(\w+)", stage.line)) <= each.model_fields.keys(), "what a terminal shows of it"
 
 
 def imports(place: str) -> set[str]:
