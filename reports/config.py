@@ -4,6 +4,8 @@ from pydantic import Field
 
 from pretrain.config import Config, Line
 
+NOBODY_YET = "who answers for this launch"  # contact of a drafted launch file
+
 
 class ReportConfig(Config):
     """Contact and intended use, for the report, and permission to list discovered words."""

@@ -18,7 +18,7 @@ MOST_ROUNDS, MOST_PARTICIPATIONS, MOST_COHORT = 100_000, 100_000, 2**18 - 1
 # Limits beyond which the exact sensitivity of a tree, and the search for a band, take minutes and gigabytes.
 MOST_TREE_PARTICIPATIONS, MOST_MATRIX_ROUNDS, MOST_BANDED_ROUNDS = 200, 5_000, 10_000
 MOST_DEVICES = 10_000_000_000
-Delta = Annotated[float, Field(ge=1e-30, lt=1.0)]
+Delta = Annotated[float, Field(ge=1e-30, le=1e-3)]
 Round = Annotated[int, Field(ge=1, le=MOST_ROUNDS)]
 # Largest number of rounds for banded noise with a column per round: the search takes a minute for 2,000.
 MATRIX_ROUNDS = 2000

@@ -54,33 +54,34 @@ later. To explain an exit code, a gate or a field of the launch file:
 
     tacit explain policy.min_top1_gain
 """
-# Help groups, in order.
+# Help groups, in order: the commands of every launch, then those that fewer launches need.
 _GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Launch": {
         "init": init.init,
         "check": launch.check,
         "plan": planning.plan,
-        "rehearse": planning.rehearse,
         "launch": launch.launch,
-        "stage": launch.stage,
     },
     "Look": {
         "status": look.status,
-        "runs": look.runs,
+        "site": look.site,
         "explain": explain.explain,
         "predict": look.predict,
+    },
+    "Decide": {"review": decide.review, "rollback": decide.rollback},
+    "Privacy": {"verify": operate.verify, "ledger": ledger.app, "account": account.account},
+    "For some launches": {
+        "rehearse": planning.rehearse,
+        "runs": look.runs,
         "audit": results.audit,
         "ab": results.ab,
-        "site": look.site,
-    },
-    "Decide": {"review": decide.review, "rollback": decide.rollback, "experiment": experiments.app},
-    "Privacy tools": {
-        "account": account.account,
-        "verify": operate.verify,
-        "shuffle": shuffle.shuffle,
+        "experiment": experiments.app,
+        "stage": launch.stage,
         "optimize": optimize.app,
+        "shuffle": shuffle.shuffle,
+        "erase": operate.erase,
+        "withdraw": operate.withdraw,
     },
-    "Operate": {"ledger": ledger.app, "erase": operate.erase, "withdraw": operate.withdraw},
 }
 _ORDER = [name for commands in _GROUPS.values() for name in commands]
 

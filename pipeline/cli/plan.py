@@ -7,6 +7,7 @@ import typer
 
 from pipeline.cli.support import AsJson, LaunchName, answer, command
 from pipeline.ground import settings
+from pipeline.ground.errors import PERMANENT
 from reports.losses import up
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def plan(
     """Show the worst-case guarantee of a launch file and, with a planning block, its forecast gain.
 
     The forecast is points of top-1 recall against the total epsilon of one device: for counts, for training, and for
-    training from a start that counts moved. It reads no text. If the launch was rehearsed, its verdict follows.
+    training from a start that counts moved. It reads no text. If the launch was rehearsed, its verdict follows. Exits
+    with 65 if the launch file's own setting cannot be carried out.
 
     Example: tacit plan dags/launches/en-US.yaml --devices 2000000
     """
@@ -57,6 +59,8 @@ def plan(
     else:
         lines.append("For a forecast of its gain, add a planning block to its launch file.")
     answer(done, as_json, text="\n".join(lines))
+    if not done.feasible:
+        raise typer.Exit(PERMANENT)
 
 
 @command

@@ -28,6 +28,10 @@ class BudgetConfig(Config):
     days: Annotated[int, Field(ge=1, le=MOST_DAYS)] = Field(description="length of the window, and retention of text")
 
 
+# A difference of recalls is a share of words, and no number of points.
+Gain = Annotated[float, Field(ge=-1.0, le=1.0)]
+
+
 class PolicyConfig(Config):
     """The gates a launch must pass. A gate without evidence fails."""
 
@@ -62,17 +66,18 @@ class PolicyConfig(Config):
         le=1_000_000_000,
         description="a canary on one device must not rank better than this among the random continuations",
     )
-    min_top1_gain: float = Field(
-        description="lower end of the interval of private minus starting-point top-1 recall must exceed this"
+    min_top1_gain: Gain = Field(
+        description="lower end of the interval of private minus starting-point top-1 recall must exceed this share of "
+        "words; 0.01 is one point"
     )
-    max_top3_loss: Annotated[float, Field(ge=0.0)] = Field(
+    max_top3_loss: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         default=0.0, description="guardrail: top-3 recall may fall by this much against the starting point"
     )
     min_variety: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         description="different words that the model suggests first and rightly, expected in a fixed number of typed "
         "words: at least this share of those of the starting point or the public n-gram, whichever has more"
     )
-    min_ngram_gain: float = Field(
+    min_ngram_gain: Gain = Field(
         description="lower end of the interval of top-1 recall, private minus public n-gram alone and mixed with the "
         "start, at least",
     )

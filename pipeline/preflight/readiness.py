@@ -31,6 +31,7 @@ from pipeline.run import gang
 from pipeline.run.run_dir import RunDir
 from pretrain.config import FileCorpus
 from pretrain.vocabulary import load as load_vocabulary
+from reports.config import NOBODY_YET
 
 if TYPE_CHECKING:
     from pipeline.preflight.foresee import Forecast
@@ -105,6 +106,9 @@ def check_file(config: LaunchConfig, run_id: str) -> Check:
     Raises:
       ValueError: every problem, one line each.
     """
+    from pretrain.text import require_spaced_script
+
+    require_spaced_script(config.locale)
     return Check(True, notes=require_schedule(config), launch_id=run_id)
 
 
@@ -203,8 +207,14 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
         *_no_gang(config, settings),
         *foreseen.problems,
     )
-    notes = (*one_number(config, spends), *population.notes, *foreseen.notes)
+    notes = (*one_number(config, spends), *_nobody_answers(config), *population.notes, *foreseen.notes)
     return Findings(problems, notes, population.devices)
+
+
+def _nobody_answers(config: LaunchConfig) -> tuple[str, ...]:
+    if config.report.contact != NOBODY_YET:
+        return ()
+    return (f"report.contact: still {NOBODY_YET!r}, which the report prints; write a name and an address",)
 
 
 def _estimated_problems(config: LaunchConfig) -> list[str]:
@@ -340,6 +350,11 @@ def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
         name: math.floor(part + 3 * math.sqrt(part * (1 - part / devices))) + 9 if devices else 9
         for name, part in expected.items()
     }
+    if devices and config.mechanism.delta >= 1 / devices:
+        return [
+            f"mechanism.delta: {config.mechanism.delta:g} allows all text of one of {devices}+ devices to be released; "
+            f"lower it to {1 / (100 * devices):.0e} or less"
+        ]
     sure = {line.partition(":")[0] for line in too_few(config, most)}
     if sure and devices < FEW:
         return too_few(config, expected)

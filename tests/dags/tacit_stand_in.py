@@ -18,6 +18,8 @@ if arguments == ["ready"]:
         sys.exit(0)
     sys.stderr.write("stand-in: was ready\n")
     arguments = json.loads(line)
+if arguments[0] == "--verbose":  # not by `make launch`, which copies standard error to a terminal
+    arguments = arguments[1:]
 for name, content in (("calls", arguments), ("variables", sorted(os.environ))):
     with (home / f"{name}.jsonl").open("a", encoding="utf-8") as written:
         written.write(json.dumps(content) + "\n")

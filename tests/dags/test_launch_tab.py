@@ -15,9 +15,10 @@ pytestmark = pytest.mark.timeout(300)
 LAUNCH = "demo-0123abcd"
 PAGE = "/demo/runs/manual__1/"
 GATE = {"id": "utility", "title": "gain in top-1 recall", "evidence": "0 of <b>1</b>", "passed": False}
+SPENT = {"rho": 0.09375, "epsilon": 9.92535, "delta": 1e-6, "guarantee": "9.93 (local words 8.00)"}
 RESULTS = {
     "fine_tune": {"rho": 0.09375, "epsilon": 1.92535, "delta": 1e-6},
-    "decide": {"decision": "hold", "reasons": ["no gain"], "gates": [GATE], "headline": {"decision": "hold"}},
+    "decide": {"decision": "hold", "reasons": ["no gain"], "gates": [GATE], "headline": SPENT | {"decision": "hold"}},
     "ab_test": {
         "champion": {"arm": "champion", "version": 3, "launch_id": "demo-89abcdef"},
         "differences": [
@@ -82,7 +83,8 @@ def test_the_page_shows_gates_and_the_difference_to_what_users_have(client: Test
     assert "version 3, launch demo-89abcdef" in page
     assert "+1.25 points" in page
     assert "+50.00" not in page
-    assert "1.93" in page
+    assert "9.93 (local words 8.00)" in page
+    assert "1.93" not in page, "the loss to training alone"
     assert f"tacit status {LAUNCH}" in page
 
 
