@@ -48,9 +48,12 @@ if command == "decide":
     decision = home / "decision"
     word = decision.read_text(encoding="utf-8") if decision.exists() else "launch"
     gates = [{"id": "max_rho", "title": "rho", "evidence": "0.5 of 1", "passed": word == "launch"}]
-    answer = {"decision": word, "reasons": ["fine"], "gates": gates, "headline": {"decision": word}}
-if command == "fine_tune":
-    answer = {"rho": 0.5, "epsilon": 6.5, "delta": 1e-10}
+    answer = {
+        "decision": word,
+        "reasons": ["fine"],
+        "gates": gates,
+        "headline": {"decision": word, "guarantee": "6.51", "delta": 1e-10},
+    }
 if command == "report":
     answer = {"files": ["report.html"], "disclosure_sha256": "e" * 64}
 if command == "review":
