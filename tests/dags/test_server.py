@@ -118,7 +118,7 @@ def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Se
     time.sleep(5)  # an answer that comes at once may meet the task before it is parked
     reviewer = replace(server, user="privacy-reviewer")
     asked = reviewer.api("GET", question)["body"]
-    assert "rho 0.5, epsilon 6.5" in " ".join(asked.split())
+    assert "guarantee of one device: epsilon 6.51 at delta 1e-10" in " ".join(asked.split())
     assert "| rho | 0.5 of 1 | passed |" in asked
     assert "answer 1 of 2" in asked
     assert "some devices try it for 14 days" in asked
