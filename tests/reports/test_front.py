@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from pipeline.releases.uses import USES
 from reports.disclosure.document import Disclosure
 from reports.front import LANGUAGES, concerns, in_digits_of, summary
 from reports.losses import up
@@ -21,6 +22,7 @@ from tests.helpers.reports.reports_example import (
 )
 
 GROUP = [{"devices": 2, "rho": 4 * 0.50012, "epsilon": 11.2345}, {"devices": 3, "rho": 9 * 0.50012, "epsilon": 19.1}]
+UNCOVERED = {"data": "private", "covered": False, "reason": "held-out aggregates"}
 LOCALES = {"de": "de-DE", "es": "es-ES", "fr": "fr-FR", "pt": "pt-BR"}
 # Words of the English page, which no other language has.
 ENGLISH = re.compile(r"\b(?:devices?|the|rounds|whatever|weak|reasonable|approved|noise)\b")
@@ -72,7 +74,7 @@ def everything() -> dict[str, object]:
         "tool": block("tool", git_commit="abc-dirty"),
         "utility": after(EARLIER),
         "data_accesses": [
-            {"stage": stage, "data": "private", "covered": False, "reason": "held-out aggregates"}
+            UNCOVERED | {"stage": stage}
             for stage in (
                 "ingest_private",
                 "build_vocabulary: coverage",
@@ -222,3 +224,11 @@ def test_the_summary_states_the_one_number_and_says_where_nothing_was_compared()
     left_out = example(utility=block("utility") | {"champion": apart})
     assert summary(left_out)[-1] == "not compared with the current version 3: it trained on other devices"
     assert summary(example().model_copy(update={"utility": None}))[-1] == "no comparison on held-out devices"
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_use_that_no_guarantee_covers_has_words_on_it(language: str) -> None:
+    stages = [f"{use.stage}: {use.part}" if use.part else use.stage for use in USES if not use.covered]
+    page = of(language, data_accesses=[UNCOVERED | {"stage": stage} for stage in stages])
+    assert len(stages) >= 6
+    assert not [stage for stage in stages if "_" in stage and stage in page], "a stage's name is for the tables"
