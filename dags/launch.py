@@ -6,10 +6,11 @@ process of its own; this file imports neither torch nor MLflow nor tacit.
 """
 
 import logging
+import os
 from datetime import UTC, datetime, timedelta
 
 from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, TriggerRule, chain, get_parsing_context, task
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from approval import LaunchApproval
 from dates import date_param, on_public_model, on_schedule
@@ -36,7 +37,10 @@ GROUPS = {
     execution_timeout=timedelta(minutes=5),
 )
 def launch_or_hold(**context: Context) -> bool:
-    """Return True to publish; a held launch skips all later tasks, and has only its report."""
+    """Return True to publish. A held launch fails here without a retry, so that its run is not green.
+
+    `make launch` says itself how it ended: there a held launch only skips the later tasks.
+    """
     asked = context["ti"].xcom_pull
     decided, launch_id = asked(task_ids="decide"), asked(task_ids="check")["launch_id"]
     if decided["decision"] == "launch":
@@ -48,7 +52,9 @@ def launch_or_hold(**context: Context) -> bool:
     _log.warning(
         "its report: runs/%s/public/report/report.html; more: docs/operations.md, 'A launch is held'", launch_id
     )
-    return False
+    if "TACIT_CONSOLE_FD" in os.environ:
+        return False
+    raise AirflowFailException(f"held: {'; '.join(decided['reasons'])}")
 
 
 def build(launch: LaunchFile) -> DAG:
@@ -81,9 +87,8 @@ def build(launch: LaunchFile) -> DAG:
 
 def release(launch: LaunchFile, group: TaskGroup) -> list[BaseOperator]:
     """Build the tasks between report and publication: the gates' decision, and each reviewer's answer."""
-    noticed = {"on_success_callback": Notice("held", launch), "on_failure_callback": Notice("failed", launch)}
     with group:
-        gate = launch_or_hold.override(**noticed)().operator
+        gate = launch_or_hold.override(on_failure_callback=Notice("held", launch))().operator
         approve = list[LaunchApproval]()
         for _ in range(launch.approvals if launch.reviewers else 0):
             approve.append(LaunchApproval(launch=launch, earlier=[task.task_id for task in approve]))

@@ -65,15 +65,18 @@ _EXIT = re.compile(r"tacit exited with (-?[0-9]+)")
 
 
 class Notice(BaseNotifier):
-    """Sends one event by Airflow's own notifiers; a callback of a task, or the notifier of an approval."""
+    """Sends one event by Airflow's own notifiers; a callback of a task, or the notifier of an approval.
+
+    The gate that holds a launch may also fail for another reason, which is then told as a failure.
+    """
 
     def __init__(self, event: str, launch: LaunchFile) -> None:
         super().__init__()
         self.event, self.launch = event, launch
 
     def notify(self, context: Context) -> None:
-        if self.event != "held" or held(context):
-            send(facts(self.event, self.launch, context), self.log)
+        event = "failed" if self.event == "held" and not held(context) else self.event
+        send(facts(event, self.launch, context), self.log)
 
 
 @contextmanager

@@ -52,6 +52,15 @@ def init(
             "typed chat), c4, or a path or glob of yours"
         ),
     ] = None,
+    small: Annotated[
+        bool, typer.Option("--small", help="a model that trains in a minute or two, to try the way before the real one")
+    ] = False,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="a field of the file, as in pretrain.steps=1000; again for more"
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Draft a valid launch file from a few answers, with the mechanism that the planner finds for the population.
@@ -63,8 +72,10 @@ def init(
     Example: tacit init es-ES.yaml --locale es-ES --data 'data/*.parquet' --epsilon 5
     """
     from pipeline.preflight.draft import (
+        SMALL,
         SYNTHETIC,
         Answers,
+        change,
         counted_devices,
         draft,
         epsilon_of,
@@ -92,7 +103,8 @@ def init(
     most = epsilon_of(rho) if epsilon is None and rho is not None else epsilon
     assert most is not None, "one of both is given, or was asked for"
     read = public or ("sample-with-chat" if tag.startswith("en") else "c4")
-    made = draft(file, Answers(file.stem, tag, text, read, devices, most, rho, budget, days, filters))
+    given = {**(SMALL if small else {}), **dict(map(change, changes or ()))}
+    made = draft(file, Answers(file.stem, tag, text, read, devices, most, rho, budget, days, filters, given))
     lines = [
         f"{file}: about {devices:,} devices; {_way(made)}",
         *made.notes,

@@ -1,5 +1,6 @@
 """Draft of a launch file from a few answers, with the mechanism that the planner finds for the population."""
 
+import copy
 import math
 import re
 import textwrap
@@ -76,6 +77,14 @@ _SIZES = (
     (500_000, Size(256, 4, 20_000, {"embedding_dim": 96, "hidden_dim": 670, "tied": False}, 200_000, 500_000_000)),
 )
 _MOST_GOAL = 6_500
+# Changes of a draft (``tacit init --small``): a third of the time of each stage that trains.
+SMALL: Mapping[str, object] = {
+    "vocabulary.base_size": 2_000,
+    "model.hidden_dim": 128,
+    "pretrain.steps": 1_000,
+    "pretrain.evaluate_every_steps": 200,
+    "adapt.steps": 20,
+}
 # With fewer, a launch is refused; with few, a fifth of them may be too few to compare on.
 _FEWEST, _FEW = 60, 120
 # Devices that tell a gain of 0.2 points, as more would only take time; and the least share that is held out.
@@ -103,6 +112,7 @@ class Answers:
       budget: largest loss of one device to all launches, as rho; None for three launches.
       days: length of the window in which the budget holds; None: no window.
       counted: how the devices of the files were counted; empty if they were not.
+      changes: values of fields of the drafted launch file, by dotted name, which replace the planner's.
     """
 
     name: str
@@ -115,6 +125,7 @@ class Answers:
     budget: float | None = None
     days: int | None = None
     counted: str = ""
+    changes: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -163,6 +174,39 @@ class Draft:
     next: tuple[str, ...]
     mechanism: MechanismConfig = field(metadata={"json": False})
     counts: CountsConfig | None = field(metadata={"json": False})
+
+
+def change(given: str) -> tuple[str, object]:
+    """Name and value of ``--set NAME=VALUE``; the value is written as in a launch file.
+
+    Raises:
+      ValueError: it is not of this form.
+    """
+    name, equals, value = given.partition("=")
+    if not (equals and re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", name)):
+        raise ValueError(f"--set: {shown(repr(given))} is no NAME=VALUE; write it as in pretrain.steps=1000")
+    try:
+        return name, yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ValueError(f"--set: {shown(repr(value))} is no value of a launch file, for {name}") from error
+
+
+def _changed(content: dict[str, Any], changes: Mapping[str, object]) -> dict[str, Any]:
+    """A launch file's values with some of them replaced; what they make invalid is named as in ``tacit check``."""
+    content = copy.deepcopy(content)
+    for name, value in changes.items():
+        *blocks, last = name.split(".")
+        at = content
+        for block in blocks:
+            if not isinstance(at.get(block), dict):
+                raise ValueError(f"--set: {name}: the drafted file has no block {block}; it has {', '.join(at)}")
+            at = at[block]
+        at[last] = value
+    return content
+
+
+def _touched(block: str, changes: Mapping[str, object]) -> bool:
+    return any(name.partition(".")[0] == block for name in changes)
 
 
 def require_new(file: Path) -> None:
@@ -220,11 +264,12 @@ def draft(file: Path, answers: Answers) -> Draft:
     _budget(answers, words)  # refused before public text is read, which takes seconds
     sizes = propose(_CORPUS.validate_python(public), answers.locale, size.words, words.least_share)
     content = _with_total(launch_file(answers, size, public, words, sizes), answers, words)
+    content = _changed(content, answers.changes)
     config = _valid(content)
     found, delta = _planned(config, answers), config.mechanism.delta
-    write_text(
-        file, _text(content, answers, {"public_text": amount, "vocabulary": sizes.reason, "discovery": words.reason})
-    )
+    comments = {"public_text": amount, "vocabulary": sizes.reason, "discovery": words.reason}
+    comments = {block: why for block, why in comments.items() if why and not _touched(block, answers.changes)}
+    write_text(file, _text(content, answers, comments))
     load_launch(file)
     return Draft(
         file=file,
@@ -234,7 +279,7 @@ def draft(file: Path, answers: Answers) -> Draft:
         epsilon=epsilon_of_rho(rho, delta),
         delta=delta,
         total_epsilon=config.policy.max_total_epsilon,
-        notes=tuple(note for note in (answers.counted, amount, sizes.reason, words.reason) if note),
+        notes=tuple(note for note in (answers.counted, *comments.values()) if note),
         next=_next(file, answers, config),
         mechanism=config.mechanism,
         counts=config.counts,

@@ -128,12 +128,20 @@ def test_a_check_that_fails_ends_the_launch_at_once(dagbag, stand_in: StandIn):
 LAST = frozenset({"check", "decide", "report", "launch_or_hold", "approve", "approve_2", "publish"})
 
 
-def test_a_hold_has_its_report_and_visibly_skips_publication(dagbag, stand_in: StandIn):
+@pytest.mark.parametrize(
+    ("console", "ended", "later"), [(None, "failed", "upstream_failed"), ("2", "success", "skipped")]
+)
+def test_a_hold_has_its_report_and_publishes_nothing(
+    dagbag, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, console: str | None, ended: str, later: str
+):
     stand_in.decide("hold")
+    if console:
+        monkeypatch.setenv("TACIT_CONSOLE_FD", console)
     dag_run = run(dagbag.dags["scheduled"], only=LAST)
     found = states(dag_run)
-    assert dag_run.state == "success"
-    assert (found["report"], found["approve"], found["publish"]) == ("success", "skipped", "skipped")
+    assert dag_run.state == ended, "a run of a server is not green; make launch says itself that it is held"
+    assert (found["report"], found["launch_or_hold"]) == ("success", ended)
+    assert (found["approve"], found["publish"]) == (later, later)
     assert stand_in.stages() == ["decide", "report"]
 
 

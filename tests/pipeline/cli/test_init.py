@@ -20,6 +20,14 @@ FLAGS = ("--locale", "en-US", "--data", "synthetic", "--population", "1300", "--
         ({"--locale": "fr-FR", "--public": "sample-with-chat"}, "--public: 'sample-with-chat' has English chat"),
         ({"--population": None}, "--population: missing, and there is no terminal to ask on"),
         ({"--rho": None}, "--epsilon: missing, and there is no terminal to ask on"),
+        ({"--set": "pretrain.steps"}, "--set: 'pretrain.steps' is no NAME=VALUE"),
+        (
+            {"--set": "evaluation.noise_multiplier=1"},
+            "--set: evaluation.noise_multiplier: the drafted file has no block",
+        ),
+        ({"--set": "pretrain.steps=["}, "--set: '[' is no value of a launch file, for pretrain.steps"),
+        ({"--set": "pretrain.step=5"}, "pretrain.step: no such field, got 5; did you mean 'steps'?"),
+        ({"--set": "pretrain.steps=much"}, "pretrain.steps: got 'much'"),
     ],
 )
 def test_a_bad_answer_is_refused_before_anything_is_written(changed: dict[str, str | None], says: str, tmp_path: Path):
@@ -27,6 +35,13 @@ def test_a_bad_answer_is_refused_before_anything_is_written(changed: dict[str, s
     flags = [word for name, value in options.items() if value is not None for word in (name, value)]
     assert says in answered(tmp_path, "init", str(tmp_path / "mine.yaml"), *flags, code=65)["error"]
     assert not (tmp_path / "mine.yaml").exists()
+
+
+def test_a_small_model_and_single_fields_replace_what_the_planner_proposes(tmp_path: Path):
+    answered(tmp_path, "init", str(tmp_path / "mine.yaml"), *FLAGS, "--small", "--set", "pretrain.steps=400")
+    made = load_launch(tmp_path / "mine.yaml")
+    assert (made.model.hidden_dim, made.vocabulary.base_size, made.pretrain.steps) == (128, 2_000, 400)
+    assert "# Vocabulary:" not in (tmp_path / "mine.yaml").read_text(encoding="utf-8"), "a reason for another value"
 
 
 @pytest.mark.slow
