@@ -156,6 +156,15 @@ def debian(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
+def stack_packages() -> None:
+    """Debian's packages that `make stack` asks for."""
+    if _postgres_programs() is None:
+        _install_postgres()
+    if not shutil.which("redis-server"):
+        _install("redis-server")
+
+
+@pytest.fixture(scope="session")
 def promtool(debian: Callable[..., Path]) -> Path:
     """Prometheus' checker of rules."""
     return debian("promtool", "prometheus")

@@ -2,7 +2,7 @@
 
 up                  start supervisor, and by it the services that do not run; wait until all are well
 down                end supervisor, its services and what they started, and nothing else; data stay
-status              list services, their health and memory; exit 0: all well, 1: not all, 3: supervisor does not run
+status              list services and their health; exit 0: all well, 1: not all, 3: supervisor does not run
 tacit ARGUMENTS     `tacit` with the stack's ledger, runs and MLflow
 backfill FILE FROM TO [GO]
                     forecast the spends of launches of past dates; with GO Airflow runs them, one by one
@@ -13,11 +13,12 @@ environment KIND    variables of a kind of service (airflow, worker-cpu, worker-
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -53,18 +54,16 @@ def up(place: Places) -> int:
     begun, secret = time.monotonic(), prepared(place)
     print(f"stack in {place.home} (logs: {place.home / 'logs'})", flush=True)
     try:
-        for each in health.supervisor(place).getAllProcessInfo():
-            if each["name"] in services.NAMES and each["statename"] in ("STOPPED", "FATAL"):
-                health.supervisor(place).startProcess(f"{each['group']}:{each['name']}", False)
+        states = health.states(place)
+        for name in (name for name in services.NAMES if states[name]["statename"] == "STOPPED"):  # by hand
+            health.supervisor(place).startProcess(f"{states[name]['group']}:{name}", False)
     except OSError:
         end(place)  # services of a supervisor that was killed
         in_the_way(place)
         places.environment_of(place, "airflow")  # creates the file of people's passwords before anything reads it
-        (place.home / "supervisord.conf").write_text(services.configuration(place), encoding="utf-8")
-        command = [str(places.BIN / "supervisord"), "-c", str(place.home / "supervisord.conf")]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise StackError(f"supervisord: {(done.stderr + done.stdout).strip()}") from None
+        file = place.home / "supervisord.conf"
+        file.write_text(services.configuration(place), encoding="utf-8")
+        subprocess.run([str(places.BIN / "supervisord"), "-c", str(file)], cwd=ROOT, check=True)
     left = set(services.NAMES)
     while left or not setup.done(place):
         wrong = health.problems(place, secret)
@@ -72,9 +71,8 @@ def up(place: Places) -> int:
             print(f"  {name:14} well after {time.monotonic() - begun:.0f} s", flush=True)
         left &= wrong.keys()
         if time.monotonic() - begun > watch.PATIENCE_SECONDS:
-            late = sorted(left) or ["setup"]
-            ends = "\n".join(tail(place.home / "logs" / f"{name}.log") for name in {"setup", *late})
-            raise StackError(f"{', '.join(late)}: not well; supervisor keeps trying until `make stack-down`\n{ends}")
+            late = ", ".join(sorted(left) or ["setup"])
+            raise StackError(f"{late}: not well; see the logs. Supervisor keeps trying until `make stack-down`")
         time.sleep(1)
     airflow, mlflow = (f"http://localhost:{place.ports[f'{name}_PORT']}" for name in ("AIRFLOW", "MLFLOW"))
     print(f"Airflow   {airflow}   user admin, or privacy-reviewer to approve")
@@ -87,10 +85,9 @@ def up(place: Places) -> int:
 def down(place: Places) -> int:
     ended = set[str]()
     try:
-        supervisor = health.supervisor(place)
-        ended = {each["name"] for each in supervisor.getAllProcessInfo() if each["pid"]} & set(services.NAMES)
-        process = psutil.Process(supervisor.getPID())
-        supervisor.shutdown()
+        ended = {name for name, state in health.states(place).items() if state["pid"] and name in services.NAMES}
+        process = psutil.Process(health.supervisor(place).getPID())
+        health.supervisor(place).shutdown()
         process.wait(120)
     except (OSError, psutil.NoSuchProcess):
         pass  # no supervisor, or it was killed
@@ -101,34 +98,27 @@ def down(place: Places) -> int:
 
 def status(place: Places) -> int:
     try:
-        every = {each["name"]: each["pid"] for each in health.supervisor(place).getAllProcessInfo()}
+        states, wrong = health.states(place), health.problems(place, prepared(place))
     except OSError:
         print(f"no stack runs in {place.home}; make stack starts one")
         return 3
-    wrong = health.problems(place, prepared(place))
     for name in services.NAMES:
-        print(f"{name:14} pid {every[name]:<8} {memory(every[name]):5} MiB  {wrong.get(name, 'well')}")
+        print(f"{name:14} pid {states[name]['pid']:<8} {wrong.get(name, 'well')}")
     return 1 if wrong else 0
 
 
 def run(place: Places, name: str) -> int:
     """Wait for what a service needs, then become it."""
-    secret, waiting = prepared(place), ""
+    secret = prepared(place)
     end(place, name)
     needed = services.needs(place, name, secret)
     while problem := health.problem(needed):
-        if problem != waiting:
-            print(f"{name} waits: {problem}", flush=True)
-        waiting = problem
-        time.sleep(1)
+        print(f"{name} waits: {problem}", flush=True)
+        time.sleep(2)
     if name == "watch":
         watch.listen(place, secret)
     if name == "setup":
-        try:
-            setup.run(place, secret)
-        except subprocess.CalledProcessError as error:
-            time.sleep(10)  # before supervisor repeats it
-            raise StackError(f"{error.cmd[0]} exited with {error.returncode}") from error
+        setup.run(place, secret)
         return 0
     command, variables = services.command(place, name, secret)
     os.execvpe(command[0], command, variables | {MARK: f"{place.home}/{name}"})
@@ -175,46 +165,23 @@ def in_the_way(place: Places) -> None:
 
 
 def end(place: Places, name: str = "") -> set[str]:
-    """End what a service that died has left, such as the stage of a killed worker; names of the services.
+    """End what services have left that died, such as the stage of a killed worker; return their names.
 
     Args:
       name: the service; empty: all of them.
     """
-    left = list(marked(f"{place.home}/{name}"))
-    for number in ("terminate", "kill"):
-        for process, _ in left:
-            try:
-                getattr(process, number)()  # psutil checks that it is still the same process
-            except psutil.NoSuchProcess:
-                continue
-        _, alive = psutil.wait_procs([process for process, _ in left], timeout=10)
-        if not alive:
-            break
-    return {mark.removeprefix(f"{place.home}/") for _, mark in left}
-
-
-def marked(mark: str) -> Iterator[tuple[psutil.Process, str]]:
+    left = dict[psutil.Process, str]()
     for process in psutil.process_iter():
-        try:
-            found = process.environ().get(MARK, "")
-            if found.startswith(mark) and process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE:
-                yield process, found
-        except psutil.Error:
-            continue
-
-
-def memory(number: int) -> int:
-    """Resident MiB of a process and its descendants."""
-    try:
-        process = psutil.Process(number)
-        return sum(each.memory_info().rss for each in [process, *process.children(recursive=True)]) >> 20
-    except psutil.NoSuchProcess:
-        return 0
-
-
-def tail(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
-    return "\n".join([f"{log}:", *lines[-10:]])
+        with suppress(psutil.Error):
+            mark = process.environ().get(MARK, "")
+            if mark.startswith(f"{place.home}/{name}") and process.status() != psutil.STATUS_ZOMBIE:
+                left[process] = mark.removeprefix(f"{place.home}/")
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(number)  # psutil checks that it is still the same process
+        psutil.wait_procs(left, timeout=10)
+    return set(left.values())
 
 
 if __name__ == "__main__":

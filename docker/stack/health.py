@@ -21,9 +21,14 @@ def supervisor(place: Places) -> Any:
     return ServerProxy("http://127.0.0.1", transport=transport).supervisor
 
 
+def states(place: Places) -> dict[str, dict[str, Any]]:
+    """Supervisor's view of each service, by name. Raises OSError if supervisor does not run."""
+    return {each["name"]: each for each in supervisor(place).getAllProcessInfo()}
+
+
 def problems(place: Places, secret: dict[str, str]) -> dict[str, str]:
     """Problems of the services that are not well, by name. Raises OSError if supervisor does not run."""
-    states = {each["name"]: each["statename"] for each in supervisor(place).getAllProcessInfo()}
+    known = {name: each["statename"] for name, each in states(place).items()}
     reported = cache(lambda: web(f"http://{place.address('AIRFLOW')}/api/v2/monitor/health"))
 
     def component(name: str) -> str | None:
@@ -41,7 +46,7 @@ def problems(place: Places, secret: dict[str, str]) -> dict[str, str]:
         "worker-cpu": lambda: worker(place, secret, "cpu"),
         "worker-gpu": lambda: worker(place, secret, "gpu"),
     }
-    found = {name: states[name] if states[name] != "RUNNING" else problem(ask) for name, ask in asks.items()}
+    found = {name: known[name] if known[name] != "RUNNING" else problem(ask) for name, ask in asks.items()}
     return {name: wrong for name, wrong in found.items() if wrong}
 
 

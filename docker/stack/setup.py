@@ -6,6 +6,7 @@ Interrupted, it resumes; later starts repeat it only after an upgrade of Airflow
 import hashlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -17,7 +18,15 @@ from tacit_environment import of_review
 
 
 def run(place: Places, secret: Mapping[str, str]) -> None:
-    """Raises CalledProcessError; the failed command's output is in the log of `setup`."""
+    """Raises CalledProcessError if a step failed, after a pause, as supervisor repeats it at once."""
+    try:
+        steps(place, secret)
+    except subprocess.CalledProcessError:
+        time.sleep(10)
+        raise
+
+
+def steps(place: Places, secret: Mapping[str, str]) -> None:
     made = place.home / "databases-made"
     if not made.is_file():
         host, port = place.address("POSTGRES").split(":")

@@ -2,7 +2,7 @@
 
 import json
 import os
-import shutil
+import signal
 import stat
 import subprocess
 import time
@@ -16,13 +16,11 @@ import pytest
 from pipeline.launch.config import launch_id, load_launch
 from tests.helpers.processes.forked import Forked
 from tests.helpers.processes.proc import LOOPBACK, arguments, listening, naming, tree
+from tests.helpers.processes.receivers import Receivers, receivers
 from tests.helpers.processes.server import until
-from tests.helpers.processes.stack import DAG, PYTHON, REVIEWER, ROOT, Stack, stack
+from tests.helpers.processes.stack import DAG, PYTHON, REVIEWER, ROOT, SERVICES, Stack, stack
 
 from .test_worker_environment import allowed
-
-SERVICES = {"postgres", "redis", "mlflow", "api-server", "scheduler", "dag-processor", "triggerer"}
-SERVICES |= {"worker-cpu", "worker-gpu"}
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,14 +30,19 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def up(forked: Forked) -> Iterator[Stack]:
-    if os.environ.get("CI") != "true" and os.geteuid() != 0 and not shutil.which("redis-server"):
-        pytest.skip("redis-server is not installed and this user cannot install it")
-    with stack(forked.tacit, watched=True) as made:
+def heard() -> Iterator[Receivers]:
+    with receivers() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def up(forked: Forked, heard: Receivers, stack_packages: None) -> Iterator[Stack]:
+    variables = heard.environment | {"STACK_HEARTBEAT": f"{heard.web}/heartbeat"}
+    with stack(forked.tacit, watched=True, variables=variables) as made:
         yield made
         assert naming(str(made.home)), "the search must find what runs"
         said = made.done("down")
-        assert {line.removeprefix("stopped ") for line in said.splitlines()} == SERVICES
+        assert {line.removeprefix("stopped ") for line in said.splitlines()} == set(SERVICES)
         assert not naming(str(made.home))
         assert made.done("down") == "no service of this stack runs\n"
 
@@ -56,7 +59,7 @@ def test_all_services_are_well_on_loopback_and_their_secrets_in_no_log(up: Stack
     assert all(address.startswith(LOOPBACK) for address in addresses), addresses
     lines = (up.home / "secrets.env").read_text(encoding="utf-8").splitlines()
     secret = [line.partition("=")[2] for line in lines]
-    assert len(secret) == 15
+    assert len(secret) == 16
     for place in (up.home / "secrets.env", *(up.home / "passwords").iterdir()):
         assert stat.S_IMODE(place.stat().st_mode) == 0o600
     logs = [path for folder in ("logs", "airflow/logs") for path in (up.home / folder).rglob("*") if path.is_file()]
@@ -105,6 +108,26 @@ def test_a_launch_goes_from_the_api_to_an_approved_champion(up: Stack, launched:
     assert any((up.home / "mlflow" / "artifacts").rglob("*.onnx"))
     assert not (up.home / "runs" / "mlflow.db").exists()
     assert not (up.home / "runs" / "ledger.db").exists()
+
+
+def test_a_connection_of_the_shell_s_environment_reaches_tasks(heard: Receivers, launched: str) -> None:
+    assert "approval" in {json.loads(body)["event"] for _, _, body in heard.posts}
+    assert [text for _, text in heard.mail if "Subject: tacit: tiny" in text]
+
+
+def test_people_only_read_mlflow(up: Stack, launched: str) -> None:
+    password = (up.home / "passwords" / "mlflow-reader").read_text(encoding="utf-8").strip()
+    assert password == up.secret("MLFLOW_READER_PASSWORD")
+    assert up.secret("MLFLOW_PASSWORD") not in {path.read_text(encoding="utf-8").strip() for path in up.passwords()}
+    name = "keyboard-en-US-NWP"
+    assert up.mlflow("registered-models/get", name=name)["registered_model"]["name"] == name
+    for method, path, body in (
+        ("DELETE", "registered-models/delete", {"name": name}),
+        ("POST", "registered-models/alias", {"name": name, "alias": "champion", "version": "1"}),
+        ("PATCH", "users/update-admin", {"username": "mlflow-reader", "is_admin": True}),
+    ):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            up.mlflow(path, method, body)
 
 
 def test_stages_are_told_no_secret_of_airflow_s(up: Stack, launched: str) -> None:
@@ -188,3 +211,32 @@ def test_rotated_secrets_are_new_and_open_what_the_old_ones_no_longer_do(up: Sta
 def tries_of(up: Stack, run: str) -> dict[str, int]:
     answer = up.airflow.api("GET", f"/dags/{DAG}/dagRuns/{run}/taskInstances")
     return {instance["task_id"]: instance["try_number"] for instance in answer["task_instances"]}
+
+
+@pytest.mark.parametrize("name", ["scheduler", "postgres"])
+def test_a_killed_service_is_told_and_all_are_well_again_without_a_hand(
+    up: Stack, heard: Receivers, launched: str, name: str
+) -> None:
+    until(lambda: up.command("status").returncode == 0)
+    until(lambda: heard.gets, 120)  # the heartbeat
+    before, number = len(heard.posts), up.pid(name)
+    os.kill(number, signal.SIGKILL)
+
+    def told(event: str) -> bool:
+        facts = [json.loads(body) for _, _, body in heard.posts[before:]]
+        return any(each["event"] == event and name in each["services"] for each in facts)
+
+    until(lambda: told("stopped"), 120)
+    until(lambda: told("recovered"), 300)
+    until(lambda: up.command("status").returncode == 0, 300)
+    assert up.pid(name) != number
+    assert [text for _, text in heard.mail if f"{name}" in text and "stopped" in text]
+
+
+def test_services_of_a_killed_supervisor_are_taken_over(up: Stack, launched: str) -> None:
+    entries, number = up.tacit("ledger", "show")["entries"], up.pid("postgres")
+    os.kill(int((up.home / "supervisord.pid").read_text(encoding="utf-8")), signal.SIGKILL)
+    assert up.command("status").returncode == 3
+    up.done("up")
+    assert up.pid("postgres") != number
+    assert up.tacit("ledger", "show")["entries"] == entries

@@ -61,9 +61,17 @@ class Stack:
         """Process of a service; 0 while it has none."""
         return int(self.control("pid", service))
 
-    def mlflow(self, path: str, login: bool = True, **query: str) -> dict[str, Any]:
+    def passwords(self) -> list[Path]:
+        return [path for path in (self.home / "passwords").iterdir() if not path.name.startswith(".")]
+
+    def mlflow(
+        self, path: str, method: str = "GET", body: dict[str, Any] | None = None, login: bool = True, **query: str
+    ) -> dict[str, Any]:
+        """What MLflow answers a person."""
         address = f"http://127.0.0.1:{self.environment['MLFLOW_PORT']}/api/2.0/mlflow/{path}"
-        request = urllib.request.Request(f"{address}?{urllib.parse.urlencode(query)}")
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"{address}?{urllib.parse.urlencode(query)}", data, method=method)
+        request.add_header("Content-Type", "application/json")
         if login:
             password = (self.home / "passwords" / "mlflow-reader").read_text(encoding="utf-8").strip()
             request.add_header("Authorization", "Basic " + b64encode(f"mlflow-reader:{password}".encode()).decode())
