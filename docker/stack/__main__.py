@@ -160,6 +160,8 @@ def in_the_way(place: Places) -> None:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 raise StackError(f"{name}: {port} is in use; choose another, as in make stack {name}=20001")
+    if len(str(place.home)) > 90:  # the kernel's limit on the path of supervisor's socket
+        raise StackError(f"STACK_HOME: {place.home} has more than 90 characters; choose a shorter path")
     if not re.fullmatch(r"(https?://\S+)?", os.environ.get("STACK_HEARTBEAT", "")):
         raise StackError("STACK_HEARTBEAT: no address of a web server; write one as in https://host/path, or unset it")
 

@@ -88,5 +88,7 @@ def sent(place: Places, event: str, names: str) -> bool:
     if not (variables.get("TACIT_MAIL_TO") or variables.get("TACIT_WEBHOOK")):
         return True
     command = [sys.executable, str(ROOT / "dags" / "notify.py"), event, names]
-    done = subprocess.run(command, env=variables, stdout=sys.stderr, timeout=120, check=False)
-    return done.returncode == 0
+    try:
+        return not subprocess.run(command, env=variables, stdout=sys.stderr, timeout=120, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return False

@@ -83,6 +83,19 @@ def test_stages_are_spans_of_one_trace_with_what_they_spent(console: Callable[[]
     assert values(seen, "tacit.stage.exit_code") == {0}
 
 
+def test_a_spend_tells_the_share_left_of_the_scarcest_part_of_its_budget(
+    console: Callable[[], str], settings: Settings
+) -> None:
+    """Of rho 0.4 in all 0.15 is left; words, which this launch does not find, have all of their budget."""
+    ceilings = {"max_rho": 0.4, "population_max_rho": 0.4, "population_max_discovery_epsilon": 8.0}
+    config, calls = launch_config(policy=ceilings), Calls()
+    for name in ("ingest_private", "plan", "fine_tune"):
+        runner.run_stage(name, config, launch_id(config), settings, calls.stages)
+    told = [(value, labels) for name, value, labels in signals_on(console()).metrics if name == "tacit.budget.left"]
+    assert [value for value, _ in told] == pytest.approx([0.15 / 0.4] * len(told))
+    assert {labels["population"] for _, labels in told} == {config.population}
+
+
 def test_times_have_two_digits(console: Callable[[], str], settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading what people typed takes as long as there is text."""
     for module in (runner, signals):
