@@ -139,8 +139,8 @@ class Launch:
         policy = self.servers.home / "airflow" / "config" / "airflow_local_settings.py"
         policy.parent.mkdir(exist_ok=True)
         policy.write_text(POLICY.format(short=str(self.short), seconds=SHORT_SECONDS), encoding="utf-8")
-        kill(self.servers, "worker-cpu")  # its next one reads the policy
-        kill(self.servers, "mlflow")
+        self.servers.control("restart", "worker-cpu")  # the next one reads the policy
+        self.servers.control("stop", "mlflow")
         shutil.copytree(self.runs, self.base, copy_function=shutil.copy2)
         self.databases(lambda name: [(f"{name}_before", name)])
         self.servers.done("up")
@@ -149,7 +149,7 @@ class Launch:
 
     def restore(self) -> None:
         """The state that ``prepare`` kept aside."""
-        kill(self.servers, "mlflow")
+        self.servers.control("stop", "mlflow")
         for path in self.runs.iterdir():
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         shutil.copytree(self.base, self.runs, dirs_exist_ok=True)
@@ -254,11 +254,10 @@ def alive(number: int) -> bool:
 
 
 def servers_die(launch: Launch, holder: int) -> str:
-    """All servers one after the other, each started again, while a stage is halted in its rounds."""
+    """All servers one after the other, each back by itself, while a stage is halted in its rounds."""
     for name in SERVERS:
         kill(launch.servers, name)
-        time.sleep(3)
-        launch.servers.done("up")
+        until(lambda: launch.servers.command("status").returncode == 0, 300)
     os.kill(holder, signal.SIGCONT)
     return f"kill -9 of {', '.join(SERVERS)}"
 
@@ -268,7 +267,6 @@ def worker_dies(launch: Launch, holder: int) -> str:
     os.kill(holder, signal.SIGCONT)
     kill(launch.servers, "worker-cpu")
     until(lambda: not alive(holder), 60)
-    launch.servers.done("up")
     return "kill -9 of the worker"
 
 
