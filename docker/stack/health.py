@@ -28,25 +28,26 @@ def states(place: Places) -> dict[str, dict[str, Any]]:
 
 def problems(place: Places, secret: dict[str, str]) -> dict[str, str]:
     """Problems of the services that are not well, by name. Raises OSError if supervisor does not run."""
-    known = {name: each["statename"] for name, each in states(place).items()}
-    reported = cache(lambda: web(f"http://{place.address('AIRFLOW')}/api/v2/monitor/health"))
+    airflow = f"http://{place.address('AIRFLOW')}/api/v2"
+    reported = cache(lambda: json.loads(web(f"{airflow}/monitor/health")))
 
-    def component(name: str) -> str | None:
-        state = (json.loads(reported()).get(name) or {}).get("status")
+    def beats(name: str) -> str | None:
+        state = (reported().get(name) or {}).get("status")
         return None if state == "healthy" else f"Airflow reports it as {state or 'missing'}"
 
     asks: dict[str, Callable[[], object]] = {
         "postgres": lambda: postgres(place, secret, "postgres"),
         "redis": lambda: redis(place, secret),
         "mlflow": lambda: web(f"http://{place.address('MLFLOW')}/health") and None,
-        "api-server": lambda: web(f"http://{place.address('AIRFLOW')}/api/v2/version") and None,
-        "scheduler": lambda: web(f"http://{place.address('HEALTH')}/health") and component("scheduler"),
-        "dag-processor": lambda: component("dag_processor"),
-        "triggerer": lambda: component("triggerer"),
+        "api-server": lambda: web(f"{airflow}/version") and None,
+        "scheduler": lambda: web(f"http://{place.address('HEALTH')}/health") and beats("scheduler"),
+        "dag-processor": lambda: beats("dag_processor"),
+        "triggerer": lambda: beats("triggerer"),
         "worker-cpu": lambda: worker(place, secret, "cpu"),
         "worker-gpu": lambda: worker(place, secret, "gpu"),
     }
-    found = {name: known[name] if known[name] != "RUNNING" else problem(ask) for name, ask in asks.items()}
+    known = {name: each["statename"] for name, each in states(place).items()}
+    found = {name: problem(ask) if known[name] == "RUNNING" else known[name] for name, ask in asks.items()}
     return {name: wrong for name, wrong in found.items() if wrong}
 
 
@@ -67,16 +68,18 @@ def web(address: str) -> bytes:
 def postgres(place: Places, secret: dict[str, str], database: str) -> None:
     import psycopg2
 
-    host, port = place.address("POSTGRES").split(":")
-    login = {"user": "postgres", "password": secret["POSTGRES_PASSWORD"], "dbname": database, "connect_timeout": 3}
-    psycopg2.connect(host=host, port=port, **login).close()
+    login = f"postgresql://postgres:{secret['POSTGRES_PASSWORD']}@{place.address('POSTGRES')}/{database}"
+    psycopg2.connect(login, connect_timeout=3).close()
+
+
+def broker(place: Places, secret: dict[str, str]) -> str:
+    return f"redis://:{secret['REDIS_PASSWORD']}@{place.address('REDIS')}/0"
 
 
 def redis(place: Places, secret: dict[str, str]) -> None:
     from redis import Redis
 
-    host, port = place.address("REDIS").split(":")
-    with Redis(host=host, port=int(port), password=secret["REDIS_PASSWORD"], socket_timeout=3) as client:
+    with Redis.from_url(broker(place, secret), socket_timeout=3) as client:
         client.ping()
 
 
@@ -84,8 +87,7 @@ def worker(place: Places, secret: dict[str, str], queue: str) -> str | None:
     """Ping this machine's worker over the queue, as `celery inspect ping` does."""
     from celery import Celery
 
-    broker = f"redis://:{secret['REDIS_PASSWORD']}@{place.address('REDIS')}/0"
-    name = f"{queue}@{socket.gethostname()}"
-    with Celery(broker=broker, set_as_current=False) as app:
+    with Celery(broker=broker(place, secret), set_as_current=False) as app:
         app.conf.broker_transport_options = {"socket_connect_timeout": 3, "socket_timeout": 3}
-        return None if app.control.ping(destination=[name], timeout=2, limit=1) else "does not answer"
+        answers = app.control.ping(destination=[f"{queue}@{socket.gethostname()}"], timeout=2, limit=1)
+    return None if answers else "does not answer"

@@ -46,11 +46,7 @@ class Places:
 
 
 def places(environment: Mapping[str, str]) -> Places:
-    """Read folder STACK_HOME (default: .stack of the project) and the ports from the environment.
-
-    Raises:
-      StackError: a port is no number.
-    """
+    """Read folder STACK_HOME (default: .stack of the project) and the ports; StackError if a port is none."""
     ports = {}
     for name, usual in PORTS.items():
         stated = environment.get(name) or str(usual)
@@ -70,23 +66,20 @@ def environment_of(place: Places, kind: str) -> dict[str, str]:
     """
     secret = passwords.stack_secrets(place.home / "secrets.env", place.home / "passwords")
     ours = ("AIRFLOW_", "MLFLOW_", "MAKE", "MFLAGS", "TACIT_LEDGER", "TACIT_ARTIFACT", "TACIT_RUNS", *secret)
-    shell = {
-        name: value
-        for name, value in os.environ.items()
-        if (kind == "airflow" and name.startswith("AIRFLOW_CONN_")) or not name.startswith(ours)
-    }
-    addresses = {
-        **{name: str(port) for name, port in place.ports.items()},
-        "API_BIND": "127.0.0.1",
-        "API_PORT": str(place.ports["AIRFLOW_PORT"]),
-        "API_ADDRESS": place.address("AIRFLOW"),
-        "POSTGRES_ADDRESS": place.address("POSTGRES"),
-        "REDIS_ADDRESS": place.address("REDIS"),
-        "MLFLOW_ADDRESS": place.address("MLFLOW"),
-        "MLFLOW_BIND": place.address("MLFLOW"),
+    through = "AIRFLOW_CONN_" if kind == "airflow" else "no name"
+    shell = {name: each for name, each in os.environ.items() if name.startswith(through) or not name.startswith(ours)}
+    addresses = {f"{name}_ADDRESS": place.address(name) for name in ("POSTGRES", "REDIS", "MLFLOW")}
+    addresses |= {"API_ADDRESS": place.address("AIRFLOW"), "MLFLOW_BIND": place.address("MLFLOW")}
+    addresses |= {"API_BIND": "127.0.0.1", "API_PORT": str(place.ports["AIRFLOW_PORT"])}
+    addresses |= {
         "MLFLOW_FOLDER": str(place.home / "mlflow"),
+        **{name: str(port) for name, port in place.ports.items()},
     }
-    filled = filled_in(kind, {**shell, **addresses, **secret})
+    read = "set -aeu; " + " ".join(f". {ROOT / name};" for name in FILES[kind]) + " env -0"
+    done = subprocess.run(["bash", "-c", read], env={**shell, **addresses, **secret}, capture_output=True, text=True)
+    if done.returncode:
+        raise StackError(f"{', '.join(FILES[kind])}: {done.stderr.strip()}")
+    filled = dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
     # Variables that only filled in the files are not passed to the services.
     environment = {name: value for name, value in filled.items() if name not in addresses and name not in secret}
     if kind == "mlflow":
@@ -104,19 +97,8 @@ def environment_of(place: Places, kind: str) -> dict[str, str]:
         return tacit_environment.of_worker(environment) | {"AIRFLOW_HOME": str(place.home / "worker")}
     users = [user.partition(":")[0] for user in environment["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS"].split(",")]
     file = passwords.people(place.home / "passwords", users)
-    return environment | {
-        "AIRFLOW_HOME": str(place.home / "airflow"),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(file),
-    }
-
-
-def filled_in(kind: str, variables: Mapping[str, str]) -> dict[str, str]:
-    """Environment from the files of a kind of service, with the given variables filled in and included."""
-    read = "set -aeu; " + " ".join(f". {ROOT / name};" for name in FILES[kind]) + " env -0"
-    done = subprocess.run(["bash", "-c", read], env=dict(variables), capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise StackError(f"{', '.join(FILES[kind])}: {done.stderr.strip()}")
-    return dict(line.split("=", 1) for line in done.stdout.split("\0") if "=" in line)
+    manager = {"AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(file)}
+    return environment | manager | {"AIRFLOW_HOME": str(place.home / "airflow")}
 
 
 def compose_service(name: str) -> dict:

@@ -61,8 +61,8 @@ class Watch:
         if not (minute or self.down or self.suspects or self.unsent):
             return
         wrong = set(health.problems(self.place, self.secret))
-        self.started = self.started or not wrong or time.monotonic() - self.begun > PATIENCE_SECONDS
         now = time.monotonic()
+        self.started = self.started or not wrong or now - self.begun > PATIENCE_SECONDS
         self.suspects = {name: self.suspects.get(name, now) for name in wrong}
         hanging = {name for name, since in self.suspects.items() if now - since > _HANGS_SECONDS}
         if self.started and (more := hanging - self.down):
