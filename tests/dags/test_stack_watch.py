@@ -66,7 +66,7 @@ def test_services_that_hang_are_told_together_after_half_a_minute(scene: Scene) 
     scene.look(60)
     assert scene.look(85, "mlflow", "redis") == [], "seen after a minute, and a busy machine answers late"
     assert scene.look(10, "mlflow", "redis") == [("stopped", "mlflow, redis")]
-    scene.look(60)
+    scene.look(85)
     assert scene.look(85, "mlflow") == []
     assert scene.look(60) == []
 
