@@ -82,8 +82,8 @@ class Pictures:
     def __init__(self, servers: Stack, page: Page, folder: Path) -> None:
         self.servers, self.page, self.folder = servers, page, folder
         folder.mkdir(parents=True, exist_ok=True)
-        password = (servers.home / "passwords" / "mlflow").read_text(encoding="utf-8").strip()
-        self.mlflow_login = "Basic " + b64encode(f"mlflow:{password}".encode()).decode()
+        password = (servers.home / "passwords" / "mlflow-reader").read_text(encoding="utf-8").strip()
+        self.mlflow_login = "Basic " + b64encode(f"mlflow-reader:{password}".encode()).decode()
 
     def airflow(
         self, name: str, path: str, sees: str, size: tuple[int, int], user: str = "admin", then: str = ""

@@ -1,6 +1,7 @@
 """`make up`: a scheduled launch through a real scheduler, an asset event, and a reviewer's answer."""
 
 import base64
+import json
 import os
 import re
 import shutil
@@ -60,7 +61,7 @@ def test_passwords_stand_apart_and_in_no_log(server: Server):
     secret = {
         path.name: path.read_text().strip() for path in server.passwords.iterdir() if not path.name.startswith(".")
     }
-    assert secret.keys() == {"admin", "privacy-reviewer", "tacit-reader", "mlflow"}
+    assert secret.keys() == {"admin", "privacy-reviewer", "tacit-reader", "mlflow-reader"}
     assert len(set(secret.values())) == 4
     assert all(path.stat().st_mode & 0o77 == 0 for path in (server.passwords, *server.passwords.iterdir()))
     logs = "".join(path.read_text(errors="replace") for path in server.passwords.parent.rglob("*.log"))
@@ -68,17 +69,32 @@ def test_passwords_stand_apart_and_in_no_log(server: Server):
     assert not any(value in logs for value in secret.values())
 
 
-def test_mlflow_asks_for_a_login(server: Server):
+def test_mlflow_asks_for_a_login_and_people_only_read(server: Server):
     search = urllib.request.Request(
         f"{server.tracking}/api/2.0/mlflow/registered-models/search", headers={"Accept": "application/json"}
     )
     with pytest.raises(urllib.error.HTTPError, match="401"):
         OPENER.open(search, timeout=60)
-    password = (server.passwords / "mlflow").read_text(encoding="utf-8").strip()
-    known = base64.b64encode(f"mlflow:{password}".encode()).decode()
+    password = (server.passwords / "mlflow-reader").read_text(encoding="utf-8").strip()
+    known = base64.b64encode(f"mlflow-reader:{password}".encode()).decode()
     search.add_header("Authorization", f"Basic {known}")
-    with OPENER.open(search, timeout=60) as answer:
-        assert answer.status == 200
+
+    def answered() -> int:
+        """The account is made once the server answers."""
+        try:
+            with OPENER.open(search, timeout=60) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            assert error.code == 401
+            return 0
+
+    assert until(answered, 60) == 200
+    body = json.dumps({"experiment_id": "0", "new_name": "mine"}).encode()
+    change = urllib.request.Request(f"{server.tracking}/api/2.0/mlflow/experiments/update", body, method="POST")
+    change.add_header("Authorization", f"Basic {known}")
+    change.add_header("Content-Type", "application/json")
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        OPENER.open(change, timeout=60)
 
 
 def group_of(process: Path) -> int | None:
