@@ -23,6 +23,7 @@ from pipeline.run.stage import StageContext
 from tests.helpers.launches import publishable
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config
+from tests.helpers.launches.spends import budget
 from tests.helpers.launches.stages import running
 
 NEXT = """
@@ -88,6 +89,16 @@ def test_a_stage_that_an_update_overtakes_commits_by_a_new_worker_what_it_reserv
     assert content(settings)[: len(before)] == before
     assert len(set(calls.keys)) == 1, "the same noise"
     assert done.record.ledger["reserve"] == before[-1][-1]
+
+
+def test_a_ledger_that_was_open_during_an_update_is_not_written_to(settings: Settings, newer: Newer) -> None:
+    ledger = PrivacyLedger.of(settings)
+    with newer():
+        PrivacyLedger(settings.ledger_url)
+    before = content(settings)
+    with pytest.raises(LedgerNewer, match="tables of version 2"):
+        ledger.register("people", budget(max_rho=1.0), "somebody")
+    assert content(settings) == before
 
 
 @pytest.mark.slow
