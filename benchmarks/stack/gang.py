@@ -60,6 +60,7 @@ class Case:
     """A launch before its training, and the stage that runs in it."""
 
     home: Path
+    log: Path
     run_id: str
     template: str
     variables: dict[str, str]
@@ -69,7 +70,7 @@ class Case:
         command = shlex.join(["sh", "-c", wrapper, "host"]) + " {command}" if wrapper else "{command}"
         told = environment(self.home) | self.variables | {"TACIT_GANG": self.template.replace("{command}", command)}
         words = [TACIT, "stage", "fine_tune", str(self.home / "tiny.yaml"), "--id", self.run_id]
-        with (self.home / "log").open("a") as log:
+        with self.log.open("a") as log:
             return subprocess.Popen(words, cwd=self.home, env=told, stdout=log, stderr=log)
 
     def round(self) -> int:
@@ -89,7 +90,7 @@ def in_training(case: Case, stage: subprocess.Popen) -> None:
     """Wait until some rounds are done."""
     before = case.round()
     wait(lambda: case.round() >= before + 3 or stage.poll() is not None)
-    assert stage.poll() is None, (case.home / "log").read_text(encoding="utf-8")
+    assert stage.poll() is None, case.log.read_text(encoding="utf-8")
 
 
 def killed(*, host: int, rank: int | None = None) -> Callable[[Case, subprocess.Popen], None]:
@@ -293,7 +294,9 @@ def main() -> int:
                     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(home)], check=True)
                 try:
                     gangs.copied(folder / "planned", home, WORKERS, HOSTS)
-                    fine, row = go(Case(home, run_id, TEMPLATES[by], variables), fault, expected)
+                    fine, row = go(
+                        Case(home, home.with_suffix(".log"), run_id, TEMPLATES[by], variables), fault, expected
+                    )
                     well &= fine
                     print(row, flush=True)
                 finally:

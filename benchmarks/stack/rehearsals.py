@@ -115,7 +115,8 @@ class Rehearsal:
         launch = self.file("held", policy=POLICY | {"min_top1_gain": 0.9})
         run = self.servers.trigger("held")
         ended = self.end(run, "held")
-        self.row("a launch that its gates hold", (ended["publish"], self.spends(launch)), ("skipped", SPENDS))
+        held = ("upstream_failed", ["launch_or_hold"])
+        self.row("a launch that its gates hold", (*published(ended), self.spends(launch)), (*held, SPENDS))
         before = self.entries()
         ways: dict[str, Callable[[], None]] = {
             "task fine_tune": lambda: self.servers.clear(run, "fine_tune", dag="held"),
@@ -128,9 +129,7 @@ class Rehearsal:
         for name, way in ways.items():
             way()
             ended = self.end(run, "held")
-            failed = sorted(task for task, state in ended.items() if state == "failed")
-            seen = (ended["publish"], failed, self.entries() == before)
-            self.row(f"cleared: {name}", seen, ("skipped", [], True))
+            self.row(f"cleared: {name}", (*published(ended), self.entries() == before), (*held, True))
 
     def update(self) -> None:
         """The ledger is updated while one launch trains and another waits for approval; workers follow later."""
@@ -271,6 +270,11 @@ class Rehearsal:
 SPENDS = ["discover", "fine_tune"]
 GAP = f"public_model-monthly: runs of {MONTHS[1]}; 2 already have a run"
 STEPS = ("clear", "update", "restore", "rotate", "backfill")
+
+
+def published(states: dict[str, str]) -> tuple[str, list[str]]:
+    """State of publication, and tasks that failed."""
+    return states["publish"], sorted(task for task, state in states.items() if state == "failed")
 
 
 def spent(entry: dict[str, Any]) -> bool:
