@@ -1,7 +1,7 @@
 """Values of the report's first page, for every language, and its summary in a few lines for a reviewer."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -11,7 +11,7 @@ from reports.disclosure.utility import Difference
 from reports.formats import change, light, number, percent, warnings
 from reports.losses import guesser, strength, up
 from reports.markdown import standing
-from reports.worst import worst_facts
+from reports.worst import SENTENCES, main_concerns, worst_facts
 
 ENGLISH = "en"
 # Rate of false alarms that the attacker of the first page may raise.
@@ -62,13 +62,20 @@ def in_digits_of(language: str, shown: str) -> str:
 def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
     """Values for the template of a language: facts, and functions that format numbers for that language.
 
-    ``facts`` beyond thresholds are English sentences, so pages in other languages state their number.
+    A language's template gives ``worst`` the sentences of main concerns, and names of metrics and arms.
     """
-    d = disclosure
+    d, facts = disclosure, main_concerns(disclosure)
 
     def local(write: Callable[[float], str]) -> Callable[[float], Markup]:
         # Markdown must not escape a number or change its spaces.
         return lambda value: Markup(in_digits_of(language, write(float(value))))
+
+    def worst(title: str, sentences: Mapping[str, str], names: Mapping[str, str]) -> Markup:
+        lines = [title] if facts else []
+        for fact in facts:
+            values = {name: names.get(text) or in_digits_of(language, text) for name, text in fact.values.items()}
+            lines.append(sentences[fact.key].format_map(values))
+        return Markup("\n>\n".join(f"> {line}" for line in lines))
 
     utility, guarantee = d.utility, d.accounting
     words, noised = guarantee.total.words, guarantee.total.noised
@@ -84,7 +91,8 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
         "warned": warnings(d),
         "passed": sum(gate.passed for gate in d.decision.gates),
         "failed": [gate.id for gate in d.decision.gates if not gate.passed],
-        "facts": worst_facts(d),
+        "worst": worst,
+        "sentences": SENTENCES,
         "text": "made_up" if d.launch.synthetic_population else _SOURCES.get(d.population.source, "typed"),
         "words": words,
         "noised": noised,

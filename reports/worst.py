@@ -1,10 +1,12 @@
 """Main concerns about a launch, for its first page; fixed thresholds select them, so nobody can omit one."""
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 from reports.disclosure.document import Disclosure
 from reports.disclosure.releases import Evaluation
-from reports.disclosure.total import Total
 from reports.disclosure.utility import Utility
-from reports.formats import arm_name, change, metric_name, percent, verdict
+from reports.formats import ARMS, arm_name, change, metric_name, percent, verdict
 from reports.losses import strength, up
 
 # Top-3 recall of discovered words; below it they are of little use.
@@ -29,63 +31,92 @@ _NOTICED = (
 _NO_RIVALS = frozenset(("non_private", "private_history", "ngram_history", "network", "counts", "mixture"))
 
 
+class Concern(NamedTuple):
+    """A fact beyond its threshold.
+
+    Attributes:
+      text: the English sentence.
+      key: selects its translation, which inserts the values.
+      values: numbers, metrics and arms as the English sentence writes them.
+    """
+
+    text: str
+    key: str
+    values: Mapping[str, str]
+
+
+# Each sentence; the front page of every other language translates them by their keys.
+SENTENCES = {
+    "collector_in_full": "Against the collector of its messages for {release}, a device has ε = {epsilon}, which is "
+    "weak. The front page's number includes it in full, as shuffling among so few devices hides nobody.",
+    "collector_hidden": "Against the collector of its messages for {release}, a device has ε = {epsilon}, which is "
+    "weak. The front page's number assumes that the messages are shuffled.",
+    "no_word": "Discovery added no word.",
+    "coverage": "The discovered words cover only {share} of the typed words on held-out devices that were out of "
+    "vocabulary before.",
+    "never": "When a discovered word is typed, it is never among the three suggestions.",
+    "seldom": "When a discovered word is typed, it is in only {share} of cases ({low} to {high}) among the three "
+    "suggestions.",
+    "variety": "In 300 typed words the model is right by only {ours} different words; {rival}: {theirs}.",
+    "few_words": "The model leans on few words: ten of them are {predicted} of its first suggestions but {typed} of "
+    "typed words.",
+    "worse": "Clearly worse than {arm}: {metric}, {value} ({low} to {high}).",
+    "keystrokes": "Suggestions cost users keystrokes: {share} more than without suggestions.",
+}
+# Names of METRICS and ARMS that stand in these sentences.
+IN_SENTENCES = (*map(metric_name, _NOTICED), *(name for arm, name in ARMS.items() if arm not in {_OURS, *_NO_RIVALS}))
+
+
+def _concern(key: str, **values: str) -> Concern:
+    return Concern(SENTENCES[key].format_map(values), key, values)
+
+
 def worst_facts(disclosure: Disclosure) -> list[str]:
     """Each fact beyond its threshold, in a sentence; empty if there is none."""
-    words, utility = disclosure.words, disclosure.utility
+    return [concern.text for concern in main_concerns(disclosure)]
+
+
+def main_concerns(disclosure: Disclosure) -> list[Concern]:
+    """Each fact beyond its threshold; empty if there is none."""
+    words, utility, total = disclosure.words, disclosure.utility, disclosure.accounting.total
+    hidden = total.words is not None and total.words.how != "local"
     facts = [
-        f"Against the collector of its messages for {release.called}, a device has ε = {up(epsilon)}, which is weak."
-        + _hidden(disclosure.accounting.total)
+        _concern("collector_hidden" if hidden else "collector_in_full", release=release.called, epsilon=up(epsilon))
         for release in disclosure.releases
         if (epsilon := release.against_server) is not None and strength(epsilon) == "weak"
     ]
     if words.words_added == 0:
-        facts.append("Discovery added no word.")
+        facts.append(_concern("no_word"))
     elif words.coverage is not None and words.coverage < LEAST_COVERED:
-        facts.append(
-            f"The discovered words cover only {percent(words.coverage)} of the typed words on held-out devices that "
-            "were out of vocabulary before."
-        )
+        facts.append(_concern("coverage", share=percent(words.coverage)))
     if utility is not None:
         noisy = disclosure.release(Evaluation) is not None
         facts += _suggested(utility, words.words_added, noisy) + _variety(utility) + _losses(utility)
     return facts
 
 
-def _hidden(total: Total) -> str:
-    """Sentence on the trust under which the front page's number includes the messages of word discovery."""
-    if total.words is None or total.words.how == "local":
-        return " The front page's number includes it in full, as shuffling among so few devices hides nobody."
-    return " The front page's number assumes that the messages are shuffled."
-
-
-def _suggested(utility: Utility, words_added: int, noisy: bool) -> list[str]:
+def _suggested(utility: Utility, words_added: int, noisy: bool) -> list[Concern]:
     row = utility.part("new_words", _OURS, "top3_recall")
     # Under noise, a share may be anything in its interval.
     if not words_added or row is None or (row.high if noisy else row.value) >= LEAST_SUGGESTED:
         return []
-    often = f"in only {percent(row.value)} of cases ({percent(row.low)} to {percent(row.high)})"
-    shown = "never" if row.value == 0 and not noisy else often
-    return [f"When a discovered word is typed, it is {shown} among the three suggestions."]
+    if row.value == 0 and not noisy:
+        return [_concern("never")]
+    return [_concern("seldom", share=percent(row.value), low=percent(row.low), high=percent(row.high))]
 
 
-def _variety(utility: Utility) -> list[str]:
-    facts, of = list[str](), utility.variety
+def _variety(utility: Utility) -> list[Concern]:
+    facts, of = list[Concern](), utility.variety
     rival = max((arm for arm in ("start", "ngram") if arm in of), key=lambda arm: of[arm], default=None)
     if _OURS in of and rival is not None and of[_OURS] < LEAST_VARIETY * of[rival]:
-        facts.append(
-            f"In 300 typed words the model is right by only {of[_OURS]:.1f} different words; {arm_name(rival)}: "
-            f"{of[rival]:.1f}."
-        )
+        facts.append(_concern("variety", ours=f"{of[_OURS]:.1f}", rival=arm_name(rival), theirs=f"{of[rival]:.1f}"))
     heads = [row for row in utility.head_words if (row.arm, row.words) == (_OURS, 10)]
     if heads and heads[0].typed > 0 and heads[0].predicted > MOST_FREQUENT * heads[0].typed:
-        facts.append(
-            f"The model leans on few words: ten of them are {percent(heads[0].predicted)} of its first suggestions but "
-            f"{percent(heads[0].typed)} of typed words."
-        )
+        facts.append(_concern("few_words", predicted=percent(heads[0].predicted), typed=percent(heads[0].typed)))
     return facts
 
 
-def _losses(utility: Utility) -> list[str]:
+def _losses(utility: Utility) -> list[Concern]:
     """Metrics that are clearly worse than those of another model that users could have."""
     facts = []
     for metric in _NOTICED:
@@ -96,8 +127,10 @@ def _losses(utility: Utility) -> list[str]:
             if verdict(row) == "worse"
         ]
         for row in worse:
-            facts.append(f"Clearly worse than {arm_name(row.baseline)}: {metric_name(metric)}, {change(row).told()}.")
+            seen = change(row)
+            interval = {name: seen.shown(getattr(seen, name)) for name in ("value", "low", "high")}
+            facts.append(_concern("worse", arm=arm_name(row.baseline), metric=metric_name(metric), **interval))
     savings = utility.value(_OURS, "keystroke_savings")
     if savings is not None and savings.value < 0:
-        facts.append(f"Suggestions cost users keystrokes: {percent(-savings.value)} more than without suggestions.")
+        facts.append(_concern("keystrokes", share=percent(-savings.value)))
     return facts
