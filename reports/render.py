@@ -19,6 +19,7 @@ from reports import formats, markdown
 from reports.disclosure import schema
 from reports.disclosure.document import Disclosure
 from reports.front import front, languages, uncovered
+from reports.glossary import TERMS
 from reports.losses import guesser, one_number, strength, up
 from reports.paper import printed
 from reports.worst import worst_facts
@@ -179,6 +180,7 @@ def environment(*, html: bool) -> Environment:
         keep_trailing_newline=True,
     )
     made.filters |= {function.__name__: function for function in _FILTERS}
+    made.globals["glossary"] = TERMS
     return made
 
 

@@ -1,4 +1,4 @@
-"""``tacit explain``: explain an exit code, a gate or a field of the launch file, from its definition."""
+"""``tacit explain``: explain an exit code, a gate, a term or a field of the launch file, from its definition."""
 
 from typing import Annotated
 
@@ -6,7 +6,7 @@ import typer
 
 from pipeline.cli.support import AsJson, answer, command
 from pipeline.publication import explanation
-from pipeline.publication.explanation import CodeMeaning, FieldMeanings, FieldWords, GateMeaning, Names
+from pipeline.publication.explanation import CodeMeaning, FieldMeanings, FieldWords, GateMeaning, Names, TermMeaning
 
 
 @command
@@ -14,14 +14,14 @@ def explain(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="CODE|GATE|FIELD",
-            help="an exit code, a gate, or a field of the launch file; without one, all their names",
+            metavar="CODE|GATE|TERM|FIELD",
+            help="an exit code, a gate, a term such as rho, or a field of the launch file; without one, all names",
             autocompletion=explanation.completions,
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain an exit code, a gate or a field of the launch file: its meaning, its allowed values and the fix.
+    """Explain an exit code, a gate, a term or a field of the launch file: its meaning, its allowed values and the fix.
 
     A field may be given by the last part of its path; all blocks with such a field are shown.
 
@@ -37,13 +37,16 @@ def explain(
 
 def _names_text(every: Names) -> str:
     lines = ["exit codes:", f"  {', '.join(map(str, every.codes))}", "gates:", *(f"  {each}" for each in every.gates)]
+    lines += ["terms:", *(f"  {each}" for each in every.terms)]
     return "\n".join([*lines, "fields:", *(f"  {path}" for path in every.fields)])
 
 
-def _text(meaning: CodeMeaning | GateMeaning | FieldMeanings) -> str:
+def _text(meaning: CodeMeaning | GateMeaning | TermMeaning | FieldMeanings) -> str:
     if isinstance(meaning, CodeMeaning):
         return f"exit code {meaning.code}: {meaning.means}\n  then: {meaning.then}\n  more: {meaning.page}"
     texts = [_field_text(row) for row in meaning.fields]
+    if isinstance(meaning, TermMeaning):
+        texts = [f"{meaning.term}: {meaning.means}", *texts]
     if isinstance(meaning, GateMeaning):
         where = f"{meaning.field}; tacit explain {meaning.field}" if meaning.field else "tacit sets it"
         gate = f"gate {meaning.gate}: {meaning.asks}\n  threshold: {where}\n  if it fails: {meaning.fix}"

@@ -1,4 +1,4 @@
-"""Explanations of exit codes, gates and launch file fields, each taken from its definition."""
+"""Explanations of exit codes, gates, terms and launch file fields, each taken from its definition."""
 
 import difflib
 import re
@@ -18,6 +18,7 @@ from pipeline.ground.errors import ENDINGS
 from pipeline.launch.config import LaunchConfig
 from pipeline.publication.gates.words import GATES
 from pretrain.reading.paths import shown
+from reports.glossary import TERMS, names_of
 
 _BOUNDS = {
     "gt": "above {}",
@@ -72,6 +73,15 @@ class FieldMeanings:
 
 
 @dataclass(frozen=True)
+class TermMeaning:
+    """A term of the report's glossary, and the fields of the same name."""
+
+    term: str
+    means: str
+    fields: tuple[FieldWords, ...]
+
+
+@dataclass(frozen=True)
 class GateMeaning:
     """A gate's texts, and the fields of the same name."""
 
@@ -90,19 +100,21 @@ class Names:
 
     codes: tuple[int, ...]
     gates: tuple[str, ...]
+    terms: tuple[str, ...]
     fields: tuple[str, ...]
 
 
 def names() -> Names:
-    """Return every exit code, gate and path of a field."""
-    return Names(tuple(ENDINGS), tuple(GATES), tuple(dict.fromkeys(path for path, _, _ in fields_of(LaunchConfig))))
+    """Return every exit code, gate, term of the glossary and path of a field."""
+    fields = dict.fromkeys(path for path, _, _ in fields_of(LaunchConfig))
+    return Names(tuple(ENDINGS), tuple(GATES), tuple(TERMS), tuple(fields))
 
 
-def meaning(name: str) -> CodeMeaning | GateMeaning | FieldMeanings:
+def meaning(name: str) -> CodeMeaning | GateMeaning | TermMeaning | FieldMeanings:
     """Explain a name. A gate that exists for each feature is also found with a suffix, as ``typing_OTF``.
 
     Raises:
-      ValueError: no exit code, gate or field has the name.
+      ValueError: no exit code, gate, term or field has the name.
     """
     if re.fullmatch("[0-9]{1,3}", name) and (code := int(name)) in ENDINGS:
         return CodeMeaning(code, **asdict(ENDINGS[code]), page=f"docs/exit_codes/{code}.md")
@@ -110,19 +122,26 @@ def meaning(name: str) -> CodeMeaning | GateMeaning | FieldMeanings:
     rows = tuple(field_words(name))
     if base in GATES:
         return GateMeaning(name, **asdict(GATES[base]), fields=rows)
+    if term := _terms().get(name.casefold()):
+        return TermMeaning(term, TERMS[term], rows)
     if rows:
         return FieldMeanings(rows)
     by_folded = {each.casefold(): each for each in completions()}
     close = [by_folded[each] for each in difflib.get_close_matches(name.casefold(), by_folded, _MOST_CLOSE, 0.5)]
     near = f"did you mean {', '.join(close)}?" if close else "'tacit explain' lists all names"
-    raise ValueError(f"name: {shown(repr(name))} is no exit code, gate or field; {near}")
+    raise ValueError(f"name: {shown(repr(name))} is no exit code, gate, term or field; {near}")
+
+
+def _terms() -> dict[str, str]:
+    return {name.casefold(): term for term in TERMS for name in names_of(term)}
 
 
 def completions(incomplete: str = "") -> list[str]:
     """Complete a name from its beginning; the last part of a field's path is a name too."""
     known = names()
     last = [path.rpartition(".")[2] for path in known.fields]
-    every = dict.fromkeys([*map(str, known.codes), *known.gates, *known.fields, *last])
+    words = [name for term in known.terms for name in names_of(term)]
+    every = dict.fromkeys([*map(str, known.codes), *known.gates, *words, *known.fields, *last])
     return [each for each in every if each.startswith(incomplete)]
 
 

@@ -24,4 +24,11 @@ def test_a_wrong_name_is_an_error():
 
 
 def test_without_a_name_all_are_listed():
-    assert all(name in explained() for name in ("exit codes", "utility", "mechanism.noise_multiplier"))
+    assert all(name in explained() for name in ("exit codes", "utility", "zero-out", "mechanism.noise_multiplier"))
+
+
+def test_a_term_is_found_by_each_of_its_names_and_stands_before_fields_of_its_name():
+    for name in ("\u03c1", "Rho", "mu"):
+        assert explained(name).startswith("\u03c1 (rho), \u03bc (mu): "), name
+    told = json.loads(explained("rho", "--json"))
+    assert "policy.budget.rho" in [row["path"] for row in told["fields"]]

@@ -8,6 +8,7 @@ from pipeline.publication.explanation import (
     FieldMeanings,
     FieldWords,
     GateMeaning,
+    TermMeaning,
     completions,
     fields_of,
     meaning,
@@ -25,7 +26,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def fields(name: str) -> tuple[FieldWords, ...]:
     found = meaning(name)
-    assert isinstance(found, FieldMeanings | GateMeaning)
+    assert isinstance(found, FieldMeanings | GateMeaning | TermMeaning)
     return found.fields
 
 
