@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.run.run_dir import RESULT, StageRecord
+from reports.listed import gain
 
 VIEW = "launches"
 WAITING, DONE, AGAINST, FAILED = "SCHEDULED", "FINISHED", "KILLED", "FAILED"
@@ -31,11 +32,16 @@ METRICS: Mapping[str, str] = {
     "WMR": "words that simulated typists corrected while or after typing them",
 }
 TAGS: Mapping[str, str] = {
+    "feature": "features of the keyboard that it serves",
+    "locale": "language and region of its users",
     "decision": "of the gates: launch or hold",
+    "gain": "top-1 recall minus that of the starting point, with its interval",
     "guarantee": "epsilon of one device over all releases, rounded up, with its largest part",
     "tacit.state": "state: unfinished, failed, held, waiting, approved, rejected, published, rolled back",
     "approver": "accounts that approved its report",
 }
+# Columns of the shared view beside the tags: numbers that MLflow shows whole, so that all fit a page of 1440 pixels.
+SHOWN = ("rho", "rounds")
 # Metrics with an interval, as name_low and name_high.
 WITH_INTERVAL = ("top1_recall", "top3_recall", "top1_gain", "PRate", "WMR")
 _ARM = "private"
@@ -85,6 +91,7 @@ def columns(record: StageRecord) -> dict[str, float | str]:
         row |= {ours: float(result[name]) for name, ours in _OF_TRAINING.items() if result.get(name) is not None}
     if record.stage == "ab_test":
         row |= dict(_compared(result))
+        row["gain"] = gain({"top1_gain": None, "top1_gain_low": None, "top1_gain_high": None, **result})
     return row
 
 
@@ -133,7 +140,8 @@ def experiment_note(experiment_id: str, locale: str) -> str:
     ends = ", ".join(f"`{name}`" for name in WITH_INTERVAL)
     return (
         f"**[Launches of {locale}, with columns chosen](#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW})** "
-        "(those of table 1 of Xu et al. 2023): each is a run, with a child run per stage, its curves and files.\n\n"
+        "(more below, among them those of table 1 of Xu et al. 2023): each is a run, with a child run per stage, its curves "
+        "and files.\n\n"
         f"| column | meaning |\n|---|---|\n{rows}\n\n"
         f"{ends} have the ends of their interval beside them, as `_low` and `_high`. A tick is a published launch; a "
         "cross marks one that is held, was rejected or rolled back, or failed, as `tacit.state` shows; a clock marks "
@@ -144,7 +152,6 @@ def experiment_note(experiment_id: str, locale: str) -> str:
 
 
 def _view() -> dict[str, object]:
-    chosen = [f"metrics.`{name}`" for name in METRICS]
     return {
         "searchFilter": 'tags.`tacit.launch` LIKE "%"',
         "orderByKey": "attributes.start_time",
@@ -153,7 +160,7 @@ def _view() -> dict[str, object]:
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
-        "selectedColumns": [*(f"tags.`{name}`" for name in TAGS), *chosen],
+        "selectedColumns": [*(f"tags.`{name}`" for name in TAGS), *(f"metrics.`{name}`" for name in SHOWN)],
         "viewMaximized": False,
     }
 

@@ -33,7 +33,7 @@ def test_training_gives_the_columns_of_the_papers_table():
 
 def test_the_comparison_gives_recall_and_rates_of_this_launch_with_their_intervals():
     arms = [arm("top1_recall", 0.5), arm("prate", 0.25), arm("words_modified", 0.75), arm("top1_recall", 0.9, "start")]
-    row = table.columns(record("ab_test", arms=arms, top1_gain_low=0.01, top1_gain_high=0.03, headline={}))
+    row = table.columns(record("ab_test", arms=arms, top1_gain=0.02, top1_gain_low=0.01, top1_gain_high=0.03))
     assert row == {
         "top1_recall": 0.5,
         "top1_recall_low": 0.4,
@@ -46,6 +46,7 @@ def test_the_comparison_gives_recall_and_rates_of_this_launch_with_their_interva
         "WMR_high": 0.85,
         "top1_gain_low": 0.01,
         "top1_gain_high": 0.03,
+        "gain": "+2.0 points (+1.0 to +3.0)",
     }
 
 
