@@ -140,8 +140,8 @@ def experiment_note(experiment_id: str, locale: str) -> str:
     ends = ", ".join(f"`{name}`" for name in WITH_INTERVAL)
     return (
         f"**[Launches of {locale}, with columns chosen](#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW})** "
-        "(more below, among them those of table 1 of Xu et al. 2023): each is a run, with a child run per stage, its curves "
-        "and files.\n\n"
+        "(more below, with those of table 1 of Xu et al. 2023): each is a run, with a child run per stage, its "
+        "curves and files.\n\n"
         f"| column | meaning |\n|---|---|\n{rows}\n\n"
         f"{ends} have the ends of their interval beside them, as `_low` and `_high`. A tick is a published launch; a "
         "cross marks one that is held, was rejected or rolled back, or failed, as `tacit.state` shows; a clock marks "
