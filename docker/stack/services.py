@@ -39,6 +39,7 @@ events=PROCESS_STATE_EXITED,PROCESS_STATE_BACKOFF,TICK_5
 buffer_size=1000
 autorestart=true
 startretries=1000000
+stdout_logfile=NONE
 stderr_logfile={home}/logs/watch.log
 """
 # A service is restarted for ever: after a run of ten seconds at once, after a shorter one a second later than before.
