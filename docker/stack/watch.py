@@ -43,21 +43,25 @@ class Watch:
 
     Attributes:
       down: services that were reported as stopped.
+      fresh: services that ended since the last tick; what ends together is reported together.
       suspects: services that were not well at the last check, and since when.
       unsent: messages that no channel took yet; a connection may be back with its network.
     """
 
     def __init__(self, place: Places, secret: dict[str, str]) -> None:
         self.place, self.secret, self.begun = place, secret, time.monotonic()
-        self.down, self.suspects, self.started = set[str](), dict[str, float](), False
+        self.down, self.fresh, self.suspects, self.started = set[str](), set[str](), dict[str, float](), False
         self.unsent: list[tuple[str, str]] = []
 
     def ended(self, name: str) -> None:
         if name in services.NAMES and name not in self.down:
-            self.tell("stopped", {name})
+            self.fresh.add(name)
 
     def look(self, minute: bool) -> None:
         """Check the services once a minute, and at every tick while one is not well."""
+        if self.fresh:
+            self.tell("stopped", self.fresh)
+            self.fresh = set()
         if not (minute or self.down or self.suspects or self.unsent):
             return
         wrong = set(health.problems(self.place, self.secret))

@@ -51,12 +51,16 @@ def scene(watch: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Scene:
     return Scene(watch, monkeypatch)
 
 
-def test_a_service_that_ends_is_told_at_once_and_once_and_when_it_is_well_again(scene: Scene) -> None:
+def test_services_that_end_are_told_at_the_next_tick_together_once_and_when_they_are_well_again(scene: Scene) -> None:
     scene.look(60)
     for _ in range(3):
         scene.watch.ended("scheduler")
     scene.watch.ended("setup")
-    assert scene.told == [("stopped", "scheduler")]
+    scene.watch.ended("postgres")
+    assert scene.look(5, "scheduler", "postgres") == [("stopped", "postgres, scheduler")]
+    scene.watch.ended("postgres")
+    assert scene.look(5, "scheduler", "postgres") == []
+    assert scene.look(5, "scheduler") == [("recovered", "postgres")]
     assert scene.look(120, "scheduler") == []
     assert scene.look(5) == [("recovered", "scheduler")]
     assert scene.look(120) == []
