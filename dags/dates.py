@@ -52,9 +52,14 @@ def experiment_asset(launch_name: str) -> Asset:
     return Asset(name=f"experiment/{launch_name}", uri=f"x-tacit://experiment/{launch_name}")
 
 
-def date_param() -> Param:
-    """Run parameter that names the dated launch to run or to resume."""
-    return Param(None, type=["null", "string"], format="date", description="empty: the file's own, undated launch")
+def ask_for_date(dag: DAG) -> None:
+    """Give a DAG whose tasks are there the run parameter that names the dated launch to run or to resume.
+
+    Tasks of a DAG that has it already would each get a copy, which Airflow (3.3.2) checks by its schema at each
+    parsing: half of the time.
+    """
+    text = "empty: the file's own, undated launch"
+    dag.params["date"] = Param(None, type=["null", "string"], format="date", description=text)
 
 
 def launch_date(context: Context, launch_name: str) -> str | None:

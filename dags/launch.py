@@ -13,7 +13,7 @@ from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, TriggerRule, chai
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from approval import LaunchApproval
-from dates import date_param, on_public_model, on_schedule
+from dates import ask_for_date, on_public_model, on_schedule
 from launch_file import LaunchFile, broken, read_launch_files
 from notify import Notice
 from stage_graph import STAGES
@@ -68,7 +68,6 @@ def build(launch: LaunchFile) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
-        params={"date": date_param()},
         tags=["launch", launch.locale, *launch.features],
     ) as dag:
         check = CheckLaunch(launch=launch)
@@ -82,6 +81,7 @@ def build(launch: LaunchFile) -> DAG:
             for before in [tasks[other] for other in stage.after] or [check]:
                 between = release(launch, groups[stage.group]) if name == "publish" else []
                 chain(before, *between, tasks[name])
+    ask_for_date(dag)
     return dag
 
 
@@ -115,12 +115,12 @@ def build_broken(launch: LaunchFile) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
-        params={"date": date_param()},
         tags=["launch", "broken"],
     ) as dag:
         # A name that no task of a launch has: Airflow removes tasks from a running DAG run that its DAG no longer has,
         # and with its check done and no other task left, it would mark the run a success.
         CheckLaunch(launch=launch, name="broken_launch_file")
+    ask_for_date(dag)
     return dag
 
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, Asset, Context, XComArg, chain, get_parsing_context, task
 from airflow.sdk.exceptions import AirflowException
 
-from dates import UNDATED, date_param, launch_date, on_schedule, public_model_asset, require_switched_on
+from dates import UNDATED, ask_for_date, launch_date, on_schedule, public_model_asset, require_switched_on
 from launch_file import LaunchFile, read_launch_files
 from notify import Notice
 from stage_graph import STAGES
@@ -32,13 +32,13 @@ def build(launch: LaunchFile) -> DAG:
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
-        params={"date": date_param()},
         tags=["public_model", launch.locale, *launch.features],
     ) as dag:
         check = CheckLaunch(launch=launch)
         public = [Stage(launch=launch, name=name) for name, stage in STAGES.items() if stage.group == "public"]
 
         chain(check, *public, emit(launch, asset))
+    ask_for_date(dag)
     return dag
 
 

@@ -14,11 +14,14 @@ _ALLOWED = re.compile(
     r"|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|(HTTPS?|NO|ALL)_PROXY|(https?|no|all)_proxy"
     r"|(CUDA|NVIDIA|NCCL|GLOO|TORCH|OMP|MKL|OPENBLAS|NUMBA|NUMEXPR|KMP|HF)_\w+|CUBLAS_WORKSPACE_CONFIG|MPLCONFIGDIR"
     # Variables of tacit, of OpenTelemetry, and of MLflow's client.
-    r"|(?!TACIT_AIRFLOW|TACIT_MAIL_TO$|TACIT_WEBHOOK$)TACIT_\w+|OTEL_\w+"
+    r"|(?!TACIT_AIRFLOW|TACIT_CLIENTS|TACIT_MAIL_TO$|TACIT_WEBHOOK$)TACIT_\w+|OTEL_\w+"
     r"|MLFLOW_(TRACKING|HTTP)_\w+"
     # Users that can be reviewers, which `tacit check` reads.
     r"|AIRFLOW__CORE__(AUTH_MANAGER|SIMPLE_AUTH_MANAGER_USERS)"
 )
+# Object storage of client text: its server, and who may read it. A stage gets them without the prefix; those that have
+# none are Airflow's own.
+_CLIENTS = re.compile(r"TACIT_CLIENTS_(AWS_\w+|GOOGLE_APPLICATION_CREDENTIALS)")
 # The account that reads answers from Airflow; for ``tacit review`` alone.
 _READER = re.compile(r"TACIT_AIRFLOW\w+")
 
@@ -35,14 +38,20 @@ _WORKER = re.compile(
 
 def of_stage(worker: Mapping[str, str]) -> dict[str, str]:
     """Select the worker's variables for a stage."""
-    return {name: value for name, value in worker.items() if _ALLOWED.fullmatch(name)}
+    text = {found[1]: value for name, value in worker.items() if (found := _CLIENTS.fullmatch(name))}
+    return _of_tacit(worker) | text
 
 
 def of_worker(variables: Mapping[str, str]) -> dict[str, str]:
     """Select the variables that a worker may have."""
-    return of_review(variables) | {name: value for name, value in variables.items() if _WORKER.fullmatch(name)}
+    own = {name: value for name, value in variables.items() if _WORKER.fullmatch(name) or _CLIENTS.fullmatch(name)}
+    return of_review(variables) | own
 
 
 def of_review(worker: Mapping[str, str]) -> dict[str, str]:
     """Select the worker's variables for a command that reads an answer from Airflow."""
-    return of_stage(worker) | {name: value for name, value in worker.items() if _READER.fullmatch(name)}
+    return _of_tacit(worker) | {name: value for name, value in worker.items() if _READER.fullmatch(name)}
+
+
+def _of_tacit(worker: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in worker.items() if _ALLOWED.fullmatch(name)}

@@ -19,7 +19,8 @@ from pretrain.config import C4_DATASET, C4Corpus, CorpusConfig, FileCorpus, Samp
 from pretrain.files import sha256
 from pretrain.packaged import PackagedText, documents, packaged_texts
 from pretrain.reading import rows
-from pretrain.reading.rows import Column
+from pretrain.reading.objects import StoredObject
+from pretrain.reading.rows import Column, StoredFile
 from pretrain.text import require_spaced_script
 
 if TYPE_CHECKING:
@@ -122,10 +123,18 @@ def inspect(config: FileCorpus) -> None:
         _columns(path)
 
 
-def contents(paths: Sequence[Path]) -> list[tuple[str, str]]:
+def contents(paths: Sequence[StoredFile]) -> list[tuple[str, str]]:
     """Name and digest of each file."""
-    stats = [(path, path.stat()) for path in paths]
-    return [(path.name, _digest_of_state(path, stat.st_ino, stat.st_size, stat.st_mtime_ns)) for path, stat in stats]
+    return [(path.name, _sha256(path)) for path in paths]
+
+
+def _sha256(file: StoredFile) -> str:
+    """SHA-256 of a file; a store says when an object changed in seconds only, so an object is read each time."""
+    if isinstance(file, StoredObject):
+        with file.open() as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()
+    at = file.stat()
+    return _digest_of_state(file, at.st_ino, at.st_size, at.st_mtime_ns)
 
 
 @cache

@@ -9,8 +9,10 @@ from pipeline.telemetry.logs import be_patient
 
 def main() -> None:
     """Run the command that the process was started with, and exit with its code."""
-    # The core of a killed process would hold text and keys.
-    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    # The core of a killed process would hold text and keys. One byte and not 0, as Linux hands cores
+    # of 0 bytes to a program that takes cores, such as systemd's (core(5)).
+    most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    resource.setrlimit(resource.RLIMIT_CORE, (1 if most else 0, most))
     be_patient()
     settings.let_threads_sleep()
     app(prog_name="tacit")

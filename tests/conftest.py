@@ -22,6 +22,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.helpers.processes.forked import Forked
+    from tests.helpers.processes.objects import Bucket
 
 pytest_plugins = ("tests.drawn",)
 
@@ -234,6 +235,29 @@ def onnxruntime_web() -> Path:
     if done.returncode:
         _unavailable(f"onnxruntime-web cannot be installed: {(done.stdout + done.stderr).strip()[-300:]}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def object_store() -> "Iterator[str]":
+    """Address of a server that speaks S3's protocol: moto's, in an environment of its own."""
+    from tests.helpers.processes import objects
+
+    with (Path(tempfile.gettempdir()) / "tacit-tests-objects.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if failed := objects.install(_ROOT / ".venv" / "objects"):
+            _unavailable(f"moto cannot be installed: {failed}")
+    with objects.server(_ROOT / ".venv" / "objects") as address:
+        yield address
+
+
+@pytest.fixture
+def bucket(object_store: str, monkeypatch: pytest.MonkeyPatch) -> "Bucket":
+    """An empty bucket, and the environment by which it is found."""
+    from tests.helpers.processes.objects import CREDENTIALS, Bucket
+
+    for name, value in (CREDENTIALS | {"AWS_ENDPOINT_URL": object_store}).items():
+        monkeypatch.setenv(name, value)
+    return Bucket.made(object_store)
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, ClassVar, Literal, NewType
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, field_validator
 
 from pretrain.config import Config, Line
+from pretrain.reading.objects import require_address
 from pretrain.reading.paths import shown
 
 NAME = r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$"
@@ -107,7 +108,16 @@ class _Population(Config):
 class _Files(_Population):
     """Parquet or JSON lines: ``client_id, text[, locale, ts]``; a budget in a window needs ``ts``."""
 
-    paths: tuple[Line, ...] = Field(min_length=1, description="paths or globs")
+    paths: tuple[Line, ...] = Field(
+        min_length=1, description="paths or globs, or addresses as in s3://BUCKET/FOLDER/*.parquet"
+    )
+
+    @field_validator("paths")
+    @classmethod
+    def _addresses(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
+        for path in paths:
+            require_address(path)
+        return paths
 
 
 class FilePopulation(_Files):

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 from federated.config.population import Retention
 from federated.devices.withdrawals import Withdrawals
 from pretrain.reading import rows
-from pretrain.reading.rows import Column
+from pretrain.reading.rows import Column, StoredFile
 
 FIELD = "private_text.paths"
 _COLUMNS = (Column("client_id", "id"), Column("text"), Column("locale", required=False))
@@ -80,7 +79,7 @@ def taken_rows(
     columns = _COLUMNS if read_text else tuple(column for column in _COLUMNS if column.name in ("client_id", "locale"))
     columns += (Column("ts", "order", required=False),) if read_text or retention else ()
     kinds: set[pa.DataType] = set()
-    for path in rows.matching(patterns, FIELD):
+    for path in rows.stored(patterns, FIELD):
         filled = _filled(path, columns)
         for batch, order, at in _batches(path, columns):
             if read_text:
@@ -102,7 +101,7 @@ def taken_rows(
             )
 
 
-def _filled(path: Path, columns: Sequence[Column]) -> set[str]:
+def _filled(path: StoredFile, columns: Sequence[Column]) -> set[str]:
     """The columns of a file; for JSON lines, those of at least one row."""
     names = {column.name for column in columns}
     if path.suffix == ".parquet":
@@ -116,7 +115,7 @@ def _filled(path: Path, columns: Sequence[Column]) -> set[str]:
     return names - absent
 
 
-def _batches(path: Path, columns: Sequence[Column]) -> Iterator[tuple[pa.RecordBatch, pa.ChunkedArray, str]]:
+def _batches(path: StoredFile, columns: Sequence[Column]) -> Iterator[tuple[pa.RecordBatch, pa.ChunkedArray, str]]:
     """Rows of a file, their times or numbers, and their position in words."""
     kinds: set[bool] = set()
     for place, batch in rows.placed_batches(path, FIELD, columns):

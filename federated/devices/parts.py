@@ -34,7 +34,7 @@ class Task(BaseModel):
     """Work order for all readers: the files and rows to read, and the bounds of parts. Private.
 
     Attributes:
-      files: path and size of each, in order.
+      files: path or address, and size, of each, in order.
       retention: window of the rows to read; None for all.
       withdrawn: devices whose rows are left out.
       bounds: ids, ascending, that divide the rows into equal shares.
@@ -42,7 +42,7 @@ class Task(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    files: tuple[tuple[Path, int], ...]
+    files: tuple[tuple[str, int], ...]
     retention: Retention | None
     withdrawn: Withdrawals
     bounds: tuple[str, ...]
@@ -62,14 +62,14 @@ def size(patterns: Sequence[str]) -> int:
       ValueError: nothing matches, or no ordinary file.
       OSError: the disk does not answer.
     """
-    return sum(path.stat().st_size for path in rows.matching(patterns, FIELD))
+    return sum(path.stat().st_size for path in rows.stored(patterns, FIELD))
 
 
 def write_task(
     folder: Path, config: Files, locale: str, retention: Retention | None, withdrawn: Withdrawals = NOBODY
 ) -> None:
     """Write the readers' task; its bounds, from a sample of ids, give all of them about the same work."""
-    files = tuple((path, path.stat().st_size) for path in rows.matching(config.paths, FIELD))
+    files = tuple((str(path), path.stat().st_size) for path in rows.stored(config.paths, FIELD))
     task = Task(
         files=files,
         retention=retention,
@@ -116,11 +116,11 @@ def write_part(folder: Path, config: Files, locale: str, number: int, of: int) -
       OSError: a file has changed since the task was written.
     """
     task = Task.model_validate_json((folder / _TASK_FILE).read_bytes())
-    for path, length in task.files:
+    patterns = [glob.escape(path) for path, _ in task.files]
+    for path, (_, length) in zip(rows.stored(patterns, FIELD), task.files, strict=True):
         if path.stat().st_size != length:
             raise OSError(f"{path.name}: not the file that others read; run the stage again")
     directory = private_directory(folder / str(number))
-    patterns = [glob.escape(str(path)) for path, _ in task.files]
     typed = from_files(patterns, locale, task.retention, directory, task.part(number, of), task.withdrawn)
     write_piece(directory, typed.devices, locale, config.max_words_per_device)
     content = json.dumps({"number": number, "of": of, "read": asdict(typed.read)})

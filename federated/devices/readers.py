@@ -173,7 +173,7 @@ def identity(patterns: Sequence[str]) -> list[tuple[str, str]]:
       ValueError: nothing matches, or no ordinary file.
       OSError: the disk does not answer.
     """
-    return contents(rows.matching(patterns, FIELD))
+    return contents(rows.stored(patterns, FIELD))
 
 
 def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None:
@@ -184,7 +184,7 @@ def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None
         fix.
       OSError: the disk does not answer.
     """
-    for path in rows.matching(patterns, FIELD):
+    for path in rows.stored(patterns, FIELD):
         names = rows.fields(path, FIELD)
         for column in ("client_id", "text"):
             if column not in names:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -336,7 +337,8 @@ def cron(schedule: str) -> str:
     from croniter import CroniterBadDateError, croniter  # few launch files have a schedule
 
     expression = _PRESETS.get(schedule.strip().lower(), schedule)
-    if len(expression.split()) != _CRON_FIELDS or not croniter.is_valid(expression):
+    drawn = re.search(r"(?i)(^|[\s,])r($|[\s,(/])", expression)  # croniter's R is another time at each reading
+    if drawn or len(expression.split()) != _CRON_FIELDS or not croniter.is_valid(expression):
         raise ValueError(
             f"got {schedule!r}; give a cron expression of five fields, as in '0 6 1 * *', or one of "
             f"{', '.join(_PRESETS)}"

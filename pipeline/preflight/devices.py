@@ -60,7 +60,7 @@ def countable(config: LaunchConfig) -> bool:
     private = config.private_text
     if not isinstance(private, Files):
         return False
-    return sum(path.stat().st_size for path in rows.matching(private.paths, "private_text.paths")) <= MOST_COUNTED_BYTES
+    return sum(path.stat().st_size for path in rows.stored(private.paths, "private_text.paths")) <= MOST_COUNTED_BYTES
 
 
 def count_devices(config: LaunchConfig, ledger_url: str, kept: Retention | None) -> CountedDevices:

@@ -226,7 +226,7 @@ def counted_devices(data: str, locale: str) -> tuple[int, str] | None:
     """
     if data == SYNTHETIC:
         return None
-    paths = rows.matching([data], "--data")
+    paths = rows.stored([data], "--data")
     if sum(path.stat().st_size for path in paths) > MOST_COUNTED_BYTES:
         return None
     found = readers.count([data], locale)
@@ -298,7 +298,7 @@ def _require(answers: Answers) -> None:
     except ValueError as error:
         raise ValueError(f"--{error}") from error
     if answers.data != SYNTHETIC:
-        rows.matching([answers.data], "--data")
+        rows.stored([answers.data], "--data")
     if answers.public not in (*SAMPLES, "c4"):
         rows.matching([answers.public], "--public")
     for name, value in (("epsilon", answers.epsilon), ("rho", answers.rho), ("budget", answers.budget)):

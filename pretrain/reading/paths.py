@@ -7,6 +7,7 @@ would never end. Every error names the field, the path and the fix, and is a ``V
 import errno
 import json
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ LASTING = frozenset(
 )
 MOST_JSON_BYTES = 1 << 28
 _MOST_SHOWN = 120
+# Folders of file systems that hold no text: their files have no size, and some wait or go on for ever.
+_KERNEL = (("proc",), ("sys",))
+_MAGIC = re.compile(r"[*?[]")
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -51,6 +55,8 @@ def require_file(path: Path, field: str, hint: str, most_bytes: int | None = Non
     kind = stat.S_IFMT(about.st_mode)
     if kind != stat.S_IFREG:
         raise ValueError(f"{field}: {shown(path)} is {_KINDS.get(kind, 'no ordinary file')}, not a file; {hint}")
+    if path.resolve().parts[1:2] in _KERNEL:
+        raise ValueError(f"{field}: {shown(path)} is a file of the kernel, which may never end; {hint}")
     if not os.access(path, os.R_OK):
         raise ValueError(f"{field}: {shown(path)} may not be read by this user; change its mode or owner")
     if most_bytes is not None and about.st_size > most_bytes:
@@ -58,6 +64,22 @@ def require_file(path: Path, field: str, hint: str, most_bytes: int | None = Non
             f"{field}: {shown(path)} has {about.st_size:,} bytes, and at most {most_bytes:,} are read; {hint}"
         )
     return path
+
+
+def require_walkable(pattern: str, field: str) -> None:
+    """Check that a glob walks no whole machine and no file system of the kernel, where a match may never come.
+
+    Raises:
+      ValueError: its first folder is one of them.
+    """
+    magic = _MAGIC.search(pattern)
+    if magic is None:
+        return
+    folder = Path(os.path.dirname(pattern[: magic.start()])).resolve()  # noqa: PTH120 - of a text
+    if folder.parts[1:2] in _KERNEL or (folder == Path("/") and "**" in pattern):
+        raise ValueError(
+            f"{field}: {shown(repr(pattern))} looks through {folder}; begin it with the folder of the text"
+        )
 
 
 def require_folder(path: Path, field: str, hint: str) -> Path:

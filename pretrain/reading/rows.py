@@ -10,18 +10,20 @@ import glob
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pretrain.reading.paths import require_file, shown
+from pretrain.reading import objects
+from pretrain.reading.objects import StoredObject
+from pretrain.reading.paths import require_file, require_walkable, shown
 
 # Text shrinks to a third, repetitive lines to a twentieth. Small files may do as they like.
 MOST_EXPANSION, FREE_BYTES = 100, 1 << 26
@@ -33,6 +35,8 @@ _BUFFER_BYTES = 1 << 20
 _DAMAGE = (EOFError, zlib.error, pa.ArrowException, MemoryError, UnicodeDecodeError)
 
 Kind = Literal["text", "id", "order"]
+StoredFile = Path | StoredObject
+File = TypeVar("File", Path, StoredObject)
 
 
 @dataclass(frozen=True)
@@ -49,28 +53,54 @@ class Column:
 
 
 def matching(patterns: Sequence[str], field: str) -> list[Path]:
-    """Files that some paths or globs name, each once, in the order named.
+    """Files of this machine that some paths or globs name, each once, in the order named.
 
     Raises:
       ValueError: one matches nothing, or something that is no ordinary file.
     """
-    paths: list[Path] = []
+    for pattern in filter(objects.is_address, patterns):
+        raise ValueError(f"{field}: {shown(pattern)} is an address, and files of this machine are read; give a path")
+    return list(dict.fromkeys(path for pattern in patterns for path in _found(pattern, field, _paths(pattern, field))))
+
+
+def stored(patterns: Sequence[str], field: str) -> list[StoredFile]:
+    """``matching``, of this machine or in object storage.
+
+    Raises:
+      ValueError: as of ``matching``, or an object that may not be read.
+      OSError: the disk or the store does not answer.
+    """
+    files: list[StoredFile] = []
     for pattern in patterns:
-        if len(pattern) > 4_096 or "\0" in pattern:
-            raise ValueError(f"{field}: {shown(pattern)} is no path; give a shorter one")
-        found: list[Path] = []
-        # Each match is looked at as it is found, so that a glob over a whole disk ends at its first folder.
-        for name in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - Path.glob refuses absolute patterns
-            found.append(require_file(Path(name), field, "name files, or a glob that matches files only"))
-            if len(found) > MOST_FILES:
-                raise ValueError(f"{field}: {shown(repr(pattern))} matches more than {MOST_FILES:,} files; join some")
-        if not found:
-            raise ValueError(f"{field}: no file matches {shown(repr(pattern))}; check the path")
-        paths += sorted(found)
-    return list(dict.fromkeys(path.resolve() for path in paths))
+        if objects.is_address(pattern):
+            files += _found(pattern, field, objects.matching(pattern, field))
+        else:
+            files += _found(pattern, field, _paths(pattern, field))
+    return list(dict.fromkeys(files))
 
 
-def fields(path: Path, field: str) -> list[str]:
+def _found(pattern: str, field: str, files: Iterable[File]) -> list[File]:
+    """What a pattern matches, sorted: something, and not too much."""
+    found: list[File] = []
+    for file in files:
+        found.append(file)
+        if len(found) > MOST_FILES:
+            raise ValueError(f"{field}: {shown(repr(pattern))} matches more than {MOST_FILES:,} files; join some")
+    if not found:
+        raise ValueError(f"{field}: no file matches {shown(repr(pattern))}; check the path")
+    return sorted(found)
+
+
+def _paths(pattern: str, field: str) -> Iterator[Path]:
+    """Each match is looked at as it is found, so that a glob over a whole disk ends at its first folder."""
+    if len(pattern) > 4_096 or "\0" in pattern:
+        raise ValueError(f"{field}: {shown(pattern)} is no path; give a shorter one")
+    require_walkable(pattern, field)
+    for name in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - Path.glob refuses absolute patterns
+        yield require_file(Path(name), field, "name files, or a glob that matches files only").resolve()
+
+
+def fields(path: StoredFile, field: str) -> list[str]:
     """Names of a file's columns: of the schema, or of the first record.
 
     Raises:
@@ -78,12 +108,12 @@ def fields(path: Path, field: str) -> list[str]:
     """
     with _readable(path, field):
         if path.suffix == ".parquet":
-            return list(pq.ParquetFile(path).schema_arrow.names)
+            return list(pq.ParquetFile(_source(path)).schema_arrow.names)
         record = next(_records(path, field), None)
         return [] if record is None else list(record[1])
 
 
-def batches(path: Path, field: str, columns: Sequence[Column], skip: int = 0) -> Iterator[pa.RecordBatch]:
+def batches(path: StoredFile, field: str, columns: Sequence[Column], skip: int = 0) -> Iterator[pa.RecordBatch]:
     """The columns of a file in its order; one that is not required and not there is left out of Parquet's batches.
 
     Args:
@@ -99,16 +129,22 @@ def batches(path: Path, field: str, columns: Sequence[Column], skip: int = 0) ->
 
 
 def placed_batches(
-    path: Path, field: str, columns: Sequence[Column], skip: int = 0
+    path: StoredFile, field: str, columns: Sequence[Column], skip: int = 0
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """``batches``, each with its position in the file, for errors."""
-    require_file(path, field, "name a file that is there")
+    if isinstance(path, Path):
+        require_file(path, field, "name a file that is there")
     with _readable(path, field):
         yield from (_of_parquet if path.suffix == ".parquet" else _of_json_lines)(path, field, columns, skip)
 
 
+def _source(path: StoredFile) -> Path | IO[bytes]:
+    """What Arrow opens: a path by itself, an object by our reader."""
+    return path if isinstance(path, Path) else path.open()
+
+
 @contextmanager
-def _readable(path: Path, field: str, at: Callable[[], str] = lambda: "") -> Iterator[None]:
+def _readable(path: StoredFile, field: str, at: Callable[[], str] = lambda: "") -> Iterator[None]:
     """Report damage as ValueError: Arrow and the decompressors raise errors that suggest a retry.
 
     Args:
@@ -127,12 +163,12 @@ def _readable(path: Path, field: str, at: Callable[[], str] = lambda: "") -> Ite
         ) from error
 
 
-def _most_bytes(path: Path) -> int:
+def _most_bytes(path: StoredFile) -> int:
     """Most bytes that a file may unpack to."""
     return max(FREE_BYTES, MOST_EXPANSION * path.stat().st_size)
 
 
-def _too_much(path: Path, field: str, most: int) -> ValueError:
+def _too_much(path: StoredFile, field: str, most: int) -> ValueError:
     """Say that it does not."""
     return ValueError(
         f"{field}: {shown(path)} unpacks to more than {most:,} bytes, {MOST_EXPANSION} times its size, which no text "
@@ -140,13 +176,13 @@ def _too_much(path: Path, field: str, most: int) -> ValueError:
     )
 
 
-def _missing(path: Path, field: str, column: Column, names: Sequence[str]) -> ValueError:
+def _missing(path: StoredFile, field: str, column: Column, names: Sequence[str]) -> ValueError:
     """Say that a column is not there, and which are."""
     has = shown(", ".join(map(repr, names))) or "none"
     return ValueError(f"{field}: {shown(path)}: column {column.name!r} is missing; it has {has}")
 
 
-def _too_long(path: Path, field: str) -> ValueError:
+def _too_long(path: StoredFile, field: str) -> ValueError:
     """Say that a text is."""
     return ValueError(
         f"{field}: {shown(path)} holds a text of more than {MOST_TEXT_BYTES:,} bytes; cut it into texts of a few lines"
@@ -156,7 +192,9 @@ def _too_long(path: Path, field: str) -> ValueError:
 # Parquet
 
 
-def _of_parquet(path: Path, field: str, columns: Sequence[Column], skip: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+def _of_parquet(
+    path: StoredFile, field: str, columns: Sequence[Column], skip: int
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     names = fields(path, field)
     for column in columns:
         if names.count(column.name) > 1:
@@ -164,7 +202,7 @@ def _of_parquet(path: Path, field: str, columns: Sequence[Column], skip: int) ->
         if column.required and column.name not in names:
             raise _missing(path, field, column, names)
     there = [column for column in columns if column.name in names]
-    schema = pq.ParquetFile(path).schema_arrow
+    schema = pq.ParquetFile(_source(path)).schema_arrow
     strings = [column.name for column in there if _is_string(_plain(schema.field(column.name).type))]
     for column in there:
         kind = _plain(schema.field(column.name).type)
@@ -175,7 +213,7 @@ def _of_parquet(path: Path, field: str, columns: Sequence[Column], skip: int) ->
                 "it as strings"
             )
     # Texts stay packed, each distinct one once, until they are counted.
-    file = pq.ParquetFile(path, read_dictionary=strings, buffer_size=_BUFFER_BYTES)
+    file = pq.ParquetFile(_source(path), read_dictionary=strings, buffer_size=_BUFFER_BYTES)
     most, unpacked = _most_bytes(path), 0
     if file.metadata.num_rows > most:
         raise _too_much(path, field, most)
@@ -218,7 +256,7 @@ def _damaged(file: pq.ParquetFile, group: int, wanted: Sequence[str]) -> str:
     return f", row group {group},"
 
 
-def _light(batch: pa.RecordBatch, strings: Sequence[str], path: Path, field: str) -> Iterator[pa.RecordBatch]:
+def _light(batch: pa.RecordBatch, strings: Sequence[str], path: StoredFile, field: str) -> Iterator[pa.RecordBatch]:
     """A batch in parts that take little memory once unpacked."""
     if len(batch) < 2 or _text_bytes(batch, strings, path, field) <= BATCH_BYTES:
         yield batch
@@ -228,11 +266,11 @@ def _light(batch: pa.RecordBatch, strings: Sequence[str], path: Path, field: str
     yield from _light(batch.slice(half), strings, path, field)
 
 
-def _text_bytes(batch: pa.RecordBatch, strings: Sequence[str], path: Path, field: str) -> int:
+def _text_bytes(batch: pa.RecordBatch, strings: Sequence[str], path: StoredFile, field: str) -> int:
     return sum(_unpacked_bytes(batch.column(name), path, field) for name in strings)
 
 
-def _unpacked_bytes(array: pa.Array, path: Path, field: str) -> int:
+def _unpacked_bytes(array: pa.Array, path: StoredFile, field: str) -> int:
     values = array.dictionary if isinstance(array, pa.DictionaryArray) else array
     if len(values) and (pc.max(pc.binary_length(values)).as_py() or 0) > MOST_TEXT_BYTES:
         raise _too_long(path, field)
@@ -258,7 +296,7 @@ def _is_string(kind: pa.DataType) -> bool:
 
 
 def _of_json_lines(
-    path: Path, field: str, columns: Sequence[Column], skip: int
+    path: StoredFile, field: str, columns: Sequence[Column], skip: int
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Columns of a file, with their lines.
 
@@ -285,7 +323,7 @@ def _of_json_lines(
         yield _batch(path, field, columns, taken)
 
 
-def _batch(path: Path, field: str, columns: Sequence[Column], taken: list[tuple]) -> tuple[str, pa.RecordBatch]:
+def _batch(path: StoredFile, field: str, columns: Sequence[Column], taken: list[tuple]) -> tuple[str, pa.RecordBatch]:
     lines, *values = zip(*taken, strict=True)
     place = f"lines {lines[0]:,} to {lines[-1]:,}"
     arrays = []
@@ -318,7 +356,7 @@ def _batch(path: Path, field: str, columns: Sequence[Column], taken: list[tuple]
     return place, pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
 
 
-def _records(path: Path, field: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _records(path: StoredFile, field: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Number and content of each line that is not blank."""
     for number, line in _lines(path, field):
         at = f"{field}: {shown(path)}, line {number:,}"
@@ -335,11 +373,11 @@ def _records(path: Path, field: str) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, record
 
 
-def _lines(path: Path, field: str) -> Iterator[tuple[int, bytes]]:
+def _lines(path: StoredFile, field: str) -> Iterator[tuple[int, bytes]]:
     packers: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open}
     most = _most_bytes(path) if path.suffix in packers else None
     number = read = 0
-    with cast("IO[bytes]", packers.get(path.suffix, open)(path, "rb")) as file:
+    with path.open("rb") as packed, packers.get(path.suffix, nullcontext)(packed) as file:
         while line := file.readline(MOST_TEXT_BYTES + 1):
             number += 1
             read += len(line)

@@ -61,6 +61,15 @@ def test_the_list_has_no_secret_of_airflow_s_services() -> None:
     assert beyond(every, reader=True) == every
 
 
+def test_a_stage_gets_the_credentials_of_client_text_and_none_of_airflow_s() -> None:
+    worker = {"AWS_SECRET_ACCESS_KEY": "airflow's", "TACIT_CLIENTS_AWS_SECRET_ACCESS_KEY": "text's"}
+    worker |= {"TACIT_CLIENTS_AWS_ENDPOINT_URL": "http://127.0.0.1:9", "TACIT_CLIENTS_HOME": "/"}
+    told = allowed().of_worker(worker)
+    assert told == {name: value for name, value in worker.items() if name.startswith("TACIT_CLIENTS_AWS_")}
+    assert allowed().of_stage(told) == {"AWS_SECRET_ACCESS_KEY": "text's", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    assert allowed().of_review(told) == {}, "an answer reads no text"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON.exists(), reason="the Airflow environment is not built; run `make setup`")
 @pytest.mark.parametrize("kind", ["worker-cpu", "worker-gpu"])

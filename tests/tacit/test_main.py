@@ -28,4 +28,4 @@ def test_a_killed_command_leaves_no_core() -> None:
     script = "import resource, sys; from tacit.__main__ import main\ntry: main()\nexcept SystemExit: pass\n"
     script += "print(resource.getrlimit(resource.RLIMIT_CORE)[0])"
     done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "0"
+    assert done.stdout.splitlines()[-1] in ("0", "1"), "1 stops the programs that take cores too"

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from federated.config.population import FilePopulation, Retention
-from federated.devices import parts, store
+from federated.devices import parts, readers, store
 from pretrain import words
 from tests.federated.devices.damaged import write_damaged
+from tests.helpers.processes.objects import Bucket
 
 KEY = bytes(range(32))
 KEPT = Retention(30, date(2026, 2, 1), datetime(2026, 2, 1, 12, tzinfo=UTC))
@@ -107,6 +108,26 @@ def test_any_number_of_readers_make_the_store_of_one(
     expected = alone(tmp_path, kept)
     for of in (1, 2, 3, 5):
         assert together(tmp_path, kept, of) == expected, of
+
+
+@pytest.mark.slow
+def test_objects_of_a_store_make_the_same_devices(tmp_path: Path, bucket: Bucket) -> None:
+    """By one reader, by two, and counted."""
+    mixed(tmp_path)
+    expected, counted = alone(tmp_path, KEPT), readers.count(config(tmp_path).paths, "en-US", KEPT)
+    for path in (tmp_path / "0.parquet", tmp_path / "1.jsonl"):
+        bucket.put(f"en/{path.name}", path.read_bytes())
+        path.unlink()
+    there = config(tmp_path).model_copy(update={"paths": (bucket.address("en/*"),)})
+    assert readers.count(there.paths, "en-US", KEPT) == counted
+    store.build_store(there, "en-US", 1, tmp_path / "objects", KEY, KEPT)
+    assert content(tmp_path / "objects") == expected
+    parts.write_task(tmp_path / "task", there, "en-US", KEPT)
+    parts.write_parts(tmp_path / "task", there, "en-US", 2)
+    assert len(parts.pieces_of(tmp_path / "task")[0]) == 2
+    bucket.put("en/1.jsonl", b"{}\n")
+    with pytest.raises(OSError, match=r"1\.jsonl: not the file that others read"):
+        parts.write_part(tmp_path / "task", there, "en-US", 0, 2)
 
 
 @pytest.mark.parametrize("population", [untimed, lonely])
