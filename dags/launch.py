@@ -131,7 +131,7 @@ def build_or_say_why_not(launch: LaunchFile) -> DAG:
     try:
         if launch.schedule:
             on_schedule(
-                launch.schedule
+                launch.schedule, launch.name
             )  # The public model's DAG (``public_model.py``) uses it, but a bad one is reported here.
         return build(launch)
     except (AirflowException, ValueError, TypeError) as error:

@@ -28,7 +28,7 @@ def build(launch: LaunchFile) -> DAG:
         dag_display_name=f"{launch.locale} public model: {launch.name}",
         description=f"public model of {launch.name}",
         doc_md=f"The public stages of `{launch.path.name}`, on its schedule; then the launch starts.",
-        schedule=on_schedule(launch.schedule),
+        schedule=on_schedule(launch.schedule, launch.name),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,

@@ -21,7 +21,19 @@ _ALLOWED = re.compile(
 )
 # Object storage of client text: its server, and who may read it. A stage gets them without the prefix; those that have
 # none are Airflow's own.
-_CLIENTS = re.compile(r"TACIT_CLIENTS_(AWS_\w+|GOOGLE_APPLICATION_CREDENTIALS)")
+_CLIENTS = {
+    name: name.partition("_CLIENTS_")[2]
+    for name in (
+        "TACIT_CLIENTS_AWS_ENDPOINT_URL",
+        "TACIT_CLIENTS_AWS_REGION",
+        "TACIT_CLIENTS_AWS_ACCESS_KEY_ID",
+        "TACIT_CLIENTS_AWS_SECRET_ACCESS_KEY",
+        "TACIT_CLIENTS_AWS_SESSION_TOKEN",
+        "TACIT_CLIENTS_AWS_ROLE_ARN",
+        "TACIT_CLIENTS_AWS_WEB_IDENTITY_TOKEN_FILE",
+        "TACIT_CLIENTS_GOOGLE_APPLICATION_CREDENTIALS",
+    )
+}
 # The account that reads answers from Airflow; for ``tacit review`` alone.
 _READER = re.compile(r"TACIT_AIRFLOW\w+")
 
@@ -38,13 +50,12 @@ _WORKER = re.compile(
 
 def of_stage(worker: Mapping[str, str]) -> dict[str, str]:
     """Select the worker's variables for a stage."""
-    text = {found[1]: value for name, value in worker.items() if (found := _CLIENTS.fullmatch(name))}
-    return _of_tacit(worker) | text
+    return _of_tacit(worker) | {_CLIENTS[name]: value for name, value in worker.items() if name in _CLIENTS}
 
 
 def of_worker(variables: Mapping[str, str]) -> dict[str, str]:
     """Select the variables that a worker may have."""
-    own = {name: value for name, value in variables.items() if _WORKER.fullmatch(name) or _CLIENTS.fullmatch(name)}
+    own = {name: value for name, value in variables.items() if _WORKER.fullmatch(name) or name in _CLIENTS}
     return of_review(variables) | own
 
 
