@@ -3,6 +3,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 
 FILE ?= dags/launches/demo-en-US.yaml
+POOLS ?= dags/pools.json
 LAUNCH := $(basename $(notdir $(FILE)))
 export AIRFLOW_HOME ?= $(CURDIR)/.airflow
 STAGES := .venv/stages/bin
@@ -124,8 +125,8 @@ clean: down ## Remove Airflow's state and caches; keeps the environments, and ru
 .venv/stages/.project: pyproject.toml .venv/stages/.installed
 	@$(STAGES)/pip install --quiet --no-deps --editable . && touch $@
 
-$(AIRFLOW_HOME)/.ready: dags/pools.json .venv/airflow/.installed
+$(AIRFLOW_HOME)/.ready: $(POOLS) .venv/airflow/.installed
 	@mkdir -p $(AIRFLOW_HOME)/logs; echo "preparing Airflow's database in $(AIRFLOW_HOME)"
-	@($(AIRFLOW) db migrate && $(AIRFLOW) pools import dags/pools.json) >$(AIRFLOW_HOME)/logs/setup.log 2>&1 || \
+	@($(AIRFLOW) db migrate && $(AIRFLOW) pools import $(POOLS)) >$(AIRFLOW_HOME)/logs/setup.log 2>&1 || \
 		{ tail -n 20 $(AIRFLOW_HOME)/logs/setup.log; exit 1; }
 	@touch $@

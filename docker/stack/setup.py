@@ -5,6 +5,7 @@ Interrupted, it resumes; later starts repeat it only after an upgrade of Airflow
 
 import hashlib
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
@@ -36,7 +37,9 @@ def steps(place: Places, secret: Mapping[str, str]) -> None:
         made.touch()
     if not migrated(place):
         airflow = places.environment_of(place, "airflow")
-        subprocess.run(places.compose_service("setup")["entrypoint"], env=airflow, cwd=ROOT, check=True)
+        *shell, script = places.compose_service("setup")["entrypoint"]
+        script = script.replace("dags/pools.json", shlex.quote(str(_pools())))
+        subprocess.run([*shell, script], env=airflow, cwd=ROOT, check=True)
         (place.home / "migrated").write_text(_tables(), encoding="utf-8")
     if not done(place):
         variables = of_review(places.environment_of(place, "worker-cpu"))
@@ -72,6 +75,11 @@ def registrations(launches: Path) -> Iterator[list[str]]:
         yield ["register", text["name"], *limits, *(["--max-discovery-epsilon", str(words)] if words else [])]
 
 
+def _pools() -> Path:
+    """File of the deployment's pools, as compose mounts it."""
+    return ROOT / (os.environ.get("POOLS") or "dags/pools.json")
+
+
 def _tables() -> str:
-    sources = [ROOT / "requirements" / "airflow.lock", ROOT / "dags" / "pools.json"]
+    sources = [ROOT / "requirements" / "airflow.lock", _pools()]
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

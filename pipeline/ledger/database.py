@@ -195,11 +195,19 @@ class WholeLedger:
                 state = State.of(connection, wrote=bool(new))
         if self._receipts and self._last_check and state:
             self._receipts.keep([*without, *new])
-            with self.transaction() as connection:
-                now = State.of(connection)
-                # Another process may have written in between: its own check counts.
-                if now.versions == state.versions:
-                    self._last_check.keep(now)
+            self._remember(state)
+
+    def _remember(self, state: State) -> None:
+        """Keep the state in which a transaction left the database."""
+        assert self._last_check is not None
+        if state.complete:
+            self._last_check.keep(state)
+            return
+        with self.transaction() as connection:
+            now = State.of(connection)
+        # Another process may have written in between: its own check counts.
+        if now.versions == state.versions:
+            self._last_check.keep(now)
 
     def _checked(self, connection: Connection, elsewhere: Sequence[Receipt]) -> list[ChainEntry]:
         """Check that the ledger is whole; return its entries without a receipt."""

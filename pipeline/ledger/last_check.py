@@ -8,7 +8,8 @@ it checks the whole ledger first. The state of a database is
 - for SQLite the file: its number, its size, the times of its last changes, and the count of writing transactions in its
   header; a database with a write-ahead log has none, so it is always checked whole;
 - for PostgreSQL the versions of all rows of both chains and of the head (``xmin`` and ``ctid``, which every UPDATE and
-  INSERT makes anew), added up without reading the rows' values; the cost grows, a hundredth as fast as that of hashes.
+  INSERT makes anew), added up without reading the rows' values; the cost grows,
+  a fortieth as fast as that of hashes.
 
 Guarantee: whoever changes a row, replaces the file or removes an entry, with any rights on the database, is found out
 by the next operation, as by a whole check. Whoever may write to the folder of runs too could put a state of their own
@@ -45,10 +46,12 @@ class State:
     Attributes:
       versions: of the rows, or the count of writing transactions; empty if they cannot be told.
       file: number, size and times of last changes of a SQLite file.
+      complete: False within a transaction that wrote to SQLite, which changes the file as it ends.
     """
 
     versions: str
     file: tuple[int, ...] = ()
+    complete: bool = True
 
     @classmethod
     def of(cls, connection: Connection, *, wrote: bool = False) -> Self:
@@ -65,7 +68,8 @@ class State:
             header, at = file.read(_HEADER_BYTES), os.fstat(file.fileno())
         logged = len(header) < _HEADER_BYTES or header[18] == 2
         count = int.from_bytes(header[24:28], "big") + wrote
-        return cls("" if logged else str(count), (at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns))
+        times = (at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
+        return cls("" if logged else str(count), times, complete=not wrote)
 
 
 class LastCheck:

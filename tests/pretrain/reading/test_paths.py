@@ -39,3 +39,19 @@ def test_what_is_shown_breaks_no_line():
     assert paths.shown("a\nb\x1b[31m") == r"'a\nb\x1b[31m'"
     assert len(paths.shown("x" * 10_000)) < 200
     assert paths.shown("naïve") == "naïve"
+
+
+@pytest.mark.parametrize("path", ["/proc/self/mem", "/proc/self/status", "/proc/self/../version"])
+def test_files_of_the_kernel_are_no_text(tmp_path: Path, path: str):
+    with pytest.raises(ValueError, match="a file of the kernel"):
+        paths.require_file(Path(path), "field", "name files")
+    link = tmp_path / "typed.jsonl"
+    link.symlink_to(path)
+    with pytest.raises(ValueError, match="a file of the kernel"):
+        paths.require_file(link, "field", "name files")
+
+
+@pytest.mark.parametrize("pattern", ["/proc/**", "/sys/**/*.jsonl", "/proc/[0-9]*/mem", "/**/*.jsonl", "/*/**"])
+def test_a_glob_that_may_never_end_is_refused(pattern: str):
+    with pytest.raises(ValueError, match=r"field: .* looks through /.*; begin it with the folder of the text"):
+        paths.require_walkable(pattern, "field")
