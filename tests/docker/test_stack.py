@@ -7,6 +7,8 @@ import stat
 import subprocess
 import time
 import urllib.error
+import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from pipeline.launch.config import launch_id, load_launch
 from tests.helpers.processes.forked import Forked
 from tests.helpers.processes.proc import LOOPBACK, arguments, listening, naming, tree
 from tests.helpers.processes.receivers import Receivers, receivers
-from tests.helpers.processes.server import until
+from tests.helpers.processes.server import OPENER, until
 from tests.helpers.processes.stack import DAG, PYTHON, REVIEWER, ROOT, SERVICES, Stack, stack
 
 from .test_worker_environment import allowed
@@ -201,7 +203,10 @@ def test_rotated_secrets_are_new_and_open_what_the_old_ones_no_longer_do(up: Sta
     for user in ("postgres", "airflow", "ledger", "mlflow", "mlflow_login"):
         name = "POSTGRES_PASSWORD" if user == "postgres" else f"{user.upper()}_DB_PASSWORD"
         assert (up.opens_database(user, before[name]), up.opens_database(user, after[name])) == (False, True), user
-    assert up.mlflow("registered-models/search") is not None
+    login = b64encode(f"mlflow:{after['MLFLOW_PASSWORD']}".encode()).decode()
+    address = f"http://127.0.0.1:{up.environment['MLFLOW_PORT']}/api/2.0/mlflow/users/get?username=mlflow"
+    asked = urllib.request.Request(address, headers={"Authorization": f"Basic {login}"})
+    assert OPENER.open(asked, timeout=60).status == 200
     assert (up.home / "passwords" / "tacit-reader").read_text(encoding="utf-8").strip() == after["READER_PASSWORD"]
     assert not (up.home / "secrets.old.env").exists()
     for path in (up.home / "secrets.env", *(up.home / "passwords").iterdir()):
