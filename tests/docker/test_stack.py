@@ -192,27 +192,6 @@ def test_the_command_line_clears_a_task_and_what_follows(up: Stack, launched: st
     assert up.tacit("ledger", "show")["entries"] == before
 
 
-def test_rotated_secrets_are_new_and_open_what_the_old_ones_no_longer_do(up: Stack) -> None:
-    """The last test, as services have the old ones until they start again."""
-    before = up.secrets()
-    done = subprocess.run(["bash", "docker/rotate.sh"], cwd=ROOT, env=up.environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    after = up.secrets()
-    assert {name for name in before if before[name] == after[name]} == {"AIRFLOW_FERNET_KEY"}
-    assert after.keys() == before.keys()
-    for user in ("postgres", "airflow", "ledger", "mlflow", "mlflow_login"):
-        name = "POSTGRES_PASSWORD" if user == "postgres" else f"{user.upper()}_DB_PASSWORD"
-        assert (up.opens_database(user, before[name]), up.opens_database(user, after[name])) == (False, True), user
-    login = b64encode(f"mlflow:{after['MLFLOW_PASSWORD']}".encode()).decode()
-    address = f"http://127.0.0.1:{up.environment['MLFLOW_PORT']}/api/2.0/mlflow/users/get?username=mlflow"
-    asked = urllib.request.Request(address, headers={"Authorization": f"Basic {login}"})
-    assert OPENER.open(asked, timeout=60).status == 200
-    assert (up.home / "passwords" / "tacit-reader").read_text(encoding="utf-8").strip() == after["READER_PASSWORD"]
-    assert not (up.home / "secrets.old.env").exists()
-    for path in (up.home / "secrets.env", *(up.home / "passwords").iterdir()):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
 def tries_of(up: Stack, run: str) -> dict[str, int]:
     answer = up.airflow.api("GET", f"/dags/{DAG}/dagRuns/{run}/taskInstances")
     return {instance["task_id"]: instance["try_number"] for instance in answer["task_instances"]}
@@ -245,3 +224,24 @@ def test_services_of_a_killed_supervisor_are_taken_over(up: Stack, launched: str
     up.done("up")
     assert up.pid("postgres") != number
     assert up.tacit("ledger", "show")["entries"] == entries
+
+
+def test_rotated_secrets_are_new_and_open_what_the_old_ones_no_longer_do(up: Stack) -> None:
+    """The last test, as services have the old ones until they start again."""
+    before = up.secrets()
+    done = subprocess.run(["bash", "docker/rotate.sh"], cwd=ROOT, env=up.environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    after = up.secrets()
+    assert {name for name in before if before[name] == after[name]} == {"AIRFLOW_FERNET_KEY"}
+    assert after.keys() == before.keys()
+    for user in ("postgres", "airflow", "ledger", "mlflow", "mlflow_login"):
+        name = "POSTGRES_PASSWORD" if user == "postgres" else f"{user.upper()}_DB_PASSWORD"
+        assert (up.opens_database(user, before[name]), up.opens_database(user, after[name])) == (False, True), user
+    login = b64encode(f"mlflow:{after['MLFLOW_PASSWORD']}".encode()).decode()
+    address = f"http://127.0.0.1:{up.environment['MLFLOW_PORT']}/api/2.0/mlflow/users/get?username=mlflow"
+    asked = urllib.request.Request(address, headers={"Authorization": f"Basic {login}"})
+    assert OPENER.open(asked, timeout=60).status == 200
+    assert (up.home / "passwords" / "tacit-reader").read_text(encoding="utf-8").strip() == after["READER_PASSWORD"]
+    assert not (up.home / "secrets.old.env").exists()
+    for path in (up.home / "secrets.env", *(up.home / "passwords").iterdir()):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
