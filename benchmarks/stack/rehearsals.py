@@ -1,6 +1,6 @@
-"""What operators do to launches, on the production stack: clear, update, restore, rotate secrets, backfill.
+"""What operators do to launches, on the production stack: clear, rotate secrets, backfill, update, restore.
 
-    .venv/stages/bin/python -m benchmarks.stack.rehearsals [--only clear update restore rotate backfill]
+    .venv/stages/bin/python -m benchmarks.stack.rehearsals [--only clear rotate backfill update restore]
 
 Services are those of `make stack`, launches tiny. Each step is a row: what was done, and what was seen; a row that
 differs makes the exit code 1. For `update`, `newer.py` stands for the next version of tacit.
@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from tests.helpers.processes.stack import DAG, PYTHON, ROOT, Stack, stack
 from tests.pipeline.test_upgrade import NEXT
 
 PATIENCE = 1800.0
-MONTHS = ("20260801", "20260901", "20261001")
+DAY = timedelta(days=1)
 # The next version of tacit, where a file says that workers have it.
 TACIT = """#!/bin/sh
 [ -e {folder}/newer ] && exec {forked.python} -m benchmarks.stack.newer {folder}/migrations "$@"
@@ -112,12 +112,7 @@ class Rehearsal:
 
     def clear(self) -> None:
         """A held launch is cleared in three ways: a task, the run, and by the command line a task and what follows."""
-        launch = self.file("held", policy=POLICY | {"min_top1_gain": 0.9})
-        run = self.servers.trigger("held")
-        ended = self.end(run, "held")
-        held = ("upstream_failed", ["launch_or_hold"])
-        self.row("a launch that its gates hold", (*published(ended), self.spends(launch)), (*held, SPENDS))
-        before = self.entries()
+        run, before = self.held(), self.entries()
         ways: dict[str, Callable[[], None]] = {
             "task fine_tune": lambda: self.servers.clear(run, "fine_tune", dag="held"),
             "task publish, which it may not reach": lambda: self.servers.clear(run, "publish", dag="held"),
@@ -129,7 +124,15 @@ class Rehearsal:
         for name, way in ways.items():
             way()
             ended = self.end(run, "held")
-            self.row(f"cleared: {name}", (*published(ended), self.entries() == before), (*held, True))
+            self.row(f"cleared: {name}", (*published(ended), self.entries() == before), (*HELD, True))
+
+    def held(self) -> str:
+        """The run of a launch that its gates hold."""
+        if "held" not in self.dags():
+            launch = self.file("held", policy=POLICY | {"min_top1_gain": 0.9})
+            ended = self.end(self.servers.trigger("held"), "held")
+            self.row("a launch that its gates hold", (*published(ended), self.spends(launch)), (*HELD, SPENDS))
+        return self.servers.airflow.api("GET", "/dags/held/dagRuns")["dag_runs"][0]["dag_run_id"]
 
     def update(self) -> None:
         """The ledger is updated while one launch trains and another waits for approval; workers follow later."""
@@ -189,7 +192,7 @@ class Rehearsal:
 
     def rotate(self) -> None:
         """docker/rotate.sh, then a run that asks every service."""
-        before = self.servers.secrets()
+        run, entries, before = self.held(), self.entries(), self.servers.secrets()
         done = subprocess.run(
             ["bash", "docker/rotate.sh"], cwd=ROOT, env=self.servers.environment, capture_output=True, text=True
         )
@@ -205,39 +208,42 @@ class Rehearsal:
             key = "POSTGRES_PASSWORD" if name == "postgres" else f"{name.upper()}_DB_PASSWORD"
             seen = (self.servers.opens_database(name, before[key]), self.servers.opens_database(name, after[key]))
             self.row(f"PostgreSQL, {name}: old, new", seen, (False, True))
-        self.file("rotated", seed=8)
-        self.row("a launch", set(self.end(self.servers.trigger("rotated"), "rotated").values()), {"success"})
+        self.servers.clear(run, dag="held")
+        ended = self.end(run, "held")
+        self.row("the held run, cleared", (*published(ended), self.entries() == entries), (*HELD, True))
 
     def backfill(self) -> None:
-        """Two months ran, the one between them did not; a backfill of all three runs that one."""
+        """The schedule's latest month and the last but two ran; a backfill of all three runs the one between them."""
         raw = {"source": "synthetic", "name": "tiny-clients", "devices": 80, "max_words_per_device": 60}
-        private = raw | {"test_fraction": 0.35}
-        self.file("monthly", schedule="@monthly", reviewers=[], private_text=private)
+        self.file("monthly", schedule="@monthly", reviewers=[], private_text=raw | {"test_fraction": 0.35})
         file = str(self.launches / "monthly.yaml")
         until(lambda: "public_model-monthly" in self.dags(), PATIENCE)
         for dag in ("monthly", "public_model-monthly"):
             self.servers.airflow.api("PATCH", f"/dags/{dag}", {"is_paused": False})
-        latest = f"{datetime.now(UTC):%Y%m}01"
+        latest = datetime.now(UTC).date().replace(day=1)
+        between = (latest - DAY).replace(day=1)
+        first = (between - DAY).replace(day=1)
         self.published(latest)
-        for month in (MONTHS[0], MONTHS[2]):
-            day = f"{month[:4]}-{month[4:6]}-{month[6:]}"
-            said = self.servers.done("backfill", file, day, day, "1").splitlines()[-1]
-            self.row("backfill of one month", said, f"public_model-monthly: runs of {month}")
-            self.published(month)
-        before = self.entries()
-        forecast = self.servers.done("backfill", file, "2026-08-01", "2026-10-31")
-        self.row("forecast of three", [f"-{month}: rho" in forecast for month in MONTHS], [True] * 3)
-        said = self.servers.done("backfill", file, "2026-08-01", "2026-10-31", "1").splitlines()[-1]
-        self.row("backfill of three", said.partition(", and")[0], GAP)
-        self.published(MONTHS[1])
+        said = self.servers.done("backfill", file, str(first), str(first + DAY), "1").splitlines()[-1]
+        self.row("backfill of one month", said, f"public_model-monthly: runs of {first:%Y%m%d}")
+        self.published(first)
+        before, words = self.entries(), ("backfill", file, str(first), str(latest + DAY))
+        forecast = self.servers.done(*words)
+        self.row(
+            "forecast of three", [f"-{day:%Y%m%d}: rho" in forecast for day in (first, between, latest)], [True] * 3
+        )
+        said = self.servers.done(*words, "1").splitlines()[-1].partition(", and")[0]
+        expected = f"public_model-monthly: runs of {between:%Y%m%d}; 2 already have a run"
+        self.row("backfill of three", said, expected)
+        self.published(between)
         new = [each for each in self.entries() if each not in before and spent(each)]
-        self.row("spent by", ({each["launch_id"][-8:] for each in new}, len(new)), ({MONTHS[1]}, len(SPENDS)))
+        seen = ({each["launch_id"][-8:] for each in new}, sorted(each["stage"] for each in new))
+        self.row("spent by", seen, ({f"{between:%Y%m%d}"}, SPENDS))
 
-    def published(self, month: str) -> None:
-        runs = until(lambda: {**self.runs()} if month in self.runs() else None, PATIENCE)
-        until(lambda: self.servers.ended(runs[month], "monthly"), PATIENCE)
-        states = set(self.servers.airflow.states("monthly", runs[month]).values())
-        self.row(f"launch of {month}", states, {"success"})
+    def published(self, month: date) -> None:
+        run = until(lambda: self.runs().get(f"{month:%Y%m%d}"), PATIENCE)
+        until(lambda: self.servers.ended(run, "monthly"), PATIENCE)
+        self.row(f"launch of {month}", set(self.servers.airflow.states("monthly", run).values()), {"success"})
 
     def runs(self) -> dict[str, str]:
         listed = self.servers.airflow.api("GET", "/dags/monthly/dagRuns")["dag_runs"]
@@ -268,8 +274,8 @@ class Rehearsal:
 
 
 SPENDS = ["discover", "fine_tune"]
-GAP = f"public_model-monthly: runs of {MONTHS[1]}; 2 already have a run"
-STEPS = ("clear", "update", "restore", "rotate", "backfill")
+HELD = ("upstream_failed", ["launch_or_hold"])
+STEPS = ("clear", "rotate", "backfill", "update", "restore")
 
 
 def published(states: dict[str, str]) -> tuple[str, list[str]]:
