@@ -13,5 +13,6 @@ appendonly yes
 appendfsync always
 save ""
 maxmemory-policy noeviction
+set-proc-title no
 CONF
 exec redis-server "$folder/redis.conf"
