@@ -54,7 +54,7 @@ def task_policy(task):
 """
 # A stage that hangs is the command itself, as Airflow ends it by its process group; others fork, which is quicker.
 TACIT = """#!/bin/sh
-if [ "$1" = stage ] && [ "$2" = fine_tune ] && [ -e '{short}' ]; then exec '{command}' "$@"; fi
+case " $* " in *" stage fine_tune "*) [ ! -e '{short}' ] || exec '{command}' "$@" ;; esac
 exec '{forked}' "$@"
 """
 MECHANISM = {

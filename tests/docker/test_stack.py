@@ -198,9 +198,7 @@ def tries_of(up: Stack, run: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", ["scheduler", "postgres"])
-def test_a_killed_service_is_told_and_all_are_well_again_without_a_hand(
-    up: Stack, heard: Receivers, launched: str, name: str
-) -> None:
+def test_a_killed_service_is_told_and_all_are_well_again_without_a_hand(up: Stack, heard: Receivers, name: str) -> None:
     until(lambda: up.command("status").returncode == 0)
     until(lambda: heard.gets, 120)  # the heartbeat
     before, number = len(heard.posts), up.pid(name)
@@ -217,7 +215,7 @@ def test_a_killed_service_is_told_and_all_are_well_again_without_a_hand(
     assert [text for _, text in heard.mail if f"{name}" in text and "stopped" in text]
 
 
-def test_services_of_a_killed_supervisor_are_taken_over(up: Stack, launched: str) -> None:
+def test_services_of_a_killed_supervisor_are_taken_over(up: Stack) -> None:
     entries, number = up.tacit("ledger", "show")["entries"], up.pid("postgres")
     os.kill(int((up.home / "supervisord.pid").read_text(encoding="utf-8")), signal.SIGKILL)
     assert up.command("status").returncode == 3

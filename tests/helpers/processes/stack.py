@@ -155,7 +155,8 @@ def stack(
     if watched:
         (folder / "variables").mkdir()
         script = folder / "tacit"
-        write = f"{{ printf '%s\\0' \"$1\"; env -0; }} >{folder}/variables/$$"
+        named = "for word; do case $word in -*) ;; *) break ;; esac; done"  # options come before the command
+        write = f"{named}; {{ printf '%s\\0' \"$word\"; env -0; }} >{folder}/variables/$$"
         script.write_text(f'#!/bin/sh\n{write}\nexec {tacit} "$@"\n', encoding="utf-8")
         script.chmod(0o755)
         tacit = script
