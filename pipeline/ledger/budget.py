@@ -79,6 +79,10 @@ class Population(BaseModel):
         return hashlib.sha256(canonical(decides).encode()).hexdigest()[:16]
 
 
+# Kinds of the entries that ``registered`` reads.
+REGISTRATION = ("register", "budget")
+
+
 def registered(entries: Iterable[Entry], key: PopulationKey) -> Population | None:
     """Return a population with its latest budget; None if it is not registered."""
     population = None

@@ -62,9 +62,11 @@ def of_launch(connection: Connection, launch_id: str, stage: str | None = None) 
     return _select(connection, where if stage is None else where & (columns.stage == stage))
 
 
-def of_kind(connection: Connection, kind: str) -> list[Entry]:
-    """Entries of a kind that bears no number, in order."""
-    return _select(connection, schema.ENTRIES.c.kind == kind)
+def of_kinds(connection: Connection, *kinds: str, population: PopulationKey | None = None) -> list[Entry]:
+    """Entries of kinds that bear no number, in order, of all populations or of one."""
+    columns = schema.ENTRIES.c
+    where = columns.kind.in_(kinds)
+    return _select(connection, where if population is None else where & (columns.population == population))
 
 
 def _select(connection: Connection, where: ColumnElement[bool] | None = None) -> list[Entry]:

@@ -32,6 +32,7 @@ from pipeline.ledger.chain import (
     entries_of,
     find,
     numbered,
+    of_kinds,
     of_launch,
     require_same,
     standing_reservation,
@@ -76,7 +77,8 @@ class PrivacyLedger(WholeLedger):
 
     def registered(self, key: PopulationKey) -> Population | None:
         """Return a population; None if it is not registered."""
-        return budgets.registered(self.entries(key), key)
+        with self.transaction() as connection:
+            return budgets.registered(of_kinds(connection, *budgets.REGISTRATION, population=key), key)
 
     def population(self, key: PopulationKey) -> Population:
         """Return a registered population.
@@ -84,7 +86,8 @@ class PrivacyLedger(WholeLedger):
         Raises:
           PopulationUnknown: it is not registered.
         """
-        return budgets.require_registered(self.entries(key), key)
+        with self.transaction() as connection:
+            return budgets.require_registered(of_kinds(connection, *budgets.REGISTRATION, population=key), key)
 
     def split_secret(self, key: PopulationKey) -> bytes:
         """Secret that decides the split of a population's devices: 32 bytes, the same for all its launches.

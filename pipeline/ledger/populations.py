@@ -21,8 +21,8 @@ from sqlalchemy import Connection, insert, select, update
 from federated.config.population import PopulationKey, is_simulation
 from pipeline.ground.errors import BudgetExceeded, LedgerConflict, LedgerTampered
 from pipeline.ledger import schema
-from pipeline.ledger.budget import Budget, Population, registered, require_registered
-from pipeline.ledger.chain import append, entries_of, of_kind
+from pipeline.ledger.budget import REGISTRATION, Budget, Population, registered, require_registered
+from pipeline.ledger.chain import append, entries_of, of_kinds
 from pipeline.ledger.entries import Entry
 
 SECRET_BYTES = 32
@@ -77,7 +77,7 @@ def change_budget(connection: Connection, key: PopulationKey, budget: Budget, by
 
 def split_secret(connection: Connection, key: PopulationKey) -> bytes:
     """Return a population's split secret; see ``PrivacyLedger.split_secret``."""
-    population = require_registered(entries_of(connection, key), key)
+    population = require_registered(of_kinds(connection, *REGISTRATION, population=key), key)
     of_key = select(schema.POPULATIONS.c.split_secret).where(schema.POPULATIONS.c.population == key)
     text = connection.execute(of_key).scalar_one_or_none()
     secret = bytes.fromhex(text) if text else b""
@@ -96,7 +96,7 @@ def bind_devices(connection: Connection, key: PopulationKey, device_ids: Iterabl
     hash_key = bytes.fromhex(connection.execute(select(schema.META.c.device_key)).scalar_one())
     sample = _hashes(device_ids, hash_key)
     sealed = {row.population: row.devices for row in connection.execute(select(schema.POPULATIONS))}
-    _require_unchanged(of_kind(connection, "devices"), sealed)
+    _require_unchanged(of_kinds(connection, "devices"), sealed)
     for other in sorted(sealed.keys() - {key}):
         if _shared(sample, _from_bytes(sealed[other])) > MOST_SHARED:
             raise BudgetExceeded(_taken(key, other))
