@@ -34,6 +34,30 @@ def run(dag, only: Collection[str] = (), **conf: str):
     return dag.test(run_conf=conf or None, mark_success_pattern=done or None)
 
 
+def run_again(dag, dag_run, tasks: Collection[str] | None) -> None:
+    """Clear tasks of a run, or all of it, and see it to its end; ``dag.test`` would begin another run."""
+    from airflow.models.dagrun import DagRun
+    from airflow.sdk.definitions.dag import _run_task
+    from airflow.serialization.serialized_objects import DagSerialization
+    from airflow.utils.session import create_session
+
+    scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+    scheduled.clear(run_id=dag_run.run_id, task_ids=tasks)
+    with create_session() as session:
+        same = session.get(DagRun, dag_run.id)
+        same.dag = scheduled
+        same.state = "running"
+        while same.state == "running":
+            session.expire_all()
+            due, _ = same.update_state(session=session)
+            for instance in due:
+                instance.try_number += 1
+                instance.state = "scheduled"
+            session.commit()
+            for instance in due:
+                _run_task(ti=instance, task=dag.task_dict[instance.task_id], run_triggerer=True)
+
+
 def states(dag_run) -> dict[str, str]:
     return {instance.task_id: str(instance.state) for instance in dag_run.get_task_instances()}
 
@@ -143,6 +167,19 @@ def test_a_hold_has_its_report_and_publishes_nothing(
     assert (found["report"], found["launch_or_hold"]) == ("success", ended)
     assert (found["approve"], found["publish"]) == (later, later)
     assert stand_in.stages() == ["decide", "report"]
+
+
+@pytest.mark.parametrize("cleared", [["publish"], ["launch_or_hold", "approve", "approve_2", "publish"], None])
+def test_a_held_run_that_is_cleared_is_held_again(dagbag, stand_in: StandIn, cleared: list[str] | None):
+    """Its last task alone, its gate with what follows, and all of it."""
+    stand_in.decide("hold")
+    dag = copy.deepcopy(dagbag.dags["scheduled"])
+    dag_run = run(dag, only=LAST)
+    run_again(dag, dag_run, cleared)
+    found = states(dag_run)
+    assert (found["launch_or_hold"], found["approve"], found["publish"]) == ("failed", *["upstream_failed"] * 2)
+    assert "publish" not in stand_in.stages()
+    assert stand_in.stages().count("decide") == (2 if cleared is None else 1)
 
 
 def test_without_a_server_nobody_can_approve_so_nothing_is_published(dagbag, stand_in: StandIn):
