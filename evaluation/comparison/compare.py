@@ -2,11 +2,10 @@
 
 Shape legend: P words, D devices.
 
-Launches, benchmarks and notebooks make this one call. Next-word metrics come from all held-out words,
-session metrics from ``session_words`` of them typed again by the median calibration, once for the
-strip and the corrections and once more for Smart Compose. Decisive pairs are typed on more words, for short
-intervals, and also by the other calibrations, which must not contradict. Nothing here is differentially
-private.
+Launches, benchmarks and notebooks make this one call. Next-word metrics come from all held-out words, session metrics
+from ``session_words`` of them typed again by the median calibration, once for the strip and the corrections and, where
+Smart Compose is a feature of the launch, once more for its phrases. Decisive pairs are typed on more words, for short
+intervals, and also by the other calibrations, which must not contradict. Nothing here is differentially private.
 """
 
 from collections.abc import Iterator, Mapping
@@ -119,7 +118,7 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
     signs: list[verdicts.SignCheck] = []
     at_length: dict[str, dict[str, Ratio]] = {}
     judged_words = 0
-    if rules.session_words or "SC" in rules.features:
+    if "SC" in rules.features:
         settings = _thresholds(entrants, devices, rules, workers)
     if rules.session_words:
         thresholds = {row.arm: np.inf if row.threshold_nats is None else row.threshold_nats for row in settings}
@@ -200,10 +199,10 @@ def _typed_again(
     """Session metrics of every arm on the first words of a text, and of the decisive pairs' arms on all of it.
 
     Metrics of Smart Compose come from sessions with phrases, all others from sessions without: phrases cost attention,
-    and a fault of one feature must not affect another. Sessions on more words have phrases only if Smart Compose is a
-    feature of the launch.
+    and a fault of one feature must not affect another.
 
     Args:
+      thresholds: of Smart Compose by arm; empty where it is no feature of the launch, and no phrase is offered.
       texts: a text, and a mask ``[P]`` of its first words.
     """
     long, first_P = texts
@@ -215,16 +214,14 @@ def _typed_again(
     typed: dict[str, dict[str, Ratio]] = {arm: {} for arm in entrants.arms}
     at_length: dict[str, dict[str, Ratio]] = {arm: {} for arm in entrants.arms if arm in decisive}
 
-    def is_long(arm: str, offers: bool) -> bool:
-        return arm in decisive and ("SC" in rules.features or not offers)
-
-    each_way = [(arm, offers) for arm in entrants.arms for offers in (False, True)]
-    words = sum(float((long if is_long(*way) else short).lengths_S.sum()) for way in each_way)
+    ways = (False, True) if thresholds else (False,)
+    words = len(ways) * sum(float((long if arm in decisive else short).lengths_S.sum()) for arm in entrants.arms)
     advance = progress.along(f"typing again under {len(entrants.arms)} arms", words)
     for arm, model in entrants.arms.items():
-        for offers in (False, True):
-            threshold, at_full = thresholds[arm] if offers else None, is_long(arm, offers)
-            text, prepared = (long, long_script) if at_full else (short, short_script)
+        at_full = arm in decisive
+        text, prepared = (long, long_script) if at_full else (short, short_script)
+        for offers in ways:
+            threshold = thresholds[arm] if offers else None
             session = sessions.simulate(
                 prepared, text, model, compose_threshold=threshold, workers=workers, advance=advance
             )

@@ -8,7 +8,7 @@ Decisive arms are compared in one way: if one of them never reaches the precisio
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from evaluation.arms.held_out import HeldOut
 from evaluation.comparison import scoring
 from evaluation.comparison.results import ComposeSetting
 from evaluation.comparison.scoring import Scores
+from pretrain import progress
 from pretrain.vocabulary import Vocabulary
 
 # Phrases below this log-probability (a tenth) are searched only if an arm has too few others.
@@ -46,7 +47,8 @@ def settings(
       arms: the first sets precision and rate.
       decisive: arms that decide the launch.
     """
-    scored = {arm: _scored(model, tuning, workers) for arm, model in arms.items()}
+    advance = progress.along(f"tuning phrases of {len(arms)} arms", float(len(arms) * tuning.text.lengths_S.sum()))
+    scored = {arm: _scored(model, tuning, workers, advance) for arm, model in arms.items()}
     (name, first), *others = scored.items()
     loosest = scoring.threshold_at_rate(first, tuning.rate)
     precision, rate = scoring.right_share(first, loosest), _rate(first, loosest)
@@ -71,10 +73,10 @@ def settings(
     return tuple(made)
 
 
-def _scored(arm: NextWord, tuning: Tuning, workers: int) -> Scores:
+def _scored(arm: NextWord, tuning: Tuning, workers: int, advance: Callable[[float], None]) -> Scores:
     """Scores of an arm's phrases, down to the threshold at which it offers at the allowed rate."""
     id_P = tuning.text.ids(tuning.vocabulary)
-    scored = scoring.score(arm, tuning.text, id_P, compose_floor=_FLOOR, workers=workers)
+    scored = scoring.score(arm, tuning.text, id_P, compose_floor=_FLOOR, workers=workers, advance=advance)
     if np.count_nonzero(np.isfinite(scored.sure_P)) < math.ceil(tuning.rate * len(id_P)):
         scored = scoring.score(arm, tuning.text, id_P, compose_floor=-math.inf, workers=workers)
     return scored

@@ -61,13 +61,21 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     return run(entrants, devices, RULES), entrants, devices
 
 
+@pytest.fixture(scope="module")
+def with_phrases(compared: Compared) -> Comparison:
+    """The same, of a launch for Smart Compose too."""
+    _, entrants, devices = compared
+    return run(entrants, devices, replace(RULES, features=("NWP", "SC")))
+
+
 def of(arms: Mapping[str, NextWord], pairs: tuple[tuple[str, str], ...]) -> Entrants:
     return Entrants(arms, pairs, vocabulary(), BASE, len(vocabulary()))
 
 
 @pytest.mark.slow
-def test_it_is_complete_and_survives_storage(compared: Compared) -> None:
-    result, entrants, _ = compared
+def test_it_is_complete_and_survives_storage(compared: Compared, with_phrases: Comparison) -> None:
+    _, entrants, _ = compared
+    result = with_phrases
     assert TypeAdapter(Comparison).validate_json(result.to_json()) == result
     metrics = {row.metric for row in result.table.arms}
     assert metrics | set(result.table.undefined) >= {
@@ -103,8 +111,9 @@ def test_the_better_arm_wins_in_every_slice_and_calibration(compared: Compared) 
 
 
 @pytest.mark.slow
-def test_slices_add_up_and_compose_is_at_equal_rates(compared: Compared) -> None:
-    result, entrants, _ = compared
+def test_slices_add_up_and_compose_is_at_equal_rates(compared: Compared, with_phrases: Comparison) -> None:
+    _, entrants, _ = compared
+    result = with_phrases
     whole = result.table.arm("ngram", "top1_recall").estimate.value
     assert slice_of(result, "all", "ngram", "top1_recall").value == whole
     base, untrained, history = result.compose
@@ -120,6 +129,15 @@ def test_slices_add_up_and_compose_is_at_equal_rates(compared: Compared) -> None
     assert result.table.arm("ngram", "compose_trigger_rate").estimate.value == pytest.approx(
         base.trigger_rate, abs=0.05
     )
+
+
+@pytest.mark.slow
+def test_phrases_are_offered_only_for_a_launch_of_smart_compose(compared: Compared, with_phrases: Comparison) -> None:
+    result, _, _ = compared
+    assert result.compose == ()
+    metrics = {row.metric for row in with_phrases.table.arms} - {row.metric for row in result.table.arms}
+    assert metrics == {"compose_trigger_rate", "compose_prate"}
+    assert result.table.arm("ngram", "prate") == with_phrases.table.arm("ngram", "prate"), "sessions without phrases"
 
 
 @pytest.mark.slow
@@ -166,7 +184,7 @@ def test_no_sessions_no_session_metrics_and_what_is_refused(compared: Compared) 
     with pytest.raises(ValueError, match="no keyboard for 'ru-RU'"):
         run(entrants, devices, replace(RULES, session_words=20, locale="ru-RU"))
     with pytest.raises(ValueError, match="no word to set thresholds on"):
-        run(entrants, replace(devices, tuning=np.arange(0)), RULES)
+        run(entrants, replace(devices, tuning=np.arange(0)), replace(RULES, features=("SC",)))
 
 
 def test_it_is_the_same_on_three_threads(compared: Compared) -> None:

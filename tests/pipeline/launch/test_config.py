@@ -52,7 +52,7 @@ def changed(field: str, value: object, raw: dict = RAW) -> dict:
         ),
         ("mechanism.rounds", "many", "mechanism.rounds: got 'many'; give a whole number"),
         ("mechanism.rounds", 3.5, "mechanism.rounds: got 3.5; give a whole number"),
-        ("mechanism.delta", 2.0, "mechanism.delta: got 2.0; give a number below 1"),
+        ("mechanism.delta", 2.0, "mechanism.delta: got 2.0; give a number at most 0.001"),
         ("mechanism.clip_norm", -1, "mechanism.clip_norm: got -1; give a number at least 1e-09 (L2 bound C of"),
         ("mechanism.kind", "gauss", "mechanism.kind: got 'gauss'; choose one of 'tree', 'blt'"),
         ("mechanism.kind", "blt", "mechanism: got 0 theta and 0 omega; give one of each a buffer"),
