@@ -37,7 +37,7 @@ def run(dag, only: Collection[str] = (), **conf: str):
 def run_again(dag, dag_run, tasks: Collection[str] | None) -> None:
     """Clear tasks of a run, or all of it, and see it to its end; ``dag.test`` would begin another run."""
     from airflow.models.dagrun import DagRun
-    from airflow.sdk.definitions.dag import _run_task
+    from airflow.sdk.execution_time.supervisor import TaskInstance, run_task_in_process
     from airflow.serialization.serialized_objects import DagSerialization
     from airflow.utils.session import create_session
 
@@ -55,7 +55,10 @@ def run_again(dag, dag_run, tasks: Collection[str] | None) -> None:
                 instance.state = "scheduled"
             session.commit()
             for instance in due:
-                _run_task(ti=instance, task=dag.task_dict[instance.task_id], run_triggerer=True)
+                instance.set_state("queued")
+                names = ("id", "task_id", "dag_id", "run_id", "try_number", "map_index", "dag_version_id")
+                told = TaskInstance(**{name: getattr(instance, name) for name in names})
+                instance.set_state(run_task_in_process(ti=told, task=dag.task_dict[instance.task_id]).ti.state)
 
 
 def states(dag_run) -> dict[str, str]:
