@@ -120,6 +120,8 @@ def run(place: Places, name: str) -> int:
     if name == "setup":
         setup.run(place, secret)
         return 0
+    born = psutil.Process().create_time()
+    (place.home / "started" / name).write_text(f"{os.getpid()} {born}", encoding="utf-8")
     command, variables = services.command(place, name, secret)
     os.execvpe(command[0], command, variables | {MARK: f"{place.home}/{name}"})
 
@@ -143,7 +145,7 @@ def prepared(place: Places) -> dict[str, str]:
     """Create the folders, for this user alone, and the secrets; PostgreSQL's user may traverse the first folder."""
     place.home.mkdir(mode=0o711, parents=True, exist_ok=True)
     place.home.chmod(0o711)
-    for name in ("logs", "passwords", "airflow", "worker", "runs", "mlflow", "redis"):
+    for name in ("logs", "passwords", "airflow", "worker", "runs", "mlflow", "redis", "started"):
         (place.home / name).mkdir(mode=0o700, exist_ok=True)
     return passwords.stack_secrets(place.home / "secrets.env", place.home / "passwords")
 
@@ -173,6 +175,12 @@ def end(place: Places, name: str = "") -> set[str]:
       name: the service; empty: all of them.
     """
     left = dict[psutil.Process, str]()
+    for file in (place.home / "started").glob(name or "*"):  # programs that set their title write over their variables
+        number, born = file.read_text(encoding="utf-8").split()
+        with suppress(psutil.Error):
+            leader = psutil.Process(int(number))
+            if abs(leader.create_time() - float(born)) < 0.05:
+                left |= dict.fromkeys([leader, *leader.children(recursive=True)], file.name)
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             mark = process.environ().get(MARK, "")
