@@ -66,7 +66,7 @@ MECHANISM = {
     "min_sep": 2,
     "max_participations": 12,
     "delta": 1e-6,
-    "randomness": "seeded",
+    "randomness": "secure",
 }
 # Small steps, so that the gates let it pass and people are asked: what nobody is asked about cannot be answered twice.
 SERVER = {"learning_rate": 0.05}

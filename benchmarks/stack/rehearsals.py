@@ -48,7 +48,7 @@ MECHANISM = {
     "min_sep": 2,
     "max_participations": 12,
     "delta": 1e-6,
-    "randomness": "seeded",
+    "randomness": "secure",
 }
 # Small steps, so that the gates let it pass.
 SETTINGS: dict[str, object] = {"mechanism": MECHANISM, "server": {"learning_rate": 0.05}}
