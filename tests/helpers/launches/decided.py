@@ -68,7 +68,8 @@ def stages(decision: str) -> Stages:
         block = decide(Evidence(launched_for=ctx.config.features), ctx.config.policy)
         gates = tuple(gate.model_copy(update={"passed": True}) for gate in block.gates)
         passed = DecisionBlock(decision="launch", gates=gates, reasons=("all passed",))
-        return Decided(value=1, **dict(passed if decision == "launch" else block))
+        headline = {"rho": RHO, "epsilon": EPSILON, "delta": 1e-6, "guarantee": f"{EPSILON:.2f}"}
+        return Decided(value=1, **dict(passed if decision == "launch" else block), headline=headline)
 
     special = {
         "fine_tune": lambda ctx: Trained(value=1, spend=spend(RHO)),
