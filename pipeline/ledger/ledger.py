@@ -252,6 +252,11 @@ class PrivacyLedger(WholeLedger):
         with self.transaction() as connection:
             return of_launch(connection, launch_id)
 
+    def entries_of_kind(self, kind: str) -> list[Entry]:
+        """Return the entries of a kind that bears no number, in order."""
+        with self.transaction() as connection:
+            return of_kinds(connection, kind)
+
     def spends(self) -> list[Entry]:
         """Return the entries that spend, in order."""
         return [entry for entry in self.entries() if entry.unit != NO_UNIT]

@@ -6,7 +6,7 @@ of the database cannot undo a withdrawal.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, select, update
 
@@ -14,11 +14,11 @@ from federated.config.population import PopulationKey
 from federated.devices.withdrawals import HASH_BYTES, NOBODY, Withdrawals, hashed, withdrawal_key
 from pipeline.ground.errors import LedgerMissing, LedgerTampered, PopulationUnknown
 from pipeline.ledger import populations, schema
-from pipeline.ledger.chain import append, entries_of
+from pipeline.ledger.chain import append, of_kinds
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 
-KIND = "withdrawal"
+_KIND = "withdrawal"
 
 
 def withdraw(ledger: PrivacyLedger, population: PopulationKey, device_ids: Iterable[str]) -> Withdrawals:
@@ -29,15 +29,15 @@ def withdraw(ledger: PrivacyLedger, population: PopulationKey, device_ids: Itera
       LedgerTampered: the ledger cannot be relied on.
     """
     with ledger.writing() as connection:
-        entries = entries_of(connection, population)
-        before = _read(connection, population, entries)
+        noted = of_kinds(connection, _KIND, population=population)
+        before = _read(connection, population, noted)
         hashes = before.hashes | {hashed(device, before.key) for device in device_ids}
         if hashes != before.hashes:
             content = bytes.fromhex("".join(sorted(hashes)))
             of_key = schema.POPULATIONS.c.population == population
             connection.execute(update(schema.POPULATIONS).where(of_key).values(withdrawn=content))
-            stage = f"{population} {sum((entry.kind, entry.population) == (KIND, population) for entry in entries) + 1}"
-            append(connection, KIND, population, "", stage, None, {"digest": _digest(content)})
+            stage = f"{population} {len(noted) + 1}"
+            append(connection, _KIND, population, "", stage, None, {"digest": _digest(content)})
         return Withdrawals(before.key, hashes)
 
 
@@ -49,7 +49,15 @@ def withdrawn(url: str, population: PopulationKey) -> Withdrawals:
       LedgerTampered: the list does not match its entry.
     """
     with PrivacyLedger(url).transaction() as connection:
-        return _read(connection, population, entries_of(connection, population))
+        return _read(connection, population, of_kinds(connection, _KIND, population=population))
+
+
+def lists(url: str) -> dict[PopulationKey, Withdrawals]:
+    """Return the excluded devices of each population from which any withdrew; raises as ``withdrawn``."""
+    with PrivacyLedger(url).transaction() as connection:
+        noted = of_kinds(connection, _KIND)
+        keys = sorted({entry.population for entry in noted})
+        return {key: _read(connection, key, [each for each in noted if each.population == key]) for key in keys}
 
 
 def foreseen_of(url: str, population: PopulationKey) -> Withdrawals:
@@ -60,12 +68,12 @@ def foreseen_of(url: str, population: PopulationKey) -> Withdrawals:
         return NOBODY
 
 
-def _read(connection: Connection, population: PopulationKey, entries: Iterable[Entry]) -> Withdrawals:
+def _read(connection: Connection, population: PopulationKey, noted: Sequence[Entry]) -> Withdrawals:
+    """Read a population's list, and hold it against the last of its entries."""
     key = withdrawal_key(population, populations.split_secret(connection, population))
     of_key = select(schema.POPULATIONS.c.withdrawn).where(schema.POPULATIONS.c.population == population)
     content = connection.execute(of_key).scalar_one()
-    noted = [entry.names("digest") for entry in entries if (entry.kind, entry.population) == (KIND, population)]
-    if _digest(content) != (noted[-1] if noted else _digest(b"")):
+    if _digest(content) != (noted[-1].names("digest") if noted else _digest(b"")):
         raise LedgerTampered(
             f"population {population!r}: the list of withdrawals does not match its entry, so no text may be read. "
             "Restore the ledger from a backup"

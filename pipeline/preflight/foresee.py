@@ -59,7 +59,7 @@ def foresee(
       reused: stages whose outputs are reused from another launch, so that they spend nothing.
     """
     try:
-        entries = PrivacyLedger(settings.ledger_url).entries()
+        entries = PrivacyLedger(settings.ledger_url).entries(config.population)
     except LedgerMissing:
         entries = None
     population, lines, which = registered(entries or [], config.population), list[str](), None
@@ -135,7 +135,7 @@ def forecast(
       LedgerMissing: there is no ledger, so the earlier spends are unknown.
       PopulationUnknown: the population is not registered.
     """
-    entries = PrivacyLedger(settings.ledger_url).entries()
+    entries = PrivacyLedger(settings.ledger_url).entries(config.population)
     key, rows = config.population, list[Forecast]()
     population = registered(entries, key)
     if population is None and not config.private_text.registers_itself:

@@ -261,7 +261,7 @@ def rollback(
     name = registry.name_for(locale, feature, population)
     if not reason.strip():
         raise ReleaseRefused(f"{name}: say why it is rolled back: --reason ...")
-    undone = [json.loads(entry.binding) for entry in ledger.entries() if entry.kind == "rollback"]
+    undone = [json.loads(entry.binding) for entry in ledger.entries_of_kind("rollback")]
     taken_back = {entry["version"] for entry in undone if entry["registered_model"] == name}
     champion, previous = registry.alias(name, "champion"), registry.alias(name, "previous")
     if champion is None or previous is None:

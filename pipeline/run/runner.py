@@ -204,7 +204,7 @@ def _released(ctx: StageContext, stages: Stages, planned: Spend) -> StageRecord:
 
 def _left(ledger: PrivacyLedger, population: PopulationKey) -> float:
     """Share that is left of the scarcest part of a population's budget."""
-    shares = [each.left / each.amount for each in remainders(ledger.entries(), [population]) if each.amount]
+    shares = [each.left / each.amount for each in remainders(ledger.entries(population), [population]) if each.amount]
     return min(shares, default=0.0)
 
 

@@ -22,7 +22,7 @@ from federated.devices.withdrawals import Withdrawals
 from pipeline.ground.errors import TEMPORARY, LaunchError, exit_code
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import load_kept_launch
-from pipeline.ledger import clock
+from pipeline.ledger import clock, withdrawals
 from pipeline.ledger.budget import days_kept
 from pipeline.ledger.dates import day_of
 from pipeline.ledger.ledger import PrivacyLedger
@@ -85,7 +85,7 @@ def sweep(settings: Settings) -> Sweep:
     """
     done = Sweep()
     try:
-        left_out = withdrawal.lists(settings)
+        left_out = withdrawals.lists(settings.ledger_url)
     except (LaunchError, ValueError, OSError) as error:
         left_out = {}
         done.kept.append(_failure("", error, "the list of withdrawals cannot be read"))

@@ -68,17 +68,6 @@ def withdraw(settings: Settings, population: PopulationKey, device_ids: Collecti
     return "all" if there == len(device_ids) else "some" if there else "none"
 
 
-def lists(settings: Settings) -> dict[PopulationKey, Withdrawals]:
-    """Withdrawn devices of each population, by its key.
-
-    Raises:
-      LaunchError, ValueError, OSError: the ledger cannot be read.
-    """
-    entries = PrivacyLedger.of(settings).entries()
-    keys = sorted({entry.population for entry in entries if entry.kind == withdrawals.KIND})
-    return {key: withdrawals.withdrawn(settings.ledger_url, key) for key in keys}
-
-
 def holds_text_of(run: RunDir, left_out: Mapping[PopulationKey, Withdrawals]) -> bool:
     """True if a launch may hold text of a person who withdrew.
 

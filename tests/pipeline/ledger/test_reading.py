@@ -1,0 +1,57 @@
+"""Operations read the entries of their population or of their kind, however many others the ledger holds."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from pipeline.ground.errors import ReleaseRefused
+from pipeline.ground.settings import Settings
+from pipeline.ledger import chain, schema, withdrawals
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.preflight.foresee import forecast, foresee
+from pipeline.publication.approvals import rollback
+from pipeline.run import runner
+from pipeline.verify import expiry
+from tests.helpers.launches.installed import registered
+from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.spends import device, item, reserve
+
+
+def refused_rollback(settings: Settings) -> None:
+    with suppress(ReleaseRefused):  # there is no version to restore
+        rollback("en-US", "NWP", settings, "worse", "me")
+
+
+PLANNED = {"discover": item(1.0), "fine_tune": device(0.1)}
+OPERATIONS: dict[str, Callable[[Settings], object]] = {
+    "withdraw": lambda settings: withdrawals.withdraw(PrivacyLedger.of(settings), "people", ["a"]),
+    "withdrawn": lambda settings: withdrawals.withdrawn(settings.ledger_url, "people"),
+    "lists": lambda settings: withdrawals.lists(settings.ledger_url),
+    "sweep": expiry.sweep,
+    "reserve": lambda settings: reserve(PrivacyLedger.of(settings), "next", device(0.1)),
+    "budget left": lambda settings: runner._left(PrivacyLedger.of(settings), "people"),
+    "foresee": lambda settings: foresee(launch_config(), settings, "next", PLANNED),
+    "forecast": lambda settings: forecast(launch_config(), settings, ["next"], PLANNED, lambda _: []),
+    "rollback": refused_rollback,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+def test_no_operation_reads_what_grows_with_other_populations(
+    tracked: Settings, monkeypatch: pytest.MonkeyPatch, operation: Callable[[Settings], object]
+):
+    ledger, read, plain = registered(PrivacyLedger.of(tracked), "people"), list[object](), schema.plain
+    withdrawals.withdraw(ledger, "people", ["a"])
+    reserve(ledger, "first", device(0.1))
+    operation(tracked)  # leaves the state of a whole check
+    monkeypatch.setattr(chain.schema, "plain", lambda row: (read.append(row), plain(row))[1])
+    operation(tracked)
+    alone = len(read)
+    registered(ledger, *(others := [f"others-{number}" for number in range(9)]))
+    for name in others:
+        reserve(ledger, name, device(0.1), population=name)
+    read.clear()
+    operation(tracked)
+    assert len(read) == alone < len(ledger.entries()) // 2
