@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import NamedTuple
 
+from markupsafe import Markup
+
 from reports.disclosure.document import Disclosure, GateResult
 from reports.disclosure.findings import AuditBlock, CanaryResult
 from reports.disclosure.releases import LocalWords, Training
 from reports.disclosure.total import Part
-from reports.disclosure.utility import ArmMetric, Difference, HeadWords, Utility
+from reports.disclosure.utility import ArmMetric, Difference, SliceMetric, Utility
 from reports.losses import strength, up
 
 METRICS = {
@@ -52,6 +54,11 @@ ARMS = {
     "champion": "current model",
     "non_private": "trained without privacy, simulation only",
 }
+# Of these and the current models, the first six are in the report's table; its appendix has all.
+_FIRST_ARMS = ("private", "start", "ngram", "counts", "non_private", "public_mixture", "start_and_counts")
+_MOST_ARMS = 6
+_SPACE = "\N{NO-BREAK SPACE}"
+_SAID = {"better": Markup(f"{_SPACE}*▲*"), "worse": Markup(f"{_SPACE}**▼**")}
 FEATURES = {"NWP": "Next-word prediction", "SC": "Smart Compose", "OTF": "On-the-fly rescoring"}
 
 
@@ -162,18 +169,6 @@ def arms(utility: Utility) -> list[str]:
     return list(dict.fromkeys(row.arm for row in utility.arms))
 
 
-def rows_of(utility: Utility, metrics: tuple[str, ...]) -> list[ArmMetric]:
-    """Some metrics of every arm, arm by arm."""
-    rows = (utility.value(arm, metric) for arm in arms(utility) for metric in metrics)
-    return [row for row in rows if row is not None]
-
-
-def heads_of(utility: Utility, arm: str | None = None) -> list[HeadWords]:
-    """Head-word shares of one arm, or of the first; fewest words first."""
-    wanted = arm or utility.head_words[0].arm
-    return sorted((row for row in utility.head_words if row.arm == wanted), key=lambda row: row.words)
-
-
 def total(value: float) -> str:
     """A sum over devices: counts without a fraction, minutes and nats to one decimal place."""
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
@@ -189,6 +184,74 @@ def metric_value(value: float, metric: str) -> str:
 def metric_change(value: float, metric: str) -> str:
     """A difference with its sign: nats, or percentage points."""
     return f"{value:+.3f}" if metric in ("cross_entropy", "words_per_minute") else f"{100 * value:+.2f} pp"
+
+
+class Cell(NamedTuple):
+    """An arm's value with half its interval, and a mark if this launch is better (▲) or worse (▼) than that arm."""
+
+    value: Markup | str
+    verdict: Markup | str = ""
+
+
+def shown_arms(utility: Utility) -> list[str]:
+    """At most six arms for a table that fits a page: this launch, the current models, then the usual baselines."""
+    every = arms(utility)
+    first = [arm for arm in _FIRST_ARMS if arm in every]
+    had = [arm for arm in every if arm.startswith("champion")]
+    return list(dict.fromkeys((*first[:1], *had, *first[1:], *every)))[:_MOST_ARMS]
+
+
+def compared_metrics(disclosure: Disclosure) -> list[str]:
+    """Metrics that this launch has a value of: both recalls, then those of its features, the main one first."""
+    utility = disclosure.utility
+    if utility is None:
+        return []
+    wanted = ("top1_recall", "top3_recall", *(metric for _, each in features(disclosure) for metric in each))
+    return [metric for metric in dict.fromkeys(wanted) if utility.value("private", metric)]
+
+
+def compared(disclosure: Disclosure) -> list[tuple[str, list[Cell]]]:
+    """Rows of the table of arms: name, and a cell for each of ``shown_arms``."""
+    utility = disclosure.utility
+    if utility is None:
+        return []
+    shown = shown_arms(utility)
+    against = {(row.baseline, row.metric): verdict(row) for row in utility.differences if row.candidate == "private"}
+
+    def said(arm: str, metric: str) -> Markup | str:
+        return _SAID.get(against.get((arm, metric), ""), "")
+
+    rows = []
+    for metric in compared_metrics(disclosure):
+        name = f"{metric_name(metric)} ↓" if metric in LOWER_IS_BETTER else metric_name(metric)
+        rows.append((name, [_cell(utility.value(arm, metric), metric, said(arm, metric)) for arm in shown]))
+    for part in ("rare_words", "new_words"):
+        found = [utility.part(part, arm, "top3_recall") for arm in shown]
+        if any(found):
+            rows.append((f"top-3 recall, {PARTS[part]}", [_cell(row, "top3_recall") for row in found]))
+    if utility.variety:
+        varied = [utility.variety.get(arm) for arm in shown]
+        rows.append(("different right words in 300", [Cell("–" if n is None else f"{n:.1f}") for n in varied]))
+    return rows + _not_inferior(utility, shown)
+
+
+def _cell(row: ArmMetric | SliceMetric | None, metric: str, said: Markup | str = "") -> Cell:
+    if row is None:
+        return Cell("–")
+    error = metric_value((row.high - row.low) / 2, metric).removesuffix("%")
+    return Cell(Markup(f"{metric_value(row.value, metric)}{_SPACE}±{_SPACE}{error}"), said)
+
+
+def _not_inferior(utility: Utility, shown: list[str]) -> list[tuple[str, list[Cell]]]:
+    """Verdicts on non-inferiority of this launch, a row for each feature."""
+    judged = [row for row in utility.verdicts if row.candidate == "private"]
+    rows = []
+    for feature in dict.fromkeys(row.feature for row in judged):
+        of = {row.baseline: row for row in judged if row.feature == feature}
+        said = {arm: Markup("*yes*") if row.passes else "not shown" for arm, row in of.items()}
+        named = f"{FEATURES[feature]} " if feature in FEATURES else ""
+        rows.append((f"{named}not inferior".capitalize(), [Cell(said.get(arm, "")) for arm in shown]))
+    return rows
 
 
 class Change(NamedTuple):
@@ -223,15 +286,16 @@ class ChangedTerm(NamedTuple):
 
 
 def changes(disclosure: Disclosure) -> list[ChangedTerm]:
-    """Terms of every release of this launch or of the current model's launch; empty if users have no model yet."""
+    """Terms in which this launch's releases differ from the current model's; empty if users have no model yet."""
     had = disclosure.utility.champion if disclosure.utility else None
     if had is None or had.earlier is None:
         return []
     before, now = had.earlier.releases, {release.name: release.terms for release in disclosure.releases}
     return [
-        ChangedTerm(name.replace("_", " "), term, now.get(name, {}).get(term), before.get(name, {}).get(term))
+        ChangedTerm(name.replace("_", " "), term, *each)
         for name in dict.fromkeys((*now, *before))
         for term in dict.fromkeys((*now.get(name, {}), *before.get(name, {})))
+        if len(set(each := (now.get(name, {}).get(term), before.get(name, {}).get(term)))) > 1
     ]
 
 

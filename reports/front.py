@@ -35,6 +35,49 @@ _DIGITS = {
     "pt": _Digits(".", 4, False),
 }
 LANGUAGES = (ENGLISH, *_DIGITS)
+# Words of the picture: its title, which is its caption too, and the model of each bar.
+PICTURES: Mapping[str, Mapping[str, str]] = {
+    "en": {
+        "title": "Share of typed words, on held-out devices, that are the first suggestion",
+        "start": "before: public model",
+        "champion": "before: current model",
+        "private": "after: this launch",
+        "simulated": "without privacy (simulation only)",
+        "forecast": "without privacy (forecast)",
+    },
+    "de": {
+        "title": "Anteil der getippten Wörter auf zurückgehaltenen Geräten, die der erste Vorschlag sind",
+        "start": "vorher: öffentliches Modell",
+        "champion": "vorher: bisheriges Modell",
+        "private": "nachher: dieses Modell",
+        "simulated": "ohne Datenschutz (nur simuliert)",
+        "forecast": "ohne Datenschutz (Prognose)",
+    },
+    "es": {
+        "title": "Proporción de palabras tecleadas en dispositivos reservados que son la primera sugerencia",
+        "start": "antes: modelo público",
+        "champion": "antes: modelo actual",
+        "private": "después: este modelo",
+        "simulated": "sin privacidad (solo simulado)",
+        "forecast": "sin privacidad (previsión)",
+    },
+    "fr": {
+        "title": "Part des mots tapés, sur des appareils mis à l'écart, qui sont la première suggestion",
+        "start": "avant : modèle public",
+        "champion": "avant : modèle actuel",
+        "private": "après : ce modèle",
+        "simulated": "sans confidentialité (simulé)",
+        "forecast": "sans confidentialité (prévision)",
+    },
+    "pt": {
+        "title": "Parcela das palavras digitadas, em aparelhos reservados, que são a primeira sugestão",
+        "start": "antes: modelo público",
+        "champion": "antes: modelo atual",
+        "private": "depois: este modelo",
+        "simulated": "sem privacidade (só simulado)",
+        "forecast": "sem privacidade (previsão)",
+    },
+}
 
 
 def languages(disclosure: Disclosure) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ from markupsafe import Markup
 # Outside the report's folder: the picture changes later, the files of the report do not.
 STANDING = "../launch/state.svg"
 _UNSEEN = "The picture of the launch's state is not beside this page"
-# Links and pictures may refer only to headings and pictures of the page itself.
-_WITHIN = re.compile(rf"#[\w-]+|figures/\w+\.svg|{re.escape(STANDING)}")
+# Links and pictures may refer only to headings of the page and to files of the report.
+_WITHIN = re.compile(rf"#[\w-]+|figures/\w+\.svg|appendix/\w+\.(?:csv|json)|disclosure\.json|{re.escape(STANDING)}")
 
 
 def escape(value: object) -> object:
@@ -62,17 +62,6 @@ def standing() -> Markup:
 def slug(heading: str) -> str:
     """Anchor of a heading, the same one that other Markdown renderers make."""
     return re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-")
-
-
-def contents(text: str) -> str:
-    """A table of contents: links to every second-level heading of a Markdown text."""
-    heads = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
-    return "## Contents\n\n" + "\n".join(f"- [{head}](#{slug(head)})" for head in heads) + "\n"
-
-
-def sections(text: str) -> list[str]:
-    """The text before the first second-level heading, then each such heading with its text."""
-    return re.split(r"^(?=## )", text, flags=re.MULTILINE)
 
 
 def to_html(text: str, figures: Mapping[str, str]) -> Markup:

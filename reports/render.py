@@ -15,11 +15,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from pretrain.files import write_bytes, write_text
-from reports import formats, markdown
+from reports import appendix, formats, markdown
 from reports.disclosure import schema
 from reports.disclosure.document import Disclosure
-from reports.front import front, languages, uncovered
-from reports.glossary import TERMS
+from reports.front import PICTURES, front, languages, uncovered
 from reports.losses import guesser, one_number, strength, up
 from reports.paper import printed
 from reports.worst import worst_facts
@@ -37,25 +36,23 @@ _FILTERS = (
     formats.arms,
     formats.at_least,
     formats.canaries_held,
-    formats.ceiling,
     formats.change,
     formats.changes,
+    formats.compared,
+    formats.compared_metrics,
+    formats.shown_arms,
     formats.feature_name,
     formats.features,
     formats.gate_value,
     formats.how_hidden,
     guesser,
-    formats.heads_of,
-    formats.histogram,
     formats.light,
     formats.metric_name,
     formats.metric_value,
     formats.number,
     formats.on_fewest,
     formats.percent,
-    formats.share,
     formats.confidence,
-    formats.rows_of,
     one_number,
     strength,
     formats.total,
@@ -70,7 +67,7 @@ _FILTERS = (
 
 
 def render(disclosure: Disclosure, directory: Path, *, prints: bool = False) -> list[Path]:
-    """Write ``disclosure.json`` and its JSON Schema, the report as page and Markdown, the model card and figures.
+    """Write ``disclosure.json`` and its JSON Schema, the report as page and Markdown, its appendix, and the model card.
 
     Args:
       prints: also print the page to ``report.pdf``, if this machine can.
@@ -82,7 +79,7 @@ def render(disclosure: Disclosure, directory: Path, *, prints: bool = False) -> 
     contents = {"disclosure.json": as_json(disclosure), "disclosure.schema.json": schema.as_json()} | pages(
         disclosure, drawn
     )
-    contents |= {f"figures/{name}.svg": svg for name, svg in drawn.items()}
+    contents |= {f"figures/{name}.svg": svg for name, svg in drawn.items()} | appendix.files(disclosure)
     for name, content in contents.items():
         write_text(directory / name, content)
     if prints and (paper := printed(contents[PAGE], disclosure.launch.created_at)) is not None:
@@ -102,10 +99,11 @@ def draw(disclosure: Disclosure) -> dict[str, str]:
     from reports.figures.audit import of_audits
     from reports.figures.comparison import of_utility
     from reports.figures.discovery import of_discovery
+    from reports.figures.first_page import of_first_page
     from reports.figures.training import of_training
 
     figures = of_training(disclosure) | of_discovery(disclosure)
-    return figures | of_audits(disclosure.audit) | of_utility(disclosure.utility)
+    return of_first_page(disclosure) | figures | of_audits(disclosure.audit) | of_utility(disclosure.utility)
 
 
 def pages(disclosure: Disclosure, figures: Mapping[str, str]) -> dict[str, str]:
@@ -117,20 +115,24 @@ def pages(disclosure: Disclosure, figures: Mapping[str, str]) -> dict[str, str]:
     def figure(name: str, caption: str) -> Markup:
         return markdown.figure(name, caption) if name in figures else Markup("")
 
+    def picture(language: str) -> Markup:
+        return figure(f"first_page_{language}", f"{PICTURES[language]['title']}.")
+
     fronts = {
-        language: _written(f"front/{language}.md", front(disclosure, language)) for language in languages(disclosure)
+        language: _written(f"front/{language}.md", front(disclosure, language) | {"picture": picture(language)})
+        for language in languages(disclosure)
     }
-    opening, engineers = (
-        _written("opening.md", {"d": disclosure}),
-        _written("report.md", {"d": disclosure, "figure": figure}),
-    )
-    parts = {"opening": opening, "contents": markdown.contents(engineers), "body": engineers}
+    beside = {"tables": appendix.tables(disclosure), "folder": appendix.FOLDER, "figures": sorted(figures)}
+    parts = {
+        "opening": _written("opening.md", {"d": disclosure}),
+        "body": _written("report.md", {"d": disclosure, "figure": figure} | beside),
+    }
     shown = {name: markdown.to_html(text, figures) for name, text in parts.items()}
     shown_fronts = {language: markdown.to_html(text, figures) for language, text in fronts.items()}
     template = environment(html=True).get_template("report.html.j2")
     written = {
         PAGE: template.render(d=disclosure, fronts=shown_fronts, **shown),
-        "report.md": "\n".join((opening, *fronts.values(), parts["contents"], engineers)),
+        "report.md": "\n".join((parts["opening"], *fronts.values(), parts["body"])),
         CARD: model_card(disclosure),
     }
     if _deployed(disclosure):
@@ -180,7 +182,6 @@ def environment(*, html: bool) -> Environment:
         keep_trailing_newline=True,
     )
     made.filters |= {function.__name__: function for function in _FILTERS}
-    made.globals["glossary"] = TERMS
     return made
 
 

@@ -30,6 +30,7 @@ _TYPES = {
     ".html": "text/html",
     ".md": "text/plain",
     ".json": "application/json",
+    ".csv": "text/csv",
     ".svg": "image/svg+xml",
     ".png": "image/png",
     ".pdf": "application/pdf",

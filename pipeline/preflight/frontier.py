@@ -135,8 +135,7 @@ def around(config: LaunchConfig, devices: int, spends: Mapping[str, Spend], epsi
       spends: of every release of the launch, by stage.
       epsilon: total of one device.
     """
-    mixed = config.ships == "mixture" if config.trains else config.ships == "counts"
-    if mixed or (config.trains and config.server.optimizer == "adam"):
+    if not _forecast_is_known(config):
         return {}
     others = {name: spend for name, spend in spends.items() if name not in _LEARNS and bears(spend.split, "train")}
     learned = math.fsum(spend.rho or 0.0 for name, spend in spends.items() if name in _LEARNS)
@@ -151,6 +150,22 @@ def around(config: LaunchConfig, devices: int, spends: Mapping[str, Spend], epsi
 
     rhos = {total: rho_within(config, others, total) for total in (epsilon - 1, epsilon, epsilon + 1) if total > 0}
     return {total: gained(rho) for total, rho in rhos.items() if rho}
+
+
+def without_privacy(config: LaunchConfig) -> Forecast | None:
+    """Forecast of the launch's training without noise; None where nothing is trained or no forecast is known.
+
+    Training then goes as far as the step law was measured.
+    """
+    if not config.trains or not _forecast_is_known(config):
+        return None
+    left = gain.left(config.public_text.source)
+    return (gain.both if config.counts_move_start else gain.training)(law.LONGEST_WAY, left)
+
+
+def _forecast_is_known(config: LaunchConfig) -> bool:
+    mixed = config.ships == "mixture" if config.trains else config.ships == "counts"
+    return not (mixed or (config.trains and config.server.optimizer == "adam"))
 
 
 def _held_out(config: LaunchConfig, spends: Mapping[str, Spend]) -> float:

@@ -13,7 +13,7 @@ from federated.planning.gain import Forecast
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.preflight.frontier import around
+from pipeline.preflight.frontier import around, without_privacy
 from pipeline.releases.spent import launch_loss, spent
 from pipeline.releases.total import total
 from pipeline.releases.uses import accesses, limits, releases
@@ -37,6 +37,7 @@ from reports.disclosure.guarantee import (
     Composition,
     Curves,
     ForecastGain,
+    Gain,
     GroupLoss,
     Population,
     PublicText,
@@ -180,6 +181,7 @@ def _accounting(
         curve=curve(loss.rho, _CURVE_DELTAS, loss.failure),
         group=() if loss.failure else group_losses(loss.rho, loss.delta),
         forecast=tuple(ForecastGain(epsilon=at, **vars(gained)) for at, gained in forecast.items()),
+        without_privacy=Gain(**vars(free)) if (free := without_privacy(ctx.config)) else None,
     )
 
 

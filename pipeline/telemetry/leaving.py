@@ -191,7 +191,7 @@ FIELDS: dict[str, Fields] = {
     "SecondOpinion": {_HELD_OUT: "jackknife delta bootstrap agree"},
     "HeadWords": {_SETTINGS: "arm words", _HELD_OUT: "typed predicted right"},
     # Decision, report, publication, experiment: their fields follow from the results above.
-    "GateResult": {_SETTINGS: "id title threshold", _RELEASED: "value passed evidence"},
+    "GateResult": {_SETTINGS: "id title asks threshold", _RELEASED: "value passed evidence"},
     "DecisionBlock": {_RELEASED: "decision reasons"},
     "Decide.headline": {_RELEASED: "decision", _SETTINGS: "delta failure", _SCHEDULE: "rho epsilon guarantee"},
     "Report": {_RELEASED: "files disclosure_sha256 summary concerns"},
@@ -237,6 +237,7 @@ FIELDS: dict[str, Fields] = {
         _SETTINGS: "randomness agree methods failure",
         _SCHEDULE: "curve",
     },
+    "Gain": {_SCHEDULE: "points error"},
     "ForecastGain": {_SCHEDULE: "epsilon points error"},
     "GroupLoss": {_SETTINGS: "devices", _SCHEDULE: "rho epsilon"},
     "Total": {_SETTINGS: "delta", _SCHEDULE: "epsilon"},

@@ -65,6 +65,7 @@ class GateResult(Config):
 
     id: str
     title: str
+    asks: str = Field(default="", description="the condition, as a sentence; empty for a gate of other code")
     value: float | None
     threshold: float | None
     passed: bool

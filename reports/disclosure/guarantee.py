@@ -66,12 +66,17 @@ class GroupLoss(Config):
     epsilon: float
 
 
-class ForecastGain(Config):
-    """Forecast gain over the start at one total epsilon, from the number of devices and the way of learning alone."""
+class Gain(Config):
+    """Forecast gain over the start, from the number of devices and the way of learning alone."""
 
-    epsilon: float = Field(gt=0)
     points: float = Field(description="percentage points of top-1 recall")
     error: float = Field(ge=0, description="standard deviation between populations, in points")
+
+
+class ForecastGain(Gain):
+    """Forecast gain over the start at one total epsilon."""
+
+    epsilon: float = Field(gt=0)
 
 
 class Accounting(PrivacyLoss):
@@ -89,6 +94,9 @@ class Accounting(PrivacyLoss):
     group: tuple[GroupLoss, ...] = Field(default=(), description="losses with several devices; empty: not stated")
     forecast: tuple[ForecastGain, ...] = Field(
         default=(), description="gain at this total, and at one epsilon less and more; empty: there is no forecast"
+    )
+    without_privacy: Gain | None = Field(
+        default=None, description="gain of training without noise, forecast; None: nothing is trained, or no forecast"
     )
 
     @property

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from reports.markdown import code, contents, escape, figure, sections, to_html, yaml
+from reports.markdown import code, escape, figure, to_html, yaml
 
 EVIL = (
     "<script>alert(1)</script>",
@@ -86,19 +86,11 @@ def test_numbers_stand_on_the_right_and_cells_say_their_column() -> None:
     assert "style=" not in narrow
 
 
-def test_sections_put_together_are_the_text() -> None:
-    text = "# Title\n\nintro\n\n## One\n\n### More\n\n## Two\n"
-    assert sections(text) == ["# Title\n\nintro\n\n", "## One\n\n### More\n\n", "## Two\n"]
-
-
-def test_links_lead_nowhere_but_to_headings_and_gates_of_the_page() -> None:
-    assert contents("## All gates, at once\n\n### no\n\n## Two") == (
-        "## Contents\n\n- [All gates, at once](#all-gates-at-once)\n- [Two](#two)\n"
-    )
+def test_links_lead_nowhere_but_to_headings_and_files_of_the_report() -> None:
     table = "| gate | x |\n|---|---|\n| `min_sep` | `y` |"
-    page = to_html(f"## All gates, at once\n\n{table}\n\n[a](#two) [b](x#two) [c](//d)", {})
+    page = to_html(f"## All gates, at once\n\n{table}\n\n[a](#two) [b](x#two) [c](//d) [e](appendix/f.csv) [g](../h.csv)", {})
     assert '<h2 id="all-gates-at-once">' in page
     assert page.count(" id=") == 2
     assert '<tr id="gate-min_sep">' in page
-    assert '<a href="#two">a</a> [b](x#two) [c](//d)' in page
+    assert '<a href="#two">a</a> [b](x#two) [c](//d) <a href="appendix/f.csv">e</a> [g](../h.csv)' in page
     assert "id=" not in to_html("| other |\n|---|\n| `min_sep` |", {})

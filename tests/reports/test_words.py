@@ -52,7 +52,7 @@ def test_a_weak_guarantee_of_a_device_is_said_to_be_none() -> None:
     assert "a whole device has no meaningful guarantee" in report(example(**LOCAL))
     good = report(example())
     assert "no meaningful guarantee" not in good
-    assert "| 2.01 | reasonable |" in good
+    assert "2.01 after shuffling (reasonable)" in good
 
 
 def one_number(**accounting: object) -> Disclosure:

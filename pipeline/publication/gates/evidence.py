@@ -6,6 +6,7 @@ from typing import TypeGuard
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.ledger.room import ROUNDING
+from pipeline.publication.gates.words import words_of
 from reports.disclosure.document import GateResult
 from reports.disclosure.findings import AuditVerdict, ControlBlock, ReleaseAudit
 from reports.disclosure.utility import OtherFeature
@@ -121,6 +122,7 @@ def gate(name: str, title: str, value: float | None, threshold: float | None, pa
     return GateResult(
         id=name,
         title=title,
+        asks=words_of(name).asks,
         value=value if finite(value) else None,
         threshold=threshold if finite(threshold) else None,
         passed=bool(passed),

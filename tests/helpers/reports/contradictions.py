@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 from reports.disclosure.document import Disclosure
 from reports.figures.comparison import of_utility
-from reports.formats import METRICS, arm_name
+from reports.formats import METRICS, arm_name, change
 from reports.losses import strength
 from reports.render import pages
-
-OF_METRIC = {words: metric for metric, words in METRICS.items()}
 
 
 def rows_of_table(text: str, head: str) -> Iterator[list[str]]:
@@ -25,46 +23,43 @@ def contradictions(disclosure: Disclosure) -> list[str]:
     text = html.unescape(pages(disclosure, {})["report.md"]).replace("\\", "")
     against = []
     utility = disclosure.utility
-    said: dict[tuple[str, str, str], str] = {}
+    said: dict[tuple[str, str], str] = {}
     if utility:
-        for candidate, baseline, metric, value, interval, verdict_said in rows_of_table(
-            text, "| candidate | minus | metric"
-        ):
-            low, high = (float(re.sub("[^-+.0-9]", "", end)) for end in interval.split(" to "))
-            if not low <= float(re.sub("[^-+.0-9]", "", value)) <= high:
-                against.append(f"{metric}: {value} outside {interval}")
-            sign = "no clear difference" if low <= 0 <= high else "up" if low > 0 else "down"
-            lower = OF_METRIC[metric] in ("words_modified", "errors_left")
+        (head,) = re.findall(r"^\| metric \| this launch \|.*$", text, flags=re.MULTILINE)
+        arms = [cell.strip() for cell in head.strip("|").split("|")][1:]
+        for name, *cells in rows_of_table(text, "| metric | this launch |"):
+            for arm, cell in zip(arms, cells, strict=True):
+                said[arm, name.removesuffix(" ↓")] = "better" if "▲" in cell else "worse" if "▼" in cell else ""
+        for row in utility.differences:
+            mark = said.get((arm_name(row.baseline), METRICS[row.metric]))
+            if row.candidate != "private" or mark is None:
+                continue
+            seen = change(row)
+            if not seen.low <= seen.value <= seen.high:
+                against.append(f"{row.metric}: {seen.told()}")
+            sign = "" if seen.low <= 0 <= seen.high else "up" if seen.low > 0 else "down"
+            lower = row.metric in ("words_modified", "errors_left")
             expected = {"up": "worse" if lower else "better", "down": "better" if lower else "worse"}.get(sign, sign)
-            if verdict_said not in ("–", expected):
-                against.append(f"{metric} against {baseline}: {verdict_said}, but {interval}")
-            said[candidate, baseline, metric] = verdict_said
-        for candidate, baseline, *_, why in rows_of_table(text, "| candidate | minus | not inferior"):
-            for metric in why.split("; "):
-                if said.get((candidate, baseline, metric)) == "better":
-                    against.append(f"{metric} against {baseline}: better, and yet it speaks against the candidate")
+            if mark != expected:
+                against.append(f"{row.metric} against {row.baseline}: {mark}, but {seen.told()}")
+        for judged in utility.verdicts:
+            for metric in judged.failed:
+                if judged.candidate == "private" and said.get((arm_name(judged.baseline), METRICS[metric])) == "better":
+                    against.append(f"{metric} against {judged.baseline}: better, and yet it speaks against the candidate")
         for name, figure in of_utility(utility).items():
             spoken = re.search(r"<desc[^>]*>(.*?)</desc>", figure)
             for row in utility.differences if name == "typing" and spoken else ():
                 line = f"{arm_name(row.baseline)}, {METRICS[row.metric]}: "
                 at = spoken[1].find(line)
-                if (
-                    at >= 0
-                    and said[arm_name(row.candidate), arm_name(row.baseline), METRICS[row.metric]]
-                    not in (spoken[1][at:].split("; ")[0])
-                ):
+                mark = said.get((arm_name(row.baseline), METRICS[row.metric]))
+                if at >= 0 and mark is not None and (mark or "no clear difference") not in spoken[1][at:].split("; ")[0]:
                     against.append(f"{line} the picture says another thing than the table")
     gates = {gate.id: gate for gate in disclosure.decision.gates}
     typing = gates["typing"].evidence if "typing" in gates else ""
     if "top3_guardrail" in gates and gates["top3_guardrail"].passed and re.search(r"top.?3", typing):
         against.append("top-3 recall passes one gate and fails another")
-    words = set(re.findall(r"\*?\*?(strong|reasonable|weak)\*?\*? \|$", text, flags=re.MULTILINE))
-    if not words <= {
-        strength(disclosure.accounting.epsilon),
-        strength(disclosure.accounting.bound),
-        *(strength(each.against_server) for each in disclosure.releases if each.against_server is not None),
-        "weak",
-    }:
+    words = set(re.findall(r"per device: \*?\*?(strong|reasonable|weak)\*?\*? \|$", text, flags=re.MULTILINE))
+    if words != {strength(disclosure.accounting.bound)} and not disclosure.launch.void:
         against.append(f"epsilon is called {words}")
     if "at best or worst" in text:
         against.append("best or worst")
