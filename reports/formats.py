@@ -1,14 +1,13 @@
 """Text forms of numbers and names in reports; ``losses`` formats privacy losses."""
 
 import math
-from collections.abc import Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import NamedTuple
 
 from markupsafe import Markup
 
 from reports.disclosure.document import Disclosure, GateResult
-from reports.disclosure.findings import AuditBlock, CanaryResult
+from reports.disclosure.findings import AuditBlock
 from reports.disclosure.releases import LocalWords, Training
 from reports.disclosure.total import Part
 from reports.disclosure.utility import ArmMetric, Difference, SliceMetric, Utility
@@ -36,7 +35,6 @@ PARTS = {
     "heavy_users": "heavy users",
     "light_users": "light users",
 }
-MOST_BARS = 24  # of a histogram: more fit neither on a line nor into MLflow
 _IN_POINTS = frozenset(("top1_recall", "top3_recall", "invocab_accuracy", "cross_entropy"))
 LOWER_IS_BETTER = frozenset(("cross_entropy", "words_modified", "errors_left"))
 ARMS = {
@@ -104,28 +102,6 @@ def number(value: float | str | None) -> str:
 def at_least(value: int | None) -> str:
     """A count of devices, rounded down to tens; zero means fewer than ten."""
     return f"{value:,} or more" if value else "fewer than 10"
-
-
-def bars(counts: Mapping[str, int]) -> dict[tuple[int, int], int]:
-    """Bars of a histogram by (first, last) key, ascending; more than 24 keys are grouped into ranges."""
-    keys = sorted(map(int, counts))
-    width = 1 if len(keys) <= MOST_BARS else -(-(keys[-1] - keys[0] + 1) // MOST_BARS)
-    grouped: dict[tuple[int, int], int] = {}
-    for key in keys:
-        first = keys[0] + (key - keys[0]) // width * width
-        ends = (first, min(first + width - 1, keys[-1]))
-        grouped[ends] = grouped.get(ends, 0) + counts[str(key)]
-    return grouped
-
-
-def histogram(counts: dict[str, int]) -> str:
-    """A histogram of device counts in one line, as ``bars`` groups it; 0 means fewer than ten."""
-    ranges = len(counts) > MOST_BARS
-    shown = (
-        f"{first:,} to {last:,}: {at_least(count)}" if ranges else f"{first:,}: {at_least(count)}"
-        for (first, last), count in bars(counts).items()
-    )
-    return "; ".join(shown) or "none"
 
 
 def gate_value(gate: GateResult) -> str:
@@ -327,11 +303,6 @@ def on_fewest(audit: AuditBlock) -> str:
     """Devices of the positive control's canaries, in words."""
     fewest = min(row.n_u for row in audit.canaries)
     return "on one device" if fewest == 1 else f"on {fewest} devices each"
-
-
-def ceiling(row: CanaryResult, audit: AuditBlock) -> str:
-    """The exposure that the guarantee allows, in bits."""
-    return bits_allowed(row.ceiling_bits, audit.random_continuations)
 
 
 def bits_allowed(ceiling_bits: float | None, random_continuations: int) -> str:

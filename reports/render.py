@@ -18,7 +18,8 @@ from pretrain.files import write_bytes, write_text
 from reports import appendix, formats, markdown
 from reports.disclosure import schema
 from reports.disclosure.document import Disclosure
-from reports.front import PICTURES, front, languages, uncovered
+from reports.front import front, uncovered
+from reports.languages import PICTURES, languages
 from reports.losses import guesser, one_number, strength, up
 from reports.paper import printed
 from reports.worst import worst_facts

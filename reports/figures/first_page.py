@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from reports.disclosure.document import Disclosure
 from reports.disclosure.utility import NON_PRIVATE
 from reports.figures.style import BLUE, INK, svg
-from reports.front import PICTURES, in_digits_of, languages
+from reports.languages import PICTURES, in_digits_of, languages
 
 _GREY = "#7a7a7a"
 _METRIC = "top1_recall"
@@ -66,8 +66,8 @@ def _drawn(bars: Sequence[Bar], language: str) -> str:
     def draw(axes: Axes) -> None:
         for place, bar in zip(places, bars, strict=True):
             guessed = bar.kind == "forecast"
-            look = {"facecolor": "none", "linestyle": "--"} if guessed else {"facecolor": _colour(bar)}
-            axes.barh(place, bar.value, height=0.62, edgecolor=_colour(bar), linewidth=1.2, **look)
+            fill, line = ("none", "--") if guessed else (_colour(bar), "-")
+            axes.barh(place, bar.value, 0.62, facecolor=fill, edgecolor=_colour(bar), linewidth=1.2, linestyle=line)
             axes.errorbar(bar.value, place, xerr=bar.error, fmt="none", ecolor=INK, elinewidth=1.2, capsize=2)
             axes.annotate(shown(bar), (bar.value + bar.error, place), (6, 0), textcoords="offset points", va="center")
         axes.set(yticks=places, yticklabels=[words[bar.kind] for bar in bars], xticks=[])

@@ -215,7 +215,7 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
     assert ("Votes are added by secure aggregation" in html) == (config.mechanism.secagg is not None)
     assert ("population is synthetic" in html) == (config.private_text.source == "synthetic")
     assert ("trained without privacy, simulation only" in html) == config.ab_test.non_private_upper_bound
-    assert ("Training with sampling counted" in html) == (config.mechanism.kind == "independent")
+    assert ("With sampling counted" in html) == (config.mechanism.kind == "independent")
     assert answered(tmp_path, "verify", answer["launch_id"])["ok"]
     again = answered(tmp_path, "account", answer["launch_id"])
     assert again["rho"] == pytest.approx(answer["rho"])

@@ -232,7 +232,7 @@ def test_changed_privacy_parameter_is_a_new_launch_that_spends_on_training_alone
     records = {path.parent.name: json.loads(path.read_text("utf-8")) for path in public.glob("*/result.json")}
     assert {stage for stage, record in records.items() if "reused_from" in record} == expected
     report = (public / "report" / "report.md").read_text(encoding="utf-8")
-    assert f"launch `{launched.run_id}` made this release from the same inputs" in report
+    assert f"is reused from launch `{launched.run_id}`" in report
     stated = json.loads((public / "report" / "disclosure.json").read_text(encoding="utf-8"))
     assert [row["launch_id"] for row in stated["reused"]] == [launched.run_id]
     (words,) = (release for release in stated["releases"] if release["name"] == "local_words")

@@ -17,9 +17,9 @@ GAINS = ((0.02, 0.03, 0.04), (-0.04, -0.03, -0.02), (-0.01, 0.01, 0.03))
 def compared(*changes: tuple, metric: str = "prate", failed: tuple[str, ...] = ()) -> Disclosure:
     """A disclosure with one difference: absolute interval and relative one."""
     (low, value, high), (relative_low, relative_value, relative_high) = changes
-    row = {"candidate": "private", "baseline": "ngram", "metric": metric, "value": value, "low": low, "high": high}
+    row = {"candidate": "private", "baseline": "start", "metric": metric, "value": value, "low": low, "high": high}
     row |= {"relative": {"value": relative_value, "low": relative_low, "high": relative_high}}
-    judged = {"candidate": "private", "baseline": "ngram", "primary": metric, "passes": not failed}
+    judged = {"candidate": "private", "baseline": "start", "primary": metric, "passes": not failed}
     return example(
         utility=block("utility", differences=[row], verdicts=[judged | {"failed": list(failed), "missing": []}])
     )

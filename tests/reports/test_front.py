@@ -7,7 +7,8 @@ import pytest
 from pipeline.releases.uses import USES
 from reports import render
 from reports.disclosure.document import Disclosure
-from reports.front import LANGUAGES, concerns, front, in_digits_of, summary
+from reports.front import concerns, front, summary
+from reports.languages import LANGUAGES, in_digits_of
 from reports.losses import up
 from reports.render import pages
 from reports.worst import IN_SENTENCES, SENTENCES, worst_facts

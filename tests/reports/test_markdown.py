@@ -88,7 +88,9 @@ def test_numbers_stand_on_the_right_and_cells_say_their_column() -> None:
 
 def test_links_lead_nowhere_but_to_headings_and_files_of_the_report() -> None:
     table = "| gate | x |\n|---|---|\n| `min_sep` | `y` |"
-    page = to_html(f"## All gates, at once\n\n{table}\n\n[a](#two) [b](x#two) [c](//d) [e](appendix/f.csv) [g](../h.csv)", {})
+    page = to_html(
+        f"## All gates, at once\n\n{table}\n\n[a](#two) [b](x#two) [c](//d) [e](appendix/f.csv) [g](../h.csv)", {}
+    )
     assert '<h2 id="all-gates-at-once">' in page
     assert page.count(" id=") == 2
     assert '<tr id="gate-min_sep">' in page

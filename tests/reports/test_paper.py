@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.publication.gates.words import GATES
+from reports.formats import METRICS
 from reports.paper import printed
 from reports.render import PAGE, PDF, render
-from tests.helpers.reports.reports_example import drawn, example, rendered
+from tests.helpers.reports.reports_example import block, drawn, example, rendered
 
 
 def inside(paper: bytes | None) -> bytes:
@@ -82,6 +84,18 @@ def test_what_is_folded_is_printed(caplog: pytest.LogCaptureFixture) -> None:
     plain, folded = (int(re.findall(rb"/Count (\d+)", inside(sheet))[-1]) for sheet in sheets)
     assert folded >= plain > 3
     assert not [record for record in caplog.records if record.name.startswith("weasyprint")]  # nobody wants its steps
+
+
+@pytest.mark.slow
+def test_a_report_is_four_pages_on_paper() -> None:
+    """Of a launch with every gate, and with every metric of six arms."""
+    gate, row = block("decision")["gates"][0], block("utility")["arms"][0]
+    gates = [gate | {"id": name, "asks": words.asks} for name, words in GATES.items() if not name.startswith("live")]
+    names = ("private", "start", "ngram", "counts", "non_private", "public_mixture")
+    arms = [row | {"arm": arm, "metric": metric} for arm in names for metric in METRICS]
+    utility = block("utility", arms=arms, features={"NWP": list(METRICS)})
+    page = rendered(decision=block("decision", gates=gates), utility=utility)[PAGE]
+    assert 3 <= len(re.findall(rb"/Type ?/Page\b", inside(printed(page, CREATED)))) <= 4
 
 
 def test_without_a_library_the_report_is_whole_but_for_paper(

@@ -10,8 +10,8 @@ import pytest
 from reports import appendix
 from reports.disclosure.document import Disclosure
 from reports.formats import compared, shown_arms
-from reports.front import LANGUAGES
-from reports.render import TEMPLATES, pages
+from reports.languages import LANGUAGES
+from reports.render import TEMPLATES
 from tests.helpers.reports.reports_example import (
     CENTRAL_WORDS,
     COUNTS,
@@ -22,7 +22,6 @@ from tests.helpers.reports.reports_example import (
     REPORTS,
     TRAINING,
     block,
-    drawn,
     example,
     releases,
     rendered,
@@ -30,6 +29,8 @@ from tests.helpers.reports.reports_example import (
 )
 
 RELEASES = {each["name"]: each for each in (LOCAL_WORDS, CENTRAL_WORDS, COUNTS, TRAINING, EVALUATION, LIVE_EXPERIMENT)}
+
+
 def numbers(value: object, path: tuple = ()) -> Iterator[tuple]:
     """Paths of all numbers."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -65,6 +66,7 @@ def silent(disclosure: Disclosure) -> set[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 @pytest.mark.parametrize("made", [(LOCAL_WORDS, COUNTS, EVALUATION, LIVE_EXPERIMENT), (CENTRAL_WORDS,)])
 def test_every_number_is_in_the_appendix(made: tuple) -> None:
     """Nothing that a launch discloses is left out of the tables."""
@@ -169,13 +171,17 @@ def test_bad_findings_stand_out() -> None:
     audits = [block("audit")["audits"][0] | {"verdict": "failed"}]
     gates = block("decision")["gates"][:1]
     page = rendered(
-        audit=block(
-            "audit", canaries=[row], stress=None, audits=audits, found_single_user=1, broken_ceilings=1
-        ),
+        audit=block("audit", canaries=[row], stress=None, audits=audits, found_single_user=1, broken_ceilings=1),
         decision=block("decision", decision="hold", reasons=["r"], gates=[gates[0] | {"passed": False}]),
         **releases(participation={"violations": 3}),
     )["report.html"]
-    for bad in ("fail", "completed by a search: 1", "above the exposure that the guarantee allows: 1", "bounds broken", "3"):
+    for bad in (
+        "fail",
+        "completed by a search: 1",
+        "above the exposure that the guarantee allows: 1",
+        "bounds broken",
+        "3",
+    ):
         assert f"<strong>{bad}</strong>" in page
     assert "gate passed" not in page
     assert "<strong>1 of them speaks against the claim</strong> (noise added)" in page
@@ -265,7 +271,7 @@ def test_typing_under_a_budget_is_told_and_arms_without_it_have_a_dash() -> None
         row for row in utility["arms"] if row["arm"] == "private" or row["metric"] not in ("words_modified", "prate")
     ]
     text = rendered(utility=utility, **releases(EVALUATION))["report.md"]
-    assert "Simulated users of one kind typed about 6,000 of the words again" in text
+    assert "Simulated users typed about 6,000 of the words again under the arms that decide" in text
     assert "| words modified (WMR) ↓ |" in text
     assert "| – |" in text
     untyped = rendered(utility=utility | {"judged_words": 0}, **releases(EVALUATION))["report.md"]

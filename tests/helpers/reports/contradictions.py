@@ -45,14 +45,20 @@ def contradictions(disclosure: Disclosure) -> list[str]:
         for judged in utility.verdicts:
             for metric in judged.failed:
                 if judged.candidate == "private" and said.get((arm_name(judged.baseline), METRICS[metric])) == "better":
-                    against.append(f"{metric} against {judged.baseline}: better, and yet it speaks against the candidate")
+                    against.append(
+                        f"{metric} against {judged.baseline}: better, and yet it speaks against the candidate"
+                    )
         for name, figure in of_utility(utility).items():
             spoken = re.search(r"<desc[^>]*>(.*?)</desc>", figure)
             for row in utility.differences if name == "typing" and spoken else ():
                 line = f"{arm_name(row.baseline)}, {METRICS[row.metric]}: "
                 at = spoken[1].find(line)
                 mark = said.get((arm_name(row.baseline), METRICS[row.metric]))
-                if at >= 0 and mark is not None and (mark or "no clear difference") not in spoken[1][at:].split("; ")[0]:
+                if (
+                    at >= 0
+                    and mark is not None
+                    and (mark or "no clear difference") not in spoken[1][at:].split("; ")[0]
+                ):
                     against.append(f"{line} the picture says another thing than the table")
     gates = {gate.id: gate for gate in disclosure.decision.gates}
     typing = gates["typing"].evidence if "typing" in gates else ""
