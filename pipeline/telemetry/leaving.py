@@ -238,7 +238,7 @@ FIELDS: dict[str, Fields] = {
         _SCHEDULE: "curve",
     },
     "Gain": {_SCHEDULE: "points error"},
-    "ForecastGain": {_SCHEDULE: "epsilon points error"},
+    "ForecastGain": {_SCHEDULE: "epsilon"},
     "GroupLoss": {_SETTINGS: "devices", _SCHEDULE: "rho epsilon"},
     "Total": {_SETTINGS: "delta", _SCHEDULE: "epsilon"},
     "Part": {_SETTINGS: "releases split delta", _SCHEDULE: "epsilon rho how"},
