@@ -71,7 +71,7 @@ def _drawn(bars: Sequence[Bar], language: str) -> str:
             axes.errorbar(bar.value, place, xerr=bar.error, fmt="none", ecolor=INK, elinewidth=1.2, capsize=2)
             axes.annotate(shown(bar), (bar.value + bar.error, place), (6, 0), textcoords="offset points", va="center")
         axes.set(yticks=places, yticklabels=[words[bar.kind] for bar in bars], xticks=[])
-        axes.set_xlim(0, 1.5 * max(bar.value + bar.error for bar in bars))
+        axes.set_xlim(0, 1.8 * max(bar.value + bar.error for bar in bars))
         axes.tick_params(left=False)
         axes.spines["bottom"].set_visible(False)
 
