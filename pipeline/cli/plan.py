@@ -147,6 +147,7 @@ def _worst_case_lines(plan: "LaunchPlan") -> list[str]:
         f"  per {plan.unit}, {plan.adjacency} adjacency, worst case within the enforced limits",
         *_feasible_lines(plan),
         *_step_lines(plan),
+        *_time_lines(plan),
     ]
     if plan.beside:
         others = " and ".join(f"{name} of rho {rho:.6g}" for name, rho in plan.beside.items())
@@ -184,6 +185,20 @@ def _feasible_lines(plan: "LaunchPlan") -> list[str]:
     return [f"  feasible: {trains:,} devices can fill every round"]
 
 
+def _time_lines(plan: "LaunchPlan") -> list[str]:
+    """Hours on people's devices, and minutes of this machine."""
+    from pipeline.preflight.plan import ForecastPlan
+
+    lines = []
+    if isinstance(plan, ForecastPlan) and plan.round_hours and plan.by_the_clock is None:
+        lines.append(f"  {plan.rounds:,} rounds of planning.round_minutes take {plan.round_hours:,.1f} hours or more")
+    if plan.cpu_minutes:
+        total, parts = sum(plan.cpu_minutes.values()), plan.cpu_minutes.items()
+        named = ", ".join(f"{stage} {minutes:,}" for stage, minutes in parts)
+        lines.append(f"  simulated here in about {total:,} CPU minutes or twice that: {named}")
+    return lines
+
+
 def _step_lines(plan: "LaunchPlan") -> list[str]:
     """The step noise of the file's server learning rate, and the rate that fits."""
     from federated.planning.law import STEP_NOISE
@@ -206,6 +221,7 @@ def _frontier_lines(frontier: "Frontier") -> list[str]:
     knee, evaluation = frontier.knee, frontier.evaluation
     return [
         "Forecast from the number of devices alone, for text as far from the start as the text it was fitted to:",
+        f"  at this file's total {_winner(frontier.own)}",
         f"  a way gains over the start for sure {total(frontier.beats_start)}",
         f"  training leads counts {total(frontier.beats_counts)}",
         "  no total up to 10 gains for sure: find more devices"
@@ -217,6 +233,16 @@ def _frontier_lines(frontier: "Frontier") -> list[str]:
             else []
         ),
     ]
+
+
+def _winner(point: "Point") -> str:
+    """The way that the forecast prefers at a total, with its lead over counts."""
+    if point.wins is None:
+        return "no way gains for sure"
+    names = {"counts": "counts", "training": "training", "both": "training from a start that counts moved"}
+    best = point.best
+    lead = f", {point.lead.points:+.1f} over counts" if point.wins == "both" and point.lead else ""
+    return f"{names[point.wins]} wins: {best.points:+.1f} ± {2 * best.error:.1f} points over the start{lead}"
 
 
 def _show_frontier(frontier: "Frontier", console: "Console") -> None:

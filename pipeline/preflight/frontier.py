@@ -70,6 +70,7 @@ class Frontier:
     """Forecasts for several totals.
 
     Attributes:
+      own: forecast at the launch's own total.
       evaluation: epsilon of a held-out device to its own releases, which must be no more than the total.
       beats_start: least total epsilon at which a way gains for sure; None within the frontier.
       beats_counts: least total at which training, with counts or alone, is the way that wins.
@@ -77,17 +78,19 @@ class Frontier:
     """
 
     points: tuple[Point, ...]
+    own: Point
     evaluation: float
     beats_start: float | None
     beats_counts: float | None
     knee: float | None
 
 
-def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) -> Frontier:
+def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend], own: float) -> Frontier:
     """Forecast the launch at several totals.
 
     Args:
       spends: worst-case spend of every release of the launch, by stage.
+      own: total epsilon of one device to the launch.
 
     Raises:
       ValueError: as ``federated.planning.search.block_at``.
@@ -117,6 +120,7 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
 
     return Frontier(
         points=tuple(point for point in tried if point.epsilon in EPSILONS),
+        own=at(own),
         evaluation=_held_out(config, spends),
         beats_start=least(lambda point: point.wins is not None),
         beats_counts=least(lambda point: point.wins in ("training", "both")),

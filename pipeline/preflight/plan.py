@@ -23,6 +23,7 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.preflight import frontier as frontiers
 from pipeline.preflight import rehearsal_verdict
+from pipeline.preflight.compute import launch_minutes, rehearsal_minutes
 from pipeline.preflight.devices import count_devices, countable, stated_devices
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.frontier import Frontier
@@ -60,6 +61,7 @@ class LaunchPlan:
       sensitivity_squared, rho, mu, epsilon: of training alone; ``method`` names the accountant.
       rounds_below_goal, by_the_clock: see ``federated.planning.feasibility.Plan``.
       step: None where nothing is trained, or by Adam.
+      cpu_minutes: of the longest stages, by stage, as ``compute.launch_minutes``; empty where a GPU runs them.
       devices: number of devices that may take part, by split.
       counted: devices of the launch's files before and after each filter, if they were counted for this plan.
       beside: rho of the other releases about training devices, by block.
@@ -83,6 +85,7 @@ class LaunchPlan:
     rounds_below_goal: int | None
     by_the_clock: Timer | None
     step: Step | None
+    cpu_minutes: Mapping[str, int]
     alternatives: tuple[Alternative, ...]
     devices: Mapping[str, int]
     counted: tuple[str, ...]
@@ -105,6 +108,7 @@ class ForecastPlan(LaunchPlan):
 
     Attributes:
       frontier: None where the server's optimizer is Adam, of which the step law says nothing.
+      round_hours: hours that the rounds take on people's devices, at ``planning.round_minutes``.
       rehearsal_minutes: CPU minutes that a rehearsal takes.
       kept: rehearsal beside the launch file, used unless this machine has one on the launch's own start.
       stale: it is not used, as a field that it depends on has changed since.
@@ -112,6 +116,7 @@ class ForecastPlan(LaunchPlan):
     """
 
     frontier: Frontier | None
+    round_hours: float
     rehearsed: bool
     rehearsal_minutes: int
     kept: Path | None
@@ -160,7 +165,7 @@ def plan(
     found = None
     if config.server.optimizer != "adam":
         spends = planned_spends(config, Outlook(base.rho, base.training_devices))
-        found = frontiers.frontier(config, terms, spends)
+        found = frontiers.frontier(config, terms, spends, base.total.epsilon)
     directory = out or RunDir(here.runs_dir, run_id).path / "public" / "planning"
     files = _draw(found, base, directory)
     verdict, kept = rehearsal_verdict.find(config, here.runs_dir, planning), None
@@ -174,8 +179,9 @@ def plan(
     return ForecastPlan(
         **vars(base),
         frontier=found,
+        round_hours=base.rounds * planning.round_minutes / 60,
         rehearsed=verdict is not None and verdict.answer != "inconclusive",
-        rehearsal_minutes=rehearsal_verdict.minutes(config, planning),
+        rehearsal_minutes=rehearsal_minutes(config, planning),
         kept=kept.file if kept else None,
         stale=kept is not None and kept.verdict is None,
         verdict=None if verdict is None else verdict_json(verdict),
@@ -241,6 +247,7 @@ def _worst_case(
         rounds_below_goal=planned.rounds_below_goal,
         by_the_clock=planned.by_the_clock,
         step=law.step(config.mechanism, config.server) if TRAINING.asked(config) else None,
+        cpu_minutes=launch_minutes(config) if config.runtime.device == "cpu" else {},
         alternatives=tuple(planned.alternatives),
         devices=splits,
         counted=counted,

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from federated.config.planning import PlanningConfig, SmallLaunch
-from federated.counts.bounded_sum import MOST_DEVICES as MOST_COUNTED
 from federated.planning.verdict import Outcome, Verdict, as_json, from_json, refusal, run_of
 from pipeline.launch.config import LaunchConfig, load_launch
 from pipeline.releases.release import asked_for
@@ -28,9 +27,6 @@ _BESIDE = "rehearsals"
 _START = ("locale", "seed", "public_text", "vocabulary", "model", "pretrain", "local_training", "runtime")
 # Version of the rehearsal's method, part of the digest.
 _RULES = 6
-# CPU seconds: per word and weight in training, and for counts and evaluation
-# (benchmarks/results/2026-11-22-planner-verdicts.md).
-_SECONDS, _SCORING = 5e-10, 120.0
 
 
 @dataclass(frozen=True)
@@ -159,21 +155,6 @@ def kept(config: LaunchConfig, file: Path) -> Kept | None:
 
 def _beside(file: Path) -> Path:
     return file.parent / _BESIDE / f"{file.stem}.json"
-
-
-def minutes(config: LaunchConfig, planning: PlanningConfig) -> int:
-    """Rough CPU minutes of a rehearsal without pretraining, from words and weights."""
-    limits, rounds = SmallLaunch(), config.mechanism.rounds
-    devices = min(config.private_text.splits.training(planning.population_estimate), limits.most_users)
-    played = min(rounds, limits.most_rounds)
-    # The file's own, one of each share, one without noise, and one from a start that counts moved.
-    counted = config.private_text.splits.training(planning.population_estimate) <= MOST_COUNTED
-    trainings = len(limits.shares) + 2 + counted
-    joins = trainings * played * min(planning.max_report_goal, limits.most_goal, devices)
-    words = min(config.local_training.max_words, limits.median_words) * config.local_training.epochs
-    size, embedding, hidden = config.vocabulary.base_size, config.model.embedding_dim, config.model.hidden_dim
-    weights = size * embedding * (1 if config.model.tied else 2) + 7 * embedding * hidden
-    return max(1, round((joins * words * weights * _SECONDS + _SCORING) / 60))
 
 
 def outcome_of_file(verdict: Verdict, config: LaunchConfig) -> Outcome | None:
