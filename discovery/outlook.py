@@ -27,8 +27,12 @@ _BEYOND = {
     8_000: ((3, 8, 28, 63, 188, 536, 1_528, 2_976), (0.005, 0.010, 0.017, 0.024, 0.040, 0.060, 0.085, 0.101)),
     20_000: ((1, 3, 13, 28, 100, 296, 931, 1_894), (0.002, 0.004, 0.008, 0.011, 0.020, 0.032, 0.049, 0.060)),
 }
-# Text messages have this many times as many, which are at most this part of what is typed.
-_TEXTERS, _MOST_COVERED = 5, 0.25
+# Text messages have this many times as many, which are at most this part of what is typed; bloggers have so many times
+# those of public talk, where public text has typed chat.
+_TEXTERS, _MOST_COVERED, _BLOGGERS = 5, 0.25, 0.4
+# Distinct words beyond a base vocabulary on a device that holds a frequent one: the fewest and the most of six
+# populations (chat rooms; learners' essays).
+_HELD = {4_000: (13, 60), 8_000: (11, 50), 20_000: (8, 34)}
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,11 @@ class LocalOutlook:
       shuffled: the same at ``delta`` if nobody can link messages, for the devices of the smallest layer and the items
         of a layer with a single surviving prefix. A layer with only finished words has fewer items; the discovery then
         states its actual cost.
-      least_share: share of devices that must hold a word for it to be found with probability 1/2.
     """
 
     local: float
     shuffled: float
     delta: float
-    least_share: float
 
 
 def local(config: TrieConfig, devices: int, alphabet: str, known_words: Collection[str] | None = None) -> LocalOutlook:
@@ -68,7 +70,6 @@ def local(config: TrieConfig, devices: int, alphabet: str, known_words: Collecti
         local=most * config.epsilon0,
         shuffled=device(randomizer, honest, most, config.delta),
         delta=config.delta,
-        least_share=local_share(config, devices, alphabet),
     )
 
 
@@ -80,60 +81,93 @@ def _layer(config: TrieConfig, devices: int, alphabet: str) -> tuple[int, Subset
 
 
 def local_share(config: TrieConfig, devices: int, alphabet: str) -> float:
-    """Share of devices that must hold a word for a local discovery to find it with probability 1/2."""
+    """Share of devices that must hold a word for a local discovery to find it with probability 1/2.
+
+    The last layers ask for words of which few are left, so that a device hardly chooses among its own.
+    """
     most, randomizer, messages = _layer(config, devices, alphabet)
     needed = significant_votes(randomizer, messages, float(stats.norm.sf(SIGNIFICANCE_Z)))
     share = (needed / messages - randomizer.background) / (randomizer.inclusion - randomizer.background)
     return min(share * most, 1.0)
 
 
-def least_share(config: CentralConfig, devices: int) -> float:
+def least_share(config: CentralConfig, devices: int, held: float) -> float:
     """Share of devices that must hold a word for a central discovery to find it with probability 1/2.
 
-    This assumes devices with the largest number of words; words of other devices weigh more.
+    Args:
+      held: distinct words beyond the vocabulary on a device. Of more than ``words_per_device`` it contributes so many,
+        drawn at random; the more it contributes, the less each of them weighs.
     """
-    least = cut_of(config).threshold
-    return min(least * config.words_per_device**0.5 / max(devices, 1), 1.0)
+    crowd = held / min(held, config.words_per_device) ** 0.5
+    return min(cut_of(config).threshold * crowd / max(devices, 1), 1.0)
+
+
+def held(base_size: int) -> tuple[int, int]:
+    """Distinct words beyond a base vocabulary on a device: where people hold few of them, and where they hold many."""
+    return _HELD[_nearest(base_size)]
 
 
 @dataclass(frozen=True)
-class NewWords:
+class Reach:
     """Forecast of the words that a discovery could add, and of their part of all that people type.
 
-    ``least`` is what public talk and typed chat have, ``most`` what text messages have.
+    Attributes:
+      shares: of devices that must hold a word for it to be found with probability 1/2: where devices hold few words
+        beyond the vocabulary, and where they hold many, among which a central discovery divides their weight.
+      least, least_coverage: of bloggers, who hold many.
+      most, most_coverage: of public talk on devices that hold few, or of text messages on devices that hold many.
     """
 
+    shares: tuple[float, float]
     least: int
     most: int
     least_coverage: float
     most_coverage: float
 
 
-def new_words(share: float, base_size: int) -> NewWords:
-    """Words beyond a base vocabulary that at least this share of people types; below a thousandth, as many as there."""
-    words, covered = _BEYOND[min(_BEYOND, key=lambda size: abs(np.log(size / base_size)))]
+def reach(config: TrieConfig | CentralConfig, devices: int, alphabet: str, base_size: int) -> Reach:
+    """Forecast what a discovery finds beyond a base vocabulary, from the number of training devices alone."""
+    if isinstance(config, CentralConfig):
+        few, many = (least_share(config, devices, number) for number in held(base_size))
+    else:
+        few = many = local_share(config, devices, alphabet)
+    (some, covered), (fewer, less) = (typed_by(share, base_size) for share in (few, many))
+    return Reach(
+        shares=(few, many),
+        least=round(_BLOGGERS * fewer),
+        most=round(max(some, _TEXTERS * fewer)),
+        least_coverage=_BLOGGERS * less,
+        most_coverage=max(covered, min(_TEXTERS * less, _MOST_COVERED)),
+    )
+
+
+def typed_by(share: float, base_size: int) -> tuple[float, float]:
+    """Words beyond a base vocabulary that at least this share of people of public talk types, and their part of text.
+
+    Below a thousandth of the people, as many as there.
+    """
+    words, covered = _BEYOND[_nearest(base_size)]
     # Ascending, as ``numpy.interp`` needs it.
     place, at = np.log(np.clip(share, _TYPED_BY[-1], 1.0)), np.log(_TYPED_BY[::-1])
     count = float(np.exp(np.interp(place, at, np.log(words[::-1]))))
-    part = float(np.interp(place, at, covered[::-1]))
-    return NewWords(round(count), round(_TEXTERS * count), part, min(_TEXTERS * part, _MOST_COVERED))
+    return count, float(np.interp(place, at, covered[::-1]))
 
 
-def as_far_reaching(config: TrieConfig, devices: int, alphabet: str) -> CentralConfig:
-    """The central discovery with the most noise that finds words as rare as a local one does."""
+def _nearest(base_size: int) -> int:
+    return min(_BEYOND, key=lambda size: abs(np.log(size / base_size)))
+
+
+def as_far_reaching(config: TrieConfig, devices: int, alphabet: str, base_size: int) -> CentralConfig:
+    """The central discovery with the most noise that finds words as rare as a local one, where devices hold few."""
+    few, many = held(base_size)
 
     def central(noise: float) -> CentralConfig:
-        return CentralConfig(
-            kind="central",
-            noise_multiplier=noise,
-            words_per_device=config.messages_per_device,
-            delta=config.delta,
-        )
+        return CentralConfig(kind="central", noise_multiplier=noise, words_per_device=many, delta=config.delta)
 
-    least = local_share(config, devices, alphabet) * devices / config.messages_per_device**0.5
+    share = local_share(config, devices, alphabet)
 
     def too_far(noise: float) -> float:
-        return cut_of(central(noise)).threshold - least
+        return least_share(central(noise), devices, few) - share
 
     if too_far(_LEAST_NOISE) >= 0:
         return central(_LEAST_NOISE)

@@ -38,8 +38,8 @@ def page(found: Rows) -> str:
     """Format all tables."""
     parts = [
         "# The crossing in tables",
-        "Command: `python -m benchmarks.utility.tables`, on `crossing.csv`. Top-1 recall in percent on what held-out people "
-        "typed, or points over the start; ± is one standard error over people. Counts have ρ 0.5, training 0.5, both "
+        "Command: `python -m benchmarks.utility.tables`, on `crossing.csv`. Top-1 recall in percent on what held-out "
+        "people typed, or points over the start. Counts have ρ 0.5, training 0.5, both "
         "0.05 and 0.45, in 64 rounds, at the rate whose step noise is 0.045. The start is that of the demo, with 4,000 "
         "words and 256 units, unless a table says otherwise.",
         *_people(found),
@@ -89,8 +89,8 @@ def _populations(found: Rows) -> list[str]:
         starts = [Cell(name, 0, "start", fold=fold) for fold in range(FOLDS)]
         lines.append([name, _mean(found, starts, "top1"), *(_mean(found, _like(starts, way)) for way in WAYS)])
     text = (
-        "Points over the start, mean over folds of people, each with other held-out people; ± is the standard deviation "
-        "over folds, in brackets their number."
+        "Points over the start, mean over folds of people, each with other held-out people; ± is the standard "
+        "deviation over folds, in brackets their number."
     )
     return ["## Five populations", text, _table(["population", "start", "counts", "training", "both"], lines)]
 

@@ -5,7 +5,8 @@ OMP_NUM_THREADS=1 python -m benchmarks.utility.vocabulary FOLDER [--results FILE
 FOLDER holds ``users/*.parquet`` as for ``benchmarks.utility.crossing``. One table has, by number of words, the coverage
 of held-out public text and of held-out people, how often public text has the rarest word, and the top-1 recall of a
 3-gram of the public text; a word outside the vocabulary is a miss. The other has the words that a discovery could add:
-how many lie outside the base vocabulary and are typed by a share of the people, and what part of all that is typed.
+how many lie outside the base vocabulary and are typed by a share of the people, and what part of all that is typed; and
+how many such words a person has typed who typed one of the thirty most frequent, as a central discovery weighs them.
 ``discovery.outlook`` forecasts from the second, and ``tacit init`` proposes sizes by both.
 """
 
@@ -28,9 +29,11 @@ SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000)
 RECALL_SIZES = SIZES[1:]
 BASES = (4_000, 8_000, 20_000)
 SHARES = (0.3, 0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
-NAMES = ("sms-fr", "chat", "talk")
+NAMES = ("sms-fr", "chat", "rooms", "blogs", "essays-es", "talk")
 # People of whom a word is counted; held-out people whose recall is measured; people that make a share.
 MOST_PEOPLE, RECALL_PEOPLE, FEWEST = 20_000, 150, 3
+# Frequent words whose holders are looked at, and the first words of a person's text.
+_FREQUENT, _FIRST_WORDS = 30, 400
 _SEQUENCE_WORDS = 20
 
 
@@ -79,6 +82,8 @@ def measured(population: Population, corpus: Corpus, people: WordStore) -> list[
             found = [word for word, by in held_by.items() if by >= share * len(some_D) and word not in known]
             cells.append(f"{len(found):,}: {100 * sum(uses[word] for word in found) / total:.1f}%")
         lines.append(f"| {100 * share:g}% | {' | '.join(cells)} |")
+    crowds = " | ".join(f"{crowd(people, some_D, known):.0f}" for known in vocabularies)
+    lines.append(f"| such words of a person | {crowds} |")
     return [*lines, ""]
 
 
@@ -105,6 +110,19 @@ def holders(people: WordStore, chosen_D: np.ndarray) -> tuple[Counter[str], Coun
         uses[words] += times
     named = [Counter(dict(zip(people.lexicon, each[1:].tolist(), strict=True))) for each in (held_by, uses)]
     return named[0], named[1], int(uses[1:].sum())
+
+
+def crowd(people: WordStore, chosen_D: np.ndarray, known: set[str]) -> float:
+    """Distinct words outside a vocabulary on a device that holds a frequent one: ``1 / E[1 / sqrt(number)]^2``."""
+    outside_V = np.array([False, *(word not in known for word in people.lexicon)])
+    held_V, weight_V = np.zeros((2, len(outside_V)))
+    for person in chosen_D:
+        words = np.unique(people.owner(person)[:_FIRST_WORDS])
+        if (words := words[outside_V[words]]).size:
+            held_V[words] += 1
+            weight_V[words] += words.size**-0.5
+    frequent = np.argsort(-held_V)[:_FREQUENT]
+    return float((held_V[frequent].sum() / weight_V[frequent].sum()) ** 2)
 
 
 def _recall(corpus: Corpus, people: WordStore, chosen_D: np.ndarray, vocabulary: Vocabulary) -> float:

@@ -4,7 +4,7 @@ import copy
 import math
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,8 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from discovery import filters
-from discovery.config import CentralConfig, TrieConfig
-from discovery.outlook import least_share, local_share
+from discovery import filters, outlook
+from discovery.config import CentralConfig, DiscoveryConfig
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.counts import CountsConfig
 from federated.config.mechanism import MOST_DEVICES, MechanismConfig
@@ -138,14 +137,12 @@ class Words:
       block: the block ``discovery`` of the launch file.
       rho: of the discovery, about training devices.
       learning_rho: left for training and counts.
-      least_share: share of devices that must hold a word for it to be found.
       reason: sentence for the launch file.
     """
 
     block: dict[str, Any]
     rho: float
     learning_rho: float
-    least_share: float
     reason: str
 
     @property
@@ -264,7 +261,7 @@ def draft(file: Path, answers: Answers) -> Draft:
     public, amount = _public(answers, size)
     words = _words(answers, size, public)
     _budget(answers, words)  # refused before public text is read, which takes seconds
-    sizes = propose(_CORPUS.validate_python(public), answers.locale, size.words, words.least_share)
+    sizes = propose(_CORPUS.validate_python(public), answers.locale, size.words, _finds(answers, words))
     content = _with_total(launch_file(answers, size, public, words, sizes), answers, words)
     content = _changed(content, answers.changes)
     config = _valid(content)
@@ -329,8 +326,7 @@ def launch_file(
       public: the block ``public_text``.
     """
     made_up, small = answers.data == SYNTHETIC, answers.population < _SIZES[1][0]
-    enough = max(round(_JUDGES / answers.population, 3), _LEAST_SHARE)
-    share = 0.3 if answers.population < _FEW else 0.2 if small else enough
+    share = _test_share(answers)
     limits = {"max_words_per_device": 400 if small else 20_000, "test_fraction": share}
     private = {"source": SYNTHETIC, "name": f"synthetic-{answers.name}", "devices": min(answers.population, 10_000_000)}
     if not made_up:
@@ -398,6 +394,13 @@ def launch_file(
     }
 
 
+def _test_share(answers: Answers) -> float:
+    """``private_text.test_fraction``: enough people to judge by, and no more of many."""
+    if answers.population < _SIZES[1][0]:
+        return 0.3 if answers.population < _FEW else 0.2
+    return max(round(_JUDGES / answers.population, 3), _LEAST_SHARE)
+
+
 def _budget(answers: Answers, words: Words) -> float:
     """Rho of one device to all launches.
 
@@ -438,7 +441,7 @@ def _words(answers: Answers, size: Size, public: dict[str, Any]) -> Words:
     }
     most = math.inf if answers.rho is None else answers.rho
     unknown = VocabularySizes(size.words, 0, "")
-    content = launch_file(replace(answers, budget=None), size, public, Words(local, 0.0, _ANY_RHO, 1.0, ""), unknown)
+    content = launch_file(replace(answers, budget=None), size, public, Words(local, 0.0, _ANY_RHO, ""), unknown)
     config = _valid(content)
     train = _surely_train(answers.population, config.private_text.splits)
     found = planned(config, Outlook(_ANY_RHO, train))["discover"]
@@ -447,20 +450,29 @@ def _words(answers: Answers, size: Size, public: dict[str, Any]) -> Words:
     cost = total(config, {"discover": found}).epsilon
     if beside >= LEFT_BY_WORDS * alone:
         why = f"Words: found under local privacy, at epsilon {up(cost)} of the total of {answers.epsilon:g}."
-        share = local_share(TrieConfig.model_validate(local), train, text.alphabet(answers.locale))
-        return Words(local, 0.0, beside, share, why)
+        return Words(local, 0.0, beside, why)
     noise = _rounded_up(1 / math.sqrt(2 * _WORDS_SHARE * alone))
-    block = {"kind": "central", "noise_multiplier": noise, "words_per_device": 4 if small else 20, "delta": _DELTA / 2}
+    # A device that holds more contributes some of them, and each is found less often; noise hardly follows the bound.
+    few, many = outlook.held(size.words)
+    block = {"kind": "central", "noise_multiplier": noise, "words_per_device": many, "delta": _DELTA / 2}
     central = CentralConfig.model_validate(block)
     spend = central_discovery(central)
     left = _rounded_down(min(alone - central.rho, rho_within(config, {"discover": spend}, answers.epsilon)))
-    share = min(least_share(central, train), 1.0)
+    share = outlook.least_share(central, train, few)
     finds = "finds them" if share < _HARDLY_ANY else "finds hardly any among so few devices"
     why = (
         f"Words: a trusted aggregator {finds}; local privacy would cost epsilon {up(cost)}, of a total of "
         f"{answers.epsilon:g}."
     )
-    return Words(block, central.rho, left, share, why)
+    return Words(block, central.rho, left, why)
+
+
+def _finds(answers: Answers, words: Words) -> Callable[[int], outlook.Reach]:
+    """Forecast of a draft's discovery beyond a base vocabulary of so many words."""
+    config: DiscoveryConfig = TypeAdapter(DiscoveryConfig).validate_python(words.block)
+    train = _surely_train(answers.population, Splits(_test_share(answers)))
+    alphabet = text.alphabet(answers.locale)
+    return lambda base: outlook.reach(config, train, alphabet, base)
 
 
 def _rounded_down(rho: float) -> float:

@@ -1,11 +1,12 @@
 """Sizes of a launch's vocabulary: from its public text, and from what its discovery can find. No device is read."""
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
-from discovery.outlook import NewWords, new_words
+from discovery.outlook import Reach
 from pretrain.config import C4Corpus, CorpusConfig, SampleCorpus
 from pretrain.sources import open_stream
 from pretrain.text import sentences
@@ -33,12 +34,12 @@ class VocabularySizes:
     reason: str
 
 
-def propose(public: CorpusConfig, locale: str, most: int, share: float) -> VocabularySizes:
+def propose(public: CorpusConfig, locale: str, most: int, finds: Callable[[int], Reach]) -> VocabularySizes:
     """Propose both sizes.
 
     Args:
       most: largest base vocabulary of the model.
-      share: of devices that must hold a word for the discovery to find it.
+      finds: forecast of the discovery beyond a base vocabulary of so many words.
 
     Raises:
       ValueError: as ``open_stream``.
@@ -47,10 +48,10 @@ def propose(public: CorpusConfig, locale: str, most: int, share: float) -> Vocab
         base, why = most, "as many as this model takes; C4 has each of them many times"
     else:
         base, why = _base(public, locale, most)
-    reach = new_words(share, base)
+    reach = finds(base)
     new = max(_FEWEST_NEW, min(round_up(reach.most), int(_MOST_NEW * base)))
     room = "max_new_words leaves room for all that discovery may add"
-    return VocabularySizes(base, new, f"Vocabulary: {base:,} words, {why}; {room}: it {found(share, reach)}.")
+    return VocabularySizes(base, new, f"Vocabulary: {base:,} words, {why}; {room}: it {found(reach)}.")
 
 
 def round_up(words: int) -> int:
@@ -58,15 +59,21 @@ def round_up(words: int) -> int:
     return -(-words // _STEP) * _STEP
 
 
-def found(share: float, reach: NewWords) -> str:
+def found(reach: Reach) -> str:
     """Verb phrase: what a discovery finds, and how much that may be."""
-    if share >= 1:
+    few, many = reach.shares
+    if few >= 1:
         return "finds at most words that all devices hold"
-    percent, low, high = (float(f"{100 * part:.2g}") for part in (share, reach.least_coverage, reach.most_coverage))
+    crowded = "" if many == few else f", or {_percent(many)} where each holds many unknown words"
+    low, high = (float(f"{100 * part:.2g}") for part in (reach.least_coverage, reach.most_coverage))
     return (
-        f"finds a word that {percent:g}% of devices hold: about {reach.least:,} to {reach.most:,} new words, "
-        f"{low:g} to {high:g}% of what people type"
+        f"finds a word that {_percent(few)} of devices hold{crowded}: about {reach.least:,} to {reach.most:,} new "
+        f"words, {low:g} to {high:g}% of what people type"
     )
+
+
+def _percent(share: float) -> str:
+    return f"{float(f'{100 * share:.2g}'):g}%"
 
 
 def _base(public: CorpusConfig, locale: str, most: int) -> tuple[int, str]:

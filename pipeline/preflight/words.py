@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from discovery import outlook
 from discovery.config import CentralConfig, TrieConfig
-from discovery.outlook import NewWords, new_words
+from discovery.outlook import Reach
 from pipeline.launch.config import LaunchConfig
 from pipeline.preflight.vocabulary import found
 from pipeline.releases.central_words import central_discovery
@@ -18,8 +18,8 @@ class LocalWords:
 
     Attributes:
       chosen: True if the launch file uses local discovery.
-      local, shuffled, least_share: see ``discovery.outlook.LocalOutlook``.
-      reach: words of that share beyond the base vocabulary.
+      local, shuffled: see ``discovery.outlook.LocalOutlook``.
+      reach: words that it may find.
     """
 
     kind: str
@@ -27,8 +27,7 @@ class LocalWords:
     local: float
     shuffled: float
     delta: float
-    least_share: float
-    reach: NewWords
+    reach: Reach
     messages_per_device: int
     epsilon0: float
     honest_share: float
@@ -39,7 +38,7 @@ class LocalWords:
             f"{self.kind}: trusts no party: {messages} at {self.epsilon0:g} cost epsilon "
             f"{up(self.local)} a device; shuffled, {up(self.shuffled)} a device at delta {self.delta:g} "
             f"({strength(self.shuffled)}) if {self.honest_share:.0%} of the others are honest; "
-            f"{found(self.least_share, self.reach)}"
+            f"{found(self.reach)}"
         )
 
 
@@ -49,8 +48,7 @@ class CentralWords:
 
     Attributes:
       chosen: True if the launch file uses central discovery.
-      least_share: share of devices that must hold a word for it to be found with probability one half.
-      reach: words of that share beyond the base vocabulary.
+      reach: words that it may find.
     """
 
     kind: str
@@ -58,8 +56,7 @@ class CentralWords:
     rho: float
     epsilon: float
     delta: float
-    least_share: float
-    reach: NewWords
+    reach: Reach
     noise_multiplier: float
     words_per_device: int
 
@@ -67,7 +64,7 @@ class CentralWords:
         return (
             f"{self.kind}: trusts an aggregator: rho {self.rho:.4g}, epsilon {up(self.epsilon)} a device at delta "
             f"{self.delta:g} with noise_multiplier {self.noise_multiplier:.4g} and {self.words_per_device} words a "
-            f"device; {found(self.least_share, self.reach)}"
+            f"device; {found(self.reach)}"
         )
 
 
@@ -80,34 +77,33 @@ def both_ways(config: LaunchConfig, devices: int) -> tuple[LocalWords | CentralW
     own, alphabet, base = config.discovery, text.alphabet(config.locale), config.vocabulary.base_size
     if isinstance(own, CentralConfig):
         other = outlook.LOCAL.model_copy(update={"delta": own.delta})
-        return _central(own, devices, base, chosen=True), _local(other, devices, alphabet, base, chosen=False)
-    reaching = outlook.as_far_reaching(own, devices, alphabet)
-    return _local(own, devices, alphabet, base, chosen=True), _central(reaching, devices, base, chosen=False)
+        return _central(own, devices, alphabet, base, True), _local(other, devices, alphabet, base, False)
+    reaching = outlook.as_far_reaching(own, devices, alphabet, base)
+    return _local(own, devices, alphabet, base, True), _central(reaching, devices, alphabet, base, False)
 
 
-def _local(config: TrieConfig, devices: int, alphabet: str, base: int, *, chosen: bool) -> LocalWords:
+def _local(config: TrieConfig, devices: int, alphabet: str, base: int, chosen: bool) -> LocalWords:
     projected = outlook.local(config, devices, alphabet)
     return LocalWords(
         kind=config.kind,
         chosen=chosen,
         **vars(projected),
-        reach=new_words(projected.least_share, base),
+        reach=outlook.reach(config, devices, alphabet, base),
         messages_per_device=config.messages_per_device,
         epsilon0=config.epsilon0,
         honest_share=config.honest_share,
     )
 
 
-def _central(config: CentralConfig, devices: int, base: int, *, chosen: bool) -> CentralWords:
-    spend, share = central_discovery(config), outlook.least_share(config, devices)
+def _central(config: CentralConfig, devices: int, alphabet: str, base: int, chosen: bool) -> CentralWords:
+    spend = central_discovery(config)
     return CentralWords(
         kind=config.kind,
         chosen=chosen,
         rho=config.rho,
         epsilon=spend.epsilon,
         delta=spend.delta,
-        least_share=share,
-        reach=new_words(share, base),
+        reach=outlook.reach(config, devices, alphabet, base),
         noise_multiplier=config.noise_multiplier,
         words_per_device=config.words_per_device,
     )

@@ -20,7 +20,7 @@ ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 
 def test_the_central_share_is_where_every_second_word_is_found() -> None:
     config = CentralConfig(kind="central", noise_multiplier=2.0, words_per_device=4, delta=1e-6)
-    share, devices = outlook.least_share(config, 4_000), 4_000
+    share, devices = outlook.least_share(config, 4_000, 4), 4_000
     groups, holders = 200, round(share * devices)
     # Every device fills its places; each word is on as many devices as the share says.
     held: list[list[str]] = [[] for _ in range(groups * holders // 4)]
@@ -33,12 +33,27 @@ def test_the_central_share_is_where_every_second_word_is_found() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("held", "bound"), [(12, 4), (12, 12), (12, 40), (3, 12)])
+def test_devices_that_hold_more_or_less_than_they_contribute_find_words_of_the_stated_share(held: int, bound: int):
+    config = CentralConfig(kind="central", noise_multiplier=1.0, words_per_device=bound, delta=1e-6)
+    devices = 4_000
+    holders = round(outlook.least_share(config, devices, held) * devices)
+    groups = held * devices // holders
+    held_D: list[list[str]] = [[] for _ in range(devices)]
+    for place in range(groups * holders):
+        held_D[place % devices].append(f"w{place // holders}")
+    found = select(lambda: [Shard(0, TypedWords.gather(held_D))], devices, frozenset(), config, bytes(range(32)))
+    assert max(len(words) for words in held_D) == held
+    assert 0.3 * groups < len(found.words) < 0.7 * groups
+
+
+@pytest.mark.slow
 def test_a_central_discovery_beside_a_local_one_reaches_as_far() -> None:
     config = trie_config(messages_per_device=10, layers=8, max_prefixes=100)
-    for devices in (921, 100_000):
-        local, central = outlook.local(config, devices, ALPHABET), outlook.as_far_reaching(config, devices, ALPHABET)
-        assert outlook.least_share(central, devices) == pytest.approx(local.least_share, rel=1e-3)
-        assert central.words_per_device == 10
+    for devices in (9_210, 100_000):
+        central = outlook.as_far_reaching(config, devices, ALPHABET, 8_000)
+        share = outlook.local_share(config, devices, ALPHABET)
+        assert outlook.reach(central, devices, ALPHABET, 8_000).shares[0] == pytest.approx(share, rel=1e-3)
 
 
 @pytest.mark.slow
@@ -47,13 +62,14 @@ def test_more_devices_hide_one_and_find_rarer_words() -> None:
     few, many = (outlook.local(config, devices, ALPHABET) for devices in (60, 2_000_000))
     assert few.local == many.local == 20.0
     assert few.shuffled > 10 > many.shuffled > 0
-    assert few.least_share > many.least_share
+    shares = [outlook.reach(config, devices, ALPHABET, 8_000).shares for devices in (60, 2_000_000)]
+    assert shares[0][0] > shares[1][0]
 
 
 def test_what_can_be_found_by_nobody_is_a_share_of_one() -> None:
     config = CentralConfig(kind="central", noise_multiplier=50.0, words_per_device=9, delta=1e-6)
-    assert outlook.least_share(config, 10) == outlook.least_share(config, 0) == 1.0
-    beside = outlook.as_far_reaching(outlook.LOCAL, 8, ALPHABET)
+    assert outlook.least_share(config, 10, 9) == outlook.least_share(config, 0, 9) == 1.0
+    beside = outlook.as_far_reaching(outlook.LOCAL, 8, ALPHABET, 8_000)
     assert beside.noise_multiplier > 0
 
 
@@ -82,14 +98,11 @@ def test_new_words_are_those_of_the_committed_table() -> None:
         for base, words, part in zip((4_000, 8_000, 20_000), cells[::2], cells[1::2], strict=True):
             if float(percent) > 10:
                 continue
-            reach = outlook.new_words(float(percent) / 100, base)
-            assert reach.least == int(words.replace(",", ""))
-            assert 100 * reach.least_coverage == pytest.approx(float(part))
+            many, covered = outlook.typed_by(float(percent) / 100, base)
+            assert many == pytest.approx(int(words.replace(",", "")))
+            assert 100 * covered == pytest.approx(float(part))
             seen += 1
     assert seen == 24
     # Between the rows, and for bases between those of the table, the nearest one.
-    assert 188 < outlook.new_words(0.007, 7_000).least < 536
-    assert outlook.new_words(1e-9, 8_000) == outlook.new_words(0.001, 8_000), "no row says more"
-    texters = outlook.new_words(0.02, 4_000)
-    assert texters.most > 417
-    assert texters.most_coverage > 0.146
+    assert 188 < outlook.typed_by(0.007, 7_000)[0] < 536
+    assert outlook.typed_by(1e-9, 8_000) == outlook.typed_by(0.001, 8_000), "no row says more"

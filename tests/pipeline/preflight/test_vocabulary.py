@@ -1,14 +1,20 @@
 """Sizes of a vocabulary: from public text that a file holds, and from the reach of a discovery."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from discovery.outlook import new_words
+from discovery.outlook import Reach
 from pipeline.preflight import vocabulary
 from pipeline.preflight.vocabulary import LEAST_TIMES, found, propose
 from pretrain.config import C4_REVISION, C4Corpus, FileCorpus
+
+
+def finds(most: int = 300, share: float = 0.02) -> Callable[[int], Reach]:
+    """A discovery that may find so many words, whatever the base."""
+    return lambda base: Reach((share, 2 * share), most // 10, most, 0.01, 0.12)
 
 
 def corpus(path: Path, times: int, words: int) -> FileCorpus:
@@ -22,27 +28,28 @@ def corpus(path: Path, times: int, words: int) -> FileCorpus:
 
 def test_the_base_is_what_public_text_has_often_enough(tmp_path: Path) -> None:
     # Of 21 documents the first, the eleventh and the last, of rare words, are held out of the counts.
-    made = propose(corpus(tmp_path / "text.jsonl", 20, 2_350), "en-US", 8_000, 0.02)
+    made = propose(corpus(tmp_path / "text.jsonl", 20, 2_350), "en-US", 8_000, finds())
     assert made.base == 2_300, "rounded down to hundreds"
     assert f"2,300 words, those that public text has {LEAST_TIMES} times, which cover 65% of it" in made.reason
-    assert propose(corpus(tmp_path / "rare.jsonl", 5, 2_350), "en-US", 8_000, 0.02).base == 1_000, "the fewest"
-    assert propose(corpus(tmp_path / "most.jsonl", 20, 2_350), "en-US", 1_500, 0.02).base == 1_500
+    assert propose(corpus(tmp_path / "rare.jsonl", 5, 2_350), "en-US", 8_000, finds()).base == 1_000, "the fewest"
+    assert propose(corpus(tmp_path / "most.jsonl", 20, 2_350), "en-US", 1_500, finds()).base == 1_500
 
 
 def test_text_that_goes_on_has_its_words_more_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = corpus(tmp_path / "text.jsonl", 20, 2_350)
     monkeypatch.setattr(vocabulary, "READ_WORDS", 5 * 2_350)
-    assert propose(text, "en-US", 8_000, 0.02).base == 2_300, "a million words have each of them a hundred times"
+    assert propose(text, "en-US", 8_000, finds()).base == 2_300, "a million words have each of them a hundred times"
     short = text.model_copy(update={"max_tokens": 5 * 2_350})
-    assert propose(short, "en-US", 8_000, 0.02).base == 1_000
+    assert propose(short, "en-US", 8_000, finds()).base == 1_000
 
 
 def test_new_words_have_room_for_all_that_may_be_found_but_not_for_a_second_base(tmp_path: Path) -> None:
     c4 = C4Corpus(source="c4", subset="en", revision=C4_REVISION, max_tokens=10**6, max_validation_tokens=10**3)
-    assert [propose(c4, "en-US", 8_000, share).new for share in (1.0, 0.02, 0.01, 0.001)] == [200, 400, 1_000, 2_000]
-    made = propose(c4, "en-US", 8_000, 0.02)
+    assert [propose(c4, "en-US", 8_000, finds(most)).new for most in (5, 315, 940, 9_000)] == [200, 400, 1_000, 2_000]
+    made = propose(c4, "en-US", 8_000, finds())
     assert made.base == 8_000
     assert made.reason.endswith(
-        "it finds a word that 2% of devices hold: about 63 to 315 new words, 2.4 to 12% of what people type."
+        "it finds a word that 2% of devices hold, or 4% where each holds many unknown words: about 30 to 300 new "
+        "words, 1 to 12% of what people type."
     )
-    assert found(1.0, new_words(1.0, 8_000)) == "finds at most words that all devices hold"
+    assert found(finds(share=1.0)(8_000)) == "finds at most words that all devices hold"
