@@ -108,7 +108,7 @@ def _draws(found: Rows) -> list[str]:
 
 def _like(cells: Iterable[Cell], arm: str) -> list[Cell]:
     rho = 0.45 if arm == "counts-train" else 0.5
-    return [replace(cell, arm=arm, rho=rho) for cell in cells]  # type: ignore[arg-type]
+    return [replace(cell, arm=arm, rho=rho) for cell in cells]
 
 
 def _trained(found: Rows, cell: Cell) -> str:
