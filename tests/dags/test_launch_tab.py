@@ -43,8 +43,14 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     """The launch's own folder, with a report of one page."""
     monkeypatch.setenv("TACIT_RUNS_DIR", str(tmp_path))
     files = {f"public/{stage}/result.json": json.dumps({"result": result}) for stage, result in RESULTS.items()}
-    files["public/report/result.json"] = json.dumps({"result": {}, "outputs": {"report.html": "", "link.html": ""}})
-    files |= {"public/report/report.html": "the report", "public/report/notes.html": "named by nobody"}
+    files["public/report/result.json"] = json.dumps(
+        {"result": {}, "outputs": dict.fromkeys(("report.html", "link.html", "appendix/gates.csv"), "")}
+    )
+    files |= {
+        "public/report/appendix/gates.csv": "gate,value",
+        "public/report/report.html": "the report",
+        "public/report/notes.html": "named by nobody",
+    }
     files |= {"public/launch/state.svg": "<svg/>", "public/launch/launch.json": "{}", "private/plan/key.json": "secret"}
     for name, text in files.items():
         (tmp_path / LAUNCH / name).parent.mkdir(parents=True, exist_ok=True)
@@ -111,6 +117,8 @@ def test_only_what_the_record_names_is_sent(client: TestClient, folder: Path):
     assert (sent.status_code, sent.text) == (200, "the report")
     assert "default-src 'none'" in sent.headers["content-security-policy"]
     assert client.get(f"{PAGE}launch/state.svg").text == "<svg/>"
+    table = client.get(f"{PAGE}report/appendix/gates.csv")
+    assert (table.text, table.headers["content-type"].split(";")[0]) == ("gate,value", "text/csv")
     refused = ("report/notes.html", "report/link.html", "report/result.json", "launch/launch.json", "plan/key.json")
     climbing = ("report/..%2F..%2Fprivate%2Fplan%2Fkey.json", "..%2Fprivate/plan/key.json", "report/%2Fetc%2Fhosts.md")
     for name in (*refused, *climbing):
