@@ -122,7 +122,7 @@ clean: down ## Remove Airflow's state and caches; keeps the environments, and ru
 	@touch $@
 
 # Editable, so that it is redone only when the project's own metadata change.
-.venv/stages/.project: pyproject.toml .venv/stages/.installed
+.venv/stages/.project: pyproject.toml requirements/tacit.in .venv/stages/.installed
 	@$(STAGES)/pip install --quiet --no-deps --editable . && touch $@
 
 $(AIRFLOW_HOME)/.ready: $(POOLS) .venv/airflow/.installed

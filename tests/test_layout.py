@@ -3,7 +3,10 @@
 import ast
 import functools
 import re
+import sys
+import tomllib
 from datetime import timedelta
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -207,9 +210,48 @@ def test_lock_files_hold_exact_pins_and_nothing_else(name: str):
     assert len(lines) > 50
     assert [line for line in lines if not _PIN.fullmatch(line)] == []
     pinned = {re.sub(r"[-_.]+", "-", line.split("==")[0]).lower() for line in lines}
-    for line in (ROOT / "requirements" / f"{name}.in").read_text(encoding="utf-8").splitlines():
-        wanted = re.match(r"[A-Za-z0-9._-]+", line)
-        assert wanted is None or re.sub(r"[-_.]+", "-", wanted[0]).lower() in pinned
+    assert {_normal(each) for each in required(name)} <= pinned
+
+
+def required(name: str) -> list[str]:
+    """Packages that a file of requirements names, with those of the file that it includes."""
+    text = (ROOT / "requirements" / f"{name}.in").read_text(encoding="utf-8")
+    more = [package for other in re.findall(r"^-r (\w+)\.in$", text, flags=re.M) for package in required(other)]
+    return more + re.findall(r"^[A-Za-z0-9][A-Za-z0-9._-]*", text, flags=re.M)
+
+
+def _normal(package: str) -> str:
+    return re.sub(r"[-_.]+", "-", package).lower()
+
+
+@pytest.mark.slow
+def test_the_wheel_depends_on_all_that_its_packages_import():
+    """A clean environment has nothing else: an import that only another package brings fails there one day."""
+    declared = {_normal(each) for each in required("tacit")}
+    of_module = metadata.packages_distributions()
+    taken = {
+        name.split(".")[0] for path in MODULES if path.relative_to(ROOT).parts[0] in OURS for name in imports(path)
+    }
+    missing = {
+        module
+        for module in taken - OURS - sys.stdlib_module_names
+        if not declared & {_normal(each) for each in of_module.get(module, ())}
+    }
+    assert missing == set()
+    assert {_normal(each) for each in required("stages")} > declared
+
+
+def test_the_wheel_holds_every_file_that_its_packages_read():
+    """Documents, schemas of published formats, and what `make web` runs stay in the checkout."""
+    packaged = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"][
+        "package-data"
+    ]
+    held = {path for package, globs in packaged.items() for glob in globs for path in (ROOT / package).glob(glob)}
+    others = {path for path in FILES if path.relative_to(ROOT).parts[0] in OURS and path.suffix != ".py"} - held
+    assert {shown(path) for path in others} == {
+        *("federated/README.md", "reports/disclosure/schemas/2.0.json"),
+        *("reports/web/install.sh", "reports/web/package-lock.json", "reports/web/package.json"),
+    }
 
 
 def test_what_cuda_needs_is_pinned_beside_the_stages_packages_and_not_among_them():

@@ -119,7 +119,7 @@ def account(
 
         asked = block.block(launch, mechanism, preset, changes or ())
         guarantee = block.guarantee(asked, deltas, strategy, twice=twice)
-    answer(_as_content(guarantee), as_json, _as_text(guarantee))
+    answer(_as_content(guarantee), as_json, account_text(guarantee))
 
 
 def _alone(source: str, others: Mapping[str, object], fix: str = "") -> None:
@@ -153,7 +153,7 @@ def _as_content(guarantee: "Guarantee") -> dict:
     return content
 
 
-def _as_text(guarantee: "Guarantee") -> str:
+def account_text(guarantee: "Guarantee") -> str:
     """Format a guarantee as lines of text. Epsilons are rounded up."""
     lines = [
         ("sensitivity^2", f"{guarantee.sensitivity_squared:g}"),

@@ -5,7 +5,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,14 +94,20 @@ def details(outcome: "StageOutcome", number: str) -> "Table":
     )
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
-    for name, value in record.result.items():
-        text = None if name in _HIDDEN else shown(value)
-        if text is not None:
-            table.add_row(name.replace("_", " "), text)
+    for row in rows(record.result):
+        table.add_row(*row)
     for name, value in (record.result.get("spend") or {}).items():
         if name in ("unit", "adjacency"):
             table.add_row(f"spend: {name}", str(value))
     return table
+
+
+def rows(result: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield name and text of the top-level values of a stage's result that fit."""
+    for name, value in result.items():
+        text = None if name in _HIDDEN else shown(value)
+        if text is not None:
+            yield name.replace("_", " "), text
 
 
 def shown(value: object) -> str | None:

@@ -1,11 +1,14 @@
 """``tacit optimize``: find the best strategy matrix for a run."""
 
-from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from pipeline.cli.support import AsJson, answer, command
+
+if TYPE_CHECKING:
+    from federated.mechanisms.optimise_banded import OptimisedBanded
+    from federated.mechanisms.optimise_blt import OptimisedBlt
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -36,9 +39,9 @@ def blt(
     """
     from federated.mechanisms.optimise_blt import optimise_blt
 
-    best = asdict(optimise_blt(rounds, min_sep, max_participations, num_buffers, loss))
-    lines = [f"theta: {list(best['theta'])}", f"omega: {list(best['omega'])}", _losses(best)]
-    answer(best, as_json, "\n".join(lines))
+    best = optimise_blt(rounds, min_sep, max_participations, num_buffers, loss)
+    lines = [f"theta: {list(best.theta)}", f"omega: {list(best.omega)}"]
+    answer(best, as_json, "\n".join([*lines, losses_text(best.max_loss, best.rms_loss, best)]))
 
 
 @app.command()
@@ -66,11 +69,12 @@ def banded(
         "sensitivity_squared": best.sensitivity_squared,
         "seconds": best.seconds,
     }
-    answer(content, as_json, _losses(content))
+    answer(content, as_json, losses_text(best.losses.max_loss, best.losses.rms_loss, best))
 
 
-def _losses(best: dict) -> str:
+def losses_text(max_loss: float, rms_loss: float, best: "OptimisedBlt | OptimisedBanded") -> str:
+    """Format the losses of a strategy, its sensitivity and the CPU seconds of its search."""
     return (
-        f"MaxLoss {best['max_loss']:.4f}, RmsLoss {best['rms_loss']:.4f}, "
-        f"sensitivity^2 {best['sensitivity_squared']:.4f}, {best['seconds']:.2f} s of CPU"
+        f"MaxLoss {max_loss:.4f}, RmsLoss {rms_loss:.4f}, sensitivity^2 {best.sensitivity_squared:.4f}, "
+        f"{best.seconds:.2f} s of CPU"
     )

@@ -48,19 +48,30 @@ def plan(
 
     named, here, console = to_run(launch), settings.load(), Console(stderr=True, quiet=as_json)
     done = core(named.config, named.run_id, here, STAGES, devices=devices, out=out, file=named.file)
-    lines = _worst_case_lines(done)
     if isinstance(done, ForecastPlan):
         if done.frontier is not None:
             _show_frontier(done.frontier, console)
-            lines += ["", *_frontier_lines(done.frontier)]
         if done.found is not None:
             _show_trade(done.found, done.of_file, console)
-        lines += ["", *_rehearsed_lines(done, launch)]
-    else:
-        lines.append("For a forecast of its gain, add a planning block to its launch file.")
-    answer(done, as_json, text="\n".join(lines))
+    answer(done, as_json, text=plan_text(done, launch))
     if not done.feasible:
         raise typer.Exit(PERMANENT)
+
+
+def plan_text(done: "LaunchPlan", launch: str) -> str:
+    """Format a plan: its worst case, its forecast, and what a rehearsal found; the tables of the command are apart.
+
+    Args:
+      launch: its name, for commands to copy.
+    """
+    from pipeline.preflight.plan import ForecastPlan
+
+    lines = _worst_case_lines(done)
+    if not isinstance(done, ForecastPlan):
+        return "\n".join([*lines, "For a forecast of its gain, add a planning block to its launch file."])
+    if done.frontier is not None:
+        lines += ["", *_frontier_lines(done.frontier)]
+    return "\n".join([*lines, "", *_rehearsed_lines(done, launch)])
 
 
 @command

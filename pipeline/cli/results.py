@@ -1,5 +1,6 @@
 """``tacit audit`` and ``tacit ab``: show the results of a launch's audits and of its comparison."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -18,6 +19,11 @@ def audit(launch: LaunchName, as_json: AsJson = False) -> None:
     Example: tacit audit demo-en-US-0123abcd
     """
     audited = open_existing(launch)[1].result("audit")
+    answer(audited, as_json, text=audit_text(audited))
+
+
+def audit_text(audited: dict) -> str:
+    """Format the result of stage ``audit``: canaries of each population, and the verdicts on the noise."""
     lines = [f"canaries among {audited['random_continuations']:,} random continuations"]
     for population in dict.fromkeys(row["population"] for row in audited["canaries"]):
         about = {"compliant": "obey the timer like any device", "stress": "always available, under no guarantee"}
@@ -39,7 +45,7 @@ def audit(launch: LaunchName, as_json: AsJson = False) -> None:
             f"{'' if row[name] is None else format(row[name], '.3f'):>8}" for name in ("least_noise", "least_clip")
         )
         lines.append(f"{row['type']:<16} {row['verdict']:<8} {least}  {row['tested']}")
-    answer(audited, as_json, text="\n".join(lines))
+    return "\n".join(lines)
 
 
 @command
@@ -65,16 +71,29 @@ def ab(
             raise ValueError("--feature: not with --logs, which show every metric at once; leave one of them out")
         experiments.show(launch, logs, as_json)
         return
+    config, run, _ = open_existing(launch)
+    compared = run.result("ab_test")
+    answer(compared, as_json, text=comparison_text(compared, config.features, feature))
+
+
+def comparison_text(compared: dict, features: Sequence[str], feature: str | None = None) -> str:
+    """Format the result of stage ``ab_test`` for one feature: the metrics of every arm, and the verdicts.
+
+    Args:
+      features: of the launch, the main one first.
+      feature: NWP, SC or OTF; None for the main one.
+
+    Raises:
+      ValueError: there is no such feature.
+    """
     from pipeline.launch.config import FEATURES
     from pretrain.reading.paths import shown
 
-    config, run, _ = open_existing(launch)
-    wanted: str = feature or config.feature
+    wanted = feature or features[0]
     if wanted not in FEATURES:
         raise ValueError(f"feature: {shown(wanted)} does not exist; choose one of {', '.join(FEATURES)}")
     from reports.formats import confidence  # with the disclosure's blocks, slow to import
 
-    compared = run.result("ab_test")
     metrics = ["top1_recall", "top3_recall", *compared["features"][wanted]]
     arms = list(compared["top1_recall"])
     values = {(row["arm"], row["metric"]): row for row in compared["arms"]}
@@ -96,14 +115,14 @@ def ab(
         f"attempt {about.get('attempt', 0) or 'not counted'}; not inferior, within a margin of the primary metric:",
     ]
     # A feature outside the launch has no verdict; the main feature's is shown.
-    judged = wanted if wanted in config.features else config.feature
+    judged = wanted if wanted in features else features[0]
     for row in (row for row in compared["verdicts"] if row.get("feature", "") in ("", judged)):
         margin = row.get("margin") or compared.get("margin")
         within = "" if margin is None else f" within {margin:.2%}"
         against = row["failed"] + [f"no interval for {metric}" for metric in row["missing"]]
         said = "yes" if row["passes"] else f"not shown: {', '.join(against)}"
         lines.append(f"  {row['candidate']} minus {row['baseline']}{within}: {said}")
-    answer(compared, as_json, text="\n".join(lines))
+    return "\n".join(lines)
 
 
 def _canary(row: dict, random: int) -> str:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.mechanism import MOST_DEVICES
@@ -39,6 +39,9 @@ from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import Stages
 from reports.disclosure.total import Total
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _log = logging.getLogger(__name__)
 # Fields that the JSON output leaves out.
@@ -197,18 +200,24 @@ def _draw(found: Frontier | None, plan: LaunchPlan, directory: Path) -> tuple[Pa
         return ()
     from reports.figures import plan as figures_plan  # Slow to import: matplotlib.
 
+    return figures_plan.write(frontier_figure(found, plan), directory, "frontier")
+
+
+def frontier_figure(found: Frontier, plan: LaunchPlan) -> "Figure":
+    """Draw the forecast gain of each way against the total epsilon of one device."""
+    from reports.figures import plan as figures_plan
+
     points = [point for point in found.points if point.rho]
     curves = {
         name: [(point.epsilon, way.points, way.error) for point in points if (way := getattr(point, attribute))]
         for name, attribute in (("counts", "counts"), ("training", "training"), ("both: counts move the start", "both"))
     }
-    figure = figures_plan.gain_figure(
+    return figures_plan.gain_figure(
         curves,
         "total epsilon of one device",
         100 * plan.min_gain,
         (plan.total.epsilon, f"this file, {plan.training_devices:,} devices train"),
     )
-    return figures_plan.write(figure, directory, "frontier")
 
 
 def _worst_case(

@@ -79,13 +79,7 @@ def launch(
       ValueError: preflight refuses the launch, one line for each problem.
       LedgerMissing: there is no ledger to spend from.
     """
-    PrivacyLedger.of(here)  # Fails early without a ledger, which every spend needs.
-    run_dir = here.runs_dir / run_id
-    if not (run_dir / "public" / "ingest_private" / RESULT).is_file():
-        reuse = preview(config, run_id, here, stages)
-        for each in reuse:
-            _log.info("%s", each)
-        readiness.require(config, here, run_id, reused_stages(reuse))
+    _require_ready(config, run_id, here, stages)
     erase_expired(here)
     tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
     with tracker.failing():
@@ -97,7 +91,9 @@ def launch(
         show(run, now)
         tracker.show_state(now.state, ", ".join(now.approvers))
     results = {name: outcome.result for name, outcome in outcomes.items()}
-    decided, spent, public = results["decide"], cost(results), run_dir / "public"
+    decided, spent = results["decide"], cost(results)
+    run_dir = here.runs_dir / run_id
+    public = run_dir / "public"
     ending = Ending(
         launch_id=run_id,
         decision=decided["decision"],
@@ -118,6 +114,53 @@ def launch(
         return ending
     held = status(here, stages, run_id)
     return HeldEnding(**vars(ending), failed_gates=held.failed_gates, spent=held.spent, left=held.left, next=held.next)
+
+
+def _require_ready(config: LaunchConfig, run_id: str, here: Settings, stages: Stages) -> None:
+    """Refuse a launch that cannot spend, until its private text was read.
+
+    Raises:
+      ValueError: preflight refuses the launch, one line for each problem.
+      LedgerMissing: there is no ledger to spend from.
+    """
+    PrivacyLedger.of(here)  # Fails early without a ledger, which every spend needs.
+    if not (here.runs_dir / run_id / "public" / "ingest_private" / RESULT).is_file():
+        reuse = preview(config, run_id, here, stages)
+        for each in reuse:
+            _log.info("%s", each)
+        readiness.require(config, here, run_id, reused_stages(reuse))
+
+
+def run_through(
+    last: str,
+    config: LaunchConfig,
+    run_id: str,
+    here: Settings,
+    stages: Stages,
+    *,
+    erase_expired: Callable[[Settings], object] = lambda here: None,
+) -> runner.StageOutcome:
+    """Run the stages of a launch in order, through ``last``; a finished stage does not run again.
+
+    Args:
+      erase_expired: as ``launch``.
+
+    Returns:
+      The outcome of ``last``.
+
+    Raises:
+      ValueError: the launch has no such stage, or as ``_require_ready``.
+      LedgerMissing: as ``_require_ready``.
+    """
+    names = of_launch(config, stages)
+    if last not in names:
+        raise ValueError(f"stage: this launch has no {shown(repr(last))}; it has {', '.join(names)}")
+    _require_ready(config, run_id, here, stages)
+    outcome = None
+    for name in names[: names.index(last) + 1]:
+        outcome = run_stage(name, config, run_id, here, stages, erase_expired=erase_expired)
+    assert outcome is not None, "there is at least one stage"
+    return outcome
 
 
 def run_stage(

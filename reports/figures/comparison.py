@@ -47,6 +47,18 @@ def recall_differences(differences: Sequence[Difference]) -> str:
     return svg("Differences between arms", f"{spoken} points.", draw, height=0.9 + 0.42 * len(differences))
 
 
+def draw_arms(axes: Axes, arms: Sequence[tuple[str, float, float, float]], label: str) -> None:
+    """Draw one metric of every arm as rows with intervals, in percent.
+
+    Args:
+      arms: name, then low, value and high, from 0 to 1; the first on top.
+    """
+    places = style.rows(axes, [arm_name(name) for name, *_ in arms], label)
+    for (name, low, value, high), place in zip(arms, places, strict=True):
+        style.interval(axes, place, (100 * low, 100 * value, 100 * high), GREEN if name == "private" else BLUE)
+        style.beside(axes, place, f"{100 * value:.2f}")
+
+
 def forest(differences: Sequence[Difference]) -> str:
     """Forest plot of relative changes by baseline: green is better, red is worse, blue may be either.
 

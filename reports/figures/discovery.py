@@ -7,7 +7,7 @@ from matplotlib.ticker import MaxNLocator
 
 from reports.disclosure.document import Disclosure
 from reports.disclosure.releases import LocalWords
-from reports.figures.style import BLUE, COLOURS, ORANGE, RED, legend_above, svg
+from reports.figures.style import BLUE, COLOURS, ORANGE, RED, interval, legend_above, rows, svg
 
 _LAYER = "layer (letters, end of word included)"
 
@@ -129,3 +129,15 @@ def domain_and_noise(domains: Sequence[int], noises: Sequence[float]) -> str:
 
     spoken = f"At most {max(domains):,} items; noise at most {loudest:.3f}%."
     return svg("Domain and noise by layer", spoken, draw, height=2.9)
+
+
+def draw_shares(axes: Axes, words: Sequence[tuple[str, float, float, float]]) -> None:
+    """Draw found words as rows, each with its share of what devices contribute and the interval, in percent.
+
+    Args:
+      words: word, then low, value and high of its share, from 0 to 1; the first on top.
+    """
+    places = rows(axes, [word for word, *_ in words], "share of what devices contribute (%)")
+    for (_, low, share, high), place in zip(words, places, strict=True):
+        interval(axes, place, (100 * low, 100 * share, 100 * high), BLUE, thin=True)
+    axes.set_xlim(left=0)

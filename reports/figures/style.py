@@ -41,6 +41,19 @@ def style(ink: str) -> dict[RcKeyType, Any]:
     }
 
 
+def figure_of(draw: Callable[[Axes], None], height: float = 2.7, width: float = 6.4, ink: str = INK) -> Figure:
+    """A picture as a figure of matplotlib.
+
+    Args:
+      height, width: inches, against which letters are small or large.
+      ink: colour of text and axes.
+    """
+    with mpl.rc_context(style(ink)):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draw(figure.add_subplot())
+    return figure
+
+
 def svg(title: str, description: str, draw: Callable[[Axes], None], height: float = 2.7, width: float = 6.4) -> str:
     """A picture as SVG with a title and a description that can be read aloud; the same bytes every time.
 
@@ -48,10 +61,7 @@ def svg(title: str, description: str, draw: Callable[[Axes], None], height: floa
       height, width: inches, against which letters are small or large.
     """
     with mpl.rc_context(style(INK)):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        axes = figure.add_subplot()
-        draw(axes)
-        buffer = io.StringIO()
+        figure, buffer = figure_of(draw, height, width), io.StringIO()
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     drawn = buffer.getvalue()
     drawn = drawn[drawn.index("<svg") :].replace(INK, "currentColor")

@@ -1,5 +1,8 @@
 """Figures of training: its curves, its guarantee and its participation."""
 
+from collections.abc import Sequence
+from functools import partial
+
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
@@ -53,12 +56,14 @@ def _fine_tuning(curves: Curves) -> str:
     rounds = [point["step"] for point in curves.fine_tuning]
     recall = [100 * point["validation_recall"] for point in curves.fine_tuning]
 
-    def draw(axes: Axes) -> None:
-        axes.plot(rounds, recall, marker="o", markersize=3, color=GREEN)
-        _by_round(axes, "top-1 recall on\nheld-out text (%)", 1.08 * max(*recall, 1e-6))
-
     description = f"Top-1 recall goes from {recall[0]:.2f}% to {recall[-1]:.2f}% at round {rounds[-1]:g}."
-    return svg("Private training by round", description, draw)
+    return svg("Private training by round", description, partial(draw_recall, rounds=rounds, recall=recall))
+
+
+def draw_recall(axes: Axes, rounds: Sequence[float], recall: Sequence[float]) -> None:
+    """Draw top-1 recall on held-out text, in percent, by round."""
+    axes.plot(rounds, recall, marker="o", markersize=3, color=GREEN)
+    _by_round(axes, "top-1 recall on\nheld-out text (%)", 1.08 * max(*recall, 1e-6))
 
 
 def _clip_norm(curves: Curves) -> str:
@@ -82,19 +87,24 @@ def _by_round(axes: Axes, label: str, top: float | None = None) -> None:
 
 
 def _epsilon(accounting: Accounting) -> str:
-    label = f"ε ≤ {up(accounting.epsilon)} at δ = {accounting.delta:g}"
+    stated = (accounting.delta, accounting.epsilon)
+    draw = partial(draw_epsilon, curve=accounting.curve, stated=stated)
+    return svg("Epsilon for every delta", f"The exact Gaussian curve; {_at(stated)}.", draw)
 
-    def draw(axes: Axes) -> None:
-        deltas, epsilons = zip(*accounting.curve, strict=True)
-        axes.semilogx(deltas, epsilons, color=BLUE, marker="o", markersize=3)
-        axes.plot([accounting.delta], [accounting.epsilon], marker="o", color=RED)
-        place = (accounting.delta, accounting.epsilon)
-        axes.annotate(label, place, textcoords="offset points", xytext=(8, 8))
-        axes.set(xlabel="δ", ylabel="ε")
-        axes.set_ylim(bottom=0, top=1.15 * max(*epsilons, accounting.epsilon, 1e-9))
-        axes.grid(visible=True)
 
-    return svg("Epsilon for every delta", f"The exact Gaussian curve; {label}.", draw)
+def _at(stated: tuple[float, float]) -> str:
+    return f"ε ≤ {up(stated[1])} at δ = {stated[0]:g}"
+
+
+def draw_epsilon(axes: Axes, curve: Sequence[tuple[float, float]], stated: tuple[float, float]) -> None:
+    """Draw epsilon against delta, both of ``curve``, and the point that is stated."""
+    deltas, epsilons = zip(*curve, strict=True)
+    axes.semilogx(deltas, epsilons, color=BLUE, marker="o", markersize=3)
+    axes.plot(*stated, marker="o", color=RED)
+    axes.annotate(_at(stated), stated, textcoords="offset points", xytext=(8, 8))
+    axes.set(xlabel="δ", ylabel="ε")
+    axes.set_ylim(bottom=0, top=1.15 * max(*epsilons, stated[1], 1e-9))
+    axes.grid(visible=True)
 
 
 def _participation(seen: Participation) -> str:

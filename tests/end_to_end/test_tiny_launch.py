@@ -5,9 +5,11 @@ import sqlite3
 import subprocess
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
+import tacit as library
 from evaluation.audit import canaries
 from federated.devices import store as population
 from federated.participation.records import load_records
@@ -70,6 +72,34 @@ def test_second_run_redoes_nothing_and_spends_nothing(launched: Launched, forked
     after = {path: path.stat().st_mtime_ns for path in (launched.run / "public").rglob("*") if path.is_file()}
     assert after == before
     assert ledger_entries(launched.home) == entries
+
+
+def test_the_library_reads_resumes_and_simulates_without_a_spend(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment(launched.home).items():
+        monkeypatch.setenv(name, value)
+    before = ledger_entries(launched.home)
+    audited, compared = library.audit(launched.run_id), library.compare(launched.file)
+    assert str(audited).startswith("canaries among")
+    assert "not inferior" in str(compared)
+    # A second call on the launch's own people finds the stages done.
+    ended = library.launch(launched.file)
+    assert ended.value.launch_id == launched.run_id
+    found, trained = library.discover(launched.file), library.fine_tune(launched.file)
+    assert found.value["words_found"] >= len(found.words) == 0
+    assert (trained.curve[0][0], trained.model) == (0, None)
+    people = launched.home / "clients.parquet"
+    guessed, again = (library.discover(launched.file, people, seed=seed) for seed in (1, 1))
+    assert str(guessed).startswith("Simulation")
+    assert guessed == again
+    assert {word for word, *_ in guessed.words} & set(SHARED_NEW)
+    played = library.fine_tune(launched.file, pd.read_parquet(people), seed=1)
+    assert played.curve[-1][0] == trained.curve[-1][0]
+    assert f"rho {played.value['rho']:.4g}" in str(played)
+    for each in (audited, compared, ended, trained, guessed, played):
+        assert each.plot().figure.axes
+    assert ledger_entries(launched.home) == before
 
 
 def test_audit_and_ab_show_what_was_found(launched: Launched, forked: Forked) -> None:

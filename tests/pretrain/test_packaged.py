@@ -24,7 +24,7 @@ def english() -> list[tuple[str, str]]:
 
 def test_every_text_is_pinned_as_it_is_installed() -> None:
     root = Path(__file__).resolve().parents[2]
-    pins = (root / "requirements/stages.in").read_text(encoding="utf-8").split()
+    pins = (root / "requirements/tacit.in").read_text(encoding="utf-8").split()
     for locale in ("en-US", "es-ES", "fr-FR"):
         for text in packaged_texts(locale, chat=locale == "en-US"):
             assert f"{text.package}=={text.version}" in pins
