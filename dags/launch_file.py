@@ -7,8 +7,11 @@ from which no DAG can be built has an ``error``: it gets a DAG that reports it, 
 import os
 import re
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -75,15 +78,7 @@ def read_launch_file(path: Path) -> LaunchFile:
     """
     if not _NAME.fullmatch(path.stem):
         raise ValueError(f"{path.name}: a launch file's name has letters, digits, '.', '_' and '-'; rename it")
-    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
-        raise ValueError(f"{path.name}: not a file of at most {_MOST_BYTES:,} bytes; remove it")
-    try:
-        # Every value as text, by libyaml: the few fields below need no more, and YAML 1.1 would read `no` as false.
-        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CBaseLoader)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"{path.name}: not valid YAML: {error}") from error
-    if not isinstance(raw, dict):
-        raise ValueError(f"{path.name}: a launch file is a mapping of fields, got {type(raw).__name__}")
+    raw = fields(path)
     locale = raw.get("locale")
     if not isinstance(locale, str) or not re.fullmatch(r"[A-Za-z0-9-]{1,40}", locale):
         raise ValueError(f"{path.name}: locale: {str(locale)[:40]!r} is no language tag; write one as in en-US")
@@ -109,6 +104,52 @@ def read_launch_file(path: Path) -> LaunchFile:
         experiment_days=_whole(days, 100),
         on_gpu=frozenset(on_device if runtime.get("device") == "cuda" else ()),
     )
+
+
+def fields(path: Path) -> dict[str, Any]:
+    """Fields of a launch file as text, with those of the file that it is like (``pipeline.launch.config.inherited``).
+
+    Raises:
+      ValueError: a file is no YAML mapping, or is like a file that is not there.
+      OSError: it cannot be read.
+    """
+    own = _own_fields(path)
+    if "like" not in own:
+        return own
+    other = str(own["like"])
+    if Path(other).name != other:
+        raise ValueError(f"{path.name}: like: {other[:40]!r} is no launch file in its folder")
+    return _inherited(own, _own_fields(path.with_name(other)))
+
+
+def _own_fields(path: Path) -> dict[str, Any]:
+    if not path.is_file() or path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"{path.name}: not a file of at most {_MOST_BYTES:,} bytes; remove it")
+    return _parsed(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _parsed(path: Path, changed: int) -> dict[str, Any]:
+    """Parse a file, once for all files that are like it."""
+    try:
+        # Every value as text, by libyaml: scheduling needs no more, and YAML 1.1 would read `no` as false.
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.CBaseLoader)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"{path.name}: not valid YAML: {error}") from error
+    if not isinstance(raw, dict):
+        raise ValueError(f"{path.name}: a launch file is a mapping of fields, got {type(raw).__name__}")
+    return raw
+
+
+def _inherited(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(other)
+    for name, value in own.items():
+        before = other.get(name)
+        if isinstance(value, dict) and isinstance(before, dict):
+            alone = any(value.get(kind, before.get(kind)) != before.get(kind) for kind in ("kind", "source"))
+            value = value if alone else _inherited(value, before)
+        merged[name] = value
+    return merged
 
 
 def _whole(text: object, limit: int) -> int | None:

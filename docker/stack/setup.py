@@ -11,9 +11,8 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import yaml
-
 import places
+from launch_file import fields
 from places import ROOT, Places
 from tacit_environment import of_review
 
@@ -63,13 +62,13 @@ def registrations(launches: Path) -> Iterator[list[str]]:
     """Words of `tacit ledger` for each population of people whose launch file states a budget (``policy.budget``)."""
     for path in sorted(launches.glob("*.yaml")) if launches.is_dir() else [launches]:
         try:
-            launch = yaml.safe_load(path.read_text(encoding="utf-8"))
+            launch = fields(path)
             text, policy = launch["private_text"], launch["policy"]
             if text["source"] != "files" or "budget" not in policy:
                 continue
             rho, epsilon, days = (str(policy["budget"][name]) for name in ("rho", "epsilon", "days"))
             delta, words = str(policy["population_delta"]), policy.get("population_max_discovery_epsilon")
-        except (yaml.YAMLError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError):
             continue  # no launch file yet; its DAG states the fault
         limits = ["--max-rho", rho, "--max-epsilon", epsilon, "--delta", delta, "--window-days", days]
         yield ["register", text["name"], *limits, *(["--max-discovery-epsilon", str(words)] if words else [])]

@@ -52,6 +52,13 @@ def init(
             "typed chat), c4, or a path or glob of yours"
         ),
     ] = None,
+    like: Annotated[
+        Path | None,
+        typer.Option(
+            help="a launch file in the same folder: the new file inherits from it and holds only its own name, locale, "
+            "people and --set fields"
+        ),
+    ] = None,
     small: Annotated[
         bool, typer.Option("--small", help="a model that trains in a minute or two, to try the way before the real one")
     ] = False,
@@ -70,6 +77,8 @@ def init(
     and counts the devices of the files by their columns client_id and locale.
 
     Example: tacit init es-ES.yaml --locale es-ES --data 'data/*.parquet' --epsilon 5
+
+    tacit init es-MX.yaml --like es-ES.yaml --locale es-MX --data 'data/es-MX/*.parquet'
     """
     from pipeline.preflight.draft import (
         SMALL,
@@ -78,12 +87,16 @@ def init(
         change,
         counted_devices,
         draft,
+        draft_like,
         epsilon_of,
         require_enough,
         require_new,
     )
 
     require_new(file)
+    own = {"epsilon": epsilon, "rho": rho, "budget": budget, "days": days}
+    if like is not None and (fixed := next((name for name, value in own.items() if value is not None), "")):
+        raise ValueError(f"--{fixed}: not with --like, whose policy is inherited; change its fields by --set")
     asks = _asker(as_json)
     usual = file.stem if re.fullmatch(LOCALE, file.stem) else None
     tag = asks("locale", "Locale, as in en-US", usual) if locale is None else locale
@@ -98,15 +111,23 @@ def init(
         devices = population
     elif devices is None:
         devices = asks("population", "Approximate number of devices with such text", None, int)
+    given = {**(SMALL if small else {}), **dict(map(change, changes or ()))}
+    if like is not None:
+        inherits = Answers(file.stem, tag, text, public or "", devices, 1.0, None, None, None, filters, given)
+        _answer(draft_like(file, like, inherits), devices, as_json)
+        return
     if epsilon is None and rho is None:
         epsilon = asks("epsilon", "Largest total epsilon of one device to this launch", 5.0, float)
     most = epsilon_of(rho) if epsilon is None and rho is not None else epsilon
     assert most is not None, "one of both is given, or was asked for"
     read = public or ("sample-with-chat" if tag.startswith("en") else "c4")
-    given = {**(SMALL if small else {}), **dict(map(change, changes or ()))}
     made = draft(file, Answers(file.stem, tag, text, read, devices, most, rho, budget, days, filters, given))
+    _answer(made, devices, as_json)
+
+
+def _answer(made: "Draft", devices: int, as_json: bool) -> None:
     lines = [
-        f"{file}: about {devices:,} devices; {_way(made)}",
+        f"{made.file}: about {devices:,} devices; {_way(made)}",
         *made.notes,
         f"worst case of noised releases rho {made.rho:.4g}, epsilon {up(made.epsilon)} at delta {made.delta:g}; "
         f"of all releases epsilon {made.total_epsilon:g} or less",

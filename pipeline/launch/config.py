@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
@@ -50,6 +50,7 @@ from reports.config import ReportConfig
 
 Feature = Literal["NWP", "SC", "OTF"]  # ``evaluation.features`` names the metric that decides each
 FEATURES = get_args(Feature)
+LIKE = "like"  # field of a launch file that inherits from another one
 # A keyboard's model has a few million weights; this many take 1 GB, and training them several times that.
 MOST_WEIGHTS = 250_000_000
 
@@ -287,21 +288,69 @@ _SPENDING = tuple(name for name, field in LaunchConfig.model_fields.items() if _
 
 
 def load_launch(path: Path) -> LaunchConfig:
-    """Read and validate one launch file.
+    """Read and validate one launch file, with the fields of the file that it is like.
 
     Raises:
       ValueError: one line per problem, each naming the field, the value and the fix.
       OSError: the disk does not answer.
+    """
+    raw = fields(path)
+    if LIKE in raw:
+        raw = inherited(raw, fields(_other(path, raw[LIKE])))
+    try:
+        return LaunchConfig.model_validate(raw)
+    except ValidationError as error:
+        raise ValueError("\n".join(problems(error))) from error
+
+
+def fields(path: Path) -> dict[str, Any]:
+    """Fields of a launch file as they are written, neither validated nor inherited.
+
+    Raises:
+      ValueError: it is no YAML mapping, or missing.
     """
     text = paths.read_text(path, "FILE", "launch files are kept in dags/launches/", yaml_text.MOST_BYTES)
     raw = yaml_text.load(text, path.name)
     if not isinstance(raw, dict):
         content = "an empty file" if raw is None else type(raw).__name__
         raise ValueError(f"{path.name}: a launch file is a mapping of fields, got {content}; see dags/launches/")
-    try:
-        return LaunchConfig.model_validate(raw)
-    except ValidationError as error:
-        raise ValueError("\n".join(problems(error))) from error
+    return raw
+
+
+def _other(path: Path, name: object) -> Path:
+    """The launch file beside ``path`` that it is like."""
+    if not isinstance(name, str) or Path(name).name != name or not path.with_name(name).is_file():
+        raise ValueError(
+            f"{path.name}: like: {paths.shown(repr(name))} is no launch file in its folder; name one, as in en-US.yaml"
+        )
+    return path.with_name(name)
+
+
+def inherited(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a launch file that is like another: its own values, and the other's for fields that it leaves out.
+
+    A block is inherited field by field, unless it has another ``kind`` or ``source``; then it stands alone. ``null``
+    removes an optional block. The result is the launch: id, digest and cache keys are those of a file with all fields.
+
+    Raises:
+      ValueError: the other file is like a third one, or both have one name.
+    """
+    if LIKE in other:
+        raise ValueError(f"like: {own[LIKE]} is itself like {other[LIKE]}; name that file instead")
+    if "name" not in own or own["name"] == other.get("name"):
+        raise ValueError(f"name: missing, or that of {own[LIKE]}; a launch needs a name of its own")
+    return _inherited({name: value for name, value in own.items() if name != LIKE}, other)
+
+
+def _inherited(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(other)
+    for name, value in own.items():
+        before = other.get(name)
+        if isinstance(value, dict) and isinstance(before, dict):
+            alone = any(value.get(kind, before.get(kind)) != before.get(kind) for kind in ("kind", "source"))
+            value = value if alone else _inherited(value, before)
+        merged[name] = value
+    return merged
 
 
 def load_kept_launch(path: Path) -> LaunchConfig:

@@ -25,7 +25,7 @@ from federated.devices import readers
 from federated.planning import gain, law
 from federated.planning.feasibility import Plan, plan, untrained_plan
 from federated.planning.search import block_at, counts_at, terms_of
-from pipeline.launch.config import LaunchConfig, load_launch, problems
+from pipeline.launch.config import LIKE, LaunchConfig, fields, inherited, load_launch, problems
 from pipeline.preflight.devices import MOST_COUNTED_BYTES, filters_of, no_row
 from pipeline.preflight.frontier import LEFT_BY_WORDS, rho_within
 from pipeline.preflight.readiness import planned as worst_case
@@ -88,6 +88,7 @@ SMALL: Mapping[str, object] = {
 }
 # With fewer, a launch is refused; with few, a fifth of them may be too few to compare on.
 _FEWEST, _FEW = 60, 120
+_LIMITS = {"max_words_per_device", "test_fraction"}  # fields that every source of private text has
 # Devices that tell a gain of 0.2 points, as more would only take time; and the least share that is held out.
 _JUDGES, _LEAST_SHARE = 2_000, 0.01
 # Largest share of rho for words that an aggregator finds.
@@ -257,7 +258,7 @@ def draft(file: Path, answers: Answers) -> Draft:
     """
     require_new(file)
     _require(answers)
-    size = next(size for least, size in reversed(_SIZES) if answers.population >= least)
+    size = _size(answers)
     public, amount = _public(answers, size)
     words = _words(answers, size, public)
     _budget(answers, words)  # refused before public text is read, which takes seconds
@@ -265,20 +266,79 @@ def draft(file: Path, answers: Answers) -> Draft:
     content = _with_total(launch_file(answers, size, public, words, sizes), answers, words)
     content = _changed(content, answers.changes)
     config = _valid(content)
-    found, delta = _planned(config, answers), config.mechanism.delta
+    found = _planned(config, answers)
     comments = {"public_text": amount, "vocabulary": sizes.reason, "discovery": words.reason}
     comments = {block: why for block, why in comments.items() if why and not _touched(block, answers.changes)}
     write_text(file, _text(content, answers, comments))
     load_launch(file)
+    return _drafted(file, answers, config, found, tuple(comments.values()))
+
+
+def draft_like(file: Path, like: Path, answers: Answers) -> Draft:
+    """Write a launch file that is like another one: its own name, locale, people and public text, and ``changes``.
+
+    Everything else is inherited whenever the file is read, the mechanism and the policy among it.
+
+    Args:
+      answers: ``public`` empty for the other file's, in the language of the new locale.
+
+    Raises:
+      ValueError: an answer is invalid, or the launch that results is; then no file is written.
+    """
+    require_new(file)
+    other = load_launch(like)
+    if like.resolve().parent != file.resolve().parent:
+        raise ValueError(f"--like: {shown(like)} is in another folder than {shown(file)}; put both in one folder")
+    _require(answers)
+    content: dict[str, Any] = {LIKE: like.name, "name": answers.name, "locale": answers.locale}
+    if answers.public:
+        content["public_text"] = (
+            {"source": answers.public} if answers.public in SAMPLES else _public(answers, _size(answers))[0]
+        )
+    elif other.public_text.source == "c4" and other.public_text.subset != (tongue := answers.locale.partition("-")[0]):
+        content["public_text"] = {"subset": tongue}
+    content["private_text"] = people = _people(answers)
+    if other.private_text.source != people["source"]:
+        content["private_text"] = people | other.private_text.model_dump(include=_LIMITS)
+    if other.planning is not None:
+        content["planning"] = {"population_estimate": answers.population}
+    for name, value in answers.changes.items():
+        *blocks, last = name.split(".")
+        at = content
+        for block in blocks:
+            at = at.setdefault(block, {})
+        at[last] = value
+    config = _valid(inherited(content, fields(like)))
+    found = _planned(config, answers)
+    head = f"# Like {like.name} but for these lines; made by tacit init for about {answers.population:,} devices."
+    counted = [f"# {answers.counted}."] if answers.counted else []
+    write_text(file, "\n".join([head, *counted, yaml.safe_dump(content, sort_keys=False, allow_unicode=True)]))
+    return _drafted(file, answers, config, found, (f"report.intended_use: {config.report.intended_use}",))
+
+
+def _people(answers: Answers) -> dict[str, Any]:
+    """Source and name of the block ``private_text``."""
+    if answers.data != SYNTHETIC:
+        return {"source": "files", "name": answers.name, "paths": [answers.data]}
+    return {"source": SYNTHETIC, "name": f"synthetic-{answers.name}", "devices": min(answers.population, 10_000_000)}
+
+
+def _size(answers: Answers) -> Size:
+    return next(size for least, size in reversed(_SIZES) if answers.population >= least)
+
+
+def _drafted(file: Path, answers: Answers, config: LaunchConfig, found: Plan, notes: tuple[str, ...]) -> Draft:
+    delta = config.mechanism.delta
+    rho = found.guarantee.rho + sum(config.beside_training.values())
     return Draft(
         file=file,
         feasible=found.feasible,
         reasons=found.reasons,
-        rho=(rho := found.guarantee.rho + sum(config.beside_training.values())),
+        rho=rho,
         epsilon=epsilon_of_rho(rho, delta),
         delta=delta,
         total_epsilon=config.policy.max_total_epsilon,
-        notes=tuple(note for note in (answers.counted, *comments.values()) if note),
+        notes=tuple(note for note in (answers.counted, *notes) if note),
         next=_next(file, answers, config),
         mechanism=config.mechanism,
         counts=config.counts,
@@ -298,7 +358,7 @@ def _require(answers: Answers) -> None:
         raise ValueError(f"--{error}") from error
     if answers.data != SYNTHETIC:
         rows.stored([answers.data], "--data")
-    if answers.public not in (*SAMPLES, "c4"):
+    if answers.public not in (*SAMPLES, "c4", ""):
         rows.matching([answers.public], "--public")
     for name, value in (("epsilon", answers.epsilon), ("rho", answers.rho), ("budget", answers.budget)):
         if value is not None and not (math.isfinite(value) and 1e-4 <= value <= 1e4):
@@ -325,12 +385,8 @@ def launch_file(
     Args:
       public: the block ``public_text``.
     """
-    made_up, small = answers.data == SYNTHETIC, answers.population < _SIZES[1][0]
-    share = _test_share(answers)
+    small, share = answers.population < _SIZES[1][0], _test_share(answers)
     limits = {"max_words_per_device": 400 if small else 20_000, "test_fraction": share}
-    private = {"source": SYNTHETIC, "name": f"synthetic-{answers.name}", "devices": min(answers.population, 10_000_000)}
-    if not made_up:
-        private = {"source": "files", "name": answers.name, "paths": [answers.data]}
     # ``_with_total`` derives the ceilings on total epsilon.
     bound: dict[str, Any] = {"max_total_epsilon": answers.epsilon}
     budget = _budget(answers, words)
@@ -349,7 +405,7 @@ def launch_file(
         "features": ["NWP"],
         "seed": 20261123,
         "public_text": public,
-        "private_text": private | limits,
+        "private_text": _people(answers) | limits,
         "vocabulary": {
             "base_size": sizes.base,
             "max_new_words": sizes.new,
@@ -630,7 +686,8 @@ def _comment(reason: str) -> str:
 
 def _next(file: Path, answers: Answers, config: LaunchConfig) -> tuple[str, ...]:
     """Commands from here to a launch."""
-    window, policy = f" --window-days {answers.days}" if answers.days else "", config.policy
+    policy = config.policy
+    window = f" --window-days {policy.budget.days}" if policy.budget else ""
     epsilon = policy.budget.epsilon if policy.budget else policy.population_max_epsilon
     budget = policy.budget.rho if policy.budget else policy.population_max_rho
     register = (

@@ -11,7 +11,7 @@ from .conftest import DEMO, ROOT, SCHEDULED
 
 pytestmark = pytest.mark.timeout(300)
 
-GOOD = {"good.yaml": DEMO, "timed.yaml": SCHEDULED}
+GOOD = {"good.yaml": DEMO, "timed.yaml": SCHEDULED, "like.yaml": "like: timed.yaml\nname: like\n"}
 # File name -> content, and a part of what its DAG says.
 BAD = {
     "no-yaml.yaml": ("locale: [", "not valid YAML"),
@@ -26,6 +26,8 @@ BAD = {
     "schedule.yaml": (DEMO + "schedule: every now and then\n", "schedule.yaml"),
     "bytes.yaml": (b"locale: \xff\xfe\n", "utf-8"),
     "a name.yaml": (DEMO, "rename it"),
+    "like-nothing.yaml": ("like: gone.yaml\nname: a\n", "gone.yaml: not a file"),
+    "like-elsewhere.yaml": ("like: ../good.yaml\nname: a\n", "no launch file in its folder"),
     "huge.yaml": ("# " + "x" * (1 << 20), "bytes"),
 }
 
@@ -51,10 +53,12 @@ def parsed(tmp_path_factory: pytest.TempPathFactory, database: None) -> dict:
 
 
 def test_the_good_ones_stay(parsed: dict):
-    for name in ("good", "timed"):
+    for name in ("good", "timed", "like"):
         assert "publish" in parsed[name][3]
         assert "broken" not in parsed[name][2]
-    beside = {"public_model-timed", "experiment-timed", "tacit-expiry"}
+    beside = {f"{kind}-{name}" for kind in ("public_model", "experiment") for name in ("timed", "like")} | {
+        "tacit-expiry"
+    }
     assert beside <= parsed.keys()
     assert len(parsed) == len(GOOD) + len(beside) + len(BAD) + 1
 

@@ -5,9 +5,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
+from pipeline.ground.errors import PERMANENT
 from pipeline.launch.config import load_launch
-from tests.helpers.launches.command import answered
+from tests.helpers.launches.checkout import ROOT
+from tests.helpers.launches.command import answered, ended
 
 FLAGS = ("--locale", "en-US", "--data", "synthetic", "--population", "1300", "--rho", "0.5")
 
@@ -66,3 +69,27 @@ def test_a_new_user_types_no_number_of_devices(tmp_path: Path):
     assert done["total"]["epsilon"] <= 3
     assert done["frontier"]["points"]
     assert 210 < sum(done["devices"].values()) <= 240
+
+
+@pytest.mark.slow
+def test_a_file_like_another_holds_what_is_bound_to_its_locale(tmp_path: Path):
+    other = tmp_path / "es-ES.yaml"
+    other.write_text((ROOT / "dags/launches/es-ES.yaml").read_text(encoding="utf-8"), encoding="utf-8")
+    file, asked = (
+        tmp_path / "es-MX.yaml",
+        ("--like", str(other), "--locale", "es-MX", "--data", "synthetic", "--population", "9000000"),
+    )
+    done = ended("init", str(file), *asked, "--set", "policy.max_top3_loss=0.002", "--json")
+    assert str(file) in done.stdout
+    own = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert own["like"] == "es-ES.yaml"
+    assert set(own) == {"like", "name", "locale", "private_text", "planning", "policy"}
+    like, whole = load_launch(file), load_launch(other)
+    assert like.policy == whole.policy.model_copy(update={"max_top3_loss": 0.002})
+    assert (like.locale, like.private_text.name) == ("es-MX", "synthetic-es-MX")
+    assert like.mechanism == whole.mechanism
+    refused = ended("init", str(tmp_path / "es-AR.yaml"), *asked, "--epsilon", "1", code=PERMANENT)
+    assert "--epsilon: not with --like" in refused.stderr
+    elsewhere = ended("init", "es-AR.yaml", *asked, code=PERMANENT)
+    assert "is in another folder than es-AR.yaml" in elsewhere.stderr
+    assert not Path("es-AR.yaml").exists()
