@@ -9,7 +9,6 @@ import typer
 
 from pipeline.cli.paper import paper
 from pipeline.cli.support import AsJson, answer, check_delta, command, completions, open_existing
-from pipeline.run.named import is_file
 from reports.losses import up
 
 if TYPE_CHECKING:
@@ -103,6 +102,8 @@ def account(
         _alone("--paper", {"launch": launch, **given, "delta": delta})
         paper(slow, as_json)
         return
+    from pipeline.run.named import is_file
+
     deltas = tuple(delta or ())
     for each in deltas:
         check_delta(each)

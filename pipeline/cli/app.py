@@ -35,8 +35,8 @@ from pipeline.cli import (
     shuffle,
 )
 from pipeline.cli import plan as planning
+from pipeline.cli.support import unwrapped
 from pipeline.ground import settings
-from pipeline.stages.graph import STAGES
 from pipeline.telemetry import logs
 
 _HELP = """Launch private keyboard language models.
@@ -94,7 +94,7 @@ class CommandGroup(typer.core.TyperGroup):
 
 
 # Local variables in a traceback could hold client text, so Python's plain traceback is used.
-app = typer.Typer(cls=CommandGroup, help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=CommandGroup, help=unwrapped(_HELP), no_args_is_help=True, pretty_exceptions_enable=False)
 for group, commands in _GROUPS.items():
     for name, each in commands.items():
         if isinstance(each, typer.Typer):
@@ -137,6 +137,7 @@ def ready() -> None:
 
     Example: tacit ready <<< '["check", "dags/launches/demo-en-US.yaml"]'
     """
+    from pipeline.stages.graph import STAGES
     from pipeline.tracking import mlflow_tracker
 
     mlflow_tracker.load()

@@ -1,12 +1,26 @@
 """``tacit explain``: explain an exit code, a gate, a term or a field of the launch file, from its definition."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.cli.support import AsJson, answer, command
-from pipeline.publication import explanation
-from pipeline.publication.explanation import CodeMeaning, FieldMeanings, FieldWords, GateMeaning, Names, TermMeaning
+
+if TYPE_CHECKING:
+    from pipeline.publication.explanation import (
+        CodeMeaning,
+        FieldMeanings,
+        FieldWords,
+        GateMeaning,
+        Names,
+        TermMeaning,
+    )
+
+
+def _completions(incomplete: str) -> list[str]:
+    from pipeline.publication import explanation
+
+    return explanation.completions(incomplete)
 
 
 @command
@@ -16,7 +30,7 @@ def explain(
         typer.Argument(
             metavar="CODE|GATE|TERM|FIELD",
             help="an exit code, a gate, a term such as rho, or a field of the launch file; without one, all names",
-            autocompletion=explanation.completions,
+            autocompletion=_completions,
         ),
     ] = None,
     as_json: AsJson = False,
@@ -27,6 +41,8 @@ def explain(
 
     Example: tacit explain utility
     """
+    from pipeline.publication import explanation
+
     if name is None:
         every = explanation.names()
         answer(every, as_json, text=_names_text(every))
@@ -35,13 +51,15 @@ def explain(
     answer(found, as_json, text=_text(found))
 
 
-def _names_text(every: Names) -> str:
+def _names_text(every: "Names") -> str:
     lines = ["exit codes:", f"  {', '.join(map(str, every.codes))}", "gates:", *(f"  {each}" for each in every.gates)]
     lines += ["terms:", *(f"  {each}" for each in every.terms)]
     return "\n".join([*lines, "fields:", *(f"  {path}" for path in every.fields)])
 
 
-def _text(meaning: CodeMeaning | GateMeaning | TermMeaning | FieldMeanings) -> str:
+def _text(meaning: "CodeMeaning | GateMeaning | TermMeaning | FieldMeanings") -> str:
+    from pipeline.publication.explanation import CodeMeaning, GateMeaning, TermMeaning
+
     if isinstance(meaning, CodeMeaning):
         return f"exit code {meaning.code}: {meaning.means}\n  then: {meaning.then}\n  more: {meaning.page}"
     texts = [_field_text(row) for row in meaning.fields]
@@ -55,7 +73,7 @@ def _text(meaning: CodeMeaning | GateMeaning | TermMeaning | FieldMeanings) -> s
     return "\n\n".join(texts)
 
 
-def _field_text(row: FieldWords) -> str:
+def _field_text(row: "FieldWords") -> str:
     lines = [f"{row.path}{f' ({row.where})' if row.where else ''}: {row.means}", f"  takes:   {row.takes}"]
     lines.append(f"  default: {'none, it must be written' if row.default is None else row.default}")
     lines += [f"  example: {row.example}"] if row.example else []

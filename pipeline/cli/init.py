@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.cli.support import AsJson, answer, command
-from pretrain.config import LOCALE
 from pretrain.reading.paths import shown
 from reports.losses import up
 
@@ -92,6 +91,7 @@ def init(
         require_enough,
         require_new,
     )
+    from pretrain.config import LOCALE
 
     require_new(file)
     own = {"epsilon": epsilon, "rho": rho, "budget": budget, "days": days}

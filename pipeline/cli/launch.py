@@ -12,7 +12,6 @@ from pipeline.cli import display
 from pipeline.cli.support import AsJson, LaunchName, answer, command, printable
 from pipeline.ground import settings
 from pipeline.ground.errors import HELD, PERMANENT
-from pipeline.stages.graph import STAGES
 from pipeline.telemetry import work
 from pretrain.reading.paths import shown
 
@@ -34,6 +33,7 @@ def check(
     """
     from pipeline.preflight import readiness
     from pipeline.run.named import to_run
+    from pipeline.stages.graph import STAGES
 
     try:
         named = to_run(launch, _date(date))
@@ -64,6 +64,7 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
     Example: tacit launch dags/launches/demo-en-US.yaml
     """
     from pipeline.run.named import to_run
+    from pipeline.stages.graph import STAGES
     from pipeline.stages.launch import HeldEnding
     from pipeline.stages.launch import launch as core
     from pipeline.verify.expiry import sweep
@@ -78,7 +79,7 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
 
 @command
 def stage(
-    name: Annotated[str, typer.Argument(help=", ".join(STAGES))],
+    name: Annotated[str, typer.Argument(help="a stage, as in pretrain; a wrong name lists all")],
     launch: LaunchName,
     date: Date = None,
     run: Annotated[
@@ -93,6 +94,7 @@ def stage(
     Example: tacit stage pretrain dags/launches/demo-en-US.yaml
     """
     from pipeline.run.named import to_run
+    from pipeline.stages.graph import STAGES
     from pipeline.stages.launch import run_stage
     from pipeline.verify.expiry import sweep
 

@@ -5,9 +5,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import typer
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
 
 from pipeline.cli.support import answer, table_text
 from pipeline.ground.errors import PERMANENT
@@ -32,6 +29,9 @@ def paper(slow: bool, as_json: bool) -> None:
 
 def _followed(rows: Sequence["Row"]) -> Iterator["Row"]:
     """Yield the rows under a progress bar or, without a terminal, with a log line for each table."""
+    from rich.console import Console
+    from rich.progress import track
+
     console, table = Console(stderr=True), None
     for row in track(rows, "published numbers", console=console, transient=True, disable=not console.is_terminal):
         if not console.is_terminal and (row.source, row.table) != table:
@@ -61,6 +61,8 @@ def _content(outcome: "Published") -> dict:
 
 
 def _text(outcome: "Published") -> str:
+    from rich.table import Table
+
     table = Table(title="Published numbers, recomputed from their inputs", title_justify="left")
     for name in ("source", "table", "row", "quantity"):
         table.add_column(name, overflow="fold")

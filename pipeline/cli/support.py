@@ -1,6 +1,7 @@
 """Shared parts of all commands: conversion of errors to exit codes, output, and names of launches."""
 
 import functools
+import inspect
 import io
 import json
 import logging
@@ -72,7 +73,13 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
                 typer.echo(json.dumps({"ok": False, "error": str(error), "exit_code": code}))
             raise typer.Exit(code) from error
 
+    wrapped.__doc__ = unwrapped(function.__doc__ or "")
     return wrapped
+
+
+def unwrapped(text: str) -> str:
+    """Join the lines of each paragraph, which the terminal's width then wraps once."""
+    return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n"))
 
 
 def answer(value: object, as_json: bool, text: str = "") -> None:
