@@ -17,12 +17,15 @@ from notify import Notice
 from stage_task import PERMANENT, SMALL_POD, tacit_path
 from tacit_environment import of_review
 
-ANSWER = "answer"
+ANSWER, COMMENT = "answer", "comment"
+_COMMENT = "kept for ever in the privacy ledger, with your answer; it may stay empty"
 
 _BODY = """
 Launch `{{ ti.xcom_pull(task_ids='check')['launch_id'] }}` passed every automatic gate.
-{% set spent = ti.xcom_pull(task_ids='decide')['headline'] %}
-- guarantee of one device: epsilon {{ spent['guarantee'] }} at delta {{ spent['delta'] }}
+
+{% for line in ti.xcom_pull(task_ids='report').get('summary', []) -%}
+- {{ line }}
+{% endfor -%}
 - **[read the report](tacit/{{ dag.dag_id | urlencode }}/runs/{{ run_id | urlencode }}/report/report.html)**, or
   `runs/{{ ti.xcom_pull(task_ids='check')['launch_id'] }}/public/report/report.html`; its disclosure has SHA-256
   `{{ ti.xcom_pull(task_ids='report')['disclosure_sha256'] }}`
@@ -36,14 +39,11 @@ WHAT FOLLOWS
 {% endfor %}
 
 Read the report before you answer.
-{% for line in ti.xcom_pull(task_ids='report').get('summary', []) -%}
-- {{ line }}
-{% endfor %}
 {% if ti.xcom_pull(task_ids='report').get('concerns') %}
 Each of its main concerns is a box below: an approval must tick every box.
 {% endif %}
-Your answer is recorded in the privacy ledger, and a rejection is final. Without an answer in seven days nothing is
-published; run this task again to be asked again.
+Your answer and your comment are recorded in the privacy ledger, and a rejection is final. Without an answer in seven
+days nothing is published; run this task again to be asked again.
 """
 
 
@@ -61,13 +61,14 @@ def what_follows(launch: LaunchFile, earlier: Sequence[str]) -> list[str]:
 
 
 def boxes(context: Context) -> ParamsDict:
-    """One box for each main concern of the report, which are known only once it is written."""
+    """One box for each main concern of the report, which are known only once it is written, and one for a comment."""
     concerns = (context["ti"].xcom_pull(task_ids="report") or {}).get("concerns", [])
     return ParamsDict(
         {
             f"concern_{number}": Param(False, type="boolean", title="I accept", description=concern)
             for number, concern in enumerate(concerns, start=1)
         }
+        | {COMMENT: Param(None, type=["null", "string"], maxLength=500, title="Comment", description=_COMMENT)}
     )
 
 

@@ -29,6 +29,9 @@ from airflow.sdk.exceptions import AirflowException
 
 from launch_file import LaunchFile
 
+_RELEASES = "(local words|central words|counts|training|evaluation|live experiment)"
+_PART = rf"{_RELEASES}((, | and ){_RELEASES}){{0,5}} [0-9.]{{1,20}}"
+_GAIN = r"[+-][0-9.]{1,8}(%| pp)"
 # Values that may be sent, and their required form.
 FORMS: Mapping[str, re.Pattern[str]] = {
     name: re.compile(form)
@@ -45,6 +48,12 @@ FORMS: Mapping[str, re.Pattern[str]] = {
         "gates": r"[a-z][a-z0-9_]{0,39}(, [a-z][a-z0-9_]{0,39}){0,59}",
         "decision": r"promote|roll back",
         "due": r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,15}(Z|\+00:00)",
+        # The first page of a report, in the report's own sentences.
+        "guarantee": r"guarantee of one device: epsilon [0-9.]{1,20} at delta [0-9.e-]{1,20} "
+        rf"\({_PART}(, {_PART}){{0,9}}\)",
+        "recall": r"first suggestion correct in [0-9.]{1,6}% of cases \([0-9.]{1,6}% to [0-9.]{1,6}%\)",
+        "champion": rf"users have no model of this keyboard yet|against the current version [0-9]{{1,9}}: {_GAIN} "
+        rf"\({_GAIN} to {_GAIN}\)",
         "link": r"https?://[^\s?#<>\"']{1,1500}",
     }.items()
 }
@@ -61,6 +70,7 @@ _SENTENCES = {
     "docs/operations.md lists the effects.",
     "recovered": "Services of the stack are well again: {services}.",
 }
+_FIRST_PAGE = ("guarantee", "recall", "champion")
 _EXIT = re.compile(r"tacit exited with (-?[0-9]+)")
 
 
@@ -120,7 +130,13 @@ def facts(event: str, launch: LaunchFile, context: Mapping[str, Any], **more: st
         "decision": result(context, "settle").get("decision") if event == "experiment" else None,
         "link": page(ti),
     }
-    return in_form(asked | more)
+    return in_form(asked | (first_page(context) if event == "approval" else {}) | more)
+
+
+def first_page(context: Mapping[str, Any]) -> dict[str, str]:
+    """Lines of the report's summary that have the form of one of its facts, by their names."""
+    lines = [line for line in result(context, "report").get("summary", ()) if isinstance(line, str)]
+    return {name: line for name in _FIRST_PAGE for line in lines if FORMS[name].fullmatch(line)}
 
 
 def in_form(values: Mapping[str, Any]) -> dict[str, str]:
@@ -170,7 +186,8 @@ def sentences(message: Mapping[str, str]) -> tuple[str, str]:
     """Subject and text of a message."""
     named = {"launch": message.get("launch_id") or message.get("launch_file", "a launch"), "task": "a task"} | message
     text = _SENTENCES[message["event"]].format_map(named)
-    lines = [text, *(f"{name}: {value}" for name, value in message.items() if name != "event")]
+    facts = [value if name in _FIRST_PAGE else f"{name}: {value}" for name, value in message.items() if name != "event"]
+    lines = [text, *facts]
     return f"tacit: {message.get('services') or named['launch']}: {message['event']}", "\n".join(lines)
 
 

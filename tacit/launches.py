@@ -139,8 +139,8 @@ def launch(launch: str | Path) -> LaunchEnding:
     Guarantee: that of the launch file's policy. Every release is reserved in the ledger before its noise is drawn.
 
     Raises:
-      ValueError: preflight refuses the launch, one line for each problem.
-      LaunchError: there is no ledger, the population is not registered, or its budget is spent.
+      ValueError: preflight refuses the launch, one line for each problem, an unregistered population among them.
+      LaunchError: there is no ledger, or a stage fails.
     """
     from pipeline.cli.display import ending
     from pipeline.ground import settings

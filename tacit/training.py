@@ -99,8 +99,9 @@ def discover(launch: str | Path, people: "pd.DataFrame | str | Path | None" = No
       seed: of the simulated noise.
 
     Raises:
-      ValueError: an invalid file, a missing column, or too few devices, with the fix.
-      LaunchError: there is no ledger, the population is not registered, or its budget is spent.
+      ValueError: an invalid file, a missing column, too few devices, or a population that is not registered or has no
+        budget left, with the fix.
+      LaunchError: there is no ledger.
     """
     if people is None:
         result = _of_launch("discover", launch)
@@ -125,7 +126,7 @@ def fine_tune(launch: str | Path, people: "pd.DataFrame | str | Path | None" = N
       seed: of the simulated noise, of cohorts and of splits.
 
     Raises:
-      ValueError: an invalid file, a missing column, or devices that cannot fill a round, with the fix.
+      ValueError: as of ``discover``, or devices that cannot fill a round.
       ArithmeticError: training diverged.
       LaunchError: as of ``discover``.
     """

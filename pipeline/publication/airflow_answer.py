@@ -26,6 +26,8 @@ _OPENER = urllib.request.build_opener(
     urllib.request.ProxyHandler({})
 )  # The server belongs to this installation: no proxy.
 _SECONDS, _MOST_BYTES = 60, 1 << 22
+# Field of the form for a comment (dags/approval.py), and its length.
+_COMMENT, _MOST_COMMENT = "comment", 500
 _WORDS = {"Approve": "approve", "Reject": "reject"}
 # State of a listening socket in /proc/net/tcp.
 _LISTENS = "0A"
@@ -80,10 +82,11 @@ def read(
     reports = re.findall(r"disclosure has SHA-256\s+`([0-9a-f]{64})`", detail.body)
     if f"Launch `{launch_id}` " not in detail.body or len(reports) != 1 or not shown.issuperset(concerns):
         raise ReleaseRefused(f"review: {place} asked about another launch or report than that of {launch_id}")
-    left_open = [name for name in detail.params if detail.params_input.get(name) is not True]
+    boxes = [name for name in detail.params if name != _COMMENT]
+    left_open = [name for name in boxes if detail.params_input.get(name) is not True]
     if answer == "approve" and left_open:
         raise ReleaseRefused(
-            f"review: {place}: approved without accepting {len(left_open)} of {len(detail.params)} concerns, so "
+            f"review: {place}: approved without accepting {len(left_open)} of {len(boxes)} concerns, so "
             "the answer does not count; clear the task to be asked again, and tick every box or reject"
         )
     try:
@@ -91,7 +94,8 @@ def read(
             account=f"airflow:{detail.responded_by_user.id}",
             indistinct_from="" if runs_apart(airflow.url) else account,
             answer=answer,
-            reason="answered in Airflow",
+            reason=" ".join(str(detail.params_input.get(_COMMENT) or "").split())[:_MOST_COMMENT]
+            or "answered in Airflow",
             report=reports[0],
             question=question,
         )

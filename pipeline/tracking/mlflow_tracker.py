@@ -37,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 _KEY, RECORD, _CONTENT = "tacit.key", "tacit.record", "tacit.content"
 _STATE = "tacit.state"
+_NOTE = "mlflow.note.content"
 _HEADS = "tacit.ledger"  # tag with receipts of the ledger (``pipeline.ledger.receipts.heads``)
 _BATCH = 100  # MLflow's limit on parameters or tags in one request
 
@@ -76,7 +77,9 @@ class MlflowTracker:
             self._client.set_tag(child, RECORD, digest)
             self._client.set_terminated(child, end_time=end)
             self._log_datasets(parent, record)
-            decision = self._log_row(parent, record).get("decision")
+            row = self._log_row(parent, record)
+            decision = row.get("decision")
+            self._describe(parent, row)
             before = self._client.get_run(parent).info.status
             self._set_status(parent, table.status_after(record, decision, before))
 
@@ -299,6 +302,15 @@ class MlflowTracker:
         now = max([_this_hour(), *(moment + 1 for moment in times)])
         self._log_points(parent, ((name, value, now, step) for name, step, value in points))
         return {**present.tags, **tags}
+
+    def _describe(self, parent: str, row: Mapping[str, str]) -> None:
+        """Write the note on the page of a launch that its gates have decided."""
+        if "decision" not in row or "guarantee" not in row:
+            return
+        reports = self._find(_KEY, f"{self._launch_id}/report")
+        note = table.description(row, self._experiment_id, reports[0].info.run_id if reports else None)
+        if row.get(_NOTE) != note:
+            self._client.set_tag(parent, _NOTE, note)
 
     def _fetch(self, run: "Run", filename: str, destination: Path) -> bool:
         """Fetch a file of a finished stage's run; False if it has none of this name."""

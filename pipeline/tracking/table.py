@@ -62,6 +62,8 @@ CURVES: Mapping[str, Sequence[str]] = {
     "pretrain": ("validation_loss",),
     "fine_tune": ("validation_loss", "validation_recall", "validation_top1"),
 }
+# Charts of the shared view, in order: what a launch learned, what it cost, and how it learned.
+_BARS, _LINES = ("top1_gain", "epsilon"), ("fine_tune_curve/validation_recall", "pretrain_curve/validation_loss")
 # Fields of the launch file that distinguish launches; launch.json has all of them.
 _PARAMETERS = (
     "name",
@@ -138,8 +140,10 @@ def experiment_note(experiment_id: str, locale: str) -> str:
     """Describe an experiment, as Markdown."""
     rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in {**METRICS, **TAGS}.items())
     ends = ", ".join(f"`{name}`" for name in WITH_INTERVAL)
+    view = f"#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW}"
     return (
-        f"**[Launches of {locale}, with columns chosen](#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW})** "
+        f"**[Launches of {locale}, with columns chosen]({view})**, "
+        f"**[their gains, losses and curves]({view}&compareRunsMode=CHART)** "
         "(more below, with those of table 1 of Xu et al. 2023): each is a run, with a child run per stage, its "
         "curves and files.\n\n"
         f"| column | meaning |\n|---|---|\n{rows}\n\n"
@@ -162,7 +166,37 @@ def _view() -> dict[str, object]:
         "modelVersionFilter": "All Runs",
         "selectedColumns": [*(f"tags.`{name}`" for name in TAGS), *(f"metrics.`{name}`" for name in SHOWN)],
         "viewMaximized": False,
+        **_charts(),
     }
+
+
+def _charts() -> dict[str, object]:
+    """Charts that MLflow's chart mode opens on, in a section of their own; it makes charts of other metrics itself."""
+    section = {"uuid": "launches", "name": "Launches", "display": True, "isReordered": False}
+    shared = {"metricSectionId": "launches", "deleted": False, "isGenerated": False, "runsCountToCompare": 20}
+    bars = [{"type": "BAR", "uuid": name, "metricKey": name, **shared} for name in _BARS]
+    axes = {"xAxisKey": "step", "xAxisScaleType": "linear", "scaleType": "linear", "yAxisKey": "metric", "range": {}}
+    axes |= {"lineSmoothness": 0, "selectedXAxisMetricKey": "", "yAxisExpressions": []}
+    lines = [
+        {"type": "LINE", "uuid": name, "metricKey": name, "selectedMetricKeys": [name], **axes, **shared}
+        for name in _LINES
+    ]
+    return {"compareRunSections": [section], "compareRunCharts": [*bars, *lines]}
+
+
+def description(tags: Mapping[str, str], experiment_id: str, report_run: str | None) -> str:
+    """Describe a decided launch on its run's page, as Markdown: decision, gain, guarantee, and a link to its report.
+
+    Args:
+      tags: of the launch's run.
+      report_run: id of the run of its stage ``report``; None before it.
+    """
+    gained = f", {tags['gain']} in top-1 recall over the starting point" if tags.get("gain") else ""
+    lines = [f"**{tags['decision'].capitalize()}**{gained}; one device loses epsilon {tags['guarantee']}."]
+    if report_run is not None:
+        place = f"#/experiments/{experiment_id}/runs/{report_run}/artifacts/report.html"
+        lines.append(f"**[Read the report]({place})**")
+    return "\n\n".join(lines)
 
 
 def status_of_state(state: str) -> str:

@@ -56,6 +56,10 @@ if command == "decide":
     }
 if command == "report":
     answer = {"files": ["report.html"], "disclosure_sha256": "e" * 64}
+    answer["summary"] = [
+        "guarantee of one device: epsilon 6.51 at delta 1e-10 (training 6.51)",
+        "against the current version 3: +0.42 pp (+0.10 pp to +0.74 pp)",
+    ]
 if command == "review":
     answer = {"state": "approved"}
 if command == "experiment":

@@ -20,6 +20,10 @@ pytestmark = pytest.mark.timeout(300)
 
 SECRET = "zwetschgenkuchen"
 LAUNCH_ID = "demo-0123abcd-20260301"
+# Lines of a report's summary (reports/front.py), which tests/reports/test_front.py holds.
+GUARANTEE = "guarantee of one device: epsilon 12.89 at delta 1e-06 (local words 8.00, counts and training 4.89)"
+RECALL = "first suggestion correct in 14.8% of cases (14.2% to 15.4%)"
+CHAMPION = "against the current version 3: +0.42 pp (+0.10 pp to +0.74 pp)"
 
 
 @pytest.fixture
@@ -46,7 +50,7 @@ def context(**more: Any) -> dict[str, Any]:
     results = {
         "check": {"launch_id": LAUNCH_ID, "notes": [SECRET], "errors": [SECRET]},
         "decide": {"decision": "hold", "reasons": [SECRET], "gates": gates[::2], "headline": {SECRET: SECRET}},
-        "report": {"files": [SECRET]},
+        "report": {"files": [SECRET], "summary": [GUARANTEE, f"{GUARANTEE} {SECRET}", RECALL, CHAMPION, SECRET]},
     }
     run = SimpleNamespace(partition_key="20260301", conf={SECRET: SECRET}, note=SECRET)
     ti = SimpleNamespace(
@@ -83,6 +87,11 @@ def test_an_event_reaches_log_mail_and_webhook_and_nothing_private_goes_along(da
     assert facts.get("gates") == ("max_rho" if event == "held" else None)
     assert facts["link"].endswith("/dags/scheduled/runs/scheduled__2026-03-01/tasks/fine_tune")
     assert LAUNCH_ID in body(mail)
+    first_page = [GUARANTEE, RECALL, CHAMPION]
+    assert [facts.get(name) for name in ("guarantee", "recall", "champion")] == (
+        first_page if event == "approval" else [None] * 3
+    )
+    assert all((line in body(mail)) == (event == "approval") for line in first_page)
     assert "team@example.org, reviewer@example.org" in mail
     assert LAUNCH_ID in logged
     for sent in (mail, body(mail), post, logged):
@@ -97,7 +106,12 @@ def test_what_has_not_the_form_is_left_out(dagbag):
     told = context()
     told["results"]["check"]["launch_id"] = f"a b {SECRET}"
     told["results"]["decide"]["gates"] = [{"id": f"{SECRET}: {SECRET}", "passed": False}]
+    told["results"]["report"]["summary"] = [
+        *(line.replace("counts", SECRET) for line in (GUARANTEE, RECALL.replace("cases", "counts"))),
+        f"against the current version 3: {SECRET}",
+    ]
     told["dag_run"].partition_key = SECRET
+    assert SECRET not in json.dumps(facts("approval", launch(), told))
     assert SECRET not in json.dumps(facts("held", launch(), told))
 
 

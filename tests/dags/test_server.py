@@ -127,13 +127,14 @@ def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Se
         assert "demo-0123abcd" in page.read().decode()
 
     question = f"/dags/scheduled/dagRuns/{run}/taskInstances/approve/-1/hitlDetails"
-    reject = {"chosen_options": ["Reject"], "params_input": {}}
+    reject = {"chosen_options": ["Reject"], "params_input": {"comment": "too early"}}
     with pytest.raises(urllib.error.HTTPError, match="403"):
         server.api("PATCH", question, reject)
     time.sleep(5)  # an answer that comes at once may meet the task before it is parked
     reviewer = replace(server, user="privacy-reviewer")
     asked = reviewer.api("GET", question)["body"]
     assert "guarantee of one device: epsilon 6.51 at delta 1e-10" in " ".join(asked.split())
+    assert "against the current version 3: +0.42 pp" in asked
     assert "| rho | 0.5 of 1 | passed |" in asked
     assert "answer 1 of 2" in asked
     assert "some devices try it for 14 days" in asked
@@ -143,3 +144,4 @@ def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Se
     answer = server.api("GET", f"/dags/scheduled/dagRuns/{run}/taskInstances/approve/xcomEntries/answer")
     assert "Reject" in str(answer["value"])
     assert "privacy-reviewer" in str(answer["value"])
+    assert reviewer.api("GET", question)["params_input"]["comment"] == "too early"

@@ -1,6 +1,6 @@
 """Run the cells of a notebook in this process, and write their outputs.
 
-    python -m tests.helpers.text.notebooks docs/notebooks/*.ipynb
+python -m tests.helpers.text.notebooks docs/notebooks/*.ipynb
 """
 
 import ast

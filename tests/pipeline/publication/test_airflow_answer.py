@@ -96,6 +96,18 @@ def test_who_answered_and_what_is_what_airflow_says():
     assert (review.account, review.answer, review.report, review.question) == ("airflow:ana", "approve", SEEN, HERE)
     rejected = question(LAUNCH, SEEN, WARNINGS, chosen_options=["Reject"], params_input={})
     assert read(rejected).answer == "reject", "a no needs no tick"
+    assert review.reason == "answered in Airflow"
+
+
+@pytest.mark.parametrize(("comment", "reason"), [(" Read it,\n twice ", "Read it, twice"), ("x" * 600, "x" * 500)])
+def test_a_comment_is_the_reason_and_no_box(comment: str, reason: str):
+    detail = question(LAUNCH, SEEN, WARNINGS)
+    detail["params"]["comment"] = {"value": "", "description": "kept in the ledger"}
+    detail["params_input"] |= {"comment": comment}
+    assert read(detail).reason == reason
+    detail["params_input"] |= {"concern_2": False, "comment": True}
+    with pytest.raises(ReleaseRefused, match="without accepting 1 of 2 concerns"):
+        read(detail)
 
 
 @pytest.mark.parametrize(

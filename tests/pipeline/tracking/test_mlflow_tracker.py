@@ -201,6 +201,19 @@ def test_the_row_shows_what_was_logged_last_in_the_same_hour(tracked: Settings, 
         assert parent.data.metrics["rho"] == rho
 
 
+@pytest.mark.slow
+def test_the_page_of_a_decided_launch_leads_to_its_report(tracked: Settings):
+    tracker = MlflowTracker(tracked, CONFIG, ID)
+    for name in ("decide", "report"):
+        headline = {"decision": "launch", "guarantee": "4.89"} if name == "decide" else {}
+        stage = stages_of({name: lambda ctx, headline=headline: Counted(value=1, headline=headline)})
+        tracker.log_stage(run_folder(tracked, ID), runner.run_stage(name, CONFIG, ID, tracked, stage).record)
+    found = runs(tracked)
+    note = found[ID][0].data.tags["mlflow.note.content"]
+    assert note.startswith("**Launch**; one device loses epsilon 4.89.")
+    assert f"/runs/{found[f'{ID}/report'][0].info.run_id}/artifacts/report.html" in note
+
+
 def test_an_unfinished_log_is_not_taken_for_a_finished_stage(tracked: Settings, monkeypatch: pytest.MonkeyPatch):
     class PowerCut(Exception):
         pass

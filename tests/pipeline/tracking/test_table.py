@@ -1,5 +1,6 @@
 """The row of a launch in MLflow's table, from results as stages write them."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,23 @@ def test_the_comparison_gives_recall_and_rates_of_this_launch_with_their_interva
         "top1_gain_high": 0.03,
         "gain": "+2.0 points (+1.0 to +3.0)",
     }
+
+
+def test_a_decided_launch_says_what_it_gained_and_where_its_report_is():
+    tags = {"decision": "launch", "gain": "+2.0 points (+1.0 to +3.0)", "guarantee": "12.89 (local words 8.00)"}
+    said = (
+        "**Launch**, +2.0 points (+1.0 to +3.0) in top-1 recall over the starting point; one device loses epsilon 12.89"
+    )
+    before, after = (table.description(tags, "7", run) for run in (None, "ab"))
+    assert before.startswith(said)
+    assert "report" not in before
+    assert after == f"{before}\n\n**[Read the report](#/experiments/7/runs/ab/artifacts/report.html)**"
+
+
+def test_charts_are_of_numbers_that_a_launch_logs():
+    charts = json.loads(table.experiment_tags("7", "en-US")["mlflow.sharedViewState.launches"])["compareRunCharts"]
+    logged = {f"{stage}_curve/{name}" for stage, names in table.CURVES.items() for name in names} | table.METRICS.keys()
+    assert {chart["metricKey"] for chart in charts} <= logged
 
 
 @pytest.mark.parametrize(
