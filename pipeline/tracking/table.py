@@ -175,7 +175,13 @@ def _charts() -> dict[str, object]:
     section = {"uuid": "launches", "name": "Launches", "display": True, "isReordered": False}
     shared = {"metricSectionId": "launches", "deleted": False, "isGenerated": False, "runsCountToCompare": 20}
     bars = [{"type": "BAR", "uuid": name, "metricKey": name, **shared} for name in _BARS]
-    axes = {"xAxisKey": "step", "xAxisScaleType": "linear", "scaleType": "linear", "yAxisKey": "metric", "range": {}}
+    axes: dict[str, object] = {
+        "xAxisKey": "step",
+        "xAxisScaleType": "linear",
+        "scaleType": "linear",
+        "yAxisKey": "metric",
+        "range": {},
+    }
     axes |= {"lineSmoothness": 0, "selectedXAxisMetricKey": "", "yAxisExpressions": []}
     lines = [
         {"type": "LINE", "uuid": name, "metricKey": name, "selectedMetricKeys": [name], **axes, **shared}
