@@ -147,6 +147,18 @@ def load_graph(path: Path) -> KeyboardLM:
     return model
 
 
+def same_shape(weights: Path, graph: Path) -> KeyboardLM:
+    """Read what ``save_model`` wrote of a model that has the shape of another one's graph.
+
+    Raises:
+      ValueError: as ``load_graph``.
+      RuntimeError: the weights have other shapes than the graph.
+    """
+    model = load_graph(graph)
+    model.load_state_dict(load_file(weights))
+    return model
+
+
 def quantise(path: Path, out_path: Path) -> None:
     """Write the graph with int8 weights; activations are quantised as they come (``onnxruntime``)."""
     # Slow to import, and needed here only.

@@ -1,10 +1,13 @@
 """A page on which a reviewer types with the model of a published launch: one file, no server, no network.
 
+Beside it the page shows what the public model suggests for the same text, and marks what is not among that.
+
 The page holds the model, the vocabulary, the runtime (onnxruntime-web, which ``make web`` installs) and the scripts of
 ``web/``. Its Content-Security-Policy names the digests of its scripts and forbids every connection.
 
-Guarantee: a page shows only the content of a bundle, which is released and accounted for already. A launch gets one
-only if its decision is to launch, it was published, and its files have the digests of their publication.
+Guarantee: a page shows only the content of a bundle and the launch's public model, which are released and accounted
+for already. A launch gets one only if its decision is to launch, it was published, and its files have the digests of
+their publication.
 """
 
 import base64
@@ -22,6 +25,7 @@ from markupsafe import Markup
 
 from pretrain.files import sha256, write_text
 from reports.disclosure.document import Disclosure
+from reports.disclosure.utility import Beginning
 from reports.render import environment
 
 _WEB = Path(__file__).parent / "web"
@@ -113,11 +117,20 @@ def bundle_of(run: Path, disclosure: Disclosure, published: Mapping[str, str]) -
     return bundle
 
 
-def write(page: Path, bundle: Path, disclosure: Disclosure, report: str, writing: Writing, runtime: Runtime) -> None:
+def write(
+    page: Path,
+    bundle: Path,
+    disclosure: Disclosure,
+    report: str,
+    writing: Writing,
+    runtime: Runtime,
+    start: bytes | None,
+) -> None:
     """Write the page of a bundle.
 
     Args:
       report: address of the launch's report, from the page.
+      start: the public model with the new words, as a graph; None where its files are gone.
     """
     about, words = _read(bundle / "bundle.json"), _read(bundle / _WORDS)
     usual = _read(bundle / _USUAL)
@@ -138,6 +151,7 @@ def write(page: Path, bundle: Path, disclosure: Disclosure, report: str, writing
             rows=writing.rows,
             openings=_openings(disclosure) or words[_FREQUENT],
             model=_base64((bundle / _MODEL).read_bytes()),
+            start=start and _base64(start),
             runtime=runtime,
             engine=Markup(runtime.script),
             style=Markup((_WEB / "keyboard.css").read_text(encoding="utf-8")),
@@ -148,9 +162,13 @@ def write(page: Path, bundle: Path, disclosure: Disclosure, report: str, writing
 
 
 def _openings(disclosure: Disclosure) -> tuple[str, ...]:
-    """Beginnings that the comparison judged; none without a comparison, or for a language without a list."""
+    """Beginnings that the comparison judged, those with the most new suggestions first; none for most languages."""
     rows = disclosure.utility.beginnings if disclosure.utility else ()
-    return tuple(row.text for row in rows[:_MOST_OPENINGS])
+
+    def same(row: Beginning) -> int:
+        return len(set(row.suggested["private"]) & set(row.suggested["start"]))
+
+    return tuple(row.text for row in sorted(rows, key=same)[:_MOST_OPENINGS])
 
 
 def _recall(disclosure: Disclosure) -> tuple[float, float] | None:

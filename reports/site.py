@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 # Launch id -> digests of the files that its stage ``publish`` wrote; empty if it published nothing, or if the ledger
 # does not hold its record.
 PublishedFiles = Callable[[str], Mapping[str, str]]
+# A launch's public model as a graph of int8 weights, by its id and its bundle; None where its files are gone.
+PublicModel = Callable[[str, Path], bytes | None]
 _LOG = logging.getLogger(__name__)
 _WEB = Path(__file__).parent / "web"
 # Pages of a launch, relative to its public folder, with their labels.
@@ -83,6 +85,7 @@ def build(
     web: Path,
     writing: Callable[[str], Writing],
     published: PublishedFiles,
+    public_model: PublicModel,
     launches: Launches | None = None,
 ) -> Site:
     """Write ``runs_dir/index.html`` and the keyboards.
@@ -97,7 +100,7 @@ def build(
       launches: their rows; by default none, so the index only names the folders.
     """
     launches = launches or Launches()
-    pages, without = _keyboards(runs_dir, web, writing, published)
+    pages, without = _keyboards(runs_dir, web, writing, published, public_model)
     names = {row["launch_id"] for row in launches.rows}
     files = [*runs_dir.glob("*/public/launch/launch.json"), *runs_dir.glob("*/public/report/disclosure.json")]
     others = sorted({path.parents[2].name for path in files} - names)
@@ -123,7 +126,11 @@ def build(
 
 
 def _keyboards(
-    runs_dir: Path, web: Path, writing: Callable[[str], Writing], published: PublishedFiles
+    runs_dir: Path,
+    web: Path,
+    writing: Callable[[str], Writing],
+    published: PublishedFiles,
+    public_model: PublicModel,
 ) -> tuple[dict[str, Path], int]:
     """Keyboard pages by launch, and the number of launches that lack one because the runtime is missing."""
     runtime, pages, without = keyboard.load_runtime(web), dict[str, Path](), 0
@@ -138,7 +145,8 @@ def _keyboards(
         page = runs_dir / "keyboards" / f"{run.name}.html"
         if bundle and runtime:
             typed = writing(disclosure.launch.locale)
-            keyboard.write(page, bundle, disclosure, f"../{report}", typed, runtime)
+            start = public_model(run.name, bundle)
+            keyboard.write(page, bundle, disclosure, f"../{report}", typed, runtime, start)
         if bundle and page.exists():
             pages[run.name] = page
         elif bundle:

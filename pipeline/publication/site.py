@@ -1,8 +1,10 @@
 """Build the site of all launches, an index and keyboards to try, from ledger entries and accepted records."""
 
+import tempfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from evaluation.keyboard import layouts
 from federated.config.population import PopulationKey
@@ -19,11 +21,13 @@ from pipeline.run.known import ledger_belief_now
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import Stages
 from pretrain import text
+from pretrain.files import sha256
 from reports import site
 from reports.figures.trends import Course
 from reports.keyboard import Writing
 from reports.site import Launches, LedgerLaunch, Site
 
+_WEIGHTS = "model.safetensors"
 # Kinds of entries that are about a population, or about a registered model.
 _NO_LAUNCH = frozenset({"register", "budget", "devices", "model"})
 
@@ -36,6 +40,7 @@ def build(here: Settings, stages: Stages) -> Site:
         here.web_dir,
         lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale)),
         _published(here),
+        public_models(here),
         Launches(
             rows=[asdict(row) | {"began": row.began.isoformat(timespec="seconds")} for row in rows],
             elsewhere=_elsewhere(entries, named.begun(here)),
@@ -57,6 +62,30 @@ def _published(here: Settings) -> Callable[[str], Mapping[str, str]]:
         return record.outputs if record and record.result["published"] else {}
 
     return files
+
+
+def public_models(here: Settings) -> Callable[[str, Path], bytes | None]:
+    """Return a function that writes the model from which a launch's training began as a graph with int8 weights.
+
+    Guarantee: it is the file that stage ``adapt`` left in the public folder, whose digest the ledger holds.
+    """
+    believes = ledger_belief_now(here.ledger_url)
+
+    def graph(run_id: str, bundle: Path) -> bytes | None:
+        record = RunDir(here.runs_dir, run_id, believes).record("adapt")
+        weights = here.runs_dir / run_id / "public" / "adapt" / _WEIGHTS
+        if record is None or not weights.is_file() or sha256(weights) != record.outputs.get(_WEIGHTS):
+            return None
+        # Slow to import: torch.
+        from pretrain import export
+
+        with tempfile.TemporaryDirectory() as folder:
+            exact, small = Path(folder) / "start.onnx", Path(folder) / "start.int8.onnx"
+            export.export_onnx(export.same_shape(weights, bundle / "model.onnx"), exact)
+            export.quantise(exact, small)
+            return small.read_bytes()
+
+    return graph
 
 
 def _elsewhere(entries: Collection[Entry], begun: Collection[str]) -> list[LedgerLaunch]:

@@ -1,4 +1,5 @@
-// The keyboard: a field, three suggestions, keys. It stores and sends nothing.
+// The keyboard: a field, three suggestions, keys; and beside it the public model's suggestions, if the page holds that
+// model. It stores and sends nothing.
 
 const COUNT = 3;
 const launch = JSON.parse(document.getElementById("launch").textContent);
@@ -10,16 +11,20 @@ const speed = document.getElementById("speed");
 const keys = document.getElementById("keys");
 const PARTIAL = /[\p{L}\p{M}\p{N}'’-]*$/u;
 const began = performance.now();
-const ready = openModel(launch.words);
+const runtime = openRuntime();
+const ready = runtime.then(() => openModel(launch.words, "model", "counts"));
+const twin = [...document.querySelectorAll("#twin span")];
+// One after the other: the launched model answers first.
+const publicly = twin.length ? ready.then(() => openModel(launch.words, "start", "")) : null;
 const bares = launch.words.map(bare);
 
 // Suggestions at the end of a text: next words, or completions of the word being typed.
-async function suggest(text, count = COUNT) {
+async function suggest(text, count = COUNT, opened = ready) {
   const partial = text.match(PARTIAL)[0];
   const { words, begins } = writing.unfinished(text.slice(0, text.length - partial.length));
   const typed = writing.normalise(partial);
   const fits = (id) => launch.words[id].startsWith(typed) || bares[id].startsWith(typed);
-  const model = await ready;
+  const model = await opened;
   const best = await model.best(words, count, typed ? fits : undefined);
   const capital = begins || /^'*\p{Lu}/u.test(partial);
   return best.map((word) => writing.shown(word, capital));
@@ -68,10 +73,21 @@ async function refresh() {
     button.dataset.word = word;
     button.querySelector("span").textContent = word;
     button.disabled = !word;
+    button.classList.remove("taught");
   });
   speaking = setTimeout(() => (spoken.textContent = best.length ? `Suggestions: ${best.join(", ")}` : "No suggestion"), 700);
   const { times, median } = await ready;
   speed.textContent = `${median().toFixed(1)} ms a word (median of the last ${times.length})`;
+  if (publicly) await compare(best, mine);
+}
+
+// Shows the public model's suggestions for the same text, and marks those of the launch that are not among them.
+async function compare(best, mine) {
+  document.getElementById("mirror").textContent = field.value || "\u00a0";
+  const known = await suggest(before(), COUNT, publicly);
+  if (mine !== asked) return;
+  twin.forEach((place, number) => (place.textContent = known[number] ?? ""));
+  strip.forEach((button, number) => button.classList.toggle("taught", best[number] !== undefined && !known.includes(best[number])));
 }
 
 // Letters are capitals at the start of a sentence and after the shift key.
@@ -127,8 +143,12 @@ document.addEventListener("selectionchange", () => {
 // Suggestions after the example openings.
 for (const row of document.querySelectorAll("#after tbody tr")) {
   const opening = row.querySelector("button").textContent;
-  const fill = (best) => best.forEach((word, number) => (row.cells[number + 1].textContent = word));
-  suggest(`${opening} `).then(fill, () => {});
+  const fill = async (best) => {
+    best.forEach((word, number) => (row.cells[number + 1].textContent = word));
+    const known = publicly ? await suggest(`${opening} `, COUNT, publicly) : best;
+    best.forEach((word, number) => row.cells[number + 1].classList.toggle("taught", !known.includes(word)));
+  };
+  suggest(`${opening} `).then(fill).catch(() => {});
   row.querySelector("button").addEventListener("click", () => {
     field.select();
     put(`${writing.shown(opening, true)} `);
@@ -144,4 +164,4 @@ setShift(true);
 field.focus({ preventScroll: true });
 update();
 // Globals for the console and for tests.
-globalThis.tacit = { suggest, sentences: writing.sentences, unfinished: writing.unfinished };
+globalThis.tacit = { suggest, before: (text) => suggest(text, COUNT, publicly), sentences: writing.sentences, unfinished: writing.unfinished };

@@ -1,5 +1,4 @@
-// The published model: the ONNX graph, one word per step, mixed with counts if the page holds them. onnxruntime-web
-// runs in one thread, without a worker, and fetches nothing.
+// Models as ONNX graphs, one word per step. onnxruntime-web runs in one thread, without a worker, and fetches nothing.
 
 const BOS = 1, UNK = 3, SPECIALS = 4;
 
@@ -23,12 +22,16 @@ function mixed(logits, counts) {
   return weights.map((value, id) => (value / total + counts[id]) / 2);
 }
 
-async function openModel(words) {
+async function openRuntime() {
   ort.env.wasm.wasmBinary = await unzipped(bytesOf("runtime"));
   ort.env.wasm.numThreads = 1;
   ort.env.wasm.proxy = false;
-  const session = await ort.InferenceSession.create(bytesOf("model"), { executionProviders: ["wasm"], logSeverityLevel: 3 });
-  const counts = document.getElementById("counts") ? await openCounts(bytesOf("counts")) : null;
+}
+
+// A graph and, if the page holds them, the counts that are mixed with it, by the names of their elements.
+async function openModel(words, graph, beside) {
+  const session = await ort.InferenceSession.create(bytesOf(graph), { executionProviders: ["wasm"], logSeverityLevel: 3 });
+  const counts = document.getElementById(beside) ? await openCounts(bytesOf(beside)) : null;
   const index = new Map(words.map((word, id) => [word, id]));
   const width = Object.fromEntries(session.inputMetadata.map((input) => [input.name, input.shape?.at(-1)]));
   const zeros = (name) => new ort.Tensor("float32", new Float32Array(width[name]), [1, width[name]]);

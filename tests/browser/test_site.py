@@ -8,7 +8,7 @@ import pytest
 from reports import site
 from reports.keyboard import Writing
 from tests.helpers.reports.browser import Page, tab
-from tests.helpers.reports.keyboard_run import add_published, published_in
+from tests.helpers.reports.keyboard_run import add_published, no_public_model, published_in
 from tests.helpers.reports.listed_launches import LAUNCHES
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
@@ -20,7 +20,9 @@ SEEN = "[...document.querySelectorAll('[data-decision]')].filter(each => each.ch
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = tmp_path_factory.mktemp("runs")
     add_published(runs, "en-US-90c1e2f4")
-    return site.build(runs, runs / "nothing", lambda locale: Writing((), {}), published_in(runs), LAUNCHES).index
+    return site.build(
+        runs, runs / "nothing", lambda locale: Writing((), {}), published_in(runs), no_public_model, LAUNCHES
+    ).index
 
 
 @pytest.fixture(scope="module")

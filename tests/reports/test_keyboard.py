@@ -16,8 +16,15 @@ from pretrain.text import for_browsers
 from pretrain.vocabulary import EOS, SPECIALS, Vocabulary, join_owners
 from reports import keyboard, site
 from reports.keyboard import Writing
-from reports.site import Site
-from tests.helpers.reports.keyboard_run import WORDS, add_published, add_report, published_in
+from reports.site import PublicModel, Site
+from tests.helpers.reports.keyboard_run import (
+    WORDS,
+    add_published,
+    add_report,
+    no_public_model,
+    other_model,
+    published_in,
+)
 from tests.helpers.reports.reports_example import block, example, visible
 from tests.helpers.text.counted_devices import moved
 
@@ -34,8 +41,11 @@ def install(folder: Path, script: str = SCRIPT) -> Path:
     return folder
 
 
-def build(runs: Path, web: Path) -> Site:
-    return site.build(runs, web, lambda locale: Writing(layouts.rows(locale), for_browsers(locale)), published_in(runs))
+def build(runs: Path, web: Path, public_model: PublicModel = no_public_model) -> Site:
+    def writing(locale: str) -> Writing:
+        return Writing(layouts.rows(locale), for_browsers(locale))
+
+    return site.build(runs, web, writing, published_in(runs), public_model)
 
 
 def small_counts() -> CountedNGram:
@@ -70,6 +80,17 @@ def test_a_published_launch_gets_a_page_that_holds_everything(runs: Path, web: P
     for shown in ("test-fixture-01", "launch", "ε 7.03 (training 5.02)", "δ 1e-06", "network", "MIT License", "9.9.9"):
         assert shown in text
     assert 'href="../some-launch/public/report/report.html"' in page
+
+
+def test_the_page_holds_the_public_model_beside_the_launched_one(runs: Path, web: Path) -> None:
+    bundle = add_published(runs, "some-launch")
+    page = build(runs, web, other_model).keyboards[0].read_text(encoding="utf-8")
+    held = dict(re.findall(r'<script type="text/plain" id="(\w+)">([^<]*)</script>', page))
+    assert base64.b64decode(held["start"]) == other_model("some-launch", bundle)
+    assert "The same text on the public model" in visible(page)
+    alone = build(runs, web).keyboards[0].read_text(encoding="utf-8")
+    assert 'id="start"' not in alone
+    assert "The same text on the public model" not in visible(alone)
 
 
 def test_the_policy_names_every_script_and_allows_no_connection(runs: Path, web: Path) -> None:

@@ -12,14 +12,16 @@ import pytest
 from reports import site
 from reports.keyboard import Writing
 from reports.site import Launches
-from tests.helpers.reports.keyboard_run import add_published, add_report, published_in
+from tests.helpers.reports.keyboard_run import add_published, add_report, no_public_model, published_in
 from tests.helpers.reports.listed_launches import LAUNCHES, row
 from tests.helpers.reports.reports_example import visible
 
 
 def index(runs: Path, launches: Launches | None = None) -> str:
     """The index of runs, made where no runtime for keyboards is."""
-    made = site.build(runs, runs / "nothing", lambda locale: Writing((), {}), published_in(runs), launches)
+    made = site.build(
+        runs, runs / "nothing", lambda locale: Writing((), {}), published_in(runs), no_public_model, launches
+    )
     return made.index.read_text(encoding="utf-8")
 
 

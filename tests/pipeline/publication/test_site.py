@@ -11,13 +11,19 @@ from pipeline.ledger import clock
 from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import total_spent
+from pipeline.publication import site
 from pipeline.publication.site import courses
 from pipeline.run import attempts
-from pipeline.run.known import run_folder
+from pipeline.run.known import as_it_lies, run_folder
+from pipeline.run.run_dir import RESULT, StageRecord, record_text
+from pretrain import export, vocabulary
+from pretrain.files import sha256
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.decided import RHO, decided_launch
 from tests.helpers.launches.pipeline_launch import spend
+from tests.helpers.launches.published import model_of
 from tests.helpers.launches.spends import budget
+from tests.helpers.reports.keyboard_run import add_published
 from tests.helpers.reports.reports_example import visible
 
 
@@ -110,3 +116,26 @@ def test_spends_stop_to_count_in_a_window_and_never_for_ever(settings: Settings,
 
 def test_nobody_registered(settings: Settings):
     assert courses(PrivacyLedger(settings.ledger_url).entries(), "nobody") == []
+
+
+def test_the_public_model_of_a_keyboard_is_the_file_that_its_stage_recorded(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "ledger_belief_now", lambda url: as_it_lies)
+    bundle = add_published(settings.runs_dir, "some-launch")
+    start = model_of(vocabulary.load(bundle / "vocabulary.json"), 6)
+    stage = settings.runs_dir / "some-launch" / "public" / "adapt"
+    stage.mkdir()
+    export.save_model(start, stage / "model.safetensors")
+    published = StageRecord.model_validate_json((bundle.parent / RESULT).read_bytes())
+    outputs = {"model.safetensors": sha256(stage / "model.safetensors")}
+    record = published.model_copy(update={"stage": "adapt", "outputs": outputs, "result": {}})
+    (stage / RESULT).write_text(record_text(record), encoding="utf-8")
+    graph = site.public_models(settings)("some-launch", bundle)
+    assert graph is not None
+    exact = stage.parent / "exact.onnx"
+    export.export_onnx(start, exact)
+    export.quantise(exact, stage.parent / "small.onnx")
+    assert graph == (stage.parent / "small.onnx").read_bytes()
+    (stage / "model.safetensors").write_bytes(b"other weights")
+    assert site.public_models(settings)("some-launch", bundle) is None
