@@ -10,6 +10,7 @@ STAGES := .venv/stages/bin
 LOG := $(AIRFLOW_HOME)/logs/$(LAUNCH).log
 # Airflow with this project's settings, to be used in a subshell: no other command sees its variables.
 AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags; AIRFLOW__CORE__PLUGINS_FOLDER=$(CURDIR)/dags/plugins; set +a; .venv/airflow/bin/airflow
+BY_HASH = .venv/$*/bin/pip install --progress-bar off --require-hashes --no-deps -r
 PYTHON = $(shell for name in python3.11 python3 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
 
@@ -18,7 +19,7 @@ PYTHON = $(shell for name in python3.11 python3 python; do \
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-setup: ## Install both environments from requirements/*.lock; does nothing when they are up to date
+setup: ## Install both environments from requirements/, every file by its hash; does nothing when they are up to date
 	@$(MAKE) -s -j2 .venv/airflow/.installed .venv/stages/.project
 
 shell: setup ## A shell with `tacit` and the tools on PATH; for a shell of your own: source .venv/stages/bin/activate
@@ -98,26 +99,27 @@ lock: ## Compile requirements/*.in to *.lock in clean environments
 	done
 	@$(MAKE) -s hashes
 
-# torch is not hashed with the stages' packages: its build for a CPU is no file of the registry that has its build for CUDA.
-hashes: ## Hashes of every file of what is pinned, which images are built by; make lock does it too
+# torch's build for a CPU is a file of PyTorch's own index alone: its hash stands beside those of the builds for CUDA.
+hashes: ## Hashes of every file of what is pinned, which make setup and the images install by; make lock does it too
 	@$(PYTHON) -m venv --clear build/hashes && build/hashes/bin/pip install --quiet uv && mkdir -p requirements/hashes
-	@cp requirements/airflow.lock build/hashes/airflow.in
-	@grep -v '^torch==' requirements/stages.lock >build/hashes/stages.in
-	@grep -h '^torch==' requirements/stages.lock requirements/cuda.lock | cat requirements/cuda.lock - >build/hashes/cuda.in
 	@for name in airflow stages cuda; do build/hashes/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header \
-		--no-annotate --python-version 3.11 build/hashes/$$name.in -o requirements/hashes/$$name.txt || exit; done
+		--no-annotate --python-version 3.11 - <requirements/$$name.lock -o requirements/hashes/$$name.txt || exit; done
+	@build/hashes/bin/pip download --quiet --no-deps --dest build/hashes $$(grep '^torch==' requirements/stages.lock) \
+		--index-url $$(sed -n 's/^ARG TORCH_INDEX=//p' docker/stages.Dockerfile)
+	@sed -i "/^torch==/a \    --hash=sha256:$$(sha256sum build/hashes/torch-*.whl | cut -d' ' -f1) \\\\" requirements/hashes/stages.txt
 
 clean: down ## Remove Airflow's state and caches; keeps the environments, and runs/ and .stack/, which hold privacy ledgers
 	@rm -rf .airflow build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis benchmarks/.envs
 	@find . -name __pycache__ -not -path './.venv/*' -not -path './runs/*' -not -path './.stack/*' -prune -exec rm -rf {} +
 
-.venv/%/.installed: requirements/%.lock
+.venv/%/.installed: requirements/%.lock requirements/hashes/%.txt
 	@test -n "$(PYTHON)" || { echo "setup needs Python 3.11, as python3.11 or python3"; exit 1; }
 	@mkdir -p .venv; echo "$*: installing $$(grep -c == $<) packages (log: .venv/$*.log)"
 	@$(PYTHON) -m venv --clear .venv/$*
-	@set -o pipefail; .venv/$*/bin/pip install --progress-bar off -r $< 2>&1 | tee .venv/$*.log | awk -v name=$* \
+	@set -o pipefail; $(BY_HASH) requirements/hashes/$*.txt 2>&1 | tee .venv/$*.log | awk -v name=$* \
 		'/^(Collecting|Processing)/ && ++n % 30 == 0 { print name ": " n " packages fetched"; fflush() } \
 		/^Installing collected/ { print name ": unpacking, about a minute"; fflush() } /^ERROR/ { print; fflush() }'
+	@[ $* != stages ] || .venv/$*/bin/pip check >>.venv/$*.log || $(BY_HASH) requirements/hashes/cuda.txt >>.venv/$*.log  # torch for CUDA
 	@.venv/$*/bin/pip check | sed 's/^/$*: /'; exit $${PIPESTATUS[0]}
 	@touch $@
 

@@ -8,14 +8,13 @@ RUN python -m venv /opt/airflow-env \
     && /opt/airflow-env/bin/pip install --no-cache-dir --require-hashes --no-deps -r /requirements/hashes/airflow.txt \
     && /opt/airflow-env/bin/pip check
 
-# torch for a CPU is only on PyTorch's own index, so it is installed first and without a pinned hash.
+# torch for a CPU is only on PyTorch's own index; its hash keeps every other file of that index out.
 FROM python:3.11-slim-bookworm AS cpu-packages
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY requirements /requirements
 RUN python -m venv /opt/stages-env \
-    && grep '^torch==' /requirements/stages.lock >/torch.txt \
-    && /opt/stages-env/bin/pip install --no-cache-dir --no-deps --index-url "$TORCH_INDEX" -r /torch.txt \
-    && /opt/stages-env/bin/pip install --no-cache-dir --require-hashes --no-deps -r /requirements/hashes/stages.txt \
+    && /opt/stages-env/bin/pip install --no-cache-dir --require-hashes --no-deps --extra-index-url "$TORCH_INDEX" \
+        -r /requirements/hashes/stages.txt \
     && /opt/stages-env/bin/pip check
 
 # cuda.lock holds the further requirements of torch's build for CUDA.

@@ -263,15 +263,14 @@ def test_what_cuda_needs_is_pinned_beside_the_stages_packages_and_not_among_them
 
 
 def test_hashes_are_of_what_is_pinned():
-    """Of all of it, or building an image ends with pip's check: who adds a pin runs `make hashes`."""
+    """Of all of it, or set-up ends with pip's check: who adds a pin runs `make hashes`."""
     pinned = {name: (ROOT / "requirements" / f"{name}.lock").read_text("utf-8").split() for name in _LOCKS}
     for name, pins in pinned.items():
         text = (ROOT / "requirements" / "hashes" / f"{name}.txt").read_text(encoding="utf-8")
         hashed = dict(re.findall(r"^(\S+==\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, flags=re.M))
         lines = [line for line in text.splitlines() if not line.startswith("    --hash=")]
         assert len(lines) == len(hashed) > 15, f"{name}: something without a hash"
-        known = pins + [pin for pin in pinned["stages"] if name == "cuda" and pin.startswith("torch==")]
-        assert {_plain(pin) for pin in hashed} <= {_plain(pin) for pin in known}, name
+        assert {_plain(pin) for pin in hashed} == {_plain(pin) for pin in pins}, name
 
 
 def _plain(pin: str) -> str:
