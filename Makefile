@@ -129,6 +129,6 @@ clean: down ## Remove Airflow's state and caches; keeps the environments, and ru
 
 $(AIRFLOW_HOME)/.ready: $(POOLS) .venv/airflow/.installed
 	@mkdir -p $(AIRFLOW_HOME)/logs; echo "preparing Airflow's database in $(AIRFLOW_HOME)"
-	@($(AIRFLOW) db migrate && $(AIRFLOW) pools import $(POOLS)) >$(AIRFLOW_HOME)/logs/setup.log 2>&1 || \
+	@($(AIRFLOW) db migrate && $(AIRFLOW:%/airflow=%/python) dags/pools.py $(POOLS)) >$(AIRFLOW_HOME)/logs/setup.log 2>&1 || \
 		{ tail -n 20 $(AIRFLOW_HOME)/logs/setup.log; exit 1; }
 	@touch $@

@@ -27,6 +27,7 @@ import backfill
 import health
 import passwords
 import places
+import pools
 import services
 import setup
 import watch
@@ -151,7 +152,7 @@ def prepared(place: Places) -> dict[str, str]:
 
 
 def in_the_way(place: Places) -> None:
-    """Refuse what would keep a service from starting: a missing program, a port in use, an address that is none."""
+    """Refuse what would keep a service from starting, such as a missing program, a port in use or a wrong pool."""
     found = {
         "redis-server": shutil.which("redis-server"),
         "postgresql": [*Path("/usr/lib/postgresql").glob("*/bin/initdb")],
@@ -166,6 +167,8 @@ def in_the_way(place: Places) -> None:
         raise StackError(f"STACK_HOME: {place.home} has more than 90 characters; choose a shorter path")
     if not re.fullmatch(r"(https?://\S+)?", os.environ.get("STACK_HEARTBEAT", "")):
         raise StackError("STACK_HEARTBEAT: no address of a web server; write one as in https://host/path, or unset it")
+    if wrong := pools.problem(setup.pools_file()):
+        raise StackError(wrong)
 
 
 def end(place: Places, name: str = "") -> set[str]:

@@ -37,7 +37,7 @@ def steps(place: Places, secret: Mapping[str, str]) -> None:
     if not migrated(place):
         airflow = places.environment_of(place, "airflow")
         *shell, script = places.compose_service("setup")["entrypoint"]
-        script = script.replace("dags/pools.json", shlex.quote(str(_pools())))
+        script = script.replace("dags/pools.json", shlex.quote(str(pools_file())))
         subprocess.run([*shell, script], env=airflow, cwd=ROOT, check=True)
         (place.home / "migrated").write_text(_tables(), encoding="utf-8")
     if not done(place):
@@ -74,11 +74,11 @@ def registrations(launches: Path) -> Iterator[list[str]]:
         yield ["register", text["name"], *limits, *(["--max-discovery-epsilon", str(words)] if words else [])]
 
 
-def _pools() -> Path:
+def pools_file() -> Path:
     """File of the deployment's pools, as compose mounts it."""
     return ROOT / (os.environ.get("POOLS") or "dags/pools.json")
 
 
 def _tables() -> str:
-    sources = [ROOT / "requirements" / "airflow.lock", _pools()]
+    sources = [ROOT / "requirements" / "airflow.lock", pools_file()]
     return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()

@@ -50,6 +50,17 @@ def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert command(tmp_path, "restart").returncode == 2
 
 
+def test_a_wrong_pool_is_named_with_its_value_and_the_fix_before_anything_starts(tmp_path: Path) -> None:
+    pools = tmp_path / "pools.json"
+    pools.write_text('{"cpu": {"slots": "four", "description": ""}, "gpu": {"slots": 1, "description": ""}}')
+    ports = {each: str(free_port()) for each in PORTS}
+    refused = command(tmp_path / "stack", "up", POOLS=str(pools), **ports)
+    assert refused.returncode == 1
+    told = f"stack: POOLS: {pools}: cpu.slots: 'four'; write a whole number from 1, the processes of its workers\n"
+    assert refused.stderr == told
+    assert not (tmp_path / "stack" / "postgres").exists()
+
+
 def test_secrets_are_made_once_for_this_user_alone_and_reach_only_whom_they_serve(tmp_path: Path) -> None:
     home = tmp_path / "stack"
     kinds = ("airflow", "worker-cpu", "worker-gpu", "mlflow")

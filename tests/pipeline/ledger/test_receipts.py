@@ -1,13 +1,17 @@
 """A ledger that is behind a receipt is refused, whoever rewrote it, and however well; one that is ahead is not."""
 
 import json
+import os
+import re
 import sqlite3
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
 from pipeline.ground.errors import LaunchError, LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings, account
@@ -251,17 +255,66 @@ def copied(source: Path, target: Path) -> None:
         read.backup(write)
 
 
-def test_a_restored_backup_spends_nothing_until_the_spends_since_are_back(settings: Settings, tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Database:
+    """An installation with a ledger, and the backups of docs/settings.md, by name."""
+
+    settings: Settings
+    back_up: Callable[[str], None]
+    restore: Callable[[str], None]
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.services)])
+def database(request: pytest.FixtureRequest, settings: Settings, tmp_path: Path) -> Iterator[Database]:
+    if request.param == "sqlite":
+        file = settings.runs_dir / "ledger.db"
+        yield Database(settings, lambda name: copied(file, tmp_path / name), lambda name: copied(tmp_path / name, file))
+    else:
+        yield from of_postgresql(request.getfixturevalue("postgres_url"), settings, tmp_path)
+
+
+def of_postgresql(server: str, settings: Settings, folder: Path) -> Iterator[Database]:
+    """A database ``ledger`` of a user ``ledger``, and the commands as they stand in docs/settings.md."""
+    documented = (Path(__file__).parents[3] / "docs" / "settings.md").read_text(encoding="utf-8")
+    (dump, drop, put) = re.findall(r"^((?:pg_dump|psql|pg_restore) .*?)(?:  +#.*)?$", documented, re.MULTILINE)
+    url = make_url(server).set(username="ledger", password="secret", database="ledger")
+    login = {"PGHOST": str(url.host), "PGPORT": str(url.port), "PGUSER": "ledger", "PGPASSWORD": "secret"}
+
+    def run(*commands: str) -> None:
+        for command in commands:
+            subprocess.run(["sh", "-c", command], env=os.environ | login, cwd=folder, check=True, capture_output=True)
+
+    engine = create_engine(server, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        for statement in ("CREATE ROLE ledger LOGIN PASSWORD 'secret'", "CREATE DATABASE ledger OWNER ledger"):
+            connection.execute(text(statement))
+    address = url.render_as_string(hide_password=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TACIT_LEDGER_URL", address)
+        PrivacyLedger.create(address)
+        yield Database(
+            replace(settings, ledger_url=address),
+            lambda name: run(dump, f"mv ledger.dump {name}"),
+            lambda name: run(f"cp {name} ledger.dump", drop, put),
+        )
+    with engine.connect() as connection:
+        for statement in ("DROP DATABASE ledger WITH (FORCE)", "DROP ROLE ledger"):
+            connection.execute(text(statement))
+    engine.dispose()
+
+
+@pytest.mark.slow
+def test_a_restored_backup_spends_nothing_until_the_spends_since_are_back(database: Database) -> None:
     """Commands of docs/settings.md: a backup, a launch that spends, a restore of the older and of the newer backup."""
-    file, older, newer = settings.runs_dir / "ledger.db", tmp_path / "older.db", tmp_path / "newer.db"
-    stages, first, since = Calls().stages, launch_config(), launch_config(name="since")
+    settings, stages = database.settings, Calls().stages
+    first, since = launch_config(), launch_config(name="since")
     run_all(first, settings, stages)
-    copied(file, older)
+    database.back_up("older")
     run_all(since, settings, stages)
-    copied(file, newer)
+    database.back_up("newer")
     before = PrivacyLedger.of(settings).spends()
 
-    copied(older, file)
+    database.restore("older")
     told = answered(settings.home, "ledger", "verify", code=65)
     missing = [problem for problem in told["problems"] if "holds the receipt of entry" in problem]
     assert any(launch_id(since) in problem for problem in missing), told
@@ -271,10 +324,12 @@ def test_a_restored_backup_spends_nothing_until_the_spends_since_are_back(settin
                 runner.run_stage(name, config, launch_id(config), settings, stages)
     assert len(PrivacyLedger(settings.ledger_url).spends()) < len(before), "nothing was written to it"
 
-    copied(newer, file)
+    database.restore("newer")
     assert answered(settings.home, "ledger", "verify")["problems"] == []
     run_all(since, settings, stages)
     assert PrivacyLedger.of(settings).spends() == before
+    run_all(launch_config(name="another"), settings, stages)
+    assert len(PrivacyLedger.of(settings).spends()) > len(before), "launches go on"
 
 
 def test_entries_that_are_lost_for_good_are_set_aside_by_a_person(settings: Settings, tmp_path: Path) -> None:
