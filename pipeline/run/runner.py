@@ -198,11 +198,11 @@ def _released(ctx: StageContext, stages: Stages, planned: Spend) -> StageRecord:
         raise PermanentError(f"{name}: the stage reserved a spend but its result states none; this launch is held")
     with fence.standing(run.private(name), attempt):
         commit = ledger.commit(run.launch_id, name, Spend.model_validate(record.result["spend"]))
-    budget(ctx.population, lambda: _left(ledger, ctx.population))
+    budget(ctx.population, lambda: budget_left(ledger, ctx.population))
     return record.model_copy(update={"ledger": {"reserve": reserved.hash, "commit": commit.hash}})
 
 
-def _left(ledger: PrivacyLedger, population: PopulationKey) -> float:
+def budget_left(ledger: PrivacyLedger, population: PopulationKey) -> float:
     """Share that is left of the scarcest part of a population's budget."""
     shares = [each.left / each.amount for each in remainders(ledger.entries(population), [population]) if each.amount]
     return min(shares, default=0.0)

@@ -30,7 +30,7 @@ OPERATIONS: dict[str, Callable[[Settings], object]] = {
     "lists": lambda settings: withdrawals.lists(settings.ledger_url),
     "sweep": expiry.sweep,
     "reserve": lambda settings: reserve(PrivacyLedger.of(settings), "next", device(0.1)),
-    "budget left": lambda settings: runner._left(PrivacyLedger.of(settings), "people"),
+    "budget left": lambda settings: runner.budget_left(PrivacyLedger.of(settings), "people"),
     "foresee": lambda settings: foresee(launch_config(), settings, "next", PLANNED),
     "forecast": lambda settings: forecast(launch_config(), settings, ["next"], PLANNED, lambda _: []),
     "rollback": refused_rollback,
