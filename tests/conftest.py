@@ -22,7 +22,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tests.helpers.processes.forked import Forked
-    from tests.helpers.processes.objects import Bucket
+    from tests.helpers.processes.objects import Bucket, Scheme
 
 pytest_plugins = ("tests.drawn",)
 
@@ -237,27 +237,28 @@ def onnxruntime_web() -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def object_store() -> "Iterator[str]":
-    """Address of a server that speaks S3's protocol: moto's, in an environment of its own."""
+@pytest.fixture(scope="session", params=["s3", "gs"])
+def object_store(request: pytest.FixtureRequest) -> "Iterator[tuple[Scheme, str]]":
+    """Scheme and address of a server that speaks the protocol of each store, in an environment of its own."""
     from tests.helpers.processes import objects
 
     with (Path(tempfile.gettempdir()) / "tacit-tests-objects.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if failed := objects.install(_ROOT / ".venv" / "objects"):
-            _unavailable(f"moto cannot be installed: {failed}")
-    with objects.server(_ROOT / ".venv" / "objects") as address:
-        yield address
+            _unavailable(f"servers of objects cannot be installed: {failed}")
+    with objects.server(_ROOT / ".venv" / "objects", request.param) as address:
+        yield request.param, address
 
 
 @pytest.fixture
-def bucket(object_store: str, monkeypatch: pytest.MonkeyPatch) -> "Bucket":
+def bucket(object_store: "tuple[Scheme, str]", tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Bucket":
     """An empty bucket, and the environment by which it is found."""
-    from tests.helpers.processes.objects import CREDENTIALS, Bucket
+    from tests.helpers.processes.objects import SERVER, Bucket, credentials
 
-    for name, value in (CREDENTIALS | {"AWS_ENDPOINT_URL": object_store}).items():
+    scheme, address = object_store
+    for name, value in (credentials(scheme, tmp_path) | {SERVER[scheme]: address}).items():
         monkeypatch.setenv(name, value)
-    return Bucket.made(object_store)
+    return Bucket.made(scheme, address)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,6 @@ from pretrain.reading.paths import shown
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-SCHEMES = ("s3", "gs")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _MAGIC = re.compile(r"[*?[]")
 _GLOB = re.compile(r"\*\*/|\*\*|\*|\?|\[!?\]?[^\]]*\]|.", re.DOTALL)
@@ -33,7 +32,11 @@ _LASTING = {
     "NO_SUCH_BUCKET": "names a bucket that does not exist",
     "NO_SUCH_KEY": "does not exist",
     "RESOURCE_NOT_FOUND": "does not exist",
+    "Status(PERMISSION_DENIED": "may not be read with these credentials",
+    "Status(UNAUTHENTICATED": "may not be read with these credentials",
 }
+# Google's client would try for a quarter of an hour, in silence.
+_SETTINGS = {"s3": "", "gs": "?retry_limit_seconds=30"}
 
 
 def is_address(text: str) -> bool:
@@ -57,7 +60,7 @@ def require_address(text: str) -> None:
             "an address holds a login; set it in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, or "
             "GOOGLE_APPLICATION_CREDENTIALS), and write s3://BUCKET/KEY"
         )
-    if scheme not in SCHEMES:
+    if scheme not in _SETTINGS:
         raise ValueError(f"{shown(text)}: {scheme}:// is not read; write a path, s3://BUCKET/KEY or gs://BUCKET/KEY")
     if not bucket or _MAGIC.search(bucket) or not key:
         raise ValueError(f"{shown(text)}: no bucket with a key; write it as in {scheme}://BUCKET/folder/*.parquet")
@@ -157,7 +160,7 @@ def _store(scheme: str, bucket: str) -> "FileSystem":
     """Client of a bucket's store, with the environment's settings, which Arrow reads only for an address."""
     from pyarrow.fs import FileSystem
 
-    return FileSystem.from_uri(f"{scheme}://{bucket}/")[0]
+    return FileSystem.from_uri(f"{scheme}://{bucket}/{_SETTINGS[scheme]}")[0]
 
 
 @contextmanager
@@ -168,7 +171,7 @@ def _answering(address: str, field: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise ValueError(f"{field}: {shown(address)} does not exist; check the address") from error
     except OSError as error:
-        if error.errno is not None:
+        if error.errno is not None and not isinstance(error, PermissionError):
             raise
         text = str(error)
         for name, what in _LASTING.items():
@@ -177,7 +180,7 @@ def _answering(address: str, field: str) -> Iterator[None]:
                     f"{field}: {shown(address)} {what}; check the address, and AWS_ACCESS_KEY_ID and AWS_REGION, or "
                     "GOOGLE_APPLICATION_CREDENTIALS, in the environment"
                 ) from None
-        code = re.search(r"AWS Error ([A-Z_]+)", text)
+        code = re.search(r"(?:AWS Error |Status\()([A-Z_]+)", text)
         why = code[1] if code else type(error).__name__
         raise OSError(errno.EIO, f"{field}: {shown(address)}: the store does not answer ({why})") from None
 

@@ -3,7 +3,9 @@
 import errno
 import gzip
 import io
+import threading
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,7 +14,7 @@ import pytest
 from pretrain.reading import objects, rows
 from pretrain.reading.rows import Column
 from pretrain.sources import contents
-from tests.helpers.processes.objects import SECRET, Bucket
+from tests.helpers.processes.objects import SECRET, SERVER, Bucket
 
 pytestmark = pytest.mark.slow
 FIELD = "private_text.paths"
@@ -79,7 +81,7 @@ def test_what_is_damaged_is_named_by_its_address(bucket: Bucket):
 @pytest.mark.parametrize("pattern", ["none.parquet", "*.parquet", "folder", "folder/"])
 def test_an_address_that_nothing_has_is_refused(bucket: Bucket, pattern: str):
     bucket.put("folder/a.jsonl", LINES)
-    with pytest.raises(ValueError, match=r"private_text.paths: no file matches 's3://.*check the path"):
+    with pytest.raises(ValueError, match=r"private_text.paths: no file matches '(s3|gs)://.*check the path"):
         rows.stored([bucket.address(pattern)], FIELD)
 
 
@@ -91,11 +93,30 @@ def test_an_object_that_goes_is_not_there_and_a_store_that_goes_may_come_back(
     bucket.delete("a.jsonl")
     with pytest.raises(ValueError, match=f"{address} does not exist"):
         list(rows.batches(found, FIELD, COLUMNS))
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    with pytest.raises(OSError, match="the store does not answer") as failed:
-        rows.stored(["s3://nobody-listens/a.jsonl"], FIELD)
+    monkeypatch.setenv(SERVER[bucket.scheme], "http://127.0.0.1:9")
+    with pytest.raises(OSError, match=r"the store does not answer \((NETWORK_CONNECTION|UNAVAILABLE)\)") as failed:
+        rows.stored([f"{bucket.scheme}://nobody-listens/a.jsonl"], FIELD)
     assert failed.value.errno == errno.EIO, "which the command ends with 75 for"
     assert SECRET not in str(failed.value)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_what_these_credentials_may_not_read_is_refused(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, status: int):
+    """By a server that answers every request so."""
+
+    class Refusal(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(status)
+
+        do_HEAD = do_GET
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusal) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv(SERVER[bucket.scheme], f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(ValueError, match="may not be read with these credentials; check the address") as refused:
+            rows.stored([f"{bucket.scheme}://refused-{status}/a.jsonl"], FIELD)
+        server.shutdown()
+    assert SECRET not in str(refused.value)
 
 
 @pytest.mark.parametrize(
