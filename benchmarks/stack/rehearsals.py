@@ -229,9 +229,9 @@ class Rehearsal:
         self.published(first)
         before, words = self.entries(), ("backfill", file, str(first), str(latest + DAY))
         forecast = self.servers.done(*words)
-        self.row(
-            "forecast of three", [f"-{day:%Y%m%d}: rho" in forecast for day in (first, between, latest)], [True] * 3
-        )
+        spends = {first: "spends nothing", between: "rho", latest: "spends nothing"}
+        seen = [f"-{day:%Y%m%d}: {what}" in forecast for day, what in spends.items()]
+        self.row("forecast of three: the one between spends, others nothing", seen, [True] * 3)
         said = self.servers.done(*words, "1").splitlines()[-1].partition(", and")[0]
         expected = f"public_model-monthly: runs of {between:%Y%m%d}; 2 already have a run"
         self.row("backfill of three", said, expected)

@@ -486,7 +486,9 @@ def _are_others(run_id: str, settings: Settings) -> bool:
 
 
 def preview(config: LaunchConfig, run_id: str, settings: Settings, stages: Stages) -> list[CacheHit]:
-    """List unfinished stages that another launch on this machine has already run, in order; runs and writes nothing.
+    """List stages that another launch on this machine has already run, in order; runs and writes nothing.
+
+    A finished stage is listed if it was reused, as its release spends nothing again.
 
     Text files are read for their digests. Text that a champion selects is left out, as that would query the registry.
     """
@@ -496,7 +498,10 @@ def preview(config: LaunchConfig, run_id: str, settings: Settings, stages: Stage
     for name in (name for name, stage in stages.items() if stage.cached):
         ctx = StageContext(config, run, settings, name, None, config.population)
         try:
-            if run.record(name) is not None or (source := _first(ctx, stages)) is None:
+            if (record := run.record(name)) is not None:
+                hits += [CacheHit(name, record.reused_from, "", "")] if record.reused_from else []
+                continue
+            if (source := _first(ctx, stages)) is None:
                 continue
             hits.append(_hit(source, ctx))
         except (LaunchError, ValueError, LookupError, OSError):

@@ -15,7 +15,7 @@ from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases.local_words import local_discovery
 from pipeline.run import cache, runner
-from pipeline.run.cache import CacheHit, audit_digest, cited_audit, preview
+from pipeline.run.cache import CacheHit, audit_digest, cited_audit, preview, reused_stages
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RESULT, RunDir
 from pipeline.run.runner import StageOutcome
@@ -319,7 +319,8 @@ def test_what_will_be_taken_over_is_known_before(private: Private, settings: Set
     assert entries(settings, "reserve", "commit", "reuse", "register") == before
     assert not (settings.runs_dir / B).exists(), "looking makes nothing"
     run(private, settings, SECOND)
-    assert look(private, settings, SECOND) == [], "it is done"
+    assert reused_stages(look(private, settings, SECOND)) == set(NAMES), "they spend nothing again"
+    assert look(private, settings, FIRST) == [], "it has spent"
     changed_words(settings.runs_dir / A)
     changed_words(settings.runs_dir / B)
     discovered = next(each for each in look(private, settings, THIRD) if each.stage == "discover")
