@@ -2,10 +2,10 @@
 
     .venv/airflow/bin/python -m benchmarks.stack.parsing [--locales 50]
 
-Each DAG file is parsed and serialised by the processor's own function, in a process that has imported what the processor
-has: itself, and what the DAG files import of Airflow. A loop of ten million additions before and after it, in the same
-process, says how fast the machine was: *quiet* is what the file takes where that loop takes 0.7 CPU seconds. Medians of three; the last line is
-one round over all DAG files.
+Each DAG file is parsed and serialised by the processor's own function, in a process that has imported what the
+processor has: itself, and what the DAG files import of Airflow. A loop of ten million additions before and after it, in
+the same process, says how fast the machine was: *quiet* is what the file takes where that loop takes 0.7 CPU seconds.
+Medians of three; the last line is one round over all DAG files.
 """
 
 import argparse
