@@ -10,11 +10,11 @@ STAGES := .venv/stages/bin
 LOG := $(AIRFLOW_HOME)/logs/$(LAUNCH).log
 # Airflow with this project's settings, to be used in a subshell: no other command sees its variables.
 AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags; AIRFLOW__CORE__PLUGINS_FOLDER=$(CURDIR)/dags/plugins; set +a; .venv/airflow/bin/airflow
-BY_HASH = .venv/$*/bin/pip install --progress-bar off --require-hashes --no-deps -r
+BY_HASH = .venv/$(or $*,stages)/bin/pip install --progress-bar off --require-hashes --no-deps -r
 PYTHON = $(shell for name in python3.11 python3 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help setup shell launch web docs test fast mutants check bench up backfill down stack stack-status stack-down lock hashes clean
+.PHONY: help setup torch shell launch web docs test fast mutants check bench up backfill down stack stack-status stack-down lock hashes clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -95,18 +95,20 @@ lock: ## Compile requirements/*.in to *.lock in clean environments
 	@for name in airflow stages; do \
 		$(PYTHON) -m venv --clear build/lock-$$name && \
 		build/lock-$$name/bin/pip install -r requirements/$$name.in && \
-		build/lock-$$name/bin/pip freeze | sed 's/+cpu//' >requirements/$$name.lock || exit; \
+		build/lock-$$name/bin/pip freeze --all --exclude pip | sed 's/+cpu//' >requirements/$$name.lock || exit; \
 	done
 	@$(MAKE) -s hashes
 
-# torch's build for a CPU is a file of PyTorch's own index alone: its hash stands beside those of the builds for CUDA.
+# torch has a file of its own, as its build for a CPU is only on PyTorch's index: each of its builds has a hash there.
 hashes: ## Hashes of every file of what is pinned, which make setup and the images install by; make lock does it too
 	@$(PYTHON) -m venv --clear build/hashes && build/hashes/bin/pip install --quiet uv && mkdir -p requirements/hashes
-	@for name in airflow stages cuda; do build/hashes/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header \
-		--no-annotate --python-version 3.11 - <requirements/$$name.lock -o requirements/hashes/$$name.txt || exit; done
-	@build/hashes/bin/pip download --quiet --no-deps --dest build/hashes $$(grep '^torch==' requirements/stages.lock) \
+	@for name in airflow stages cuda; do cp requirements/$$name.lock build/hashes/$$name.in; done
+	@sed -i '/^torch==/w build/hashes/torch.in' build/hashes/stages.in && sed -i '/^torch==/d' build/hashes/stages.in
+	@for name in airflow stages cuda torch; do build/hashes/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header \
+		--no-annotate --python-version 3.11 build/hashes/$$name.in -o requirements/hashes/$$name.txt || exit; done
+	@build/hashes/bin/pip download --quiet --no-deps --dest build/hashes -r build/hashes/torch.in \
 		--index-url $$(sed -n 's/^ARG TORCH_INDEX=//p' docker/stages.Dockerfile)
-	@sed -i "/^torch==/a \    --hash=sha256:$$(sha256sum build/hashes/torch-*.whl | cut -d' ' -f1) \\\\" requirements/hashes/stages.txt
+	@sed -i "1a \    --hash=sha256:$$(sha256sum build/hashes/torch-*.whl | cut -d' ' -f1) \\\\" requirements/hashes/torch.txt
 
 clean: down ## Remove Airflow's state and caches; keeps the environments, and runs/ and .stack/, which hold privacy ledgers
 	@rm -rf .airflow build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis benchmarks/.envs
@@ -119,9 +121,14 @@ clean: down ## Remove Airflow's state and caches; keeps the environments, and ru
 	@set -o pipefail; $(BY_HASH) requirements/hashes/$*.txt 2>&1 | tee .venv/$*.log | awk -v name=$* \
 		'/^(Collecting|Processing)/ && ++n % 30 == 0 { print name ": " n " packages fetched"; fflush() } \
 		/^Installing collected/ { print name ": unpacking, about a minute"; fflush() } /^ERROR/ { print; fflush() }'
-	@[ $* != stages ] || .venv/$*/bin/pip check >>.venv/$*.log || $(BY_HASH) requirements/hashes/cuda.txt >>.venv/$*.log  # torch for CUDA
+	@[ $* != stages ] || $(MAKE) -s torch >>.venv/$*.log 2>&1
 	@.venv/$*/bin/pip check | sed 's/^/$*: /'; exit $${PIPESTATUS[0]}
 	@touch $@
+
+# A build that this machine keeps (PIP_FIND_LINKS) goes before that of the index, which may be the one for CUDA.
+torch:
+	@$(BY_HASH) requirements/hashes/torch.txt --no-index || $(BY_HASH) requirements/hashes/torch.txt
+	@$(STAGES)/pip check || $(BY_HASH) requirements/hashes/cuda.txt
 
 # Editable, so that it is redone only when the project's own metadata change.
 .venv/stages/.project: pyproject.toml requirements/tacit.in .venv/stages/.installed

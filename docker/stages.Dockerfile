@@ -8,13 +8,14 @@ RUN python -m venv /opt/airflow-env \
     && /opt/airflow-env/bin/pip install --no-cache-dir --require-hashes --no-deps -r /requirements/hashes/airflow.txt \
     && /opt/airflow-env/bin/pip check
 
-# torch for a CPU is only on PyTorch's own index; its hash keeps every other file of that index out.
+# torch for a CPU is only on PyTorch's own index.
 FROM python:3.11-slim-bookworm AS cpu-packages
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 COPY requirements /requirements
 RUN python -m venv /opt/stages-env \
-    && /opt/stages-env/bin/pip install --no-cache-dir --require-hashes --no-deps --extra-index-url "$TORCH_INDEX" \
-        -r /requirements/hashes/stages.txt \
+    && /opt/stages-env/bin/pip install --no-cache-dir --require-hashes --no-deps --index-url "$TORCH_INDEX" \
+        -r /requirements/hashes/torch.txt \
+    && /opt/stages-env/bin/pip install --no-cache-dir --require-hashes --no-deps -r /requirements/hashes/stages.txt \
     && /opt/stages-env/bin/pip check
 
 # cuda.lock holds the further requirements of torch's build for CUDA.
@@ -22,7 +23,7 @@ FROM python:3.11-slim-bookworm AS gpu-packages
 COPY requirements /requirements
 RUN python -m venv /opt/stages-env \
     && /opt/stages-env/bin/pip install --no-cache-dir --require-hashes --no-deps \
-        -r /requirements/hashes/stages.txt -r /requirements/hashes/cuda.txt \
+        -r /requirements/hashes/stages.txt -r /requirements/hashes/torch.txt -r /requirements/hashes/cuda.txt \
     && /opt/stages-env/bin/pip check
 
 FROM python:3.11-slim-bookworm AS project

@@ -47,7 +47,7 @@ from federated.rounds import direction_canaries, kept_rounds, server, state
 from federated.rounds.aggregation import Trainer, round_sum
 from federated.rounds.direction_canaries import Probe, ProbeState
 from federated.rounds.kept_rounds import KeptRound
-from federated.rounds.privatize import Privatizer
+from federated.rounds.privatize import NoiseAhead, Privatizer
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RunState
 from federated.rounds.validation import CurvePoint, measure
@@ -166,7 +166,8 @@ def fine_tune(
     digest += "" if probe is None else probe.commitment
     worker, last = copy.deepcopy(model).to(place.runtime.device), rule.config.rounds
     # How BLAS splits a product changes low bits, and workers have fewer threads than one process.
-    with one_torch_thread(), threadpool_limits(1, user_api="blas"):
+    noise = NoiseAhead(privatizer, rule.key, last)
+    with one_torch_thread(), threadpool_limits(1, user_api="blas"), noise:
         run = _resume(place, digest, privatizer, cohorts)
         if run is None:
             start = server.init(model, server_config)
@@ -182,7 +183,7 @@ def fine_tune(
             cohort, timer = cohorts.draw(run.timer, round_number)
             privacy = privatizer.begin(run.privacy)
             # Noise before text: if drawing it fails, that tells of no device.
-            drawn = privatizer.draw(privacy, rule.key)
+            drawn = noise.draw(privacy)
             rows = round_rows(data.devices, cohort, local, rule.seed, round_number)
             clip = rule.clip(privacy)
             planted, probed = direction_canaries.join(probe, cohorts, run.probe)

@@ -9,8 +9,9 @@ Shape legend: P parameters.
 
 import math
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -83,6 +84,36 @@ class RoundNoise:
     bits: mechanisms.MechanismState | None
 
 
+class NoiseAhead:
+    """Noise of each round, drawn in a thread of its own while the devices of the round before train.
+
+    Guarantee: the bits of ``Privatizer.draw``. Noise depends on key and round alone, so a failed draw tells of no
+    device; it raises where its round asks for it, before that round's text is read. Checkpoints hold the state after
+    their own round. Costs the memory of one more noise state.
+
+    Args:
+      last: rounds of the run; none is drawn beyond it.
+    """
+
+    def __init__(self, privatizer: "Privatizer", key: bytes, last: int) -> None:
+        self.privatizer, self.key, self.last = privatizer, key, last
+        self._thread = ThreadPoolExecutor(1, "noise")
+        self._next: Future[RoundNoise] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.shutdown(cancel_futures=True)
+
+    def draw(self, state: PrivacyState) -> RoundNoise:
+        """Return the noise of the coming round, and begin to draw that of the next; rounds must be in order."""
+        drawn = self._next.result() if self._next else self.privatizer.draw(state, self.key)
+        after = self.privatizer.after(state, drawn)
+        self._next = self._thread.submit(self.privatizer.draw, after, self.key) if after.round < self.last else None
+        return drawn
+
+
 @dataclass(frozen=True)
 class Privatizer:
     """A mechanism and, with adaptive clipping, its twin for the bits.
@@ -140,6 +171,10 @@ class Privatizer:
         noise_1, bits = self.bits.noise(state.bits, state.round, noise.subkey(key, "clip bits"))
         return RoundNoise(noise_P, updates, _BIT_SENSITIVITY * float(noise_1[0]), bits)
 
+    def after(self, state: PrivacyState, drawn: RoundNoise) -> PrivacyState:
+        """The state after a round as far as noise goes, from which the next round's is drawn: no sum moves it."""
+        return replace(state, round=state.round + 1, updates=drawn.updates, bits=drawn.bits)
+
     def privatize(
         self, unnoised_sum_P: np.ndarray, unnoised_below: float, drawn: RoundNoise, state: PrivacyState
     ) -> tuple[np.ndarray, PrivacyState]:
@@ -157,7 +192,7 @@ class Privatizer:
         """
         noise_P = drawn.noise_P if self.sensitivity == 1 else drawn.noise_P * self.sensitivity
         released_P = release(unnoised_sum_P, noise_P, state.clip_norm, self.noise_multiplier)
-        after = replace(state, round=state.round + 1, updates=drawn.updates, bits=drawn.bits)
+        after = self.after(state, drawn)
         adaptive = self.config.adaptive_clipping
         if adaptive is None:
             return released_P, after

@@ -6,6 +6,7 @@ import pickle
 import shutil
 import stat
 import subprocess
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,10 @@ import torch
 
 from federated.config.training import RuntimeConfig, ServerConfig
 from federated.local_training import autotune, low_bits, rows
-from federated.mechanisms.tree import Tree
+from federated.mechanisms.tree import Tree, TreeState
 from federated.participation.records import Records, load_records, save_records, segment_digests
 from federated.rounds import privatize, server, state
+from federated.rounds.privatize import NoiseAhead
 from federated.train import FineTuneResult
 from pretrain.randomness.noise import seeded_key
 from pretrain.vocabulary import EOS, join_owners
@@ -143,16 +145,66 @@ def test_updates_that_are_not_finite_do_not_stop_a_run(tmp_path):
 
 def test_noise_is_drawn_before_text_is_read(tmp_path, monkeypatch):
     order: list[str] = []
-    for module, name in ((rows, "cohort_rows"), (Tree, "noise"), (privatize, "release")):
+    for module, name in ((rows, "cohort_rows"), (NoiseAhead, "draw"), (privatize, "release")):
         real = getattr(module, name)
 
         def noted(*arguments, real=real, name=name):
+            found = real(*arguments)
             order.append(name)
-            return real(*arguments)
+            return found
 
         monkeypatch.setattr(module, name, noted)
     run(Launch(), tmp_path)
-    assert order == ["noise", "cohort_rows", "release"] * 9
+    assert order == ["draw", "cohort_rows", "release"] * 9
+
+
+class Draws:
+    """Rounds whose noise was begun to be drawn, and a wait for one of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: int | None = None) -> None:
+        self.rounds, self.changed, real = list[int](), threading.Condition(), Tree.noise
+
+        def noted(tree: Tree, state: TreeState, number: int, key: bytes) -> tuple[np.ndarray, TreeState]:
+            with self.changed:
+                self.rounds.append(number)
+                self.changed.notify_all()
+            if number == fails:
+                raise MemoryError("no room for noise")
+            return real(tree, state, number, key)
+
+        monkeypatch.setattr(Tree, "noise", noted)
+
+    def begun(self, number: int) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: number in self.rounds, 60)
+
+
+def test_noise_of_the_next_round_is_drawn_while_devices_train_with_the_same_bits(finished, tmp_path, monkeypatch):
+    draws, read, real = Draws(monkeypatch), list[bool](), rows.cohort_rows
+
+    def reading(*arguments):
+        read.append(len(read) == 8 or draws.begun(len(read) + 1))
+        return real(*arguments)
+
+    monkeypatch.setattr(rows, "cohort_rows", reading)
+    assert run(Launch(), tmp_path / "ahead")[0].tobytes() == finished[1].tobytes()
+    assert (draws.rounds, read) == (list(range(9)), [True] * 9), "each once, and none beyond the last"
+    monkeypatch.undo()
+    monkeypatch.setattr(NoiseAhead, "draw", lambda ahead, state: ahead.privatizer.draw(state, ahead.key))
+    assert run(Launch(), tmp_path / "in turn")[0].tobytes() == finished[1].tobytes()
+
+
+def test_noise_that_cannot_be_drawn_ends_the_run_before_its_text_and_the_next_call_goes_on(
+    finished, tmp_path, monkeypatch
+):
+    real, read, told = rows.cohort_rows, list[int](), []
+    Draws(monkeypatch, fails=7)
+    monkeypatch.setattr(rows, "cohort_rows", lambda *arguments: (read.append(1), real(*arguments))[1])
+    with pytest.raises(MemoryError, match="no room"):
+        run(Launch(), tmp_path, told.append)
+    assert len(read) == len(told) == 7
+    monkeypatch.undo()
+    assert run(Launch(), tmp_path)[0].tobytes() == finished[1].tobytes()
 
 
 @pytest.mark.parametrize("name", ["cohort_rows", "round_offset"])
