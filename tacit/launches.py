@@ -206,17 +206,17 @@ def verify(launch: str | Path, *, thorough: bool = False) -> Answer["Verificatio
     return Answer(done, str(done))
 
 
-def predict(bundle: str | Path, text: str) -> Answer["Prediction"]:
+def predict(launch: str | Path, text: str) -> Answer["Prediction"]:
     """Predict the three likeliest next words (``tacit predict``).
 
     Args:
-      bundle: the folder of a published model, or a locale, for its champion in the ledger.
+      launch: a published launch; a locale, for its champion in the ledger; or the folder of a published model.
 
     Raises:
-      ValueError: there is no such bundle or champion.
+      ValueError: there is no such launch or champion, or it published no model.
     """
     from pipeline.ground import settings
     from pipeline.publication.prediction import predict as core
 
-    done = core(str(bundle), text, settings.load())
+    done = core(str(launch), text, settings.load())
     return Answer(done, " | ".join(done.words))

@@ -148,7 +148,7 @@ def ending(end: "Ending") -> str:
     if end.state == "in experiment":
         lines.append(f"users:     {end.detail} ('tacit experiment status {end.launch_id}')")
     if end.bundle:
-        lines.append(f'model:     {end.bundle}  (try: tacit predict {end.bundle} "see you")')
+        lines.append(f'model:     {end.bundle}  (try: tacit predict {end.launch_id} "see you")')
     elif end.state == "waiting":
         lines.append(f"model:     waits {end.detail}: tacit review {end.launch_id} --answer approve")
     elif end.state != "held":

@@ -100,7 +100,15 @@ def _of_launch(here: settings.Settings, launch: str, as_json: bool) -> None:
 
 @command
 def predict(
-    bundle: Annotated[str, typer.Argument(help="a bundle folder, or a locale such as en-US for its champion")],
+    launch: Annotated[
+        str,
+        typer.Argument(
+            metavar="LAUNCH",
+            help="a locale, for its champion; a launch file, a launch id or the beginning of one; or the folder of a "
+            "published model",
+            autocompletion=completions,
+        ),
+    ],
     text: Annotated[str, typer.Argument(help="the text typed so far")],
     feature: Annotated[str, typer.Option(help="with a locale: NWP, SC or OTF")] = "NWP",
     population: OfPopulation = None,
@@ -108,16 +116,18 @@ def predict(
 ) -> None:
     """Predict the three likeliest next words, in their typical form.
 
-    A locale's champion is the one in the ledger. A folder is used directly; the answer states whether a launch in the
-    ledger registered its bundle.json.
+    A locale's champion is the one in the ledger. Of a launch or a folder the model is used directly; the answer states
+    whether a launch in the ledger registered its bundle.json.
 
     Example: tacit predict en-US "see you"
+
+    tacit predict dags/launches/demo-en-US.yaml "how are"
     """
     from federated.config.population import population_key
     from pipeline.publication.prediction import predict as core
 
     of = None if population is None else population_key(population)
-    done = core(bundle, text, settings.load(), feature, of)
+    done = core(launch, text, settings.load(), feature, of)
     answer(done, as_json, text=" | ".join(done.words))
 
 

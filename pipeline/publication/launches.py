@@ -330,7 +330,7 @@ def _next_steps(launch: _Launch, gates: Sequence[FailedGate], *, runs: bool) -> 
         ]
     if state == "published":
         return [
-            f'try it: tacit predict {path}/public/publish/bundle "see you"',
+            f'try it: tacit predict {run_id} "see you"',
             f"derive it again: tacit verify {run_id}",
         ]
     if state == UNKNOWN:

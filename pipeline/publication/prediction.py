@@ -10,12 +10,13 @@ from federated.config.population import PopulationKey
 from pipeline.ground.settings import Settings
 from pipeline.publication.registry import Registry
 from pipeline.run.known import is_known_bundle
+from pipeline.run.named import begun, begun_id
 from pretrain.config import LOCALE
 from pretrain.reading.paths import require_folder
 
 _log = logging.getLogger(__name__)
 _MOST_CHARACTERS = 10_000
-_BUNDLE = "give a folder that 'publish' wrote, or a locale as in en-US"
+_BUNDLE = "give a published launch, a folder that 'publish' wrote, or a locale as in en-US"
 
 
 @dataclass(frozen=True)
@@ -37,15 +38,17 @@ def predict(
     """Predict the three likeliest next words.
 
     Args:
-      bundle: a bundle's folder, or a locale, for the champion in the ledger.
+      bundle: a locale, for its champion in the ledger; a bundle's folder; or a launch, by its file, its id or the
+        beginning of its id.
       feature, population: of that champion; None for the population of people that published first.
 
     Raises:
-      ValueError: there is no such bundle, or the text is too long.
+      ValueError: there is no such bundle, the launch published none, or the text is too long.
     """
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(f"text: {len(text):,} characters; give at most {_MOST_CHARACTERS:,}, the end of it")
     if not re.fullmatch(LOCALE, bundle):
+        bundle = _of_launch(bundle, here) or bundle
         require_folder(Path(bundle or "nothing"), "bundle", _BUNDLE)
     from pretrain.predictor import KeyboardPredictor  # onnxruntime is slow to import
 
@@ -58,3 +61,15 @@ def predict(
         registry = Registry(here)
         got = registry.download(registry.name_for(bundle, feature, population), "champion", Path(folder))
         return Prediction(text, tuple(KeyboardPredictor(got).suggest(text, 3)), known=True)
+
+
+def _of_launch(name: str, here: Settings) -> str:
+    """Folder of the bundle that a launch of this machine published; empty if the name is none of a launch."""
+    is_launch = name.endswith((".yaml", ".yml")) or any(each.startswith(name) for each in begun(here))
+    if not name or not is_launch or Path(name).is_dir():
+        return ""
+    run_id = begun_id(name, here)
+    bundle = here.runs_dir / run_id / "public" / "publish" / "bundle"
+    if not bundle.is_dir():
+        raise ValueError(f"launch: {run_id} has published no model; 'tacit status {run_id}' names the next step")
+    return str(bundle)

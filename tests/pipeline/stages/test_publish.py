@@ -16,6 +16,7 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import rollback, standing
+from pipeline.publication.prediction import predict
 from pipeline.publication.registry import Registry, promote
 from pipeline.run.known import run_folder
 from pipeline.run.stage import StageContext
@@ -91,6 +92,22 @@ def test_bundle_predicts_what_the_model_predicts(published: Published, tmp_path:
     assert len(predictor.suggest("see", count=99)) == len(WORDS) - len(SPECIALS)
     with pytest.raises(ValueError, match=r"lacks model\.onnx"):
         KeyboardPredictor(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_launch_is_asked_for_words_by_its_name(published: Published):
+    """By its id or the beginning of it, as every other command; not by a beginning of two, nor without a model."""
+    here, run_id = published.settings, published.done["run_id"]
+    by_folder = predict(str(published.done["bundle"]), "see you", here)
+    assert predict(run_id, "see you", here) == predict(run_id[:-4], "see you", here) == by_folder
+    other = here.runs_dir / f"{run_id[:-1]}-other" / "public" / "launch"
+    other.mkdir(parents=True)
+    (other / "launch.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match="is the beginning of"):
+        predict(run_id[:-4], "see you", here)
+    with pytest.raises(ValueError, match="-other has published no model; 'tacit status"):
+        predict(f"{run_id[:-1]}-other", "see you", here)
+    (other / "launch.json").unlink()
 
 
 @pytest.mark.slow
