@@ -294,13 +294,20 @@ def load_launch(path: Path) -> LaunchConfig:
       ValueError: one line per problem, each naming the field, the value and the fix.
       OSError: the disk does not answer.
     """
-    raw = fields(path)
-    if LIKE in raw:
-        raw = inherited(raw, fields(_other(path, raw[LIKE])))
     try:
-        return LaunchConfig.model_validate(raw)
+        return LaunchConfig.model_validate(all_fields(path))
     except ValidationError as error:
         raise ValueError("\n".join(problems(error))) from error
+
+
+def all_fields(path: Path) -> dict[str, Any]:
+    """Fields of a launch file and those of the file that it is like, not validated.
+
+    Raises:
+      ValueError: as ``fields`` and ``inherited``.
+    """
+    raw = fields(path)
+    return inherited(raw, fields(_other(path, raw[LIKE]))) if LIKE in raw else raw
 
 
 def fields(path: Path) -> dict[str, Any]:

@@ -510,7 +510,7 @@ def _words(answers: Answers, size: Size, public: dict[str, Any]) -> Words:
     noise = _rounded_up(1 / math.sqrt(2 * _WORDS_SHARE * alone))
     # A device that holds more contributes some of them, and each is found less often; noise hardly follows the bound.
     few, many = outlook.held(size.words)
-    block = {"kind": "central", "noise_multiplier": noise, "words_per_device": many, "delta": _DELTA / 2}
+    block = {"kind": "central", "noise_multiplier": noise, "words_per_device": -(-many // 10) * 10, "delta": _DELTA / 2}
     central = CentralConfig.model_validate(block)
     spend = central_discovery(central)
     left = _rounded_down(min(alone - central.rho, rho_within(config, {"discover": spend}, answers.epsilon)))

@@ -90,6 +90,14 @@ def test_what_shuffling_promises_is_that_of_the_layer_that_hides_a_device_least(
     assert seen == pytest.approx(stated[0], rel=0.02)
 
 
+def test_devices_hold_as_many_words_as_in_the_committed_table() -> None:
+    page = Path("benchmarks/results/vocabulary.md").read_text(encoding="utf-8")
+    rows = [re.findall(r"\d+", line) for line in page.splitlines() if line.startswith("| such words of a person")]
+    assert len(rows) == 6
+    for base, numbers in zip((4_000, 8_000, 20_000), zip(*rows, strict=True), strict=True):
+        assert outlook.held(base) == (min(map(int, numbers)), max(map(int, numbers)))
+
+
 def test_new_words_are_those_of_the_committed_table() -> None:
     page = Path("benchmarks/results/vocabulary.md").read_text(encoding="utf-8").partition("Public talk")[2]
     rows = [re.findall(r"[\d.,]+", line) for line in page.splitlines() if re.match(r"\| [\d.]+% \|", line)]

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from federated import mechanisms
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.ground.errors import PERMANENT
-from pipeline.launch.config import LaunchConfig, launch_id, load_launch
+from pipeline.launch.config import LaunchConfig, all_fields, launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import Review, review
 from pipeline.run.known import as_it_lies
@@ -101,7 +101,7 @@ def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def small(path: Path, folder: Path) -> Path:
     """The launch file with every field that it sets, at a size for a test, on made-up text."""
-    launch = yaml.safe_load(path.read_text(encoding="utf-8"))
+    launch = {name: value for name, value in all_fields(path).items() if value is not None}
     tiny = yaml.safe_load(write_launch(folder).read_text(encoding="utf-8"))
     clients = Path(tiny["private_text"]["paths"][0])
     typed = pq.read_table(clients).drop_columns("locale")

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from pipeline.ground import settings
-from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.launch.config import LaunchConfig, all_fields, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.runner import run_stage
 from pipeline.stages.graph import STAGES
@@ -78,8 +78,8 @@ def files_launch(folder: Path) -> Path:
     }
     pq.write_table(pa.table(rows), folder / "typed.parquet")
     (folder / "public.jsonl").write_text('{"text": "see you later"}\n', encoding="utf-8")
-    raw = yaml.safe_load((ROOT / "dags" / "launches" / "demo-en-US-central.yaml").read_text(encoding="utf-8"))
-    counts = yaml.safe_load((ROOT / "dags" / "launches" / "demo-en-US-counts.yaml").read_text(encoding="utf-8"))
+    raw = all_fields(ROOT / "dags" / "launches" / "demo-en-US-central.yaml")
+    counts = all_fields(ROOT / "dags" / "launches" / "demo-en-US-counts.yaml")
     public = str(folder / "public.jsonl")
     raw["public_text"] = {"source": "files", "train": [public], "validation": [public], "max_tokens": 1000}
     raw["private_text"] = {"source": "files", "name": "typists", "paths": [str(folder / "typed.parquet")]}
