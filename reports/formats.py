@@ -76,11 +76,6 @@ def how_hidden(part: Part, disclosure: Disclosure) -> str:
     return f"{hidden}, with {percent(local.honest_share)} of the other devices of a layer honest, worst layer"
 
 
-def share(value: float | None) -> str:
-    """A share in percent; a dash for None."""
-    return "–" if value is None else percent(value)
-
-
 def confidence(value: float) -> str:
     """Confidence of an interval in percent, with three significant digits of the error probability."""
     digits = max(0, 2 - math.floor(math.log10(max(100 * (1 - value), 1e-9)) + 1e-9))
@@ -143,11 +138,6 @@ def features(disclosure: Disclosure) -> list[tuple[str, tuple[str, ...]]]:
 def arms(utility: Utility) -> list[str]:
     """Every arm once, in order."""
     return list(dict.fromkeys(row.arm for row in utility.arms))
-
-
-def total(value: float) -> str:
-    """A sum over devices: counts without a fraction, minutes and nats to one decimal place."""
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.1f}"
 
 
 def metric_value(value: float, metric: str) -> str:

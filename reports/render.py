@@ -20,7 +20,7 @@ from reports.disclosure import schema
 from reports.disclosure.document import Disclosure
 from reports.front import front, uncovered
 from reports.languages import PICTURES, languages
-from reports.losses import guesser, one_number, strength, up
+from reports.losses import one_number, strength, up
 from reports.paper import printed
 from reports.worst import worst_facts
 
@@ -37,16 +37,13 @@ _FILTERS = (
     formats.arms,
     formats.at_least,
     formats.canaries_held,
-    formats.change,
     formats.changes,
     formats.compared,
     formats.compared_metrics,
     formats.shown_arms,
     formats.feature_name,
-    formats.features,
     formats.gate_value,
     formats.how_hidden,
-    guesser,
     formats.light,
     formats.metric_name,
     formats.metric_value,
@@ -56,11 +53,9 @@ _FILTERS = (
     formats.confidence,
     one_number,
     strength,
-    formats.total,
     uncovered,
     worst_facts,
     up,
-    formats.verdict,
     formats.warnings,
     markdown.code,
     markdown.yaml,
