@@ -172,7 +172,7 @@ def _view() -> dict[str, object]:
 
 def _charts() -> dict[str, object]:
     """Charts that MLflow's chart mode opens on, in a section of their own; it makes charts of other metrics itself."""
-    section = {"uuid": "launches", "name": "Launches", "display": True, "isReordered": False}
+    section = {"uuid": "launches", "name": "Launches", "display": True, "isReordered": True}
     shared = {"metricSectionId": "launches", "deleted": False, "isGenerated": False, "runsCountToCompare": 20}
     bars = [{"type": "BAR", "uuid": name, "metricKey": name, **shared} for name in _BARS]
     axes: dict[str, object] = {
@@ -187,7 +187,8 @@ def _charts() -> dict[str, object]:
         {"type": "LINE", "uuid": name, "metricKey": name, "selectedMetricKeys": [name], **axes, **shared}
         for name in _LINES
     ]
-    return {"compareRunSections": [section], "compareRunCharts": [*bars, *lines]}
+    # Reordered: MLflow then appends sections of its own, in place of sorting all by name.
+    return {"compareRunSections": [section], "compareRunCharts": [*bars, *lines], "isAccordionReordered": True}
 
 
 def description(tags: Mapping[str, str], experiment_id: str, report_run: str | None) -> str:
