@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from reports.formats import METRICS
 from reports.render import PAGE
 from tests.helpers.reports.browser import Page, tab
 from tests.helpers.reports.reports_example import block, rendered
@@ -29,8 +30,15 @@ _MEASURE = """JSON.stringify({
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example's page, of a launch for Germany, without the policy that would stop what measures it."""
-    page = rendered(launch={**block("launch"), "locale": "de-DE"})[PAGE]
+    """The page of a launch for Germany with six arms, without the policy that would stop what measures it."""
+    row, names = block("utility")["arms"][0], ("private", "start", "ngram", "counts", "non_private", "public_mixture")
+    arms = [row | {"arm": arm, "metric": metric} for arm in names for metric in METRICS]
+    differences = [
+        {"candidate": "private", "baseline": arm, "metric": "prate", "value": 0.1, "low": 0.05, "high": 0.15}
+        for arm in names[1:]
+    ]
+    utility = block("utility", arms=arms, differences=differences, features={"NWP": list(METRICS)})
+    page = rendered(launch={**block("launch"), "locale": "de-DE"}, utility=utility)[PAGE]
     free = re.sub(r"<meta http-equiv=\"Content-Security-Policy\"[^>]*>", "", page)
     assert free != page
     folder = tmp_path_factory.mktemp("run")
