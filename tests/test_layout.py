@@ -69,7 +69,7 @@ def private_names(path: Path) -> set[str]:
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in BY_NAME:
             texts = [part.value for part in node.args[:2] if isinstance(part, ast.Constant)]
             names |= {name for text in texts if isinstance(text, str) for name in text.split(".")}
-    return {name for name in names if PRIVATE.match(name)} - {"_exit"}
+    return {name for name in names if PRIVATE.match(name)} - {"_exit", "_repr_png_"}
 
 
 @pytest.mark.slow
