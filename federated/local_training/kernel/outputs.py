@@ -1,7 +1,7 @@
 """SGD on the output layers of a chunk of devices, in place: device by device on a CPU, side by side on a GPU.
 
-Shape legend: C devices still training, N positions (step by step), L labelled positions of one device, E embedding,
-V vocabulary.
+Shape legend: C devices still training, or a block of them, N positions (step by step), L labelled positions of one
+device, E embedding, V vocabulary.
 """
 
 import numpy as np
@@ -12,6 +12,8 @@ from federated.local_training.kernel.layout import Batch
 from pretrain.functions import softmax_loss
 from pretrain.kernel.weights import Weights
 from pretrain.kernel.workspace import Space
+
+LOGITS_BYTES = 1 << 28
 
 
 def one_at_a_time(
@@ -57,17 +59,25 @@ def side_by_side(
     outs_CNE: Tensor,
     d_outs_CNE: Tensor,
 ) -> None:
-    """Train the output layer of all devices in one product each, positions without a target at weight exactly zero."""
+    """Train the output layer of many devices in one product each, positions without a target at weight exactly zero.
+
+    Devices go in blocks whose logits take at most ``LOGITS_BYTES``: 64 devices of 160 positions and 20,000 words would
+    take 820 MB at once.
+    """
     devices, positions = targets_CN.shape
-    outputs_CVE, bias_CV = weights.outputs[:devices], weights.bias[:devices]
-    labelled_CN1 = (targets_CN != 0).to(space.dtype)[..., None]
-    share_CN1 = labelled_CN1 / labelled_CN1.sum(1, keepdim=True).clamp(min=1)
-    logits_CNV = space("logits", devices, positions, outputs_CVE.shape[1])
-    logits_CNV.baddbmm_(outs_CNE, outputs_CVE.mT, beta=0)
-    logits_CNV += bias_CV[:, None]
-    torch.softmax(logits_CNV, dim=-1, out=logits_CNV)
-    logits_CNV.scatter_add_(2, targets_CN[..., None], -torch.ones_like(labelled_CN1))
-    logits_CNV *= share_CN1
-    d_outs_CNE.baddbmm_(logits_CNV, outputs_CVE, beta=0)
-    bias_CV.sub_(logits_CNV.sum(1), alpha=learning_rate)
-    outputs_CVE.baddbmm_(logits_CNV.mT, outs_CNE, alpha=-learning_rate)
+    size = positions * weights.outputs.shape[1] * space.dtype.itemsize
+    block = min(devices, max(1, LOGITS_BYTES // size))
+    for begin in range(0, devices, block):
+        of = slice(begin, min(begin + block, devices))
+        outputs_CVE, bias_CV, part_CN = weights.outputs[of], weights.bias[of], targets_CN[of]
+        labelled_CN1 = (part_CN != 0).to(space.dtype)[..., None]
+        share_CN1 = labelled_CN1 / labelled_CN1.sum(1, keepdim=True).clamp(min=1)
+        logits_CNV = space("logits", len(part_CN), positions, outputs_CVE.shape[1])
+        logits_CNV.baddbmm_(outs_CNE[of], outputs_CVE.mT, beta=0)
+        logits_CNV += bias_CV[:, None]
+        torch.softmax(logits_CNV, dim=-1, out=logits_CNV)
+        logits_CNV.scatter_add_(2, part_CN[..., None], -torch.ones_like(labelled_CN1))
+        logits_CNV *= share_CN1
+        d_outs_CNE[of].baddbmm_(logits_CNV, outputs_CVE, beta=0)
+        bias_CV.sub_(logits_CNV.sum(1), alpha=learning_rate)
+        outputs_CVE.baddbmm_(logits_CNV.mT, outs_CNE[of], alpha=-learning_rate)

@@ -7,7 +7,7 @@ import torch
 from federated.local_training import autotune
 from federated.local_training.autotune import best_chunk
 from federated.local_training.clipping import Clip
-from federated.local_training.kernel import chunk, fixed_shapes
+from federated.local_training.kernel import chunk, fixed_shapes, outputs
 from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.kernel.fixed_shapes import narrowest, widths
 from federated.local_training.kernel.layout import Steps
@@ -90,6 +90,18 @@ def test_a_chunk_that_is_not_full_is_trained_alike(tied):
     for width in (40, 13, 17):
         for one, other in zip(trained(model, devices, config, width=width), exact, strict=True):
             assert difference(one, other) < 1e-13
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_blocks_of_the_output_layer_change_nothing(monkeypatch, at_once):
+    config, model = local(epochs=2), keyboard(True, torch.float64)
+    devices = most_steps_first(rows_of(13, config), config)
+    exact = trained(model, devices, config)
+    logits = config.batch_sentences * config.sequence_words * len(model.output_bias) * 8
+    monkeypatch.setattr(outputs, "LOGITS_BYTES", at_once * logits)
+    monkeypatch.setattr(fixed_shapes, "machines", type(fixed_shapes.machines)())
+    for one, other in zip(trained(model, devices, config), exact, strict=True):
+        assert difference(one, other) < 1e-13
 
 
 @pytest.mark.slow
