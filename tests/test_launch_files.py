@@ -14,7 +14,7 @@ from federated.config.mechanism import BltMechanism
 from federated.config.population import FilePopulation
 from federated.planning import law
 from federated.planning.feasibility import rho_for
-from pipeline.launch.config import LaunchConfig, launch_id, load_launch
+from pipeline.launch.config import LaunchConfig, all_fields, launch_id, load_launch
 from pipeline.ledger.spend import Spend
 from pipeline.preflight import rehearsal_verdict, schedule
 from pipeline.preflight.readiness import estimated_devices, planned
@@ -63,7 +63,7 @@ def test_no_two_files_are_the_same_launch():
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_says_every_privacy_parameter_itself(path: Path):
-    raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+    raw = all_fields(path)
     stated = {"noise_multiplier", "clip_norm", "rounds", "report_goal", "delta"}
     if raw["mechanism"]["kind"] != "independent":
         stated |= {"min_sep", "max_participations"}

@@ -198,14 +198,14 @@ def _point(epsilon: float, words: str, rho: float, devices: int, per_noise: floa
 
 
 def _words(config: LaunchConfig, spends: Mapping[str, Spend], devices: int) -> list[tuple[str, Mapping[str, Spend]]]:
-    """The launch's spends with its own words, with those of a central discovery in their place, and without words."""
+    """The launch's spends with its own words, with those of a central discovery, if it finds any, and without words."""
     stage = LOCAL_WORDS.stage
     without = {name: spend for name, spend in spends.items() if name != stage}
     if stage not in spends:
         return [("", without)]
     own, other = both_ways(config, devices)
     found: list[tuple[str, Mapping[str, Spend]]] = [(own.kind, spends)]
-    if isinstance(other, CentralWords):
+    if isinstance(other, CentralWords) and other.reach.shares[0] < 1:
         found.append((other.kind, without | {stage: gaussian(other.rho, other.delta, "words")}))
     return [*found, ("", without)]
 

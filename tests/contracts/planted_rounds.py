@@ -24,7 +24,7 @@ from evaluation.audit.released.local_words import local_words_audit
 from evaluation.audit.verdict import Verdict
 from federated.local_training import clipping, sums
 from federated.rounds import aggregation
-from federated.rounds.privatize import Privatizer, RoundNoise
+from federated.rounds.privatize import NoiseAhead, Privatizer, RoundNoise
 from pipeline.stages.audits.local_words import layers_of, rule_of
 from pretrain.randomness.noise import FIXED_POINT
 from pretrain.vocabulary import TokenStream
@@ -101,6 +101,8 @@ def planted_rounds(plant: Plant, share_of_bit_noise: float = 1.0) -> Iterator[No
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Privatizer, "draw", drawn)
+        # In turn: what is planted in a round must meet that round's devices.
+        patch.setattr(NoiseAhead, "draw", lambda ahead, state: ahead.privatizer.draw(state, ahead.key))
         patch.setattr(aggregation, "chunked_sum", summed)
         patch.setattr(sums, "grid_scale", scaled)
         patch.setattr(clipping, "on_grid", lambda *sum_of: now["finish"](*sum_of))

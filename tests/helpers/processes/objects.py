@@ -78,8 +78,11 @@ def credentials(scheme: Scheme, folder: Path) -> dict[str, str]:
     key = rsa.generate_private_key(65537, 2048).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     account = {"type": "service_account", "client_email": f"{SECRET}@tests.example", "private_key_id": SECRET}
     account |= {"private_key": key.decode(), "token_uri": "http://127.0.0.1:9/token"}
-    (folder / "account.json").write_text(json.dumps(account), encoding="utf-8")
-    return {"GOOGLE_APPLICATION_CREDENTIALS": str(folder / "account.json")}
+    # In a folder of its own: a test's files are all that its folder holds.
+    file = folder / "google" / "account.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(account), encoding="utf-8")
+    return {"GOOGLE_APPLICATION_CREDENTIALS": str(file)}
 
 
 @dataclass(frozen=True)

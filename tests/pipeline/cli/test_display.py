@@ -71,7 +71,7 @@ def test_cells(value: object, text: str | None):
 @pytest.mark.parametrize(
     ("bundle", "decision", "now", "expected"),
     [
-        ("/runs/x/bundle", "launch", ("published", "as version 1"), "tacit predict /runs/x/bundle"),
+        ("/runs/x/bundle", "launch", ("published", "as version 1"), "tacit predict trial-0123abcd"),
         (None, "launch", ("waiting", "for approval by ana or bo"), "waits for approval by ana or bo"),
         (None, "launch", ("rejected", "by ana"), "launch trial-0123abcd: rejected\n"),
         (None, "hold", ("held", "gain: too small"), "gain: too small"),

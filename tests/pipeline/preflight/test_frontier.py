@@ -60,9 +60,9 @@ def test_a_point_costs_its_total(brazilian: LaunchConfig) -> None:
 @pytest.mark.slow
 def test_words_take_at_most_half(brazilian: LaunchConfig) -> None:
     # A local message of 8,000 devices costs an epsilon of 5, words by a trusted aggregator a fraction of one.
-    none, *points = found(brazilian, 10_000).points
-    assert none.words == ""
-    assert {point.words for point in points} == {"central"}
+    words = [point.words for point in found(brazilian, 10_000).points]
+    assert words == sorted(words), "none where the total is small"
+    assert set(words) == {"", "central"}
     # Among millions, shuffling hides them.
     assert found(brazilian, 50_000_000).points[-1].words == "ldp-triehh"
 
