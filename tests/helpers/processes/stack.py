@@ -125,11 +125,11 @@ class Stack:
     def answer(
         self, run: str, word: str = "Approve", dag: str = DAG, task: str = "approve", by: str = REVIEWER
     ) -> dict[str, Any]:
-        """A reviewer's answer, once the launch asks, with every box ticked."""
+        """A reviewer's answer, once the launch asks, with every box ticked and a comment."""
         reviewer = replace(self.airflow, user=by)
         question = f"/dags/{dag}/dagRuns/{run}/taskInstances/{task}/-1/hitlDetails"
-        ticked = dict.fromkeys(reviewer.api("GET", question)["params"], True)
-        return reviewer.api("PATCH", question, {"chosen_options": [word], "params_input": ticked})
+        given = dict.fromkeys(reviewer.api("GET", question)["params"], True) | {"comment": "read"}
+        return reviewer.api("PATCH", question, {"chosen_options": [word], "params_input": given})
 
 
 @contextmanager
