@@ -220,9 +220,10 @@ class Show:
             )
 
     def on(self) -> dict[str, bool]:
-        """Which DAGs are switched on, once all are known."""
+        """Which DAGs of the launch are switched on, once all are known."""
         dags = {dag["dag_id"]: not dag["is_paused"] for dag in self.servers.airflow.api("GET", "/dags")["dags"]}
-        return dags if len(dags) == 3 else {}
+        wanted = (DAG, PUBLIC, EXPERIMENT)
+        return {name: dags[name] for name in wanted} if dags.keys() >= set(wanted) else {}
 
     def runs(self, dag: str) -> dict[str, str]:
         """Ids of a DAG's runs by partition."""
