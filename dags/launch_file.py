@@ -21,6 +21,8 @@ HOME = Path(os.environ.get("TACIT_HOME") or Path(__file__).resolve().parents[1])
 # Airflow's own limit on the id of a DAG is 250.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _MOST_BYTES = 1 << 20
+# No value, as it is written: every value is read as text.
+_NULLS = ("null", "Null", "NULL", "~", "")
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,12 @@ def _parsed(path: Path, changed: int) -> dict[str, Any]:
 
 
 def _inherited(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge as ``pipeline.launch.config`` does, which this environment does not have; ``null`` removes a field."""
     merged = dict(other)
     for name, value in own.items():
+        if value in _NULLS:
+            merged.pop(name, None)
+            continue
         before = other.get(name)
         if isinstance(value, dict) and isinstance(before, dict):
             alone = any(value.get(kind, before.get(kind)) != before.get(kind) for kind in ("kind", "source"))

@@ -220,7 +220,7 @@ class Show:
             )
 
     def on(self) -> dict[str, bool]:
-        """Which DAGs of the launch are switched on, once all are known."""
+        """DAGs of the launch, and those of them that are switched on, once all are known."""
         dags = {dag["dag_id"]: not dag["is_paused"] for dag in self.servers.airflow.api("GET", "/dags")["dags"]}
         wanted = (DAG, PUBLIC, EXPERIMENT)
         return {name: dags[name] for name in wanted} if dags.keys() >= set(wanted) else {}

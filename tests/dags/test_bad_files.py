@@ -81,3 +81,14 @@ def test_names_that_airflow_does_not_take_hide_no_other_launch(dagbag, tmp_path:
 
     names = {read_or_error(tmp_path / name).name for name in ("a b.yaml", "a:b.yaml", "a_b.yaml")}
     assert len(names) == 3
+
+
+def test_null_removes_what_a_file_is_like(tmp_path: Path):
+    from launch_file import read_or_error
+
+    (tmp_path / "other.yaml").write_text(SCHEDULED, encoding="utf-8")
+    own = tmp_path / "own.yaml"
+    own.write_text("like: other.yaml\nname: own\nschedule: null\nreviewers: ~\nexperiment: null\n", encoding="utf-8")
+    read = read_or_error(own)
+    assert (read.error, read.schedule, read.reviewers, read.experiment_days) == ("", None, (), None)
+    assert read.approvals == 2
