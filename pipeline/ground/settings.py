@@ -3,6 +3,7 @@
 TACIT_HOME             project root                      default: the checkout that contains this code
 TACIT_RUNS_DIR         runs, ledger and tracking store   default: $TACIT_HOME/runs
 TACIT_LEDGER_URL       SQLAlchemy URL of the ledger      default: SQLite in the runs directory
+TACIT_KEYS             private and public keys           default: keys in the runs directory
 AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS, _AUTH_MANAGER  who can approve   default: as in dags/airflow.env
 TACIT_AIRFLOW_URL, _USER, _PASSWORD  Airflow's API, and an account that may read approvals there  default: none
 MLFLOW_TRACKING_URI    tracking and registry             default: SQLite in the runs directory
@@ -72,6 +73,7 @@ class Settings:
     home: Path
     runs_dir: Path
     ledger_url: str
+    keys_dir: Path
     tracking_uri: str
     artifact_root: str | None
     web_dir: Path
@@ -117,16 +119,12 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     retention = environment.get("TACIT_RETENTION_DAYS")
     if retention and not re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", retention):
         raise ValueError(f"TACIT_RETENTION_DAYS: {retention!r} is no number of days; write one as in 30, or unset it")
-    logs = environment.get("TACIT_EXPERIMENT_LOGS")
-    if logs and not Path(logs).expanduser().is_absolute():
-        raise ValueError(
-            f"TACIT_EXPERIMENT_LOGS: {shown(logs)!r} depends on the working directory; write an absolute path"
-        )
     return Settings(
         home=home,
-        experiment_logs=Path(logs).expanduser() if logs else runs_dir / "experiment_logs",
+        experiment_logs=_folder(environment, "TACIT_EXPERIMENT_LOGS", runs_dir / "experiment_logs"),
         runs_dir=runs_dir,
         ledger_url=environment.get("TACIT_LEDGER_URL") or f"sqlite:///{runs_dir / 'ledger.db'}",
+        keys_dir=_folder(environment, "TACIT_KEYS", runs_dir / "keys"),
         tracking_uri=tracking_uri,
         artifact_root=environment.get("TACIT_ARTIFACT_ROOT") or default_root,
         web_dir=Path(environment.get("TACIT_WEB") or home / ".venv" / "web").expanduser().resolve(),
@@ -142,6 +140,13 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
             for path in sorted((home / "requirements").glob("*.lock"))
         },
     )
+
+
+def _folder(environment: Mapping[str, str], name: str, default: Path) -> Path:
+    stated = environment.get(name)
+    if stated and not Path(stated).expanduser().is_absolute():
+        raise ValueError(f"{name}: {shown(stated)!r} depends on the working directory; write an absolute path")
+    return Path(stated).expanduser() if stated else default
 
 
 def _yes_or_no(environment: Mapping[str, str], name: str, *, default: bool) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from federated.config.population import PopulationKey, population_key
+from pipeline.ground import keys
 from pipeline.ground.errors import LedgerMissing, PopulationUnknown
 from pipeline.ground.settings import Settings
 from pipeline.ledger.database import address, missing
@@ -70,7 +71,7 @@ class Integrity:
 
 
 def create(here: Settings) -> Creation:
-    """Create this installation's ledger, once; no other code creates one.
+    """Create this installation's ledger and its keys, once; no other code creates them.
 
     Raises:
       LedgerMissing: launches here hold receipts of a ledger that is not there.
@@ -80,6 +81,7 @@ def create(here: Settings) -> Creation:
     except LedgerMissing:
         if recorded := Receipts(here.runs_dir).read():
             raise missing(address(here.ledger_url), len(recorded)) from None
+        keys.make(here)
         ledger, made = PrivacyLedger.create(here.ledger_url), True
     return Creation(ledger.address, made, ledger.head()[0])
 

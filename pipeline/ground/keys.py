@@ -1,0 +1,143 @@
+"""Ed25519 keys of this installation: one folder of PEM files, numbered by rotation (``ledger-1.pem``).
+
+A role signs with its newest private key. Its public keys stay, as each verifies what was signed before its rotation.
+Private keys are PKCS #8 and public keys SubjectPublicKeyInfo, as OpenSSL, in-toto and OpenSSF model signing read them.
+
+Guarantee: keys are made where the ledger is created, and by a rotation. A key that is missing later is an error, since
+a new one would sign whatever the ledger holds then.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from pipeline.ground.errors import KeyUnusable
+from pipeline.ground.settings import Settings
+from pretrain.files import PRIVATE, private_directory, write_bytes
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+    from securesystemslib.signer import CryptoSigner, SSlibKey
+
+# ``ledger`` signs entries and checkpoints, ``launch`` a launch's proof, ``witness`` cosigns checkpoints, and
+# ``answers`` signs answers that people gave in Airflow.
+Role = Literal["ledger", "launch", "witness", "answers"]
+ROLES: tuple[Role, ...] = get_args(Role)
+
+
+def signer(settings: Settings, role: Role) -> "CryptoSigner":
+    """Signer with a role's newest key.
+
+    Raises:
+      KeyUnusable: the private key is missing or damaged.
+    """
+    return signer_in(settings.keys_dir, role)
+
+
+def public_keys(settings: Settings, role: Role) -> "tuple[SSlibKey, ...]":
+    """Public keys of a role, the newest last.
+
+    Raises:
+      KeyUnusable: there is none, one of them is missing, or one is damaged.
+    """
+    return public_keys_in(settings.keys_dir, role)
+
+
+def signer_in(folder: Path, name: str) -> "CryptoSigner":
+    """Signer with the newest private key of a name in a folder; raises as ``signer``."""
+    from securesystemslib.signer import CryptoSigner
+
+    newest = public_keys_in(folder, name)[-1]
+    path = folder / f"{name}-{_count(folder, name)}.pem"
+    try:
+        # The library keeps a prefix of paths in the environment, so the file is read here.
+        return CryptoSigner(_loaded(path.read_bytes()), newest)
+    except FileNotFoundError as error:
+        raise KeyUnusable(f"{path}: missing, and nothing can be signed without it; restore it from a backup") from error
+    except PermissionError as error:
+        raise KeyUnusable(
+            f"{path}: this account may not read it; run the command as the account that owns it"
+        ) from error
+    except Exception as error:
+        raise KeyUnusable(
+            f"{path}: damaged, or not the private key of {_public(path).name}; restore it from a backup ({error})"
+        ) from error
+
+
+def public_keys_in(folder: Path, name: str) -> "tuple[SSlibKey, ...]":
+    """Public keys of a name in a folder, the newest last; raises as ``public_keys``."""
+    count = _count(folder, name)
+    if not count:
+        raise KeyUnusable(
+            f"{folder / f'{name}-1.pub.pem'}: missing. 'tacit ledger init' makes the keys of a new installation; those "
+            "of another come from its backup, or TACIT_KEYS names their folder"
+        )
+    return tuple(_public_key(folder / f"{name}-{number}.pub.pem") for number in range(1, count + 1))
+
+
+def make(settings: Settings) -> None:
+    """Make the first key of each role that has none."""
+    for role in ROLES:
+        if not _count(settings.keys_dir, role):
+            add(settings.keys_dir, role)
+
+
+def add(folder: Path, name: str) -> "SSlibKey":
+    """Make the next key of a name in a folder, and return its public key; earlier files stay."""
+    from securesystemslib.signer import CryptoSigner
+
+    made = CryptoSigner.generate_ed25519()
+    private = private_directory(folder) / f"{name}-{_count(folder, name) + 1}.pem"
+    # In this order: a public key without its private key would be found missing.
+    write_bytes(private, made.private_bytes, mode=PRIVATE)
+    write_bytes(_public(private), _pem(made.public_key))
+    return made.public_key
+
+
+def drop_old(folder: Path, name: str) -> None:
+    """Remove the private keys that a rotation replaced."""
+    for number in range(1, _count(folder, name)):
+        (folder / f"{name}-{number}.pem").unlink(missing_ok=True)
+
+
+def _count(folder: Path, name: str) -> int:
+    return max(_numbers(folder, name), default=0)
+
+
+def _numbers(folder: Path, name: str) -> Iterator[int]:
+    for path in folder.glob(f"{name}-*.pub.pem"):
+        if number := re.fullmatch(rf"{re.escape(name)}-([1-9][0-9]*)\.pub\.pem", path.name):
+            yield int(number[1])
+
+
+def _public(private: Path) -> Path:
+    return private.with_suffix(".pub.pem")
+
+
+def _public_key(path: Path) -> "SSlibKey":
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+    from securesystemslib.signer import SSlibKey
+
+    try:
+        return SSlibKey.from_crypto(load_pem_public_key(path.read_bytes()), scheme="ed25519")
+    except FileNotFoundError as error:
+        raise KeyUnusable(
+            f"{path}: missing, and what it signed cannot be verified; restore it from a backup"
+        ) from error
+    except Exception as error:
+        raise KeyUnusable(f"{path}: no Ed25519 public key in PEM; restore it from a backup ({error})") from error
+
+
+def _pem(key: "SSlibKey") -> bytes:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    raw = Ed25519PublicKey.from_public_bytes(bytes.fromhex(key.keyval["public"]))
+    return raw.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _loaded(content: bytes) -> "PrivateKeyTypes":
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    return load_pem_private_key(content, None)
