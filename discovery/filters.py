@@ -5,8 +5,11 @@ A new filter is one entry of ``FILTERS``.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
 
-import regex
+if TYPE_CHECKING:
+    import regex
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,14 @@ class Filter:
 
 
 def _search(pattern: str) -> Callable[[str], bool]:
-    compiled = regex.compile(pattern)
-    return lambda word: compiled.search(word) is not None
+    return lambda word: _compiled(pattern).search(word) is not None
+
+
+@cache
+def _compiled(pattern: str) -> "regex.Pattern[str]":
+    import regex  # not for reading a launch file, which takes the names alone
+
+    return regex.compile(pattern)
 
 
 # Pictures, flags, and what joins or colours them.

@@ -30,7 +30,7 @@ Line = Annotated[str, Field(min_length=1, max_length=1_000)]
 class Config(BaseModel):
     """Base of every configuration block: immutable; unknown fields and infinite numbers are errors."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

@@ -15,7 +15,6 @@ from itertools import pairwise
 import numpy as np
 
 from federated import mechanisms
-from federated.accounting.amplification import amplified
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.accounting.guarantees import Guarantee, account, untrained
 from federated.config.mechanism import IndependentMechanism, MechanismConfig, SecretSample
@@ -108,18 +107,21 @@ class Plan:
     by_the_clock: Timer | None = None
 
 
-def plan(config: MechanismConfig, training_devices: int, encoding: Encoding | None = None) -> Plan:
+def plan(
+    config: MechanismConfig, training_devices: int, encoding: Encoding | None = None, *, twice: bool = True
+) -> Plan:
     """Account the enforced limits and check that the devices can fill the cohorts.
 
     Args:
       training_devices: those that rounds draw from: of the devices that may take part the ones that are not held out.
       encoding: of secure aggregation, whose rounding counts; None without it.
+      twice: as in ``guarantee_of``.
 
     Returns:
       A plan; ``feasible`` is False when a typical round would miss the report goal, and every
       reason names the number that would have to change.
     """
-    worst = account(config, mechanism=mechanisms.build(config), encoding=encoding)
+    worst = account(config, mechanism=mechanisms.build(config), encoding=encoding, twice=twice)
     reasons = shortfalls(config, training_devices)
     return Plan(
         guarantee=worst,
@@ -177,6 +179,8 @@ def _alternative(config: MechanismConfig) -> Alternative:
     rho = mechanisms.sensitivity_squared(config) / (2 * config.noise_multiplier**2)
     epsilon = epsilon_of_rho(rho, config.delta)
     if sample := config.secret_sample:
+        from federated.accounting.amplification import amplified  # Imports dp_accounting: seconds.
+
         limits = (config.noise_multiplier, sample.rate, sample.population, config.rounds)
         epsilon = amplified(sample.kind, *limits, (config.delta,)).epsilon[config.delta]
     return Alternative(

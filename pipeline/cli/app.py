@@ -125,7 +125,7 @@ def _configure(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     every = display.DETAILED if detailed else math.inf if quiet else display.TERSE
-    shown = display.ProgressFilter(every, console=display.standard_error())
+    shown = display.ProgressFilter(every, console=display.standard_error)
     display.show_progress(logging.getLogger().handlers, shown)
 
 

@@ -6,6 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -168,14 +169,19 @@ class ProgressFilter(logging.Filter):
 
     Args:
       every: seconds between two lines; infinite for no progress at all.
+      console: makes the console that bars are drawn on, when there is progress.
     """
 
-    def __init__(self, every: float, *, console: "Console") -> None:
+    def __init__(self, every: float, *, console: "Callable[[], Console]") -> None:
         super().__init__()
-        self._every, self._console = every, console
+        self._every, self._made = every, console
         self._last: dict[str, float] = {}
         self._bar: Progress | None = None
         self._task: TaskID | None = None
+
+    @cached_property
+    def _console(self) -> "Console":
+        return self._made()
 
     def filter(self, record: logging.LogRecord) -> bool:
         if math.isinf(self._every) and record.levelno < logging.WARNING:

@@ -30,6 +30,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -78,7 +79,7 @@ class Settings:
     artifact_root: str | None
     web_dir: Path
     airflow_users: tuple[str, ...] | None
-    git_commit: str | None
+    stated_commit: str | None
     lock_digests: Mapping[str, str]
     experiment_logs: Path
     retention_days: float | None = None
@@ -86,6 +87,11 @@ class Settings:
     prints: bool = False
     airflow: AirflowReader | None = None
     users_are_uuids: bool = False
+
+    @cached_property
+    def git_commit(self) -> str | None:
+        """Commit of the project, from TACIT_GIT_COMMIT or git, which most commands need not start."""
+        return self.stated_commit or _git_commit(self.home)
 
 
 @dataclass(frozen=True)
@@ -134,7 +140,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         prints=_yes_or_no(environment, "TACIT_PDF", default=True),
         airflow=_airflow_reader(environment),
         gang=environment.get("TACIT_GANG", "").strip(),
-        git_commit=environment.get("TACIT_GIT_COMMIT") or _git_commit(home),
+        stated_commit=environment.get("TACIT_GIT_COMMIT"),
         lock_digests={
             path.name: hashlib.sha256(path.read_bytes()).hexdigest()
             for path in sorted((home / "requirements").glob("*.lock"))

@@ -110,8 +110,10 @@ class PrivacyLedger(WholeLedger):
           PopulationUnknown: it is not registered.
           BudgetExceeded: the devices are those of another population, or not those of the simulation.
         """
+        from pipeline.ledger import devices  # numpy, which no other use of the ledger needs
+
         with self.writing() as connection:
-            populations.bind_devices(connection, key, device_ids)
+            devices.bind(connection, key, device_ids)
 
     def reserve(
         self,

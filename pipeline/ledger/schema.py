@@ -72,7 +72,7 @@ POPULATIONS = Table(
     _METADATA,
     Column("population", Text, primary_key=True),  # its key: kind and name
     Column("split_secret", Text, nullable=False),
-    Column("devices", LargeBinary, nullable=False),  # keyed hashes of device ids (``pipeline.ledger.populations``)
+    Column("devices", LargeBinary, nullable=False),  # keyed hashes of device ids (``pipeline.ledger.devices``)
     Column(
         "withdrawn", LargeBinary, nullable=False
     ),  # keyed hashes of withdrawn devices (``pipeline.ledger.withdrawals``)

@@ -97,8 +97,8 @@ _WORDS_SHARE = 0.1
 _HARDLY_ANY = 0.5
 # Rho of a draft whose rho is not chosen yet.
 _ANY_RHO = 0.1
-# More than the words of the packaged sample.
-_SAMPLE_WORDS = 5_000_000
+# More than the words of any packaged text.
+SAMPLE_WORDS = 5_000_000
 # Words of public files that a draft counts, in about ten seconds, and keeps.
 MOST_PUBLIC_WORDS = 100_000_000
 
@@ -263,7 +263,8 @@ def draft(file: Path, answers: Answers) -> Draft:
     words = _words(answers, size, public)
     _budget(answers, words)  # refused before public text is read, which takes seconds
     sizes = propose(_CORPUS.validate_python(public), answers.locale, size.words, _finds(answers, words))
-    content = _with_total(launch_file(answers, size, public, words, sizes), answers, words)
+    learning = _learning(answers, Splits(_test_share(answers)), size, sizes, words.learning_rho)
+    content = _with_total(launch_file(answers, size, public, words, sizes, learning), answers, words)
     content = _changed(content, answers.changes)
     config = _valid(content)
     found = _planned(config, answers)
@@ -378,12 +379,18 @@ def _require(answers: Answers) -> None:
 
 
 def launch_file(
-    answers: Answers, size: Size, public: dict[str, Any], words: Words, sizes: VocabularySizes
+    answers: Answers,
+    size: Size,
+    public: dict[str, Any],
+    words: Words,
+    sizes: VocabularySizes,
+    learning: tuple[MechanismConfig, CountsConfig | None],
 ) -> dict[str, Any]:
-    """Return the launch file as values, with the planner's mechanism for this population and rho.
+    """Return the launch file as values.
 
     Args:
       public: the block ``public_text``.
+      learning: training and counts, as ``_learning`` finds them.
     """
     small, share = answers.population < _SIZES[1][0], _test_share(answers)
     limits = {"max_words_per_device": 400 if small else 20_000, "test_fraction": share}
@@ -396,7 +403,7 @@ def launch_file(
         bound |= {"population_max_rho": budget, "population_max_epsilon": answers.epsilon}
     if words.block["kind"] == "ldp-triehh":
         bound |= {"max_discovery_epsilon0": 8.0, "population_max_discovery_epsilon": 8.0 * _launches(budget, words)}
-    mechanism, counts = _learning(answers, Splits(share), size, sizes, words.learning_rho)
+    mechanism, counts = learning
     planning: dict[str, float] = {"population_estimate": answers.population, "max_report_goal": mechanism.report_goal}
     planning |= {"round_minutes": 10.0, "target_rho": words.learning_rho}
     return {
@@ -497,7 +504,9 @@ def _words(answers: Answers, size: Size, public: dict[str, Any]) -> Words:
     }
     most = math.inf if answers.rho is None else answers.rho
     unknown = VocabularySizes(size.words, 0, "")
-    content = launch_file(replace(answers, budget=None), size, public, Words(local, 0.0, _ANY_RHO, ""), unknown)
+    # What words cost beside learning does not depend on the mechanism.
+    tried = Words(local, 0.0, _ANY_RHO, "")
+    content = launch_file(replace(answers, budget=None), size, public, tried, unknown, (_begun(size, 1, 2), None))
     config = _valid(content)
     train = _surely_train(answers.population, config.private_text.splits)
     found = planned(config, Outlook(_ANY_RHO, train))["discover"]
@@ -567,7 +576,7 @@ def _public(answers: Answers, size: Size) -> tuple[dict[str, Any], str]:
             amount = (
                 "Public text: the packaged sample with typed chat, in full; --public sample is for people who wrote it."
             )
-        return {"source": answers.public, **most, "max_tokens": _SAMPLE_WORDS}, amount
+        return {"source": answers.public, **most, "max_tokens": SAMPLE_WORDS}, amount
     if answers.public == "c4":
         subset = answers.locale.partition("-")[0]
         return (
@@ -611,10 +620,7 @@ def _learning(
         planning = PlanningConfig(
             population_estimate=population, max_report_goal=goal, round_minutes=10.0, target_rho=rho
         )
-        begins = {"kind": "tree", "noise_multiplier": 1.0, "clip_norm": 0.3, "rounds": size.rounds, "report_goal": goal}
-        begins |= {"min_sep": 1, "max_participations": joins, "delta": _DELTA, "randomness": "secure"}
-        start: MechanismConfig = TypeAdapter(MechanismConfig).validate_python(begins)
-        found = block_at(start, terms_of(planning, splits, server), rest, thorough=False)
+        found = block_at(_begun(size, joins, goal), terms_of(planning, splits, server), rest, thorough=False)
         return found, law.way(found, server) * law.server_rate(found, server)
 
     joins = size.joins
@@ -629,6 +635,14 @@ def _learning(
     if first is None or gain.lead(way, gain.heard(trains, rho)).points > 0:
         return mechanism, first
     return mechanism, counts_at(rho, trains, words, "start-mixture")
+
+
+def _begun(size: Size, joins: int, goal: int) -> MechanismConfig:
+    """The mechanism from which the planner's search begins."""
+    begins = {"kind": "tree", "noise_multiplier": 1.0, "clip_norm": 0.3, "rounds": size.rounds, "report_goal": goal}
+    begins |= {"min_sep": 1, "max_participations": joins, "delta": _DELTA, "randomness": "secure"}
+    made: MechanismConfig = TypeAdapter(MechanismConfig).validate_python(begins)
+    return made
 
 
 def _surely_train(population: int, splits: Splits) -> int:
@@ -653,7 +667,7 @@ def _planned(config: LaunchConfig, answers: Answers) -> Plan:
     """Return the file's worst-case loss, and whether its population suffices, as 'tacit plan' does."""
     splits = config.private_text.splits.expected(answers.population)
     train = splits["train"]
-    found = plan(config.mechanism, train) if config.trains else untrained_plan(config.mechanism)
+    found = plan(config.mechanism, train, twice=False) if config.trains else untrained_plan(config.mechanism)
     above = above_policy(config, worst_case(config, train), train)
     reasons = (*found.reasons, *above, *too_few(config, splits))
     return replace(found, feasible=not reasons, reasons=reasons)

@@ -1,10 +1,13 @@
 """Sizes of a launch's vocabulary: from its public text, and from what its discovery can find. No device is read."""
 
+import json
+import math
+import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Literal
+from itertools import accumulate
+from pathlib import Path
 
 from discovery.outlook import Reach
 from pretrain.config import C4Corpus, CorpusConfig, SampleCorpus
@@ -14,15 +17,29 @@ from pretrain.text import sentences
 # A word that public text has less often is hardly learned: from about 8,000 words of the packaged text on, a larger
 # vocabulary covers more of what people type and adds nothing to recall (``benchmarks/results/vocabulary.md``).
 LEAST_TIMES = 12
-_FEWEST, _STEP = 1_000, 100
+_FEWEST, _MOST, _STEP = 1_000, 20_000, 100
 # Words of public text that are read, in some seconds; one document in ten is held out of the counts.
 READ_WORDS, _HELD_OUT_OF = 2_000_000, 10
 # New words are at most this share of the base: each costs as much as a base word.
 _MOST_NEW, _FEWEST_NEW = 0.25, 200
+# Counts of packaged text, which ``init`` would take ten seconds to make.
+PACKAGED = Path(__file__).with_name("packaged_words.json")
+PACKAGED_TEXTS = (("sample", "en"), ("sample", "es"), ("sample", "fr"), ("sample-with-chat", "en"))
 
 
-# Words of public text with their times: those of nine documents in ten, those held out, and the number of all.
-Counted = tuple[Counter[str], Counter[str], int]
+@dataclass(frozen=True)
+class WordCounts:
+    """Words of public text.
+
+    Attributes:
+      words: number of all words that were read.
+      often: number of words that it has ``LEAST_TIMES`` times.
+      covered: percentages of held-out documents that its 0, 100, 200, ... most frequent words cover.
+    """
+
+    words: int
+    often: int
+    covered: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -78,30 +95,45 @@ def _percent(share: float) -> str:
 
 def _base(public: CorpusConfig, locale: str, most: int) -> tuple[int, str]:
     """Base vocabulary, and why: the words that public text has often enough, and what they cover of the rest of it."""
-    counted = counted_sample(public.source, locale) if isinstance(public, SampleCorpus) else _counted(public, locale)
-    counts, held_out, total = counted
-    # Text that goes on has a word as many times more often.
-    longer = max(1.0, public.max_tokens / total) if total >= READ_WORDS else 1.0
-    often = sum(times * longer >= LEAST_TIMES for times in counts.values())
-    base = max(_FEWEST, min(most, often // _STEP * _STEP))
-    known = {word for word, _ in counts.most_common(base)}
-    covered = sum(times for word, times in held_out.items() if word in known) / max(held_out.total(), 1)
+    counted = (
+        _packaged(public.source, locale) if isinstance(public, SampleCorpus) else _read(public, locale, READ_WORDS)
+    )
+    base = max(_FEWEST, min(most, counted.often // _STEP * _STEP))
     limit = "the most that this model takes" if base == most else f"those that public text has {LEAST_TIMES} times"
-    return base, f"{limit}, which cover {100 * covered:.0f}% of it"
+    return base, f"{limit}, which cover {counted.covered[min(base // _STEP, len(counted.covered) - 1)]}% of it"
 
 
-def _counted(public: CorpusConfig, locale: str) -> Counted:
+def _packaged(source: str, locale: str) -> WordCounts:
+    """Counts of packaged text, which is pinned: they are in a file beside this one (``python -m`` writes it)."""
+    language = locale.partition("-")[0]
+    return WordCounts(**json.loads(PACKAGED.read_text(encoding="utf-8"))[source][language])
+
+
+def _read(public: CorpusConfig, locale: str, most: float) -> WordCounts:
     counts, held_out, total = Counter[str](), Counter[str](), 0
     for number, document in enumerate(open_stream(public, locale, "train")):
         words = [word for sentence in sentences(document.text, locale) for word in sentence]
         (counts if number % _HELD_OUT_OF else held_out).update(words)
         total += len(words)
-        if total >= READ_WORDS:
+        if total >= most:
             break
-    return counts, held_out, total
+    # Text that goes on has a word as many times more often.
+    longer = max(1.0, public.max_tokens / total) if total >= most else 1.0
+    ordered = [word for word, _ in counts.most_common(_MOST)]
+    seen = [0, *accumulate(held_out[word] for word in ordered)]
+    full = max(held_out.total(), 1)
+    covered = tuple(round(100 * seen[place] / full) for place in range(0, len(seen), _STEP))
+    return WordCounts(total, sum(times * longer >= LEAST_TIMES for times in counts.values()), covered)
 
 
-@cache
-def counted_sample(source: Literal["sample", "sample-with-chat"], locale: str) -> Counted:
-    """``_counted`` of packaged text, once for each process: it is pinned, and files may change."""
-    return _counted(SampleCorpus(source=source, max_tokens=READ_WORDS), locale)
+def count_packaged(source: str, language: str) -> WordCounts:
+    """Count a packaged text in full."""
+    every = SampleCorpus.model_validate({"source": source, "max_tokens": 10**9})
+    return _read(every, language, math.inf)
+
+
+if __name__ == "__main__":
+    rows: dict[str, dict[str, object]] = {"sample": {}, "sample-with-chat": {}}
+    for source, language in PACKAGED_TEXTS:
+        rows[source][language] = vars(count_packaged(source, language))
+    sys.stdout.write(json.dumps(rows) + "\n")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from pretrain.config import Config
 from reports.disclosure.releases import ReleaseBlock, ReleaseName
@@ -27,7 +27,9 @@ class EarlierLaunch(Config):
     releases: dict[ReleaseName, dict[str, float | str]]
 
 
-_RELEASES: TypeAdapter[tuple[ReleaseBlock, ...]] = TypeAdapter(tuple[ReleaseBlock, ...])
+_RELEASES: TypeAdapter[tuple[ReleaseBlock, ...]] = TypeAdapter(
+    tuple[ReleaseBlock, ...], config=ConfigDict(defer_build=True)
+)
 
 
 def earlier(stated: Mapping[str, Any]) -> EarlierLaunch | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from pipeline.ledger.populations import MOST_SHARED
+from pipeline.ledger.devices import MOST_SHARED
 from reports import appendix
 from reports.disclosure.document import Disclosure
 from reports.disclosure.guarantee import Accounting

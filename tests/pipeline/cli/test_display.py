@@ -109,7 +109,7 @@ def record(share: float, left: float | None = None) -> logging.LogRecord:
 
 @pytest.mark.parametrize("every", [display.DETAILED, display.TERSE])
 def test_progress_is_a_line_now_and_then_and_the_last(monkeypatch: pytest.MonkeyPatch, every: float):
-    shown = display.ProgressFilter(every, console=Console(file=io.StringIO()))
+    shown = display.ProgressFilter(every, console=lambda: Console(file=io.StringIO()))
     lines = []
     for seconds in range(100):
         monkeypatch.setattr(display.time, "monotonic", lambda seconds=seconds: 1000.0 + seconds)
@@ -122,7 +122,7 @@ def test_progress_is_a_line_now_and_then_and_the_last(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("every", [display.DETAILED, display.TERSE])
 def test_a_terminal_has_a_bar_that_ends(every: float):
     page = io.StringIO()
-    shown = display.ProgressFilter(every, console=Console(file=page, force_terminal=True, width=80))
+    shown = display.ProgressFilter(every, console=lambda: Console(file=page, force_terminal=True, width=80))
     for share in (0.2, 1.0):
         shown.filter(record(share))
     assert "words" in page.getvalue()
@@ -133,6 +133,6 @@ def test_a_terminal_has_a_bar_that_ends(every: float):
 
 
 def test_quiet_commands_say_nothing_of_it_and_warnings_pass():
-    shown = display.ProgressFilter(math.inf, console=Console(file=io.StringIO()))
+    shown = display.ProgressFilter(math.inf, console=lambda: Console(file=io.StringIO()))
     assert not shown.filter(record(1.0))
     assert shown.filter(logging.LogRecord("x", logging.WARNING, "", 0, "else", (), None))

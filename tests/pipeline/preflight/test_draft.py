@@ -11,7 +11,6 @@ import pytest
 
 from pipeline.launch.config import load_launch
 from pipeline.preflight.draft import SYNTHETIC, Answers, counted_devices, draft, require_enough
-from pipeline.preflight.vocabulary import READ_WORDS, counted_sample
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
@@ -144,14 +143,6 @@ def test_public_text_is_read_in_full_or_says_how_much_is_left_out(tmp_path: Path
         1_000_000,
         "Public text: max_tokens keeps 1,000,000 words, and the files have more.",
     )
-
-
-@pytest.mark.slow
-def test_the_packaged_sample_is_read_in_full(tmp_path: Path):
-    draft(tmp_path / "mine.yaml", ANSWERS)
-    public = load_launch(tmp_path / "mine.yaml").public_text
-    _, _, words = counted_sample("sample", "en-US")
-    assert words < min(READ_WORDS, public.max_tokens)
 
 
 def test_devices_are_those_of_the_locale_in_the_files(tmp_path: Path):

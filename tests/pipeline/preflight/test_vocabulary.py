@@ -8,7 +8,8 @@ import pytest
 
 from discovery.outlook import Reach
 from pipeline.preflight import vocabulary
-from pipeline.preflight.vocabulary import LEAST_TIMES, found, propose
+from pipeline.preflight.draft import SAMPLE_WORDS
+from pipeline.preflight.vocabulary import LEAST_TIMES, count_packaged, found, propose
 from pretrain.config import C4_REVISION, C4Corpus, FileCorpus
 
 
@@ -41,6 +42,14 @@ def test_text_that_goes_on_has_its_words_more_often(tmp_path: Path, monkeypatch:
     assert propose(text, "en-US", 8_000, finds()).base == 2_300, "a million words have each of them a hundred times"
     short = text.model_copy(update={"max_tokens": 5 * 2_350})
     assert propose(short, "en-US", 8_000, finds()).base == 1_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("source", "language"), vocabulary.PACKAGED_TEXTS)
+def test_counts_of_packaged_text_are_those_that_stand_beside_the_code(source: str, language: str) -> None:
+    stated = json.loads(vocabulary.PACKAGED.read_text(encoding="utf-8"))[source][language]
+    assert stated == json.loads(json.dumps(vars(count_packaged(source, language)))), "python -m " + vocabulary.__name__
+    assert stated["words"] < SAMPLE_WORDS, "a drafted launch reads all of it"
 
 
 def test_new_words_have_room_for_all_that_may_be_found_but_not_for_a_second_base(tmp_path: Path) -> None:
