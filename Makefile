@@ -14,13 +14,15 @@ BY_HASH = .venv/$(or $*,stages)/bin/pip install --progress-bar off --require-has
 PYTHON = $(shell for name in python3.11 python3 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help setup torch shell launch web docs test fast mutants check bench up backfill down stack stack-status stack-down lock hashes clean
+.PHONY: help setup tools torch shell launch web docs test fast mutants check bench up backfill down stack stack-status stack-down lock hashes clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: ## Install both environments from requirements/, every file by its hash; does nothing when they are up to date
 	@$(MAKE) -s -j2 .venv/airflow/.installed .venv/stages/.project
+
+tools: setup .venv/stages/.check ## Install what make check and make docs need; both do it themselves
 
 shell: setup ## A shell with `tacit` and the tools on PATH; for a shell of your own: source .venv/stages/bin/activate
 	@PATH="$(CURDIR)/$(STAGES):$$PATH" exec "$${SHELL:-/bin/bash}"
@@ -38,7 +40,7 @@ launch: setup $(AIRFLOW_HOME)/.ready ## Launch FILE=dags/launches/NAME.yaml (def
 web: ## Install onnxruntime-web by npm, so that `tacit site` makes a keyboard page of each published launch
 	@bash reports/web/install.sh .venv/web
 
-docs: setup ## Build the documents as a site, build/docs/index.html; a broken link is an error
+docs: tools ## Build the documents as a site, build/docs/index.html; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(STAGES)/mkdocs --quiet build --strict
 
 test: setup ## Run every test: the stages' in their environment and, beside them, the DAGs' in Airflow's
@@ -52,7 +54,7 @@ fast: setup ## Run two cases of each test that is not marked slow: a minute on t
 mutants: setup ## Seed each bug of tests/mutants in a copy: the tests beside the code must find it
 	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(STAGES)/python -m tests.mutants.run
 
-check: setup docs ## Lint, format, import directions, types, documents, environments, launch files, lock files, images, manifests
+check: tools docs ## Lint, format, import directions, types, documents, environments, launch files, lock files, images, manifests
 	$(STAGES)/ruff check .
 	$(STAGES)/ruff format --check .
 	$(STAGES)/lint-imports
@@ -97,14 +99,16 @@ lock: ## Compile requirements/*.in to *.lock in clean environments
 		build/lock-$$name/bin/pip install -r requirements/$$name.in && \
 		build/lock-$$name/bin/pip freeze --all --exclude pip | sed 's/+cpu//' >requirements/$$name.lock || exit; \
 	done
+	@build/lock-stages/bin/pip install -c requirements/stages.lock -r requirements/check.in
+	@build/lock-stages/bin/pip freeze --all --exclude pip | sed 's/+cpu//' | grep -vxFf requirements/stages.lock >requirements/check.lock
 	@$(MAKE) -s hashes
 
 # torch has a file of its own, as its build for a CPU is only on PyTorch's index: each of its builds has a hash there.
 hashes: ## Hashes of every file of what is pinned, which make setup and the images install by; make lock does it too
 	@$(PYTHON) -m venv --clear build/hashes && build/hashes/bin/pip install --quiet uv && mkdir -p requirements/hashes
-	@for name in airflow stages cuda; do cp requirements/$$name.lock build/hashes/$$name.in; done
+	@for name in airflow stages check cuda; do cp requirements/$$name.lock build/hashes/$$name.in; done
 	@sed -i '/^torch==/w build/hashes/torch.in' build/hashes/stages.in && sed -i '/^torch==/d' build/hashes/stages.in
-	@for name in airflow stages cuda torch; do build/hashes/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header \
+	@for name in airflow stages check cuda torch; do build/hashes/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header \
 		--no-annotate --python-version 3.11 build/hashes/$$name.in -o requirements/hashes/$$name.txt || exit; done
 	@build/hashes/bin/pip download --quiet --no-deps --dest build/hashes -r build/hashes/torch.in \
 		--index-url $$(sed -n 's/^ARG TORCH_INDEX=//p' docker/stages.Dockerfile)
@@ -123,6 +127,11 @@ clean: down ## Remove Airflow's state and caches; keeps the environments, and ru
 		/^Installing collected/ { print name ": unpacking, about a minute"; fflush() } /^ERROR/ { print; fflush() }'
 	@[ $* != stages ] || $(MAKE) -s torch >>.venv/$*.log 2>&1
 	@.venv/$*/bin/pip check | sed 's/^/$*: /'; exit $${PIPESTATUS[0]}
+	@touch $@
+
+.venv/stages/.check: requirements/hashes/check.txt .venv/stages/.installed
+	@echo "stages: installing $$(grep -c == $<) packages for make check and the documents"
+	@$(BY_HASH) $< >.venv/check.log 2>&1 || { tail -n 20 .venv/check.log; exit 1; }
 	@touch $@
 
 # A build that this machine keeps (PIP_FIND_LINKS) goes before that of the index, which may be the one for CUDA.

@@ -200,7 +200,7 @@ def test_a_private_name_in_a_string_is_one(tmp_path: Path):
     assert private_names(path) == {"_BLOCK", "_gone"}
 
 
-_LOCKS = ("airflow", "stages", "cuda")
+_LOCKS = ("airflow", "stages", "check", "cuda")
 _PIN = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!]+")
 
 
