@@ -273,6 +273,8 @@ def _handed_over(ready: Running, arguments: Sequence[str]) -> Running | None:
         return ready
     ready.process.wait()
     ready.answer.close()
+    if ready.process.stderr:
+        ready.process.stderr.close()
     return None
 
 

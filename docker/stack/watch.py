@@ -24,11 +24,13 @@ _TICKS = 12
 
 
 def listen(place: Places, secret: dict[str, str]) -> None:
-    """Handle events for ever, by supervisor's protocol on standard input and output."""
+    """Handle events until supervisor ends, by its protocol on standard input and output."""
     watch, ticks = Watch(place, secret), 0
     while True:
         print("READY", flush=True)
         header = dict(word.split(":") for word in sys.stdin.readline().split())
+        if not header:  # supervisor has closed its end
+            return
         event = dict(word.split(":") for word in sys.stdin.read(int(header["len"])).split())
         if header["eventname"] == "TICK_5":
             ticks += 1
