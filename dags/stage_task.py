@@ -120,7 +120,8 @@ class TacitOperator(BaseOperator):
             _to_console(f"{text}; this is temporary, so it is retried up to {self.retries} times")
             raise AirflowException(f"{text} (temporary)")
         _to_console(text)
-        raise AirflowFailException(f"{text} ({'permanent' if code == PERMANENT else 'not a code of tacit'})")
+        kind = {PERMANENT: "permanent", HELD: "held"}.get(code, "not a code of tacit")
+        raise AirflowFailException(f"{text} ({kind})")
 
     def on_kill(self) -> None:
         """Stop the command and all processes it started; a later attempt resumes from its checkpoint."""

@@ -10,6 +10,8 @@ from pretrain.config import Amount, Config, SpendingBlock
 STRESS_RATE = 0.575
 # False alarm rate of each family of tests.
 ALPHA = 0.01
+# Probability at most that audits stop an honest training while it runs.
+STOP_ALPHA = 0.001
 # Least number of direction canaries for a meaningful audit of a run. At a claimed mu of 1 and with 90% power, 64 notice
 # a device that is 2.6 times as distinguishable, 16 a factor of 7, 8 a factor of 23.
 LEAST_DIRECTIONS = 64

@@ -51,7 +51,7 @@ from federated.rounds.privatize import NoiseAhead, Privatizer
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RunState
 from federated.rounds.validation import CurvePoint, measure
-from federated.rounds.witness import RoundSums
+from federated.rounds.witness import RoundSums, Watch
 from federated.secagg.bounds import Encoding
 from federated.workers.worker import ALONE, Worker
 from pretrain.files import private_directory
@@ -145,11 +145,13 @@ def fine_tune(
     server_config: ServerConfig,
     place: Workplace,
     probe: Probe | None = None,
+    watch: Watch | None = None,
 ) -> FineTuneResult:
     """Train ``model`` in place by federated learning; a run that is complete returns its result at once.
 
     Args:
       probe: direction canaries for the audits of the noise, beside the cohort; None for none.
+      watch: tests each round along the canaries' directions, and ends the run by raising; None for none.
 
     Raises:
       ValueError: arguments that do not fit together; a directory of another run; workers of several kinds of
@@ -176,6 +178,7 @@ def fine_tune(
             run = RunState(0, start, privacy, cohorts.init(), no_records(), (), probed)
             run = _measured(run, worker, data, local, place, last)
         if run.rounds_done < last:
+            evidence = watch.begin(run.probe.witness, run.records.cohorts) if watch and run.probe else None
             trainer = _trainer(worker, local, place, run.rounds_done)
             server.load_weights(worker, run.server.weights_P)
         for round_number in range(run.rounds_done, last):
@@ -200,6 +203,9 @@ def fine_tune(
             bits = privacy.released_bits
             done = RoundSums.of(unnoised, unnoised_sum_P, released_sum_P, bits, rule.sensitivity == 1)
             probed = direction_canaries.observe(probe, probed, done, clip, worker)
+            if watch and probed:
+                sums, joined_N = (unnoised_sum_P, released_sum_P), probed.joined_TN[-1]
+                evidence = watch.after(evidence, cohort, *sums, joined_N, probed.witness)
             del unnoised, unnoised_sum_P, done
             records = run.records.add(round_number, cohort, timer.lasted)
             run = RunState(round_number + 1, stepped, privacy, timer, records, run.curve, probed)

@@ -7,9 +7,9 @@ that an audit can show two things without any of the vectors: the released sum m
 and the models follow from the released sums alone.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -115,6 +115,24 @@ class Witness:
         return Witness(
             **{name: np.concatenate([array, np.asarray(row[name])[None]]) for name, array in vars(self).items()}
         )
+
+
+class Watch(Protocol):
+    """Tests of every round before its model is kept or sent: ``evaluation.audit.watch.Watch``."""
+
+    def begin(self, seen: Witness, cohorts: Iterable[tuple[int, np.ndarray]]) -> Any:
+        """State after the rounds done. Secret."""
+
+    def after(
+        self,
+        state: Any,
+        cohort: np.ndarray,
+        unnoised_P: np.ndarray,
+        released_P: np.ndarray,
+        joined_N: np.ndarray,
+        seen: Witness,
+    ) -> Any:
+        """State after one more round, the last of ``seen``; raises where a test speaks against the run."""
 
 
 def init(count: int, num_parameters: int) -> Witness:

@@ -11,6 +11,7 @@
     │   ├── StageInputMissing     an earlier stage's output is neither on disk nor in MLflow
     │   ├── RefusedUntouched      a stage that spends refused before any device took part
     │   └── ReleaseRefused        nothing to publish: the decision is hold, or the version does not exist
+    ├── LaunchHeld              exit 3: evidence against the launch while it runs; it is never published
     └── TemporaryError          exit 75: infrastructure, try again later
         ├── TooEarly              an experiment is decided only after its last day
         ├── StageBusy             another process is running this stage of this launch
@@ -57,10 +58,12 @@ ENDINGS: Mapping[int, Ending] = MappingProxyType(
         ),
         HELD: Ending(
             "'tacit launch' completed, but gates hold the launch: it is not published. Its spends stay spent. "
+            "Or an audit stopped training in the round in which a fault of noise or participation showed. "
             "Or its live experiment was rolled back: users keep the previous model.",
             "Read which gates failed and how to fix each ('tacit status LAUNCH' repeats it), change the launch file, "
             "which makes another launch, and check the remaining budget before it spends. Airflow does not treat a "
-            "held launch as a failure: its stages exit with 0, and publication is skipped.",
+            "launch that gates hold as a failure: its stages exit with 0, and publication is skipped. Training that "
+            "an audit stopped fails its task, which is not retried: find the fault that its message names first.",
         ),
         PERMANENT: Ending(
             "Permanent: a retry changes nothing. A bad launch file or bad data, no budget, numbers gone wrong, a "
@@ -121,6 +124,10 @@ class ReleaseRefused(PermanentError):
     """A publication or rollback is not allowed."""
 
 
+class LaunchHeld(LaunchError):
+    """Evidence, while the launch runs, that its noise or participation is not what it claims."""
+
+
 class TemporaryError(LaunchError):
     """Infrastructure; the same command may succeed later."""
 
@@ -150,6 +157,8 @@ def exit_code(error: BaseException) -> int | None:
 
     A bug keeps its traceback: the caller re-raises and Python exits with 1.
     """
+    if isinstance(error, LaunchHeld):
+        return HELD
     if isinstance(error, PermanentError | ValueError | ArithmeticError):
         return PERMANENT
     if isinstance(error, OSError) and error.errno in LASTING:

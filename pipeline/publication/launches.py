@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pipeline.ground.errors import LedgerMissing
+from pipeline.ground.errors import HELD, LedgerMissing
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.database import address, missing
@@ -315,6 +315,8 @@ def _next_steps(launch: _Launch, gates: Sequence[FailedGate], *, runs: bool) -> 
             return ["wait, or see its progress with 'tacit status'"]
         code = launch.stop.exit_code if launch.stop else None
         look = [f"see the fix for exit code {code}: tacit explain {code}"] if code else []
+        if code == HELD:
+            return [*look, "find the fault that the stage's log names; a launch without it is another launch"]
         return [*look, f"resume it: tacit launch {run_id}"]
     if state == "held":
         fixes = dict.fromkeys(gate.fix for gate in gates)

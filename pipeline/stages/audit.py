@@ -78,16 +78,15 @@ def audit(ctx: StageContext) -> Audit:
         return _attack(config, inputs.words, model, holds, memorisation.Rounds(joined_TD.sum(axis=0), mu_N))
 
     rows = attack(inputs.network, inputs.planted, inputs.joined_TD)
-    everything, twin = inputs.planted, None
+    twin = None
     if inputs.twin is not None:
-        everything = canaries.make(config.audit, inputs.words, inputs.twin.text, config.seed)
-        apart = everything.of(config.audit.on_twin)
+        apart = inputs.canaries.of(config.audit.on_twin)
         canaries.save(apart, ctx.public / "canaries.json")
         made, twin = trained_twin(ctx, inputs.twin, apart)
         rows += attack(made.model, apart, made.done.synthetic_joined_TD)
     memorised = memorisation.summed_up(rows, config.audit.random_continuations)
     unbounded = partial(_unbounded, config, inputs.words)
-    learnt = control(inputs.start, everything, config, unbounded, ctx.private / "control")
+    learnt = control(inputs.start, inputs.canaries, config, unbounded, ctx.private / "control")
     claim = audit_trace.claim(config.mechanism, inputs.mechanism, inputs.rounds, inputs.trace.joined_TN)
     tested = noise_audit(inputs.trace, inputs.directions, model_change(inputs), claim, recomputation(config, inputs))
     content = asdict(memorised) | {
@@ -195,7 +194,9 @@ def recomputation(config: LaunchConfig, inputs: AuditInputs) -> Recomputation:
     rule = RoundRule(config.mechanism, config.seed, inputs.key, inputs.mechanism)
     encoding = rule.encoding(directions.num_parameters, len(data.devices))
     seen, cohorts_T = inputs.trace.seen, inputs.cohorts_T
+    made = inputs.canaries.of(config.audit.launched)
     rows = (
+        audit_trace.canaries_row(made, inputs.planted, data, inputs.joined_TD, cohorts_T),
         audit_trace.cohorts_row(rule, data, cohorts_T, len(seen.rows_T)),
         audit_trace.trained_row(rule, config.local_training, data, cohorts_T, seen),
     )

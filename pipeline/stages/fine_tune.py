@@ -7,15 +7,17 @@ from typing import Literal
 import numpy as np
 
 from evaluation.audit import canaries
+from evaluation.audit.released.key import is_public
 from federated.accounting import amplification
 from federated.accounting import guarantees as accounting
 from federated.participation import observation
 from federated.participation.observation import Observation
 from federated.rounds.server import flat_weights
+from pipeline.ground.errors import PermanentError
 from pipeline.releases import spent as spends
 from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts, gang
-from pipeline.run.run_dir import RunDir, StageRecord
+from pipeline.run.run_dir import KEY, RunDir, StageRecord
 from pipeline.run.second_run import differences, outcome_differences
 from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.training import audit_trace, fine_tune_workers
@@ -57,7 +59,23 @@ def fine_tune(ctx: StageContext) -> FineTune:
         if not planned["feasible"]:
             raise ValueError(f"mechanism: this plan cannot be carried out: {'; '.join(planned['reasons'])}")
         gang.require(ctx.config.runtime.hosts, ctx.settings.gang)
+        require_secret_key(ctx)
     return _trained(ctx, open_inputs(ctx))
+
+
+def require_secret_key(ctx: StageContext) -> None:
+    """Refuse a key that follows from public facts of the launch, before it makes any noise.
+
+    Raises:
+      PermanentError: anyone could make this key.
+    """
+    if ctx.config.mechanism.randomness == "seeded":
+        return
+    if is_public(ctx.noise_key, (ctx.run.launch_id, str(ctx.population), str(ctx.config.seed), ctx.stage)):
+        raise PermanentError(
+            f"private/{ctx.stage}/{KEY}: this key follows from public facts of the launch, so anyone could subtract "
+            "its noise; find out how it came there, and launch under another name, which draws a new key"
+        )
 
 
 def _trained(ctx: StageContext, inputs: TrainingInputs) -> FineTune:

@@ -124,8 +124,8 @@ def test_the_commands_lines_reach_the_console_and_nothing_else_does(launched: La
     assert all(line.startswith(("stand-in: ", "discover: tacit exited with ")) for line in launched.console)
 
 
-@pytest.mark.parametrize("code", [65, 1])
-def test_a_permanent_failure_is_not_tried_again_and_stops_the_launch(
+@pytest.mark.parametrize("code", [65, 3, 1])
+def test_a_failure_that_is_not_temporary_is_not_tried_again_and_stops_the_launch(
     dagbag, stand_in: StandIn, monkeypatch, tmp_path, code
 ):
     stand_in.behave(plan=[code, 0])

@@ -20,6 +20,7 @@ Kind = Literal[
     "noise_added",
     "update_lengths",
     "canary_lengths",
+    "canaries_in",
     "cohorts",
     "trained_rows",
 ]
@@ -31,6 +32,7 @@ TRAINED: Mapping[Kind, str] = {
     "noise_added": "released sums are the sums and all the noise of the key",
     "update_lengths": "no device's update is longer than the clip norm, and sums hold nothing else",
     "canary_lengths": "every canary's update is one clip norm long",
+    "canaries_in": "the launch's canaries, and no others, were among the devices that trained",
     "cohorts": "devices of every round are those that seed and key choose",
     "trained_rows": "rounds trained on the text of the recorded devices, each once",
     "matched_filter": "a canary that takes part is no easier to tell than the whole run's guarantee says",

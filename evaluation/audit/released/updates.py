@@ -49,7 +49,7 @@ def canary_lengths(
     slack = _ROUNDING + 12 * rounding
     lengths = 1 + excess_TN[sent_TN]
     largest, stray = float(lengths.max(initial=0.0)), float(np.abs(excess_TN[~sent_TN]).max(initial=0.0))
-    reason = ""
+    reason = "" if sent_TN.any() else "no canary sent its update in any round"
     if not largest <= 1 + slack:
         reason = f"a canary's update is {largest:.3g} clip norms long, at most 1 allowed"
     elif not float(lengths.min(initial=1.0)) >= 1 - slack:

@@ -54,7 +54,8 @@ class AuditInputs:
       mechanism: the mechanism of the noise.
       key: the key of the noise.
       rounds: number of rounds.
-      planted: canaries that are planted in ``network``.
+      canaries: all canaries of the launch file, made again from public text.
+      planted: canaries that are planted in ``network``, as training saved them.
       joined_TD: the rounds of their devices.
       trace: records of the rounds along ``directions``.
       directions: direction canaries.
@@ -69,6 +70,7 @@ class AuditInputs:
     mechanism: Mechanism
     key: bytes
     rounds: int
+    canaries: CanarySet
     planted: CanarySet
     joined_TD: np.ndarray
     trace: Trace
@@ -89,9 +91,10 @@ def open_inputs(ctx: StageContext) -> AuditInputs:
     planted = canaries.load(run.input(_TRAINING, "canaries.json"))
     joined_TD, trace, directions = audit_trace.load(run.private(_TRAINING) / audit_trace.FILE)
     start, mechanism, twin = artifacts.training_start(ctx), artifacts.mechanism(run), None
+    public, _ = artifacts.public_streams(ctx, words)
     if config.audit.on_twin:
         devices = run.result("ingest_private")["devices_by_split"]["train"]
-        twin = TwinInputs(artifacts.public_streams(ctx, words)[0], start, mechanism, devices)
+        twin = TwinInputs(public, start, mechanism, devices)
     return AuditInputs(
         words=words,
         start=start,
@@ -99,6 +102,7 @@ def open_inputs(ctx: StageContext) -> AuditInputs:
         mechanism=mechanism,
         key=stage_key(config, run, _TRAINING),
         rounds=run.result(_TRAINING)["rounds"],
+        canaries=canaries.make(config.audit, words, public, config.seed),
         planted=planted,
         joined_TD=joined_TD,
         trace=trace,

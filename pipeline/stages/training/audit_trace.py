@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.audit import strategies, whitening
+from evaluation.audit.canaries import CanarySet
 from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim
 from evaluation.audit.noise import Trace
 from evaluation.audit.released.replay import Models, RoundRecords
 from evaluation.audit.released.rows import AuditRow, exact
+from evaluation.audit.watch import Limits, Watch, WatchState
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.config.mechanism import MechanismConfig
@@ -25,6 +27,7 @@ from pretrain.randomness.noise import subkey
 from pretrain.vocabulary import TokenStream
 
 FILE = "audit.npz"
+EVIDENCE = "evidence.npy"
 _WITNESS = "witness."
 # Number of devices whose text is read again, from whole rounds spread over a longer run.
 _MOST_DEVICES = 50_000
@@ -72,6 +75,12 @@ def load(path: Path) -> tuple[np.ndarray, Trace, Directions]:
     )
 
 
+def save_evidence(state: WatchState, path: Path) -> None:
+    """Save the logarithms of the e-values after each round of a stopped run. Secret."""
+    with atomic(path, PRIVATE) as temporary, temporary.open("wb") as file:
+        np.save(file, state.log_values_T2)
+
+
 def whitener(mechanism: mechanisms.Mechanism, rounds: int) -> np.ndarray:
     """Whitening matrix, ``[T, T]``: makes the noise of the released sums independent between rounds."""
     return mechanisms.whitener(mechanism, rounds, whitening.of_tree, whitening.of_coefficients)
@@ -92,6 +101,26 @@ def noise_along(rule: RoundRule, planted: Directions, rounds: int) -> np.ndarray
     """Inner products of each round's noise with the directions, ``[T, N]`` in clip norms, from the key; secret."""
     multiplier = rule.privatizer.noise_multiplier
     return strategies.drawn(strategy_of(rule, rounds), multiplier, rule.key, planted, ()).along_TN
+
+
+def watch(rule: RoundRule, planted: Directions, data: TrainingData, key: bytes) -> Watch:
+    """Audits of the rounds while they run, for the limits that the rule enforces.
+
+    Args:
+      key: of the stage, which the reservation commits to; the rule's own is under test.
+    """
+    config, rounds = rule.config, rule.config.rounds
+    stress_D = np.zeros(len(data.devices), dtype=bool) if data.stress_D is None else data.stress_D
+    # A secret sample has no limits, but no device is in a round twice.
+    limits = (config.min_sep, config.max_participations) if config.timed else (1, rounds)
+    return Watch(
+        directions=planted,
+        whitener_TT=whitener(rule.mechanism, rounds),
+        strategy=strategy_of(rule, rounds),
+        noise_multiplier=rule.privatizer.noise_multiplier,
+        key=key,
+        limits=Limits(*limits, ~stress_D),
+    )
 
 
 def strategy_of(rule: RoundRule, rounds: int) -> strategies.Strategy:
@@ -117,6 +146,42 @@ def cohorts_row(rule: RoundRule, data: TrainingData, recorded: Mapping[int, np.n
             wrong.append(number)
     reason = f"the records of round {wrong[0]} are not the cohort that seed and key choose" if wrong else ""
     return exact("cohorts", "rounds whose records are not the cohort of seed and key", len(wrong), rounds, reason)
+
+
+def canaries_row(
+    made: CanarySet,
+    planted: CanarySet,
+    data: TrainingData,
+    joined_TD: np.ndarray,
+    recorded: Mapping[int, np.ndarray],
+) -> AuditRow:
+    """Audit row of the canaries: those of the launch file were planted, and trained in the recorded rounds.
+
+    Without it, an attack that finds nothing could be one on a model that never saw its canaries.
+
+    Args:
+      made: canaries of the launch file, made again from public text; planted: those that training saved.
+      joined_TD: bool, rounds of their devices as the memorisation audit takes them.
+    """
+    places_D, alone = np.flatnonzero(data.synthetic_D), data.devices.select(np.flatnonzero(data.synthetic_D))
+    recorded_TD = [np.isin(places_D, recorded.get(number, ())) for number in range(len(joined_TD))]
+    trained_N = np.unique(planted.canary_of_device_D[joined_TD.any(axis=0)])
+    trained = {planted.canaries[number].population for number in trained_N}
+    reason = ""
+    if made.canaries != planted.canaries or not _same(made.devices, planted.devices):
+        reason = "the canaries that were planted are not those of the launch file"
+    elif not _same(made.devices, alone):
+        reason = "the text that trained for canaries is not theirs"
+    elif not np.array_equal(np.reshape(recorded_TD, joined_TD.shape), joined_TD):
+        reason = "the records do not hold the rounds in which the canaries are said to have trained"
+    elif absent := {canary.population for canary in made.canaries} - trained:
+        reason = f"no canary of the population {min(absent)} was in any round"
+    never = len(planted.canaries) - len(trained_N)
+    return exact("canaries_in", "canaries that never trained", never, len(planted.canaries), reason)
+
+
+def _same(one: TokenStream, other: TokenStream) -> bool:
+    return np.array_equal(one.tokens_N, other.tokens_N) and np.array_equal(one.offsets_D1, other.offsets_D1)
 
 
 def trained_row(

@@ -18,13 +18,14 @@ from pathlib import Path
 
 from evaluation.audit import canaries
 from evaluation.audit.directions import Directions
+from evaluation.audit.watch import Stopped
 from federated.config.training import STAGE_TIMEOUT_MINUTES
 from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, Workplace
 from federated.train import fine_tune as train_rounds
 from federated.workers.worker import ALONE, Worker, joined
 from pipeline.ground import settings
-from pipeline.ground.errors import PERMANENT, TEMPORARY, LaunchError, PermanentError, exit_code
+from pipeline.ground.errors import HELD, PERMANENT, TEMPORARY, LaunchError, LaunchHeld, PermanentError, exit_code
 from pipeline.launch.config import load_kept_launch
 from pipeline.run import artifacts, fence, gang
 from pipeline.run.bookkeeping import FAILED, LOCK, PLANTED
@@ -66,6 +67,7 @@ def train(ctx: StageContext, inputs: TrainingInputs, process: Worker = ALONE) ->
       process: this worker's place in the gang; every worker calls this with the same run folder.
 
     Raises:
+      LaunchHeld: an audit of a round speaks against the run; that round's model is neither kept nor sent.
       StaleAttempt: a newer attempt has begun; this one has written no checkpoint since.
     """
     # Training changes a model in place.
@@ -79,7 +81,16 @@ def train(ctx: StageContext, inputs: TrainingInputs, process: Worker = ALONE) ->
         writing=partial(fence.standing, ctx.private, ctx.attempt) if ctx.attempt else nullcontext,
         on_round=artifacts.progress(ctx),
     )
-    done = train_rounds(model, inputs.data, rule, config.local_training, config.server, place, probe)
+    watch = audit_trace.watch(rule, probe, inputs.data, ctx.noise_key)
+    try:
+        done = train_rounds(model, inputs.data, rule, config.local_training, config.server, place, probe, watch)
+    except Stopped as stopped:
+        if process.rank == 0:
+            audit_trace.save_evidence(stopped.state, ctx.private / audit_trace.EVIDENCE)
+        raise LaunchHeld(
+            f"{ctx.stage}: {stopped}; the launch is held, and this round's model was neither kept nor sent to a "
+            "device. Find the fault before any further launch: running this one again meets the same noise"
+        ) from stopped
     return TrainingOutput(model, probe, done)
 
 
@@ -90,6 +101,7 @@ def train_together(ctx: StageContext, inputs: TrainingInputs) -> TrainingOutput:
     read from the last one. They end with this process, for any reason.
 
     Raises:
+      LaunchHeld: see ``train``.
       PermanentError: a worker met an error that a retry would meet again.
       OSError: a worker or a host was lost; the stage, run again, resumes from the last checkpoint.
     """
@@ -115,8 +127,10 @@ def _run_gang(ctx: StageContext) -> None:
     except OSError as error:
         if not failed.exists():
             raise
-        why = json.loads(failed.read_text(encoding="utf-8"))["error"]
-        raise PermanentError(f"{ctx.stage}: {why}") from error
+        ended = json.loads(failed.read_text(encoding="utf-8"))
+        if ended["exit_code"] == HELD:
+            raise LaunchHeld(ended["error"]) from error
+        raise PermanentError(f"{ctx.stage}: {ended['error']}") from error
 
 
 def main(root: Path, launch_id: str, attempt: int, level: str) -> int:
@@ -146,8 +160,8 @@ def main(root: Path, launch_id: str, attempt: int, level: str) -> int:
     except (LaunchError, ValueError, ArithmeticError, OSError) as error:
         code = exit_code(error) or TEMPORARY
         _log.error("a worker failed: %s", error)
-        if code == PERMANENT:
-            write_text(ctx.private / FAILED, json.dumps({"error": str(error)}), PRIVATE)
+        if code in (HELD, PERMANENT):
+            write_text(ctx.private / FAILED, json.dumps({"error": str(error), "exit_code": code}), PRIVATE)
         return code
     return 0
 

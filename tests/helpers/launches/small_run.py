@@ -13,6 +13,7 @@ from federated.mechanisms import Mechanism
 from federated.rounds import server
 from federated.rounds.direction_canaries import Probe
 from federated.rounds.rule import RoundRule
+from federated.rounds.witness import Watch
 from federated.train import FineTuneResult, Progress, TrainingData, Workplace, fine_tune
 from federated.workers.worker import ALONE, Worker
 from pretrain.config import ModelConfig
@@ -78,6 +79,7 @@ def run(
     probe: Probe | None = None,
     model: KeyboardLM | None = None,
     writing: Callable[[], AbstractContextManager[None]] = nullcontext,
+    watch: Watch | None = None,
     **stress: object,
 ) -> tuple[np.ndarray, FineTuneResult]:
     """Flat weights at the end, and the result."""
@@ -85,7 +87,7 @@ def run(
     data = TrainingData(launch.devices, launch.synthetic_D, stream(8, 99), **stress)
     rule = RoundRule(launch.mechanism, launch.seed, launch.key, stored)
     place = Workplace(directory, launch.runtime, threads, process, on_round, writing)
-    result = fine_tune(model, data, rule, launch.device, launch.server, place, probe)
+    result = fine_tune(model, data, rule, launch.device, launch.server, place, probe, watch)
     return server.flat_weights(model), result
 
 

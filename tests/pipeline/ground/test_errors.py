@@ -27,6 +27,10 @@ def test_temporary_ones_are(kind: type[errors.LaunchError]):
     assert errors.exit_code(kind("x")) == 75
 
 
+def test_evidence_against_a_running_launch_holds_it():
+    assert errors.exit_code(errors.LaunchHeld("x")) == errors.HELD == 3
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -1,5 +1,6 @@
 """Stated participation: right by brute force, coarse enough to be shown."""
 
+import hashlib
 from collections import Counter
 from contextlib import nullcontext
 from itertools import pairwise
@@ -17,6 +18,7 @@ from federated.participation.cohorts import Cohorts
 from federated.participation.observation import Observation, Timetable, observe
 from federated.participation.records import no_records
 from federated.secagg.bounds import plan_encoding
+from pipeline.ground.errors import PermanentError
 from pipeline.stages import fine_tune as stage
 from pipeline.stages.fine_tune import participation, timetable
 from pretrain.config import ModelConfig
@@ -61,7 +63,8 @@ def test_the_rounds_hours_are_shown_in_two_digits():
 
 def test_what_happened_is_accounted_with_its_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Fewer participations than allowed, and a coarse encoding: the stage states the guarantee of both."""
-    config = launch_config(mechanism={"max_participations": 4, "secagg": {"bits": 12}, "report_goal": 5})
+    limits = {"max_participations": 4, "secagg": {"bits": 12}, "report_goal": 5, "randomness": "seeded"}
+    config = launch_config(mechanism=limits)
     seen = Observation(8, 3, 2, 2, {2: 10}, {3: 10}, 0, 0)
     encoding = plan_encoding(2000, 5, 8)
     point = SimpleNamespace(round=8, validation_recall=0.1, model_dump=lambda exclude: {"validation_recall": 0.1})
@@ -108,3 +111,20 @@ def test_a_launch_whose_counts_move_no_start_has_none_to_hold() -> None:
     start = build_model(ModelConfig(embedding_dim=8, hidden_dim=8, tied=True), 20, 1)
     for counts in (None, {"noise_multiplier": 2.0, "model": "mixture"}):
         assert not list(stage.start_differences(SimpleNamespace(config=launch_config(counts=counts)), start))
+
+
+@pytest.mark.parametrize("key", [bytes(32), hashlib.sha256(b"11").digest(), b"demo-0123".ljust(32, b"\0")])
+def test_a_key_that_anyone_can_make_is_refused_before_devices(key: bytes) -> None:
+    ctx = SimpleNamespace(
+        config=launch_config(mechanism={"randomness": "secure"}).model_copy(update={"seed": 11}),
+        run=SimpleNamespace(launch_id="demo-0123"),
+        population="people",
+        stage="fine_tune",
+        noise_key=key,
+    )
+    with pytest.raises(PermanentError, match="follows from public facts"):
+        stage.require_secret_key(ctx)
+    ctx.noise_key = np.random.default_rng(0).bytes(32)
+    stage.require_secret_key(ctx)
+    ctx.noise_key, ctx.config = key, launch_config(mechanism={"randomness": "seeded"})
+    stage.require_secret_key(ctx)  # the launch file says so

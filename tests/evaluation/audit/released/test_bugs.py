@@ -9,6 +9,7 @@ from tests.evaluation.audit.released.training_bugs import (
     IN_THE_LOOP,
     SHARED_OF_NOISE,
     SHARED_OF_ROWS,
+    WHILE_IT_RUNS,
     Bug,
     looser_layers,
     without_in_round,
@@ -74,6 +75,14 @@ def test_a_bug_of_the_loop_is_seen(tmp_path: Path, name: str) -> None:
     found = audited(TINY, tmp_path, with_bug(IN_THE_LOOP[name]))
     assert not found.passed
     assert SHOWN_BY.get(name, "noise_added") in failed(found), failed(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "row"), [("canaries left out", "canary_lengths"), ("canaries not added", "noise_added")]
+)
+def test_canaries_that_were_not_in_the_sum_are_seen(tmp_path: Path, name: str, row: str) -> None:
+    assert row in failed(audited(TINY, tmp_path, with_bug(WHILE_IT_RUNS[name][0])))
 
 
 @pytest.mark.slow

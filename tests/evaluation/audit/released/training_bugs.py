@@ -18,7 +18,7 @@ from federated.local_training import rows as training_rows
 from federated.local_training import sums
 from federated.local_training.clipping import Clip
 from federated.participation.records import Records
-from federated.rounds import aggregation, server
+from federated.rounds import aggregation, direction_canaries, server
 from federated.rounds.privatize import Privatizer, RoundNoise
 from federated.rounds.rule import RoundRule
 from pretrain.randomness import noise
@@ -309,3 +309,82 @@ SHARED_OF_ROWS: dict[str, Bug] = {
 }
 # Of all bugs those by which a round has more devices than it should.
 MORE_DEVICES = ("one device four times", "one device four times, made so")
+
+
+@contextmanager
+def noise_of_the_round_before() -> Iterator[None]:
+    """From its second round on, a run adds the noise of the round before."""
+    true_draw, before = Privatizer.draw, {}
+
+    def draw(self: Privatizer, state: Any, key: bytes) -> RoundNoise:
+        drawn = true_draw(self, state, key)
+        noise_P, before["P"] = before.get("P", drawn.noise_P), drawn.noise_P
+        return replace(drawn, noise_P=noise_P)
+
+    with patch.object(Privatizer, "draw", draw):
+        yield
+
+
+@contextmanager
+def public_key() -> Iterator[None]:
+    """The noise is that of a key that anybody can make."""
+    true_draw = Privatizer.draw
+
+    def draw(self: Privatizer, state: Any, _key: bytes) -> RoundNoise:
+        return true_draw(self, state, noise.seeded_key(1))
+
+    with patch.object(Privatizer, "draw", draw):
+        yield
+
+
+@contextmanager
+def timer_without_effect() -> Iterator[None]:
+    """A device may join every round."""
+    true_cohorts = RoundRule.cohorts
+
+    def cohorts(self: RoundRule, *arguments: Any) -> Any:
+        return replace(true_cohorts(self, *arguments), min_sep=1)
+
+    with patch.object(RoundRule, "cohorts", cohorts):
+        yield
+
+
+@contextmanager
+def canaries_left_out() -> Iterator[None]:
+    """No canary sends its update."""
+    true_join = direction_canaries.join
+
+    def join(*arguments: Any) -> Any:
+        return None, true_join(*arguments)[1]
+
+    with patch.object(direction_canaries, "join", join):
+        yield
+
+
+@contextmanager
+def canaries_not_added() -> Iterator[None]:
+    """The canaries' sum is made and recorded, and not in what gets the noise."""
+    true_sum, true_release, planted = train.round_sum, Privatizer.privatize, {}
+
+    def summed(*arguments: Any) -> Any:
+        made = true_sum(*arguments)
+        planted["P"] = 0 if made.planted_P is None else made.planted_P.numpy()
+        return made
+
+    def release(self: Privatizer, unnoised_sum_P: np.ndarray, *others: Any) -> Any:
+        return true_release(self, unnoised_sum_P - planted["P"], *others)
+
+    with patch.object(train, "round_sum", summed), patch.object(Privatizer, "privatize", release):
+        yield
+
+
+# Faults that end a run under its watch, with what the message names.
+WHILE_IT_RUNS: dict[str, tuple[Bug, str]] = {
+    "noise missing": (weaker(0.0), "key"),
+    "noise a tenth": (weaker(0.1), "key"),
+    "noise reused": (noise_of_the_round_before, "key"),
+    "noise of a public key": (public_key, "key"),
+    "separation": (timer_without_effect, "limits"),
+    "canaries left out": (canaries_left_out, "canaries"),
+    "canaries not added": (canaries_not_added, "key"),
+}

@@ -1,6 +1,5 @@
 """Inputs of training: a worker opens those of its stage without public train text, and training changes none."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,49 +7,13 @@ import pytest
 import torch
 
 from evaluation.audit import canaries
-from federated import mechanisms
 from federated.rounds.server import flat_weights
 from pipeline.run import artifacts
 from pipeline.run.bookkeeping import PLANTED
 from pipeline.stages.training import fine_tune_inputs, fine_tune_workers
 from pipeline.stages.training.fine_tune_inputs import open_in_worker, open_inputs
-from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model
-from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners, join_streams
-from tests.helpers.launches.pipeline_launch import launch_config
-
-WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(40)))
-SIZE = ModelConfig(embedding_dim=8, hidden_dim=12, tied=True)
-MOVED = {"noise_multiplier": 2.0, "model": "network"}
-
-
-def text(seed: int) -> TokenStream:
-    rng = np.random.default_rng(seed)
-    return join_owners([np.append(rng.integers(4, 44, size=6), EOS) for _ in range(30)])
-
-
-def network(seed: int) -> KeyboardLM:
-    return build_model(SIZE, len(WORDS), seed)
-
-
-@pytest.fixture
-def ctx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    config = launch_config(
-        counts=MOVED,
-        model=SIZE.model_dump(),
-        mechanism={"rounds": 4, "report_goal": 4, "randomness": "seeded"},
-        audit={"populations": ["compliant", "stress"], "examples": [1, 8]},
-    )
-    store = SimpleNamespace(encode=lambda words, split, *beside: join_streams([text(1), *beside]))
-    monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: WORDS)
-    monkeypatch.setattr(artifacts, "public_streams", lambda ctx, words: (text(0), text(0)))
-    monkeypatch.setattr(artifacts, "model", lambda ctx, stage: network(1))
-    monkeypatch.setattr(artifacts, "counts", lambda ctx: "counts")
-    monkeypatch.setattr(artifacts, "mechanism", lambda run: mechanisms.build(config.mechanism))
-    monkeypatch.setattr(artifacts, "store", lambda ctx: store)
-    monkeypatch.setattr(artifacts, "progress", lambda ctx: None)
-    monkeypatch.setattr(fine_tune_inputs, "distil", lambda *given: network(2))
-    return SimpleNamespace(config=config, run=None, private=tmp_path, noise_key=bytes(32), attempt=0)
+from pretrain.model import KeyboardLM
+from tests.helpers.launches.training_context import network
 
 
 def test_a_worker_opens_the_inputs_of_its_stage_without_public_train_text(
