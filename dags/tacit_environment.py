@@ -2,7 +2,7 @@
 
 Guarantee: no process that holds client text gets a secret of Airflow's (the key of its tokens, its Fernet key, its
 database, its queue), for any environment of the worker. Network access is restricted for the worker itself: see
-``docs/explanation/trust.md``. This file imports nothing, so that tests outside Airflow's environment can read it.
+``docs/privacy.md``. This file imports nothing, so that tests outside Airflow's environment can read it.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 Shape legend: D devices.
 
-``evaluation.keyboard.published`` and docs/typing_simulator.md list the source of each parameter and the ranges that the
+``evaluation.keyboard.published`` and benchmarks/results/typist.md list the source of each parameter and the ranges that the
 simulation must meet. Simulated rates are proxies that compare arms; none of the three calibrations may contradict a
 conclusion.
 """

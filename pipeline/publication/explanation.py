@@ -117,7 +117,7 @@ def meaning(name: str) -> CodeMeaning | GateMeaning | TermMeaning | FieldMeaning
       ValueError: no exit code, gate, term or field has the name.
     """
     if re.fullmatch("[0-9]{1,3}", name) and (code := int(name)) in ENDINGS:
-        return CodeMeaning(code, **asdict(ENDINGS[code]), page=f"docs/exit_codes/{code}.md")
+        return CodeMeaning(code, **asdict(ENDINGS[code]), page="docs/exit_codes.md")
     base = name if name in GATES else name.rpartition("_")[0]
     rows = tuple(field_words(name))
     if base in GATES:

@@ -42,7 +42,7 @@ def test_the_page_says_what_the_markdown_says_word_for_word(change: dict) -> Non
 def test_what_a_device_in_several_populations_loses_is_said() -> None:
     assert MOST_SHARED == 0.1
     said = "may share up to a tenth of the devices of the smaller one. A device in several populations"
-    for text in (rendered()["report.md"], (ROOT / "docs/explanation/guarantee.md").read_text(encoding="utf-8")):
+    for text in (rendered()["report.md"], (ROOT / "docs/privacy.md").read_text(encoding="utf-8")):
         assert said in " ".join(text.split())
 
 

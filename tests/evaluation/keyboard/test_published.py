@@ -23,7 +23,7 @@ from pretrain.vocabulary import SPECIALS, UNK, Vocabulary, from_counts
 from pretrain.words import write_words
 
 LOCALE, WORDS, DEVICES = "en-US", 2000, 100
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "typing_simulator.md"
+DOCUMENT = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "typist.md"
 # Share of words that each arm knows in advance; three in ten beyond is what a strip can hold.
 SHARES = {"hopeless": 0.0, "poor": 0.08, "good": 0.2, "excellent": 0.35}
 
