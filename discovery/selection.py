@@ -29,8 +29,12 @@ def rounded_down(devices: int) -> int:
 
 
 def rounded_up(devices: int) -> int:
-    """Whole tens of devices, rounded up: for thresholds against noise."""
-    return -(-devices // _TENS) * _TENS
+    """The next whole ten above: for thresholds against noise.
+
+    Guarantee: beside the number rounded down it reveals nothing, while rounding to the nearest ten above would tell a
+    whole ten from every other number.
+    """
+    return (devices // _TENS + 1) * _TENS
 
 
 def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:

@@ -14,7 +14,7 @@ from discovery.certificates.clones import clones, closed_2023
 from discovery.certificates.group import NO_GAIN, device, honest_messages
 from discovery.config import TrieConfig
 from discovery.device.answer import DIGIT, END, Broadcast, Question, spelt
-from discovery.device.randomizer import estimate, noise_variance, subset_selection
+from discovery.device.randomizer import SubsetSelection, estimate, noise_variance, subset_selection
 from discovery.device.votes import ShardVotes
 from discovery.results import FoundWord, LayerRow, LayerState
 from discovery.selection import rounded_down, rounded_up, share_interval, word_votes
@@ -46,10 +46,8 @@ def close_layer(question: Question, votes: ShardVotes) -> LayerState:
     """
     config, randomizer = question.config, question.randomizer
     messages = votes.devices * config.messages_per_device
-    fewest, most = (count(votes.devices) * config.messages_per_device for count in (rounded_down, rounded_up))
-    needed = word_votes(question, votes.votes_d, most)
+    needed = word_votes(question, votes.votes_d, rounded_up(votes.devices) * config.messages_per_device)
     chosen = choose(question, votes.votes_d, messages, needed)
-    anonymity = anonymous_holders(randomizer, most, needed, ANONYMITY_CHANCE)
     row = LayerRow(
         layer=question.broadcast.layer,
         asked=messages,
@@ -57,16 +55,31 @@ def close_layer(question: Question, votes: ShardVotes) -> LayerState:
         domain=randomizer.domain,
         size=randomizer.size,
         message_bytes=randomizer.message_bytes,
-        noise=float(np.sqrt(fewest * noise_variance(randomizer))),
         word_votes=needed,
-        one_holder_chance=publication_chance(randomizer, most, 1, needed),
-        anonymity=anonymity,
-        lemma_1=lemma_1(randomizer, fewest, config.max_prefixes, min(anonymity, fewest)),
         kept=len(chosen.prefixes),
         finished=len(chosen.words),
-        **certify(question, honest_messages(fewest, config.messages_per_device, config.honest_share)),
+        **figures(randomizer, config, votes.devices, needed),
     )
     return LayerState(row=row, prefixes=chosen.prefixes, words=chosen.words, forms=chosen.forms)
+
+
+def figures(
+    randomizer: SubsetSelection, config: TrieConfig, devices: int, needed: int
+) -> dict[str, float | int | None]:
+    """Noise, anonymity and certificates of a layer: the same for any number of devices in the same ten.
+
+    Args:
+      needed: least votes that make a word.
+    """
+    fewest, most = (count(devices) * config.messages_per_device for count in (rounded_down, rounded_up))
+    anonymity = anonymous_holders(randomizer, most, needed, ANONYMITY_CHANCE)
+    return {
+        "noise": float(np.sqrt(fewest * noise_variance(randomizer))),
+        "one_holder_chance": publication_chance(randomizer, most, 1, needed),
+        "anonymity": anonymity,
+        "lemma_1": lemma_1(randomizer, fewest, config.max_prefixes, min(anonymity, fewest)),
+        **certify(randomizer, config, honest_messages(fewest, config.messages_per_device, config.honest_share)),
+    }
 
 
 @dataclass(frozen=True)
@@ -136,7 +149,7 @@ def _forms(broadcast: Broadcast, votes_d: np.ndarray, needed: int) -> dict[str, 
     return forms
 
 
-def certify(question: Question, messages: int) -> dict[str, float | None]:
+def certify(randomizer: SubsetSelection, config: TrieConfig, messages: int) -> dict[str, float | None]:
     """Central epsilon of a layer's messages: by both certificates, of a whole device, and of an attack.
 
     Args:
@@ -145,7 +158,7 @@ def certify(question: Question, messages: int) -> dict[str, float | None]:
     Raises:
       ArithmeticError: the attack beats a certificate, which is then wrong.
     """
-    randomizer, delta = question.randomizer, question.config.delta
+    delta = config.delta
     upper, tighter = clones(randomizer.epsilon0, messages, delta), blanket(randomizer, messages, delta)
     lower = attack(randomizer, messages, delta)
     if lower > min(upper, tighter) * (1 + 1e-9):
@@ -153,5 +166,5 @@ def certify(question: Question, messages: int) -> dict[str, float | None]:
     printed = closed_2023(randomizer.epsilon0, messages, delta)
     nothing = (1 - NO_GAIN) * randomizer.epsilon0
     upper, tighter = (randomizer.epsilon0 if bound > nothing else bound for bound in (upper, tighter))
-    whole = device(randomizer, messages, question.config.messages_per_device, delta)
+    whole = device(randomizer, messages, config.messages_per_device, delta)
     return {"clones": upper, "blanket": tighter, "attack": lower, "closed_2023": printed, "device": whole}

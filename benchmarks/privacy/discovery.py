@@ -232,7 +232,7 @@ def scale() -> None:
         shards = [merge(asked, [*shards, answered])]
         spent += time.process_time() - began
     began = time.process_time()
-    bounds = certify(asked, 500_000 * 60)
+    bounds = certify(asked.randomizer, asked.config, 500_000 * 60)
     certified = time.process_time() - began
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(

@@ -59,6 +59,15 @@ class Comparison:
     session_words: int
     judged_words: int
 
+    @staticmethod
+    def from_json(text: str) -> "Comparison":
+        """Read what ``to_json`` wrote.
+
+        Raises:
+          ValueError: it is not a comparison.
+        """
+        return TypeAdapter(Comparison).validate_json(text)
+
     def to_json(self) -> str:
         """The comparison as JSON, one field per line."""
         return TypeAdapter(Comparison).dump_json(self, indent=1).decode()

@@ -67,15 +67,14 @@ def file_differences(record: StageRecord, run: RunDir, again: RunDir) -> Iterato
     """
     stated, present = record.outputs, again.manifest(record.stage)
     for name in sorted(stated.keys() & present.keys()):
-        if stated[name] != present[name] and not (
-            name.endswith(".json") and _same_json(name, record.stage, run, again)
-        ):
+        if stated[name] != present[name] and not (name.endswith(".json") and same_json(name, record.stage, run, again)):
             yield f"{name} was changed"
     yield from (f"{name} is lost" for name in stated if name not in present)
     yield from (f"{name} was added" for name in present if name not in stated)
 
 
-def _same_json(name: str, stage: str, *runs: RunDir) -> bool:
+def same_json(name: str, stage: str, *runs: RunDir) -> bool:
+    """Return whether a JSON file of a stage is the same in two folders, up to last digits of numbers."""
     stated, again = (json.loads((run.public(stage) / name).read_bytes()) for run in runs)
     return not any(True for _ in differences(stated, again))
 

@@ -170,6 +170,9 @@ class Stage:
       audit: returns the audit of a reusable release; it takes the context of the reusing launch, the launch that made
         the release, the launch that holds it, and whether to make a missing audit. None if there is no such audit.
       replay: the comparison with a second run in ``verify``; None: other checks of ``verify`` cover it.
+      remade: ``module:function`` that makes those fields and files of its public half again which follow from public
+        files (``telemetry.leaving.REMADE``). It takes a context in a folder with other stages' public files alone, the
+        record, and the folder of the stage's own public files; it returns fields as JSON values. Empty: it has none.
       line: its result in a few words for a terminal, a format string over the result's fields.
     """
 
@@ -191,6 +194,7 @@ class Stage:
     says: Mapping[str, str] = field(default_factory=dict)
     audit: Callable[[StageContext, str, str, bool], ReleaseAudit | None] | None = None
     replay: Replay | None = None
+    remade: str = ""
     line: str = ""
 
     @property

@@ -48,7 +48,7 @@ def gather(inputs: ComparisonInputs, config: LaunchConfig, work: Workplace) -> E
     network = neural(inputs.network, device=device)
     public = PublicNGram(NGram.fit(inputs.public, grown, NGRAM_ORDER, work.directory))
     start = neural(inputs.start, device=device)
-    private, beside = _shipped(config, start, network, inputs.counts)
+    private, beside = shipped(config, start, network, inputs.counts)
     # Private training must beat the strongest model that public text alone gives.
     ours: dict[str, NextWord] = {
         "start": start,
@@ -83,7 +83,7 @@ def as_arm(champion: Champion, device: str) -> NextWord:
     return Mixture(*parts) if len(parts) == 2 else parts[0]
 
 
-def _shipped(
+def shipped(
     config: LaunchConfig, start: NextWord, network: NextWord, counts: CountedNGram | None
 ) -> tuple[NextWord, dict[str, NextWord]]:
     """Return the arm that would ship, ``private``, and the launch's other models, by name."""

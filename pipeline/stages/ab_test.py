@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from evaluation.arms.arm import neural
 from evaluation.comparison import beginnings, compare
 from evaluation.comparison.compare import Devices, Rules
 from evaluation.comparison.intervals import Estimate, confidence_of
@@ -126,6 +128,28 @@ def ab_test(
     compared_arms = {name: entrants.arms[name] for name in ("start", "private")}
     begun = beginnings.judge(compared_arms, entrants.vocabulary, entrants.base_size, config.locale)
     return ab_result(compared, names, asked_of, begun).model_copy(update=released)
+
+
+def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
+    """The figures of the comparison file, against the stated baselines; and the models' suggestions."""
+    config, stated = ctx.config, record.result
+    compared = Comparison.from_json((released / "comparison.json").read_text(encoding="utf-8"))
+    names = list(dict.fromkeys(row.arm for row in compared.table.arms))
+    features = {config.feature: stated, **stated["others"]}
+    asked_of = {feature: (_champion(each["champion"]), each["attempt"]) for feature, each in features.items()}
+    grown, base = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.vocabulary(ctx, "ingest_public")
+    start, network = (neural(artifacts.model(ctx, name), device="cpu") for name in ("adapt", "fine_tune"))
+    arms = {"start": start, "private": ab_arms.shipped(config, start, network, artifacts.counts(ctx))[0]}
+    with one_torch_thread():
+        begun = beginnings.judge(arms, grown, len(base), config.locale)
+    made = ab_result(compared, names, asked_of, begun)
+    of_ledger = {"champion": True, "coverage": True, "coverage_low": True, "coverage_high": True}
+    stating = made.model_copy(update={"spend": EVALUATION.reserved(config)})
+    return stating.model_dump(mode="json", exclude=of_ledger)
+
+
+def _champion(stated: Mapping[str, Any] | None) -> Champion | None:
+    return None if stated is None else Champion.model_validate(stated)
 
 
 def _released(config: LaunchConfig, estimate: Estimate | None) -> dict[str, object]:

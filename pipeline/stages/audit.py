@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +27,7 @@ from federated.rounds.server import flat_weights
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts
+from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult, stage_key
 from pipeline.stages.training import audit_trace
 from pipeline.stages.training.audit_inputs import AuditInputs, TwinInputs, open_inputs
@@ -92,17 +95,50 @@ def audit(ctx: StageContext) -> Audit:
     content = asdict(memorised) | {
         # Canaries may contain discovered words that were not reviewed, so the rows leave out their text.
         "canaries": [{name: value for name, value in vars(row).items() if name != "words"} for row in rows],
-        "in_launch": config.audit.launched,
+        **_asked(config),
         "twin": twin,
         "control": learnt,
-        "random_continuations": config.audit.random_continuations,
-        "alpha": ALPHA,
         "noise_audit_passed": tested.passed,
         "seed_commitment": tested.seed_commitment,
         "audits": _verdicts(ctx, tested.rows),
         "headline": {"exposure_bits": memorised.max_exposure_bits},
     }
     return Audit.model_validate(content, extra="ignore")
+
+
+def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
+    """The summary of the stated ranks, and the canaries of the twin; attacks are not repeated."""
+    config, stated = ctx.config, record.result
+    if not TRAINING.asked(config):
+        return _untrained(config).model_dump(mode="json")
+    rows = [CanaryRow(words=(), **row) for row in stated["canaries"]]
+    words = artifacts.vocabulary(ctx, "build_vocabulary")
+    everything = canaries.make(config.audit, words, artifacts.public_streams(ctx, words)[0], config.seed)
+    if config.audit.on_twin:
+        canaries.save(everything.of(config.audit.on_twin), ctx.public / "canaries.json")
+    holds = [*everything.of(config.audit.launched).canaries]
+    holds += [*everything.of(config.audit.on_twin).canaries] if config.audit.on_twin else []
+    asked = [{"population": each.population, "n_u": each.n_u, "n_e": each.n_e} for each in holds]
+    memorised = asdict(memorisation.summed_up(rows, config.audit.random_continuations))
+    return (
+        memorised
+        | _asked(config)
+        | {
+            "canaries": asked,
+            "twin": {"populations": list(config.audit.on_twin)} if config.audit.on_twin else None,
+            "audits": [{"type": kind, "tested": tested} for kind, tested in TRAINED.items()],
+            "headline": {"exposure_bits": memorised["max_exposure_bits"]},
+        }
+    )
+
+
+def _asked(config: LaunchConfig) -> dict[str, Any]:
+    """Settings of the attacks that the result states."""
+    return {
+        "in_launch": config.audit.launched,
+        "random_continuations": config.audit.random_continuations,
+        "alpha": ALPHA,
+    }
 
 
 def _attack(

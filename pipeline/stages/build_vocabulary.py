@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 from discovery import filters, projection, review
 from discovery.config import PROJECTED_WORDS, CentralConfig
@@ -13,10 +14,10 @@ from pipeline.ground.errors import PermanentError
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.run import artifacts
+from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult
 from pretrain import corpus, text, vocabulary
 from pretrain.files import private_directory, write_text
-from reports.disclosure.findings import ProjectedCoverage as DisclosedCoverage
 from reports.disclosure.findings import WordCoverage, WordFilter
 
 
@@ -47,22 +48,45 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     projected = projected_coverage(ctx, base)
     share, low, high = covered(ctx, base, added)
     return BuildVocabulary(
-        base_size=len(base),
-        added=len(added),
-        size=len(grown),
-        vocabulary_digest=grown.digest,
+        **_sizes(base, grown),
+        **_projected(projected),
         reviewed=config.vocabulary.review,
         filters=_filters(config, listed),
         dropped_by_person=sum(word.decision == "drop" for word in listed) if config.vocabulary.review else None,
         coverage=share,
         coverage_low=low,
         coverage_high=high,
-        projection=tuple(DisclosedCoverage(**point.model_dump()) for point in projected),
-        curve=tuple(
-            {"step": step, "projected_epsilon0": point.epsilon0, "projected_coverage": point.coverage}
-            for step, point in enumerate(projected)
-        ),
     )
+
+
+def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
+    """Sizes of the released vocabulary, the launch file's filters, and the projection from public text."""
+    base, grown = artifacts.vocabulary(ctx, "ingest_public"), vocabulary.load(released / "vocabulary.json")
+    if grown.words[: len(base)] != base.words:
+        raise ValueError("vocabulary.json: does not begin with the public words")
+    projected = projected_coverage(ctx, base)
+    filtered = [each.model_dump(exclude={"dropped"}) for each in _filters(ctx.config, ())]
+    return {
+        **_sizes(base, grown),
+        **_projected(projected),
+        "reviewed": ctx.config.vocabulary.review,
+        "filters": filtered,
+    }
+
+
+def _sizes(base: vocabulary.Vocabulary, grown: vocabulary.Vocabulary) -> dict[str, Any]:
+    added = len(set(grown.words) - set(base.words))
+    return {"base_size": len(base), "added": added, "size": len(grown), "vocabulary_digest": grown.digest}
+
+
+def _projected(points: tuple[ProjectedCoverage, ...]) -> dict[str, Any]:
+    return {
+        "projection": [point.model_dump() for point in points],
+        "curve": [
+            {"step": step, "projected_epsilon0": point.epsilon0, "projected_coverage": point.coverage}
+            for step, point in enumerate(points)
+        ],
+    }
 
 
 def covered(

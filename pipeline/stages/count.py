@@ -1,16 +1,21 @@
 """Stage ``count``: optional noisy counts of words and pairs on devices, and the model made from them."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
 from evaluation.config import NGRAM_ORDER
 from federated.accounting.composition import compose
-from federated.config.counts import START_WEIGHT
+from federated.config.counts import START_WEIGHT, CountsConfig
 from federated.counts import cells as counted_cells
+from federated.counts.cells import Cells
 from federated.counts.posterior import LEAST_PAIR, counted_ngram
 from federated.counts.release import CLIP_NORM, released_counts
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases.counts import counts
 from pipeline.run import artifacts
+from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult
 from pretrain.files import PRIVATE, atomic
 from pretrain.ngrams import counted
@@ -49,18 +54,32 @@ def count(ctx: StageContext) -> Count:
         np.save(file, released_U)  # for the audit
     model = counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier)
     counted.save(model, ctx.public / artifacts.COUNTS)
-    return Count(
-        counts=Counts(
-            noise_multiplier=config.noise_multiplier,
-            clip_norm=CLIP_NORM,
-            start_weight=cells.start_weight,
-            cells=len(cells),
-            contexts=len(cells.context_K),
-            rho=config.rho,
-            epsilon=loss.epsilon[delta],
-        ),
-        spend=counts(config.rho, delta),
+    return _stated(config, cells, delta, loss.epsilon[delta])
+
+
+def _stated(config: CountsConfig, cells: Cells, delta: float, epsilon: float) -> Count:
+    stated = Counts(
+        noise_multiplier=config.noise_multiplier,
+        clip_norm=CLIP_NORM,
+        start_weight=cells.start_weight,
+        cells=len(cells),
+        contexts=len(cells.context_K),
+        rho=config.rho,
+        epsilon=epsilon,
     )
+    return Count(counts=stated, spend=counts(config.rho, delta))
+
+
+def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
+    """The cells of public text, and the launch file's loss."""
+    config, delta = ctx.config.counts, ctx.config.mechanism.delta
+    if config is None:
+        return {}
+    words, base = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.vocabulary(ctx, "ingest_public")
+    public, _ = artifacts.public_streams(ctx, words)
+    frequency_N = artifacts.frequencies(ctx, base, public)
+    cells = counted_cells.choose(public, words, config.contexts, frequency_N=frequency_N, start_weight=START_WEIGHT)
+    return _stated(config, cells, delta, compose([config.rho], [delta]).epsilon[delta]).model_dump(mode="json")
 
 
 def begun_with(ctx: StageContext) -> float:

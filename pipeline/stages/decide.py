@@ -1,10 +1,12 @@
 """Stage ``decide``: evaluate the declared gates on the results of the stages; a hold is a value, not an error."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pipeline.ground.errors import StageInputMissing
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.publication.gates.decide import concluded
 from pipeline.publication.gates.decide import decide as decided
 from pipeline.publication.gates.evidence import Evidence
 from pipeline.releases.spent import is_sum, launch_loss, spent
@@ -13,9 +15,11 @@ from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import audited, uncovered
 from pipeline.run.run_dir import ABSENT, RESULT, RunDir, StageRecord
 from pipeline.run.second_run import differences
-from pipeline.run.stage import StageContext, StageResult
-from pipeline.stages.graph import SPENDING
-from reports.disclosure.document import DecisionBlock
+from pipeline.run.stage import StageContext, StageResult, Stages
+from pipeline.stages.graph import SPENDING, STAGES, before
+from pipeline.stages.remade import Elsewhere, of_launch
+from pipeline.telemetry.leaving import Source
+from reports.disclosure.document import DecisionBlock, GateResult
 from reports.losses import one_number
 
 # Gates whose result later launches of the population change.
@@ -29,16 +33,39 @@ class Decide(StageResult, DecisionBlock):
 
 def decide(ctx: StageContext) -> Decide:
     """Evaluate the declared gates on the evidence; a hold is a value, not an error."""
-    decision = decided(evidence(ctx), ctx.config.policy)
+    leaks = tuple(of_launch(ctx.config, ctx.run, ctx.settings, _before_the_decision()))
+    decision = decided(evidence(ctx, leaks), ctx.config.policy)
     headline: dict[str, float | str] = {"decision": decision.decision, **_one_number(ctx)}
     return Decide(**dict(decision), headline=headline)
 
 
-def evidence(ctx: StageContext) -> Evidence:
-    """Collect evidence from finished stages; missing evidence stays missing and fails its gate."""
+def _before_the_decision() -> Stages:
+    """Stages whose public half the decision holds against its sources; later stages follow from it."""
+    return {name: stage for name, stage in STAGES.items() if name in before("decide")}
+
+
+def evidence(ctx: StageContext, leaks: tuple[str, ...] | None = None) -> Evidence:
+    """Collect evidence from finished stages and the ledger; missing evidence stays missing and fails its gate.
+
+    Args:
+      leaks: public figures without the source that they state (``stages.remade``).
+    """
     ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.population
     policy = ctx.config.policy
     days, delta = policy.budget.days if policy.budget else None, policy.population_delta
+    of_ledger = {
+        "population_rho": ledger.total(population),
+        "window_rho": ledger.most_in_any(population, "device", days),
+        "population_epsilon": ledger.total_epsilon(population, delta),
+        "window_epsilon": ledger.most_in_any(population, "total", days, delta),
+        "population_discovery_epsilon": ledger.most_in_any(population, "item", days),
+        "ledger_problems": ledger.verify(_receipts(ctx)),
+    }
+    return Evidence.model_validate(_public(ctx) | of_ledger | {"leaks": leaks}, extra="ignore")
+
+
+def _public(ctx: StageContext) -> dict[str, Any]:
+    """Evidence of the launch file and of public results."""
     results: dict[str, Any] = {}
     for stage in ("fine_tune", "audit", "ab_test", "audit_releases"):
         results |= optional(ctx, stage)
@@ -51,16 +78,25 @@ def evidence(ctx: StageContext) -> Evidence:
         "epsilon0": optional(ctx, "discover").get("epsilon0"),
         "enforced_min_sep": ctx.config.mechanism.min_sep,
         "enforced_max_participations": ctx.config.mechanism.max_participations,
-        "population_rho": ledger.total(population),
-        "window_rho": ledger.most_in_any(population, "device", days),
         "total_epsilon": _one_number(ctx).get("epsilon"),
-        "population_epsilon": ledger.total_epsilon(population, delta),
-        "window_epsilon": ledger.most_in_any(population, "total", days, delta),
-        "population_discovery_epsilon": ledger.most_in_any(population, "item", days),
         "uncovered": uncovered(ctx.config),
-        "ledger_problems": ledger.verify(_receipts(ctx)),
     }
-    return Evidence.model_validate(results, extra="ignore")
+    return results
+
+
+def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
+    """The decision of the public evidence; gates on the ledger are as stated, as it is not public."""
+    stated = record.result["gates"]
+    evidence = Evidence.model_validate(_public(ctx) | {"leaks": ()}, extra="ignore")
+    made = {gate.id: gate for gate in decided(evidence, ctx.config.policy).gates}
+    believed = tuple(
+        GateResult.model_validate(gate) if gate["id"] in _MOVING_GATES else made[gate["id"]] for gate in stated
+    )
+    of_ledger = dict.fromkeys(("value", "passed", "evidence"), Elsewhere(Source.LEDGER))
+    rows = [gate.model_dump(mode="json") | (of_ledger if gate.id in _MOVING_GATES else {}) for gate in believed]
+    decision = concluded(believed)
+    headline = {"decision": decision.decision, **_one_number(ctx)}
+    return {"decision": decision.decision, "reasons": decision.reasons, "gates": rows, "headline": headline}
 
 
 def _together(ctx: StageContext) -> dict[str, float | None]:

@@ -2,22 +2,28 @@
 
 import json
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from discovery import discover as trie
-from discovery import participation
+from discovery import discover as search
+from discovery import participation, trie
 from discovery.central import select
+from discovery.central.select import FILLED_SHARE, FORMS_SHARE, cut_of
 from discovery.certificates.blanket import CERTIFICATE
 from discovery.config import CentralConfig, TrieConfig
+from discovery.device.randomizer import subset_selection
 from discovery.device.typed import TypedWords
 from discovery.device.votes import AddUp
 from discovery.results import DiscoveryResult, FoundWord
 from federated.secagg.votes import require_devices, secure_votes
+from pipeline.launch.config import LaunchConfig
 from pipeline.releases.central_words import central_discovery
-from pipeline.releases.local_words import words_of
+from pipeline.releases.local_words import certified, words_of
 from pipeline.run import artifacts
 from pipeline.run.artifacts import WORDS
+from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult
 from pretrain import text
 from pretrain.files import PRIVATE, text_sha256, write_text
@@ -59,21 +65,28 @@ def _central(ctx: StageContext, config: CentralConfig, typed: TypedWords, known:
     discovered = select.discover(
         typed, known_words=known, config=config, key=ctx.noise_key, directory=ctx.private / "central"
     )
-    spend = central_discovery(config)
-    assert spend.rho is not None, "its unit is a device"
     return DiscoverCentral(
         words_found=len(discovered.words),
         words_sha256=write_words(ctx, discovered.words),
+        **dict(central_guarantee(config, discovered.threshold)),
+        spend=central_discovery(config),
+    )
+
+
+def central_guarantee(config: CentralConfig, threshold: float) -> CentralGuarantee:
+    """Guarantee of central words, which the launch file alone decides."""
+    spend = central_discovery(config)
+    assert spend.rho is not None, "its unit is a device"
+    return CentralGuarantee(
         noise_multiplier=config.noise_multiplier,
         words_per_device=config.words_per_device,
-        threshold=discovered.threshold,
-        forms_share=discovered.forms_share,
-        filled_share=discovered.filled_share,
+        threshold=threshold,
+        forms_share=FORMS_SHARE,
+        filled_share=FILLED_SHARE,
         rho=spend.rho,
         epsilon=spend.epsilon,
         delta=spend.delta,
         failure=spend.failure,
-        spend=spend,
     )
 
 
@@ -81,11 +94,11 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords, known: froz
     """Discover words locally: each device randomises its own messages."""
     secagg = ctx.config.mechanism.secagg is not None
     with ctx.before_devices():
-        trie.require_devices(config, len(typed))
+        search.require_devices(config, len(typed))
         if secagg:
             sizes = participation.group_sizes(len(typed), config, known)
             require_devices(min(sizes))
-    discovered = trie.discover(
+    discovered = search.discover(
         typed,
         known_words=known,
         alphabet=text.alphabet(ctx.config.locale),
@@ -97,28 +110,59 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords, known: froz
         add_up=_securely(ctx, config) if secagg else None,
     )
     layers = _layers(discovered)
+    return Discover(
+        **_guarantee(ctx.config, config, layers, discovered.device_epsilon_central),
+        words_found=len(discovered.words),
+        words_sha256=write_words(ctx, discovered.words),
+    )
+
+
+def _guarantee(
+    config: LaunchConfig, asked: TrieConfig, layers: tuple[DiscoveryLayer, ...], device_epsilon: float
+) -> dict[str, Any]:
+    """Guarantee, curve and spend of a local discovery with these layers.
+
+    Args:
+      device_epsilon: central epsilon of all messages of one device, in the worst layer.
+    """
     guarantee = DiscoveryGuarantee(
-        epsilon0=discovered.epsilon0,
-        messages_per_device=discovered.messages_per_device,
-        secure_aggregation=secagg,
-        device_level_epsilon0=discovered.device_level_epsilon0,
-        device_epsilon_central=discovered.device_epsilon_central,
-        honest_share=discovered.honest_share,
-        epsilon_central=discovered.epsilon_blanket,
-        epsilon_clones=discovered.epsilon_central,
-        epsilon_attack=discovered.epsilon_attack,
-        delta=discovered.delta,
+        epsilon0=asked.epsilon0,
+        messages_per_device=asked.messages_per_device,
+        secure_aggregation=config.mechanism.secagg is not None,
+        device_level_epsilon0=asked.messages_per_device * asked.epsilon0,
+        device_epsilon_central=device_epsilon,
+        honest_share=asked.honest_share,
+        epsilon_central=max(row.blanket for row in layers),
+        epsilon_clones=max(row.clones for row in layers),
+        epsilon_attack=max(row.attack for row in layers),
+        delta=asked.delta,
         certificate=CERTIFICATE,
         layers=layers,
     )
     stated = guarantee.model_dump()
-    return Discover(
-        **stated,
-        words_found=len(discovered.words),
-        words_sha256=write_words(ctx, discovered.words),
-        curve=tuple({"step": step} | row.model_dump() for step, row in enumerate(layers, start=1)),
-        spend=words_of(stated),
-    )
+    curve = [{"step": step} | row.model_dump() for step, row in enumerate(layers, start=1)]
+    return stated | {"curve": curve, "spend": words_of(stated)}
+
+
+def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
+    """The guarantee of the stated layers, each from its number of messages; of central words, that of the file."""
+    central = ctx.config.central_discovery
+    if central is not None:
+        return central_guarantee(central, cut_of(central).threshold).model_dump(mode="json") | {
+            "spend": central_discovery(central).model_dump(mode="json")
+        }
+    asked = ctx.config.discovery
+    assert isinstance(asked, TrieConfig), "words are found centrally or locally"
+    layers: list[dict[str, Any]] = []
+    for row in record.result["layers"]:
+        randomizer = subset_selection(asked.epsilon0, row["domain"])
+        devices = row["messages"] // asked.messages_per_device
+        figures = trie.figures(randomizer, asked, devices, row["word_votes"])
+        layers.append(row | {name: figures[name] for name in row.keys() & figures.keys()} | {"layer": len(layers) + 1})
+    stated = record.result | {"layers": layers}
+    made = tuple(DiscoveryLayer.model_validate(row) for row in layers)
+    again = _guarantee(ctx.config, asked, made, certified(stated))
+    return json.loads(json.dumps(again | {"spend": again["spend"].model_dump(mode="json")}))
 
 
 def _securely(ctx: StageContext, config: TrieConfig) -> AddUp:

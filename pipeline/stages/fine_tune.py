@@ -1,8 +1,9 @@
 """Stage ``fine_tune``: DP-FTRL training, with its guarantee from the participation records."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,7 +14,10 @@ from federated.accounting import guarantees as accounting
 from federated.participation import observation
 from federated.participation.observation import Observation
 from federated.rounds.server import flat_weights
+from federated.secagg.bounds import plan_encoding
 from pipeline.ground.errors import PermanentError
+from pipeline.launch.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.releases import spent as spends
 from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts, gang
@@ -30,6 +34,9 @@ from reports.disclosure.releases import Amplification, ObservedParticipation, Ti
 
 # Distance of a second moved start from the first, relative to that from the public one: 4e-6 from AVX-512 to SSE.
 _ALIKE = 1e-3
+
+
+CANARIES = "canaries.json"
 
 
 class FineTune(StageResult, TrainingLoss, ObservedParticipation):
@@ -82,54 +89,115 @@ def _trained(ctx: StageContext, inputs: TrainingInputs) -> FineTune:
     """Train, save the model with its canaries and the inputs of the audits, and account for what happened."""
     config, trained = ctx.config, fine_tune_workers.train_together(ctx, inputs)
     done = trained.done
-    canaries.save(inputs.planted, ctx.public / "canaries.json")
+    canaries.save(inputs.planted, ctx.public / CANARIES)
     audit_trace.save(done, trained.probe, ctx.private / audit_trace.FILE)
     export.save_model(trained.model, ctx.public / "model.safetensors")
     if config.counts_move_start:
         export.save_model(inputs.start, ctx.public / artifacts.START)
     guarantee = accounting.from_records(config.mechanism, done.observed, (), inputs.mechanism, done.encoding)
-    delta = config.mechanism.delta
-    observed = participation(done.observed)
     return FineTune(
-        rounds=done.rounds,
-        report_goal=config.mechanism.report_goal,
-        sensitivity_squared=guarantee.sensitivity_squared,
-        rho=guarantee.rho,
-        mu=guarantee.mu,
-        delta=delta,
-        epsilon=guarantee.epsilon[delta],
-        epsilon_pld=guarantee.epsilon_pld[delta],
-        accountants_agree=True,  # else ``from_records`` raises
-        accounting_methods=tuple(guarantee.methods),
-        norm_inflation=guarantee.norm_inflation,
+        **_accounted(config, guarantee, done.rounds),
         secagg=None if done.encoding is None else asdict(done.encoding) | {"wrap_probability": 0.0},
-        amplified=_amplified(guarantee.amplified, delta),
-        **dict(observed),
+        **dict(participation(done.observed)),
         synthetic_participations=tuple(done.synthetic_participations),
         validation_recall_before=done.curve[0].validation_recall,
         validation_recall_after=done.curve[-1].validation_recall,
         curve=tuple({"step": point.round, **point.model_dump(exclude={"round"})} for point in done.curve),
-        spend=spends.training(guarantee, delta, f"{config.mechanism.kind}, from participation records"),
+        spend=_spend(config, guarantee),
+    )
+
+
+def _spend(config: LaunchConfig, guarantee: accounting.Guarantee) -> Spend:
+    return spends.training(guarantee, config.mechanism.delta, f"{config.mechanism.kind}, from participation records")
+
+
+def _accounted(config: LaunchConfig, guarantee: accounting.Guarantee, rounds: int) -> dict[str, Any]:
+    """The guarantee of a training, as its result states it; the accountants agree, else there were none."""
+    delta = config.mechanism.delta
+    return {
+        "rounds": rounds,
+        "report_goal": config.mechanism.report_goal,
+        "sensitivity_squared": guarantee.sensitivity_squared,
+        "rho": guarantee.rho,
+        "mu": guarantee.mu,
+        "delta": delta,
+        "epsilon": guarantee.epsilon[delta],
+        "epsilon_pld": guarantee.epsilon_pld[delta],
+        "accountants_agree": True,
+        "accounting_methods": tuple(guarantee.methods),
+        "norm_inflation": guarantee.norm_inflation,
+        "amplified": _amplified(guarantee.amplified, delta),
+    }
+
+
+def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
+    """The guarantee of the stated participation, and the canaries of the launch's vocabulary."""
+    config, stated = ctx.config, record.result
+    if not TRAINING.asked(config):
+        return _untrained_result(config).model_dump(mode="json")
+    words = artifacts.vocabulary(ctx, "build_vocabulary")
+    public, _ = artifacts.public_streams(ctx, words)
+    planted = canaries.make(config.audit, words, public, config.seed).of(config.audit.launched)
+    canaries.save(planted, ctx.public / CANARIES)
+    guarantee = guarantee_again(config, ctx.run, stated)
+    curve: list[dict[str, object]] = [{"step": step} for step in _measured_after(config)]
+    if config.mechanism.adaptive_clipping is None:  # else each clip norm is a release of the bits
+        curve = [point | dict.fromkeys(("clip_norm", "clip_estimate"), config.mechanism.clip_norm) for point in curve]
+    made = _accounted(config, guarantee, config.mechanism.rounds) | {"precision": "float32", "curve": curve}
+    agreed = config.mechanism.secagg
+    sums = None if agreed is None else {"bits": agreed.bits, "wrap_probability": 0.0}
+    amplified = None if made["amplified"] is None else made["amplified"].model_dump(mode="json")
+    return made | {"amplified": amplified, "secagg": sums, "spend": _spend(config, guarantee).model_dump(mode="json")}
+
+
+def _measured_after(config: LaunchConfig) -> list[int]:
+    """Rounds after which training is measured: the start, every few rounds, and the end."""
+    every, rounds = config.runtime.evaluate_every_rounds, config.mechanism.rounds
+    return [*range(0, rounds, every), rounds]
+
+
+def guarantee_again(
+    config: LaunchConfig, run: RunDir, stated: Mapping[str, Any], deltas: Iterable[float] = ()
+) -> accounting.Guarantee:
+    """Derive the guarantee of a trained launch again, from its stated participation and its mechanism file.
+
+    Args:
+      stated: result of the stage.
+
+    Raises:
+      StageInputMissing: the mechanism file is lost.
+    """
+    agreed, encoding = config.mechanism.secagg, None
+    if agreed is not None:
+        # Derived again from the launch file; only the sizes come from the stated result.
+        encoding = plan_encoding(stated["secagg"]["num_parameters"], stated["secagg"]["devices"], agreed.bits)
+    return accounting.from_records(config.mechanism, observed(stated), deltas, artifacts.mechanism(run), encoding)
+
+
+def observed(result: Mapping[str, Any]) -> Observation:
+    """Read the accountant's input from a result of the stage."""
+    min_sep = result["observed_min_sep"]
+    return Observation(
+        rounds=result["rounds"],
+        min_sep=min_sep,
+        mins=None if min_sep is None else min_sep - 1,
+        max_participations=result["observed_max_participations"],
+        participation_histogram={int(key): value for key, value in result["participation_histogram"].items()},
+        separation_histogram={int(key): value for key, value in result["separation_histogram"].items()},
+        violations=result["violations"],
+        synthetic_devices=result["synthetic_devices"],
     )
 
 
 def _untrained(ctx: StageContext) -> FineTune:
     """Return the public network unchanged, and that no device took part."""
     export.save_model(artifacts.model(ctx, "adapt"), ctx.public / "model.safetensors")
-    delta = ctx.config.mechanism.delta
-    guarantee = accounting.untrained((delta,))
+    return _untrained_result(ctx.config)
+
+
+def _untrained_result(config: LaunchConfig) -> FineTune:
     return FineTune(
-        rounds=0,
-        report_goal=ctx.config.mechanism.report_goal,
-        sensitivity_squared=guarantee.sensitivity_squared,
-        rho=guarantee.rho,
-        mu=guarantee.mu,
-        delta=delta,
-        epsilon=guarantee.epsilon[delta],
-        epsilon_pld=guarantee.epsilon_pld[delta],
-        accountants_agree=True,
-        accounting_methods=guarantee.methods,
-        norm_inflation=guarantee.norm_inflation,
+        **_accounted(config, accounting.untrained((config.mechanism.delta,)), 0),
         secagg=None,
         **dict(participation(Observation(0, None, None, 0, {}, {}, 0, 0))),
         synthetic_participations=(),

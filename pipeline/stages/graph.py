@@ -113,6 +113,7 @@ _LIST = (
             in_full=_always,
             full="pipeline.stages.ingest:selected_again",
         ),
+        remade="pipeline.stages.ingest:public_text_remade",
     ),
     Stage(
         name="ingest_private",
@@ -129,6 +130,7 @@ _LIST = (
         libraries=_LIBRARIES,
         private=("store",),
         replay=Replay(again="pipeline.stages.ingest:store_again", anywhere=True),
+        remade="pipeline.stages.ingest:private_text_remade",
     ),
     Stage(
         name="pretrain",
@@ -141,6 +143,7 @@ _LIST = (
         libraries=_LIBRARIES,
         device=True,
         replay=Replay(again="pipeline.stages.public_model:pretrained_again", in_full=_always),
+        remade="pipeline.stages.public_model:pretrained_remade",
     ),
     Stage(
         name="plan",
@@ -153,6 +156,7 @@ _LIST = (
             *("model", "local_training", "server", *_RELEASES),
         ),
         replay=Replay(moving=frozenset({"rehearsed", "verdict"}), afresh=True),
+        remade="pipeline.stages.plan:remade",
     ),
     Stage(
         name="discover",
@@ -173,6 +177,7 @@ _LIST = (
         planned=later("pipeline.preflight.readiness:planned_discovery"),
         audit=later("pipeline.stages.audit_releases:of_another"),
         replay=Replay(anywhere=True, afresh=True),
+        remade="pipeline.stages.discover:remade",
     ),
     Stage(
         name="build_vocabulary",
@@ -188,6 +193,7 @@ _LIST = (
         code=("discovery", "pretrain", "evaluation/config.py", "pipeline/stages", "reports/disclosure"),
         libraries=_LIBRARIES,
         replay=Replay(anywhere=True),
+        remade="pipeline.stages.build_vocabulary:remade",
     ),
     Stage(
         name="adapt",
@@ -203,6 +209,7 @@ _LIST = (
         libraries=_LIBRARIES,
         device=True,
         replay=Replay(again="pipeline.stages.public_model:adapted_again", in_full=_always),
+        remade="pipeline.stages.public_model:adapted_remade",
     ),
     Stage(
         name="count",
@@ -219,6 +226,7 @@ _LIST = (
         says={"start_weight": repr(START_WEIGHT)},
         audit=later("pipeline.stages.audit_releases:of_another"),
         replay=Replay(),
+        remade="pipeline.stages.count:remade",
     ),
     Stage(
         name="fine_tune",
@@ -233,6 +241,7 @@ _LIST = (
         device=True,
         planned=later("pipeline.releases.spent:planned_training"),
         replay=Replay(again="pipeline.stages.fine_tune:trained_again", in_full=_always),
+        remade="pipeline.stages.fine_tune:remade",
     ),
     Stage(
         name="audit",
@@ -244,6 +253,7 @@ _LIST = (
         sees=("runtime",),
         device=True,
         replay=Replay(in_full=lambda config: bool(config.audit.on_twin)),
+        remade="pipeline.stages.audit:remade",
     ),
     Stage(
         name="ab_test",
@@ -261,6 +271,7 @@ _LIST = (
         device=True,
         planned=EVALUATION.reserved,
         replay=Replay(again="pipeline.stages.ab_test:compared_again"),
+        remade="pipeline.stages.ab_test:remade",
     ),
     Stage(
         name="audit_releases",
@@ -281,10 +292,12 @@ _LIST = (
         line="{decision}",
         run="pipeline.stages.decide:decide",
         needs=("discover", "fine_tune"),
-        may_need=_ASKED_FOR,
+        # It makes the public half of earlier stages again from their public files.
+        may_need=("ingest_public", "ingest_private", "pretrain", "plan", "build_vocabulary", "adapt", *_ASKED_FOR),
         evidence=("audit", "ab_test", "audit_releases"),
-        reads=lambda config: ("locale", "features", *_USES),
+        reads=everything,
         replay=Replay(again="pipeline.stages.decide:decided_again", anywhere=True),
+        remade="pipeline.stages.decide:remade",
     ),
     Stage(
         name="report",
@@ -300,6 +313,7 @@ _LIST = (
             *("name", "locale", "features", "reviewers", "report", "local_training", "server", *_USES),
             "public_text.source",  # its forecast depends on what the start has read
         ),
+        remade="pipeline.stages.report:remade",
     ),
     Stage(
         name="publish",
@@ -310,6 +324,7 @@ _LIST = (
         # MLflow shows the launch file beside the registered model.
         reads=everything,
         replay=Replay(again="pipeline.stages.publish:exported_again"),
+        remade="pipeline.stages.publish:remade",
     ),
 )
 STAGES: Stages = {stage.name: stage for stage in _LIST}

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -90,12 +91,17 @@ def ingest_public(ctx: StageContext, before: Callable[[StageContext], Champions]
     base = vocabulary.from_counts(counts, config.vocabulary.base_size)
     _require_readable(config, counts, len(base))
     vocabulary.save(base, ctx.public / "vocabulary.json")
+    chosen = _select(ctx, opened.train, before) if config.public_text.select_by == "champion" else None
+    return _summarised(summary, base, chosen)
+
+
+def _summarised(summary: corpus.CorpusSummary, base: vocabulary.Vocabulary, chosen: Selection | None) -> IngestPublic:
     return IngestPublic(
         source=summary.source,
         revision=summary.revision,
         licence=summary.licence,
         parts=summary.parts,
-        selection=_select(ctx, opened.train, before) if config.public_text.select_by == "champion" else None,
+        selection=chosen,
         documents=summary.documents,
         train_tokens=summary.train_tokens,
         left_out_documents=summary.left_out_documents,
@@ -279,6 +285,23 @@ def public_text_again(ctx: StageContext, record: StageRecord, run: RunDir) -> It
         yield "corpus_digest"
     if stated["vocabulary_digest"] != base.digest or artifacts.vocabulary(ctx, "ingest_public").digest != base.digest:
         yield "vocabulary.json"
+
+
+def public_text_remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
+    """The corpus' own summary, and the vocabulary of its counts."""
+    opened = corpus.open_corpus(released / "corpus")
+    base, summary = vocabulary.from_counts(opened.counts(), ctx.config.vocabulary.base_size), opened.summary
+    vocabulary.save(base, ctx.public / "vocabulary.json")
+    stated = _summarised(summary, base, None).model_dump(mode="json")
+    del stated["selection"]  # an earlier launch's model chose it
+    return stated
+
+
+def private_text_remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
+    """Facts of the launch file about its population."""
+    text = ctx.config.private_text
+    facts = {"population": ctx.config.population, "source": text.source, "synthetic": text.synthetic}
+    return facts | {"datasets": [{"name": ctx.config.population, "context": "fine-tuning"}]}
 
 
 def store_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:

@@ -1,10 +1,15 @@
 """Stage ``plan``: the mechanism, its worst-case loss, and the rehearsal's forecast, before any spend."""
 
 import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from federated import mechanisms
 from federated.mechanisms import mechanism_file
 from federated.planning import feasibility as planner
+from pipeline.launch.config import LaunchConfig
+from pipeline.ledger.spend import Spend
 from pipeline.preflight import rehearsal_verdict
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.shortfalls import encoding_of, of_file, short_of_devices, unheard, written_by_devices
@@ -15,6 +20,7 @@ from pipeline.releases.total import total
 from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import planned as planned_spends
 from pipeline.run import artifacts
+from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult
 from reports.disclosure.total import Total
 
@@ -55,11 +61,7 @@ def plan(ctx: StageContext) -> Plan:
     # Rounded down, as the plan is public.
     splits = ctx.run.result("ingest_private")["devices_by_split"]
     training_devices = splits["train"]
-    if TRAINING.asked(ctx.config):
-        encoding = encoding_of(ctx.config, training_devices)
-        planned = planner.plan(mechanism, training_devices, encoding)
-    else:
-        planned = planner.untrained_plan(mechanism)
+    planned = _planned(ctx.config, training_devices)
     spends = planned_spends(ctx.config, Outlook(planned.guarantee.rho, training_devices))
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     if worth is None:
@@ -76,6 +78,23 @@ def plan(ctx: StageContext) -> Plan:
     ]
     if problems:
         raise ValueError("\n".join((*problems, "nothing was spent")))
+    stated = _stated(ctx.config, planned, spends)
+    return stated.model_copy(
+        update={
+            "rehearsed": worth is not None and worth[0].answer != "inconclusive",
+            "verdict": None if worth is None else rehearsal_verdict.in_words(*worth),
+        }
+    )
+
+
+def _planned(config: LaunchConfig, training_devices: int) -> planner.Plan:
+    if not TRAINING.asked(config):
+        return planner.untrained_plan(config.mechanism)
+    return planner.plan(config.mechanism, training_devices, encoding_of(config, training_devices))
+
+
+def _stated(config: LaunchConfig, planned: planner.Plan, spends: Mapping[str, Spend]) -> Plan:
+    """The plan without the rehearsal's verdict."""
     return Plan(
         feasible=planned.feasible,
         reasons=planned.reasons,
@@ -84,13 +103,20 @@ def plan(ctx: StageContext) -> Plan:
         run_days=planned.by_the_clock.run_days if planned.by_the_clock else None,
         sensitivity_squared=planned.guarantee.sensitivity_squared,
         rho=planned.guarantee.rho,
-        delta=mechanism.delta,
-        epsilon=planned.guarantee.epsilon[mechanism.delta],
+        delta=config.mechanism.delta,
+        epsilon=planned.guarantee.epsilon[config.mechanism.delta],
         alternatives=[vars(row) for row in planned.alternatives],
-        rehearsed=worth is not None and worth[0].answer != "inconclusive",
-        verdict=None if worth is None else rehearsal_verdict.in_words(*worth),
-        total=total(ctx.config, likely(ctx.config, spends)),
+        total=total(config, likely(config, spends)),
     )
+
+
+def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
+    """The plan for the stated number of devices, and its mechanism."""
+    training_devices = ctx.run.result("ingest_private")["devices_by_split"]["train"]
+    planned = _planned(ctx.config, training_devices)
+    mechanism_file.save(mechanisms.build(ctx.config.mechanism), ctx.public / artifacts.MECHANISM)
+    spends = planned_spends(ctx.config, Outlook(planned.guarantee.rho, training_devices))
+    return _stated(ctx.config, planned, spends).model_dump(mode="json", exclude={"rehearsed", "verdict"})
 
 
 def heard(ctx: StageContext) -> int | None:

@@ -3,15 +3,18 @@
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult
+from pipeline.telemetry.allowed import two_digits
 from pretrain import export, extend, new_words
 from pretrain import train as public_training
 from pretrain.model import KeyboardLM, build_model, parameter_count, placed
-from pretrain.vocabulary import TokenStream, join_streams
+from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
 from reports.disclosure.findings import NewWordAdaptation
 
 
@@ -51,12 +54,7 @@ def adapt(ctx: StageContext) -> Adaptation:
     grown = artifacts.vocabulary(ctx, "build_vocabulary")
     train, validation = artifacts.public_streams(ctx, grown)
     model = extend.grow(artifacts.on_device(ctx, artifacts.model(ctx, "pretrain")), base, grown, public=train)
-    frequency_N = artifacts.frequencies(ctx, base, train)
-    if len(frequency_N):
-        extend.set_biases(model, len(base), train, frequency_N)
-    learnt, kept_back = new_words.hold_back(train, len(base))
-    new = extend.NewWords(len(base), train, frequency_N, join_streams([kept_back, validation]))
-    richer = new_words.enrich(learnt, len(base))
+    new, richer = _new_words(ctx, model, base, train, validation)
     words = ctx.config.pretrain.sequence_words
     before = new_words.new_word_loss(model, new.held_out, len(base), words)
     work = ctx.private / "work"
@@ -74,6 +72,18 @@ def adapt(ctx: StageContext) -> Adaptation:
     )
 
 
+def _new_words(
+    ctx: StageContext, model: KeyboardLM, base: Vocabulary, train: TokenStream, validation: TokenStream
+) -> tuple[extend.NewWords, new_words.EnrichedText]:
+    """Set the biases of a grown model's new words; return those words, and the text to learn them from."""
+    frequency_N = artifacts.frequencies(ctx, base, train)
+    if len(frequency_N):
+        extend.set_biases(model, len(base), train, frequency_N)
+    learnt, kept_back = new_words.hold_back(train, len(base))
+    new = extend.NewWords(len(base), train, frequency_N, join_streams([kept_back, validation]))
+    return new, new_words.enrich(learnt, len(base))
+
+
 def _trained(ctx: StageContext, model: KeyboardLM, curve: public_training.TrainingCurve) -> PublicTraining:
     export.save_model(placed(model, "cpu"), ctx.public / "model.safetensors")
     shutil.rmtree(ctx.private / "work", ignore_errors=True)
@@ -83,7 +93,8 @@ def _trained(ctx: StageContext, model: KeyboardLM, curve: public_training.Traini
         steps=last.step,
         validation_loss=last.validation_loss,
         validation_top1=last.validation_top1,
-        curve=[point.model_dump() for point in curve.points],
+        # More digits of a duration would say how long text is; other stages' texts are not public.
+        curve=[point.model_dump() | {"seconds": two_digits(point.seconds)} for point in curve.points],
     )
 
 
@@ -103,6 +114,37 @@ def adapted_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterat
     held_out = join_streams([new_words.hold_back(train, len(base))[1], validation])
     after = new_words.new_word_loss(model, held_out, len(base), words)
     yield from differences(record.result["new_word_loss_after"], after, "new_word_loss_after")
+
+
+def pretrained_remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
+    """Size, loss and accuracy of the public model, measured again."""
+    _, validation = artifacts.public_streams(ctx, artifacts.vocabulary(ctx, "ingest_public"))
+    model = export.load_model(released / "model.safetensors", ctx.config.model)
+    return _evaluated(model, validation, ctx.config.pretrain.sequence_words)
+
+
+def adapted_remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
+    """The same of the adapted model, and its loss on new words before and after."""
+    base, grown = artifacts.vocabulary(ctx, "ingest_public"), artifacts.vocabulary(ctx, "build_vocabulary")
+    train, validation = artifacts.public_streams(ctx, grown)
+    words = ctx.config.pretrain.sequence_words
+    after = export.load_model(released / "model.safetensors", ctx.config.model)
+    model = extend.grow(artifacts.model(ctx, "pretrain"), base, grown, public=train)
+    new, richer = _new_words(ctx, model, base, train, validation)
+    return {
+        **_evaluated(after, validation, words),
+        "new_words": len(grown) - len(base),
+        "new_words_in_text": richer.words,
+        "new_word_sentences": richer.sentences,
+        "copies": richer.copies,
+        "new_word_loss_before": new_words.new_word_loss(model, new.held_out, len(base), words),
+        "new_word_loss_after": new_words.new_word_loss(after, new.held_out, len(base), words),
+    }
+
+
+def _evaluated(model: KeyboardLM, validation: TokenStream, words: int) -> dict[str, float]:
+    loss, top1 = public_training.evaluate(model, validation, words)
+    return {"parameters": parameter_count(model), "validation_loss": loss, "validation_top1": top1}
 
 
 def _measured(model: KeyboardLM, validation: TokenStream, words: int, record: StageRecord) -> Iterator[str]:

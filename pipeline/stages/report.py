@@ -20,11 +20,12 @@ from pipeline.releases.uses import accesses, limits, releases
 from pipeline.run import artifacts
 from pipeline.run.cache import reused_commit
 from pipeline.run.population import asked
-from pipeline.run.run_dir import GIVEN, RunDir
+from pipeline.run.run_dir import GIVEN, RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.decide import optional
 from pipeline.stages.graph import SPENDING, STAGES, is_evidence
+from pipeline.stages.remade import fields
 from pipeline.telemetry.allowed import this_hour
 from pipeline.telemetry.leaving import require_listed
 from pretrain.config import BEARING, Config
@@ -66,6 +67,10 @@ _LIMITATIONS = (
 _OF_ITS_TIME: dict[str, Any] = {"tool": True, "composition": True, "verification": True, "launch": {"created_at"}}
 
 
+# Blocks that the ledger and the installation give.
+_OF_LEDGER = ("tool", "composition", "reused", "verification")
+
+
 class Report(StageResult):
     """Names of the report's files, and the digest of its disclosure."""
 
@@ -97,19 +102,29 @@ def block(model: type[_Block], result: Mapping[str, Any], **more: object) -> _Bl
 
 def disclosure(ctx: StageContext) -> Disclosure:
     """Build the whole document, also for a held launch."""
-    config, result = ctx.config, ctx.run.result
-    public, private, trained = result("ingest_public"), result("ingest_private"), result("fine_tune")
-    spends = spent(config, ctx.run)
-    whole = total(config, spends)
-    forecast = around(config, private["devices_by_split"]["train"], spends, whole.epsilon)
     return Disclosure(
+        **_derived(ctx),
         tool=Tool(
             name="tacit",
             version=metadata.version("tacit"),
             git_commit=ctx.settings.git_commit,
             lock_digests=dict(ctx.settings.lock_digests),
         ),
-        launch=Launch(
+        composition=_composition(ctx),
+        reused=_reused(ctx),
+        verification=_verification(ctx),
+    )
+
+
+def _derived(ctx: StageContext) -> dict[str, Any]:
+    """Blocks of the document that follow from the launch file and public results."""
+    config, result = ctx.config, ctx.run.result
+    public, private, trained = result("ingest_public"), result("ingest_private"), result("fine_tune")
+    spends = spent(config, ctx.run)
+    whole = total(config, spends)
+    forecast = around(config, private["devices_by_split"]["train"], spends, whole.epsilon)
+    return {
+        "launch": Launch(
             id=ctx.run.launch_id,
             name=config.name,
             locale=config.locale,
@@ -124,31 +139,53 @@ def disclosure(ctx: StageContext) -> Disclosure:
             seeded_randomness=config.mechanism.randomness == "seeded",
             ships=config.ships,
         ),
-        decision=block(DecisionBlock, result("decide")),
-        data_accesses=accesses(config),
-        unit="device",
-        adjacency=_adjacency(config),
-        output=_output(config, whole),
-        assumptions=(*_ASSUMPTIONS, *(line for release in releases(config) for line in release.trusts(config, whole))),
-        public_text=block(PublicText, public),
-        population=block(Population, private, name=private["population"]),
-        accounting=_accounting(ctx, trained, whole, forecast),
-        releases=tuple(release.disclosed(config, result) for release in releases(config)),
-        words=_words(ctx),
-        composition=_composition(ctx),
-        reused=_reused(ctx),
-        audit=block(AuditBlock, audited) if (audited := optional(ctx, "audit")) else None,
-        release_audits=optional(ctx, "audit_releases").get("release_audits"),
-        utility=block(Utility, compared) if (compared := optional(ctx, "ab_test")) else None,
-        curves=Curves(
+        "decision": block(DecisionBlock, result("decide")),
+        "data_accesses": accesses(config),
+        "unit": "device",
+        "adjacency": _adjacency(config),
+        "output": _output(config, whole),
+        "assumptions": (
+            *_ASSUMPTIONS,
+            *(line for release in releases(config) for line in release.trusts(config, whole)),
+        ),
+        "public_text": block(PublicText, public),
+        "population": block(Population, private, name=private["population"]),
+        "accounting": _accounting(ctx, trained, whole, forecast),
+        "releases": tuple(release.disclosed(config, result) for release in releases(config)),
+        "words": _words(ctx),
+        "audit": block(AuditBlock, audited) if (audited := optional(ctx, "audit")) else None,
+        "release_audits": optional(ctx, "audit_releases").get("release_audits"),
+        "utility": block(Utility, compared) if (compared := optional(ctx, "ab_test")) else None,
+        "curves": Curves(
             pretraining=result("pretrain")["curve"],
             adaptation=result("adapt")["curve"],
             fine_tuning=trained["curve"],
         ),
-        limitations=_limitations(config, private),
-        artifacts=_artifacts(ctx),
-        verification=_verification(ctx),
-    )
+        "limitations": _limitations(config, private),
+        "artifacts": _artifacts(ctx),
+    }
+
+
+def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
+    """The document of the public results, with the stated state of the ledger, and its renderings.
+
+    Raises:
+      ValueError: a field of the document does not follow.
+    """
+    stated = Disclosure.model_validate_json((released / "disclosure.json").read_bytes())
+    derived = _derived(ctx)
+    derived["launch"] = derived["launch"].model_copy(update={"created_at": stated.launch.created_at})
+    again = Disclosure(**derived, **{name: getattr(stated, name) for name in _OF_LEDGER})
+    said, made = (each.model_dump(mode="json") for each in (stated, again))
+    if wrong := list(fields(stated, said, made)):
+        raise ValueError(f"disclosure.json: {'; '.join(wrong)}")
+    write_text(ctx.public / "disclosure.json", render.as_json(again))
+    render.render(again, ctx.public)
+    return {
+        "disclosure_sha256": ctx.run.manifest("report")["disclosure.json"],
+        "summary": front.summary(again),
+        "concerns": front.concerns(again),
+    }
 
 
 def _adjacency(config: LaunchConfig) -> str:

@@ -3,7 +3,8 @@ source.
 
 The runner refuses a result with a field that has no source. The source of a new figure is thus declared here, once, in
 a closed vocabulary, instead of searching for values that should not have left. None of the sources is the noise, an
-unnoised sum, one device's text, norm or loss, or a statistic of these.
+unnoised sum, one device's text, norm or loss, or a statistic of these. A declaration is not believed: a gate and
+``tacit verify`` make every field of the sources in ``REMADE`` again from public files (``pipeline.stages.remade``).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,22 +18,42 @@ from pipeline.ground.errors import PermanentError
 
 
 class Source(StrEnum):
-    """Source of a public figure."""
+    """Source of a public figure. Those in ``REMADE`` follow from public files alone."""
 
-    SETTINGS = "launch file, code, versions, processor and ledger"
-    PUBLIC = "public text, and models trained on it alone"
-    SCHEDULE = "participation of devices: their number, seed and key, never their text; accounting follows from it"
-    RELEASED = "post-processing of an accounted release"
+    FILE = "launch file, and constants of the code"
+    PUBLIC = "public text"
+    RELEASED = "post-processing of public releases and public text"
+    ACCOUNTED = "accounting of the launch file over the stated participation"
+    COMPARED = "the comparison file"
+    REPEATED = "public text as it was read, and training on it, which only a repetition gives again"
+    RELEASE = "an accounted release itself"
+    UNREVIEWED = "released votes and words that stay private, as nobody has reviewed them"
+    ATTACKED = "attack on the model, or on one that a secret key of its own trained on public text"
+    SCHEDULE = "participation of devices: their number, seed and key, never their text"
     PERSON = "a person's decision about a release"
     CLOCK = "the clock: an hour, and two digits of a duration"
-    STORE = "use without a budget: counts of devices in tens, of rows in hundreds, and a keyed digest"
+    STORE = "use without a budget: counts of devices in tens, of rows in hundreds"
+    KEYED = "digest that covers a secret key"
     HELD_OUT = "held-out devices: released under the budget of evaluation, or listed as a use without one"
     VERDICT = "use without a budget: the verdict of an audit, which an honest run passes whatever its devices typed"
     LIVE = "logged counts of a live experiment: released under its budget, or listed as a use without one"
+    LEDGER = "ledger, registry and earlier launches"
+    INSTALLATION = "versions, processor, and what this machine draws or prints"
 
 
-_SETTINGS, _PUBLIC, _SCHEDULE, _RELEASED, _PERSON = list(Source)[:5]
-_CLOCK, _STORE, _HELD_OUT, _VERDICT, _LIVE = list(Source)[5:]
+# ``stages.remade`` makes fields and files of these sources again, without key or store; other ones are seldom made.
+REMADE = (Source.FILE, Source.PUBLIC, Source.RELEASED, Source.ACCOUNTED, Source.COMPARED)
+_FILE, _PUBLIC, _RELEASED, _ACCOUNTED, _COMPARED = REMADE
+_REPEATED, _RELEASE, _UNREVIEWED, _ATTACKED = Source.REPEATED, Source.RELEASE, Source.UNREVIEWED, Source.ATTACKED
+_SCHEDULE, _PERSON, _CLOCK, _STORE, _KEYED = (
+    Source.SCHEDULE,
+    Source.PERSON,
+    Source.CLOCK,
+    Source.STORE,
+    Source.KEYED,
+)
+_HELD_OUT, _VERDICT, _LIVE = Source.HELD_OUT, Source.VERDICT, Source.LIVE
+_LEDGER, _INSTALLATION = Source.LEDGER, Source.INSTALLATION
 Fields = dict[Source, str]
 
 # Fields of each class, by source; inherited fields are listed with the class that declares them, blocks with their own
@@ -40,82 +61,90 @@ Fields = dict[Source, str]
 FIELDS: dict[str, Fields] = {
     # Every stage.
     "StageResult": {},
-    "Dataset": {_SETTINGS: "name context", _STORE: "digest"},
+    "Dataset": {_FILE: "context", _RELEASED: "name", _KEYED: "digest"},
     "Spend": {
-        _SETTINGS: "unit adjacency delta split messages device_delta",
-        _SCHEDULE: "rho epsilon failure note device_epsilon",
+        _FILE: "unit adjacency delta split messages device_delta",
+        _ACCOUNTED: "rho epsilon failure note device_epsilon",
     },
     "StageRecord": {
-        _SETTINGS: "launch_id stage config_digest inputs ledger content reused_from private_outputs private_digest "
-        "processor",
+        _FILE: "stage config_digest",
         _RELEASED: "outputs result",
+        _KEYED: "private_digest inputs",
+        _LEDGER: "launch_id ledger content reused_from private_outputs",
+        _INSTALLATION: "processor",
         _CLOCK: "started_at seconds",
     },
     # Text, models of public text.
-    "PublicText": {_SETTINGS: "revision", _PUBLIC: "source licence documents train_tokens left_out_documents"},
+    "PublicText": {_PUBLIC: "revision source licence documents train_tokens left_out_documents"},
     "TextPart": {_PUBLIC: "name licence words synthetic"},
-    "Selection": {_RELEASED: "registered_model version launch_id effective_share"},
+    "Selection": {_LEDGER: "registered_model version launch_id effective_share"},
     "IngestPublic": {_PUBLIC: "validation_tokens vocabulary_size corpus_digest vocabulary_digest"},
     "IngestPrivate": {
-        _SETTINGS: "population source synthetic split split_rule days_kept as_of",
-        _STORE: "devices_at_least devices_by_split store_digest other_locales older",
+        _FILE: "population source synthetic",
+        _LEDGER: "split_rule days_kept as_of",
+        _KEYED: "split store_digest",
+        _STORE: "devices_at_least devices_by_split other_locales older",
     },
-    "PublicTraining": {_RELEASED: "parameters steps validation_loss validation_top1"},
-    "PublicTraining.curve": {_RELEASED: "step train_loss validation_loss validation_top1", _CLOCK: "seconds"},
+    "PublicTraining": {_RELEASED: "parameters validation_loss validation_top1", _REPEATED: "steps"},
+    "PublicTraining.curve": {_REPEATED: "step train_loss validation_loss validation_top1", _CLOCK: "seconds"},
     "NewWordAdaptation": {
         _RELEASED: "new_words_in_text new_word_sentences copies new_word_loss_before new_word_loss_after",
     },
     "Adaptation": {_RELEASED: "new_words"},
     # Words.
     "DiscoveryLayer": {
-        _SETTINGS: "layer",
-        _SCHEDULE: "messages noise word_votes one_holder_chance anonymity lemma_1 clones blanket attack",
-        _RELEASED: "domain kept finished",
+        _FILE: "layer",
+        _SCHEDULE: "messages",
+        _UNREVIEWED: "word_votes domain kept finished",
+        _ACCOUNTED: "noise one_holder_chance anonymity lemma_1 clones blanket attack",
     },
     "DiscoveryGuarantee": {
-        _SETTINGS: "epsilon0 messages_per_device secure_aggregation honest_share device_level_epsilon0 delta "
-        "certificate",
-        _SCHEDULE: "device_epsilon_central epsilon_central epsilon_clones epsilon_attack",
+        _FILE: "epsilon0 messages_per_device secure_aggregation honest_share device_level_epsilon0 delta certificate",
+        _ACCOUNTED: "device_epsilon_central epsilon_central epsilon_clones epsilon_attack",
     },
-    "LocalWords": {_SETTINGS: "name"},
-    "Discover": {_RELEASED: "words_found words_sha256"},
+    "LocalWords": {_FILE: "name"},
+    "Discover": {_UNREVIEWED: "words_found", _KEYED: "words_sha256"},
     "Discover.curve": {
-        _SETTINGS: "step layer",
-        _SCHEDULE: "messages noise word_votes one_holder_chance anonymity lemma_1 clones blanket attack",
-        _RELEASED: "domain kept finished",
+        _RELEASED: "step layer messages word_votes one_holder_chance anonymity domain kept finished "
+        "noise lemma_1 clones blanket attack",
     },
     "CentralGuarantee": {
-        _SETTINGS: "noise_multiplier words_per_device threshold rho epsilon delta failure forms_share filled_share",
+        _FILE: "noise_multiplier words_per_device threshold rho epsilon delta failure forms_share filled_share",
     },
-    "CentralWords": {_SETTINGS: "name"},
-    "DiscoverCentral": {_RELEASED: "words_found words_sha256"},
+    "CentralWords": {_FILE: "name"},
+    "DiscoverCentral": {_UNREVIEWED: "words_found", _KEYED: "words_sha256"},
     "ProjectedCoverage": {_PUBLIC: "epsilon0 coverage words false_words"},
     "WordCoverage": {
-        _SETTINGS: "reviewed",
+        _FILE: "reviewed",
         _PERSON: "dropped_by_person",
         _HELD_OUT: "coverage coverage_low coverage_high",
     },
-    "WordFilter": {_SETTINGS: "name sentence", _RELEASED: "dropped"},
+    "WordFilter": {_FILE: "name sentence", _UNREVIEWED: "dropped"},
     "BuildVocabulary": {_PUBLIC: "base_size", _RELEASED: "added size vocabulary_digest"},
-    "BuildVocabulary.curve": {_SETTINGS: "step projected_epsilon0", _PUBLIC: "projected_coverage"},
-    "AddedWords": {_SETTINGS: "projected_words", _RELEASED: "words_found words_added words", _PERSON: "given_files"},
+    "BuildVocabulary.curve": {_FILE: "step projected_epsilon0", _PUBLIC: "projected_coverage"},
+    "AddedWords": {
+        _FILE: "projected_words",
+        _RELEASED: "words_added words",
+        _UNREVIEWED: "words_found",
+        _KEYED: "given_files",
+    },
     # Plan, counts, training.
     "Plan": {
-        _SETTINGS: "reasons rho delta epsilon sensitivity_squared alternatives min_sep_by_the_clock run_days",
-        _STORE: "feasible rounds_below_goal",
-        _PUBLIC: "rehearsed verdict",
+        _ACCOUNTED: "reasons rho delta epsilon sensitivity_squared alternatives min_sep_by_the_clock run_days feasible "
+        "rounds_below_goal",
+        _LEDGER: "rehearsed verdict",
     },
-    "Gaussian": {_SETTINGS: "rho epsilon"},
+    "Gaussian": {_FILE: "rho epsilon"},
     "Counts": {
-        _SETTINGS: "name noise_multiplier clip_norm start_weight",
+        _FILE: "name noise_multiplier clip_norm start_weight",
         _RELEASED: "cells contexts",
     },
-    "Evaluation": {_SETTINGS: "name noise_multiplier clip_norm most_words"},
-    "PrivacyLoss": {_SETTINGS: "delta", _SCHEDULE: "rho mu epsilon epsilon_pld"},
-    "TrainingLoss": {_SCHEDULE: "sensitivity_squared"},
-    "Training": {_SETTINGS: "name planned_rho"},
+    "Evaluation": {_FILE: "name noise_multiplier clip_norm most_words"},
+    "PrivacyLoss": {_FILE: "delta", _ACCOUNTED: "rho mu epsilon epsilon_pld"},
+    "TrainingLoss": {_ACCOUNTED: "sensitivity_squared"},
+    "Training": {_FILE: "name", _ACCOUNTED: "planned_rho"},
     "Amplification": {
-        _SETTINGS: "sampling sampling_rate epsilon epsilon_second methods adjacency assumption",
+        _ACCOUNTED: "sampling sampling_rate epsilon epsilon_second methods adjacency assumption",
     },
     "Timetable": {_SCHEDULE: "run_days shortest_minutes median_minutes longest_minutes median_minutes_by_part"},
     "ObservedParticipation": {
@@ -123,143 +152,144 @@ FIELDS: dict[str, Fields] = {
         "participation_histogram separation_histogram rounds_below_goal mean_devices check_ins fewest_check_ins",
     },
     "FineTune": {
-        _SETTINGS: "rounds precision report_goal accountants_agree accounting_methods norm_inflation",
-        _SCHEDULE: "secagg synthetic_participations",
+        _FILE: "rounds precision report_goal",
+        _ACCOUNTED: "accountants_agree accounting_methods norm_inflation",
+        _SCHEDULE: "synthetic_participations",
         _HELD_OUT: "validation_recall_before validation_recall_after",
     },
     "FineTune.secagg": {
-        _SETTINGS: "num_parameters bits wrap_probability",
-        _SCHEDULE: "order devices scale element_bound norm_limit inflated_norm clipped_fraction rounding_std",
+        _FILE: "bits wrap_probability",
+        _SCHEDULE: "num_parameters order devices scale element_bound norm_limit inflated_norm clipped_fraction "
+        "rounding_std",
     },
     "FineTune.curve": {
-        _SETTINGS: "step",
-        _RELEASED: "clip_norm clip_estimate",
+        _FILE: "step",
+        _RELEASE: "clip_norm clip_estimate",
         _HELD_OUT: "validation_loss validation_top1 validation_recall",
     },
     # Audits.
-    "AuditVerdict": {_SETTINGS: "type tested least_noise least_clip", _VERDICT: "verdict"},
-    "ReleaseVerdict": {_SETTINGS: "name tested slack", _VERDICT: "passed sentence"},
-    "ReleaseAudit": {_SETTINGS: "stage made_by cited"},
+    "AuditVerdict": {_FILE: "type tested", _VERDICT: "verdict least_noise least_clip"},
+    "ReleaseVerdict": {_VERDICT: "name tested slack passed sentence"},
+    "ReleaseAudit": {_LEDGER: "stage made_by cited"},
     "AuditBlock": {
-        _SETTINGS: "in_launch random_continuations alpha seed_commitment",
+        _FILE: "in_launch random_continuations alpha",
+        _KEYED: "seed_commitment",
         _RELEASED: "worst_rank_single_user max_exposure_bits found_single_user broken_ceilings pooled_p_value",
     },
     "Audit": {_RELEASED: "found_by_beam", _VERDICT: "noise_audit_passed"},
     "Audit.headline": {_RELEASED: "exposure_bits"},
     "CanaryResult": {
-        _SETTINGS: "population n_u n_e",
+        _FILE: "population n_u n_e",
         _SCHEDULE: "participations ceiling_bits",
-        _RELEASED: "rank rank_standard_error exposure_bits exposure_low_bits exposure_high_bits found_by_beam "
+        _ATTACKED: "rank rank_standard_error exposure_bits exposure_low_bits exposure_high_bits found_by_beam "
         "found_by_best_first loss",
     },
-    "Canary": {_SCHEDULE: "mu vacuous", _RELEASED: "method within_ceiling"},
+    "Canary": {_SCHEDULE: "mu vacuous", _ATTACKED: "method within_ceiling"},
     "StressBlock": {
-        _SETTINGS: "canaries",
-        _RELEASED: "worst_rank_single_user max_exposure_bits max_exposure_bits_single_user found found_single_user",
+        _RELEASED: "canaries worst_rank_single_user max_exposure_bits max_exposure_bits_single_user found "
+        "found_single_user",
     },
-    "TwinBlock": {_SETTINGS: "populations", _PUBLIC: "words_per_user weights_sha256", _STORE: "pseudo_users"},
-    "ControlBlock": {_PUBLIC: "rounds devices"},
-    "ControlRow": {_PUBLIC: "n_e canaries found worst_rank"},
+    "TwinBlock": {_FILE: "populations", _ATTACKED: "words_per_user weights_sha256 pseudo_users"},
+    "ControlBlock": {_ATTACKED: "rounds devices"},
+    "ControlRow": {_ATTACKED: "n_e canaries found worst_rank"},
     # The comparison.
     "Utility": {
-        _SETTINGS: "session_words confidence attempt simulation_without_privacy features",
-        _HELD_OUT: "devices_at_least words judged_words drowned compose_at_rate variety",
+        _FILE: "simulation_without_privacy",
+        _LEDGER: "attempt",
+        _COMPARED: "devices_at_least words judged_words drowned compose_at_rate variety session_words confidence "
+        "features",
     },
     "AbTest": {
-        _HELD_OUT: "top1_recall top3_recall top1_gain top1_gain_low top1_gain_high top3_gain_low ngram_gain_low "
+        _COMPARED: "top1_recall top3_recall top1_gain top1_gain_low top1_gain_high top3_gain_low ngram_gain_low "
         "new_word_top3_low variety_private variety_public broken_margins missing_metrics worse_than_champion "
-        "broken_typists coverage coverage_low coverage_high",
+        "broken_typists",
+        _HELD_OUT: "coverage coverage_low coverage_high",
     },
-    "AbTest.headline": {_HELD_OUT: "top1_recall top1_gain new_words_*"},
-    "Champion": {_SETTINGS: "registered_model version launch_id bundle_sha256 left_out arm"},
-    "EarlierLaunch": {
-        _SETTINGS: "created_at delta releases",
-        _SCHEDULE: "rho epsilon",
-        _STORE: "devices_at_least",
-        _RELEASED: "words_added",
-    },
-    "OtherFeature": {_SETTINGS: "attempt", _HELD_OUT: "broken_margins missing_metrics worse_than_champion"},
-    "ArmMetric": {_SETTINGS: "arm metric", _HELD_OUT: "numerator denominator value low high"},
-    "Beginning": {_SETTINGS: "text", _RELEASED: "suggested expected"},
-    "Pair": {_SETTINGS: "candidate baseline metric"},
-    "Difference": {_HELD_OUT: "value low high relative"},
-    "SliceMetric": {_SETTINGS: "part arm metric", _HELD_OUT: "value low high"},
+    "AbTest.headline": {_COMPARED: "top1_recall top1_gain new_words_*"},
+    "Champion": {_LEDGER: "registered_model version launch_id bundle_sha256 left_out arm"},
+    "EarlierLaunch": {_LEDGER: "created_at delta releases rho epsilon devices_at_least words_added"},
+    "OtherFeature": {_LEDGER: "attempt", _COMPARED: "broken_margins missing_metrics worse_than_champion"},
+    "ArmMetric": {_COMPARED: "arm metric numerator denominator value low high"},
+    "Beginning": {_FILE: "text", _RELEASED: "suggested expected"},
+    "Pair": {_COMPARED: "candidate baseline metric"},
+    "Difference": {_COMPARED: "value low high relative"},
+    "SliceMetric": {_COMPARED: "part arm metric value low high"},
     "Verdict": {
-        _SETTINGS: "candidate baseline feature primary",
-        _HELD_OUT: "passes failed missing margin standard_error power",
+        _COMPARED: "candidate baseline feature primary passes failed missing margin standard_error power",
     },
-    "SecondOpinion": {_HELD_OUT: "jackknife delta bootstrap agree"},
-    "HeadWords": {_SETTINGS: "arm words", _HELD_OUT: "typed predicted right"},
+    "SecondOpinion": {_COMPARED: "jackknife delta bootstrap agree"},
+    "HeadWords": {_COMPARED: "arm words typed predicted right"},
     # Decision, report, publication, experiment: their fields follow from the results above.
-    "GateResult": {_SETTINGS: "id title asks threshold", _RELEASED: "value passed evidence"},
+    "GateResult": {_FILE: "id title asks threshold", _RELEASED: "value passed evidence"},
     "DecisionBlock": {_RELEASED: "decision reasons"},
-    "Decide.headline": {_RELEASED: "decision", _SETTINGS: "delta failure", _SCHEDULE: "rho epsilon guarantee"},
-    "Report": {_RELEASED: "files disclosure_sha256 summary concerns"},
+    "Decide.headline": {_RELEASED: "decision", _FILE: "delta failure", _ACCOUNTED: "rho epsilon guarantee"},
+    "Report": {_RELEASED: "disclosure_sha256 summary concerns", _INSTALLATION: "files"},
     "Publish": {
-        _SETTINGS: "registered_model version versions alias",
+        _LEDGER: "registered_model version versions alias",
         _PERSON: "published reason",
-        _RELEASED: "parity_max_difference dictionary_words dictionary_of files registered_files",
+        _RELEASED: "parity_max_difference dictionary_words dictionary_of files",
+        _INSTALLATION: "registered_files",
     },
     "Int8": {
-        _RELEASED: "shipped reasons words top1_agreement top3_agreement max_logit_difference float_bytes int8_bytes "
-        "float_seconds int8_seconds",
+        _RELEASED: "shipped reasons words top1_agreement top3_agreement max_logit_difference float_bytes int8_bytes",
+        _CLOCK: "float_seconds int8_seconds",
     },
     "Look": {
-        _SETTINGS: "first_day last_day simulated share unit",
+        _LEDGER: "first_day last_day simulated share unit",
         _LIVE: "logged_until over treated_units units split_chance undefined",
     },
-    "LiveExperiment": {_SETTINGS: "name noise_multiplier clip_norm most_words days"},
+    "LiveExperiment": {_FILE: "name noise_multiplier clip_norm most_words days"},
     "DecisionResult": {_LIVE: "decision reasons", _PERSON: "by"},
     # Blocks that the disclosure alone has.
-    "Disclosure": {_SETTINGS: "schema_version unit adjacency output assumptions limitations"},
-    "Tool": {_SETTINGS: "name version git_commit lock_digests"},
+    "Disclosure": {_FILE: "schema_version unit adjacency output assumptions limitations"},
+    "Tool": {_INSTALLATION: "name version git_commit lock_digests"},
     "Launch": {
-        _SETTINGS: "id name locale feature features contact intended_use reviewers approvals synthetic_population "
+        _FILE: "name locale feature features contact intended_use reviewers approvals synthetic_population "
         "seeded_randomness ships",
+        _LEDGER: "id",
         _CLOCK: "created_at",
     },
-    "DataAccess": {_SETTINGS: "stage data covered mechanism unit reason"},
-    "Artifact": {_SETTINGS: "stage file made_by", _RELEASED: "sha256"},
-    "Verification": {_SETTINGS: "ledger_head ledger_entries command"},
+    "DataAccess": {_FILE: "stage data covered mechanism unit reason"},
+    "Artifact": {_RELEASED: "stage file sha256 made_by"},
+    "Verification": {_LEDGER: "ledger_head ledger_entries command"},
     "Population": {
-        _SETTINGS: "name source synthetic split split_rule days_kept as_of",
+        _FILE: "name source synthetic",
+        _LEDGER: "split_rule days_kept as_of",
+        _KEYED: "split",
         _STORE: "devices_at_least devices_by_split other_locales older",
     },
     "Mechanism": {
-        _SETTINGS: "kind clip_norm noise_multiplier rounds report_goal parameters local_training server",
+        _FILE: "kind clip_norm noise_multiplier rounds report_goal parameters local_training server",
     },
-    "Participation": {_SETTINGS: "enforced_min_sep enforced_max_participations"},
+    "Participation": {_FILE: "enforced_min_sep enforced_max_participations"},
     "SecAgg": {
-        _SETTINGS: "bits neighbours threshold wrap_probability",
+        _FILE: "bits neighbours threshold wrap_probability",
         _SCHEDULE: "inflated_norm clipped_fraction rounding_std",
     },
-    "Accounting": {
-        _SETTINGS: "randomness agree methods failure",
-        _SCHEDULE: "curve",
-    },
-    "Gain": {_SCHEDULE: "points error"},
-    "ForecastGain": {_SCHEDULE: "epsilon"},
-    "GroupLoss": {_SETTINGS: "devices", _SCHEDULE: "rho epsilon"},
-    "Total": {_SETTINGS: "delta", _SCHEDULE: "epsilon"},
-    "Part": {_SETTINGS: "releases split delta", _SCHEDULE: "epsilon rho how"},
-    "Composition": {_SETTINGS: "total_rho total_failure ceiling_rho"},
-    "PopulationSpend": {_SETTINGS: "launch_id stage kind rho split failure reserved"},
-    "WindowLoss": {_SETTINGS: "days ceiling_rho most_rho"},
-    "ReusedRelease": {_SETTINGS: "stage launch_id unit rho epsilon"},
-    "Curves": {_RELEASED: "pretraining adaptation", _HELD_OUT: "fine_tuning"},
+    "Accounting": {_FILE: "randomness agree methods failure", _ACCOUNTED: "curve"},
+    "Gain": {_ACCOUNTED: "points error"},
+    "ForecastGain": {_ACCOUNTED: "epsilon"},
+    "GroupLoss": {_FILE: "devices", _ACCOUNTED: "rho epsilon"},
+    "Total": {_FILE: "delta", _ACCOUNTED: "epsilon"},
+    "Part": {_FILE: "releases split delta", _ACCOUNTED: "epsilon rho how"},
+    "Composition": {_LEDGER: "total_rho total_failure ceiling_rho"},
+    "PopulationSpend": {_LEDGER: "launch_id stage kind rho split failure reserved"},
+    "WindowLoss": {_LEDGER: "days ceiling_rho most_rho"},
+    "ReusedRelease": {_LEDGER: "stage launch_id unit rho epsilon"},
+    "Curves": {_RELEASED: "pretraining adaptation fine_tuning"},
 }
 # The public files of a stage, by the class of its result.
 FILES: dict[str, Mapping[str, Source]] = {
-    "IngestPublic": {"corpus/*": _PUBLIC, "vocabulary.json": _PUBLIC, "selection.npy": _RELEASED},
-    "PublicTraining": {"model.safetensors": _RELEASED},
-    "BuildVocabulary": {"vocabulary.json": _RELEASED, "shares.json": _RELEASED, "shown.json": _RELEASED},
-    "Plan": {"mechanism.json": _SETTINGS},
-    "Count": {"counts.npz": _RELEASED},
-    "FineTune": {"model.safetensors": _RELEASED, "start.safetensors": _RELEASED, "canaries.json": _SETTINGS},
-    "Audit": {"canaries.json": _SETTINGS},
+    "IngestPublic": {"corpus/*": _REPEATED, "vocabulary.json": _PUBLIC, "selection.npy": _LEDGER},
+    "PublicTraining": {"model.safetensors": _REPEATED},
+    "BuildVocabulary": {"vocabulary.json": _RELEASE, "shares.json": _RELEASE, "shown.json": _RELEASE},
+    "Plan": {"mechanism.json": _FILE},
+    "Count": {"counts.npz": _RELEASE},
+    "FineTune": {"model.safetensors": _RELEASE, "start.safetensors": _REPEATED, "canaries.json": _RELEASED},
+    "Audit": {"canaries.json": _RELEASED},
     "AbTest": {"comparison.json": _HELD_OUT},
-    # Renderings of the disclosure, which is checked against the list before it is written.
-    "Report": {"*": _RELEASED},
+    # Renderings of the disclosure; a printed page depends on the machine's fonts.
+    "Report": {"report.pdf": _INSTALLATION, "*": _RELEASED},
     "Publish": {"bundle/*": _RELEASED},
 }
 # Fields whose keys are set by code: each key is a figure of its own.
@@ -275,7 +305,7 @@ def require_listed(result: BaseModel, files: Iterable[str] = ()) -> None:
     Raises:
       PermanentError: a field or file is not on the list.
     """
-    sourceless = [*unlisted(result), *(name for name in files if not _file_listed(type(result), name))]
+    sourceless = [*unlisted(result), *(name for name in files if file_source(type(result), name) is None)]
     if sourceless:
         raise PermanentError(
             f"{', '.join(sorted(set(sourceless)))}: no source in pipeline/telemetry/leaving.py, so it may not leave; "
@@ -317,9 +347,8 @@ def blocks_of(annotation: Any) -> set[type[BaseModel]]:
 
 def _unlisted_keys(of: type[BaseModel], name: str, content: Any) -> Iterator[str]:
     points = content if isinstance(content, tuple | list) else (content or {},)
-    listed = [FIELDS[key] for each in of.__mro__ if (key := f"{each.__name__}.{name}") in FIELDS]
     for key in {key for point in points for key in point}:
-        if not any(_find(fields, key) for fields in listed):
+        if key_source(of, name, key) is None:
             yield f"{of.__name__}.{name}: {key}"
 
 
@@ -331,6 +360,13 @@ def _states(of: type, name: str) -> bool:
     return name in vars(of).get("__annotations__", {})
 
 
-def _file_listed(of: type[BaseModel], name: str) -> bool:
-    patterns = [pattern for each in of.__mro__ for pattern in FILES.get(each.__name__, {})]
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
+def file_source(of: type[BaseModel], name: str) -> Source | None:
+    """Return the source of a public file of the stage with this result; None if it has none."""
+    listed = (pair for each in of.__mro__ for pair in FILES.get(each.__name__, {}).items())
+    return next((source for pattern, source in listed if fnmatchcase(name, pattern)), None)
+
+
+def key_source(of: type[BaseModel], name: str, key: str) -> Source | None:
+    """Return the source of a key of a free mapping; None if it has none."""
+    listed = (FIELDS.get(f"{each.__name__}.{name}", {}) for each in of.__mro__)
+    return next((found for fields in listed if (found := _find(fields, key))), None)

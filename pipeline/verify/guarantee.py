@@ -12,10 +12,9 @@ from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.accounting.composition import CombinedGuarantee, compose
 from federated.devices import store as population
-from federated.participation.observation import Observation, observe
+from federated.participation.observation import observe
 from federated.participation.records import load_records, require_by_the_rule
 from federated.rounds.rule import RoundRule
-from federated.secagg.bounds import plan_encoding
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases.ceiling import in_words as in_parts
@@ -28,6 +27,7 @@ from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import stage_key
+from pipeline.stages import fine_tune
 from pipeline.stages.fine_tune import participation as participation_shown
 from pipeline.stages.report import disclosed
 from pipeline.verify.check import TOLERANCE, Check, in_words
@@ -226,26 +226,4 @@ def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] =
     """
     if not TRAINING.asked(config):
         return accounting.untrained(tuple(deltas) or (config.mechanism.delta,))
-    stated = run.result("fine_tune")
-    agreed, encoding = config.mechanism.secagg, None
-    if agreed is not None:
-        # Derived again from the launch file; only the sizes come from the stated result.
-        sizes = (stated["secagg"]["num_parameters"], stated["secagg"]["devices"])
-        encoding = plan_encoding(*sizes, agreed.bits)
-    mechanism = artifacts.mechanism(run)
-    return accounting.from_records(config.mechanism, observed(stated), deltas, mechanism, encoding)
-
-
-def observed(result: dict) -> Observation:
-    """Read the accountant's input from the result of stage ``fine_tune``."""
-    min_sep = result["observed_min_sep"]
-    return Observation(
-        rounds=result["rounds"],
-        min_sep=min_sep,
-        mins=None if min_sep is None else min_sep - 1,
-        max_participations=result["observed_max_participations"],
-        participation_histogram={int(key): value for key, value in result["participation_histogram"].items()},
-        separation_histogram={int(key): value for key, value in result["separation_histogram"].items()},
-        violations=result["violations"],
-        synthetic_devices=result["synthetic_devices"],
-    )
+    return fine_tune.guarantee_again(config, run, run.result("fine_tune"), deltas)

@@ -10,11 +10,11 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import RunDir
 from pipeline.stages.graph import STAGES
-from pipeline.verify import files, guarantee, registered, replay, report, reused
+from pipeline.verify import files, guarantee, registered, replay, report, reused, sources
 from pipeline.verify.check import Check, Verification, verification
 from pretrain.files import remove_leavings
 
-SUBJECTS = ("files", "ledger", "guarantee", "participation", "disclosure", "again", "tracked", "registered")
+SUBJECTS = ("files", "ledger", "guarantee", "participation", "disclosure", "sources", "again", "tracked", "registered")
 # Takes as long as training.
 THOROUGH = (*SUBJECTS, "trained")
 
@@ -72,6 +72,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
         ),
         "participation": guarantee.participation(config, run, records, files.missing(run, ledger)),
         "disclosure": report.report(config, run, settings, records, ours),
+        "sources": sources.sources(config, run, settings, records, ours),
         "again": replay.replay(config, run, settings, records, ours),
         "trained": replay.trained(config, run, settings, records, ours),
         "tracked": registered.tracked(config, run, settings, records | files.experiment_record(run)),

@@ -16,6 +16,7 @@ from reports.disclosure.document import DecisionBlock, GateResult
 
 # Its statement about local discovery, with or without a total over a device's messages.
 _COVERED = "each spends from a budget, of a device or, in local word discovery, of a typed word"
+_REMADE = "each is made again from releases, public text and the launch file, or comes from where it says"
 
 
 def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:
@@ -26,7 +27,11 @@ def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:
     ``policy.population_max_rho`` and ``population_max_epsilon`` and in no window above ``policy.budget``,
     kept to the participation that the accounting assumed, and added all the accounted noise to its releases.
     """
-    gates = tuple(_gates(evidence, policy))
+    return concluded(tuple(_gates(evidence, policy)))
+
+
+def concluded(gates: tuple[GateResult, ...]) -> DecisionBlock:
+    """The decision that follows from the gates."""
     failed = tuple(f"{gate.title}: {gate.evidence}" for gate in gates if not gate.passed)
     if failed:
         return DecisionBlock(decision="hold", gates=gates, reasons=failed)
@@ -39,4 +44,5 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
     yield from of_utility(evidence, policy)
     if policy.cover_everything:
         yield none_of("covered", "uses of private text", evidence.uncovered, _COVERED)
+    yield none_of("sources", "public figures and their sources", evidence.leaks, _REMADE)
     yield none_of("ledger", "privacy ledger", evidence.ledger_problems, "the hash chain is whole")

@@ -95,6 +95,9 @@ class Evidence(BaseModel):
         default=None, description="features of the launch file, the main one first"
     )
     others: dict[str, OtherFeature] | None = Field(default=None, description="evidence on the further features")
+    leaks: tuple[str, ...] | None = Field(
+        default=None, description="public figures that do not follow from where they say they come from"
+    )
     uncovered: tuple[str, ...] | None = Field(default=None, description="uses of private text without a guarantee")
 
 

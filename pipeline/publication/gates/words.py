@@ -283,6 +283,11 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "users keep their present model; find out for whom it is worse before another launch",
             chance="at most 2.5% of equally good models for each feature",
         ),
+        "sources": GateWords(
+            "Every public figure follows from releases, public text and the launch file, or comes from where it says.",
+            "",
+            _BUG + "; the figure's source is declared in pipeline/telemetry/leaving.py",
+        ),
         "ledger": GateWords(
             "No entry of the privacy ledger was altered, removed or inserted.",
             "",

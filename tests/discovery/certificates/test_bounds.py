@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -78,13 +77,12 @@ def config(epsilon0: float, delta: float) -> TrieConfig:
 @pytest.mark.slow
 def test_a_certificate_below_the_attack_is_refused(monkeypatch):
     randomizer = subset_selection(6.0, 1000)
-    question = trie.question_of(1, ("",), "ab" + END, frozenset(), config(8.0, 1e-8))
-    bounds = trie.certify(replace(question, randomizer=randomizer), 1_000_000)
+    bounds = trie.certify(randomizer, config(8.0, 1e-8), 1_000_000)
     assert bounds["attack"] <= bounds["blanket"] <= bounds["clones"]
     # An unsound bound: noise that counts all messages as cover, not the half that is.
     monkeypatch.setattr(trie, "blanket", lambda randomizer, messages, delta: blanket(randomizer, 2 * messages, delta))
     with pytest.raises(ArithmeticError, match="attack"):
-        trie.certify(replace(question, randomizer=randomizer), 1_000_000)
+        trie.certify(randomizer, config(8.0, 1e-8), 1_000_000)
 
 
 @pytest.mark.parametrize(("epsilon0", "messages"), [(60.0, 10**6), (8.0, 1), (8.0, 1150), (30.0, 1000)])
@@ -92,7 +90,7 @@ def test_no_help_from_few_messages(epsilon0, messages):
     prefixes = tuple(f"{number:03d}" for number in range(100))
     question = trie.question_of(4, prefixes, "abcdefghijklmnopqrstuvwxyz01" + END, frozenset(), config(epsilon0, 1e-6))
     assert question.randomizer == subset_selection(epsilon0, 2901)
-    bounds = trie.certify(question, messages)
+    bounds = trie.certify(question.randomizer, question.config, messages)
     assert bounds["attack"] <= bounds["blanket"] <= bounds["clones"] <= epsilon0
 
 

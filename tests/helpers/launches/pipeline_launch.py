@@ -105,12 +105,12 @@ def stand_in(result: _Result) -> _Result:
     """Let a made-up result leave, with whatever files its stage writes."""
     name = result.__name__
     assert name in STAND_INS or name not in leaving.FIELDS, f"{name} is a real one"
-    before = leaving.FIELDS.get(name, {}).get(Source.SETTINGS, "")
+    before = leaving.FIELDS.get(name, {}).get(Source.INSTALLATION, "")
     stated = " ".join([before, *vars(result).get("__annotations__", {})])
     STAND_INS.add(name)
     named = {name: stated, f"{name}.headline": "*", f"{name}.curve": "*"}
-    leaving.FIELDS |= {key: {Source.SETTINGS: names} for key, names in named.items()}
-    leaving.FILES[name] = {"*": Source.SETTINGS}
+    leaving.FIELDS |= {key: {Source.INSTALLATION: names} for key, names in named.items()}
+    leaving.FILES[name] = {"*": Source.INSTALLATION}
     return result
 
 

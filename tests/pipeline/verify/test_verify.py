@@ -26,10 +26,10 @@ from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RESULT
 from pipeline.run.stage import Stage, StageContext
 from pipeline.stages.decide import evidence
+from pipeline.stages.fine_tune import observed
 from pipeline.stages.fine_tune import participation as participation_shown
 from pipeline.stages.graph import STAGES
 from pipeline.stages.launch import run_launch
-from pipeline.verify.guarantee import observed
 from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.decided import Discovered

@@ -104,6 +104,7 @@ GOOD = Evidence(
     launched_for=("NWP",),
     attempt=2,
     confidence=1 - 0.05 * 6 / (2 * math.pi) ** 2,
+    leaks=(),
     ledger_problems=(),
 )
 
@@ -113,7 +114,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 32
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 33
 
 
 @pytest.mark.parametrize(
@@ -167,6 +168,7 @@ def test_everything_in_order_is_launched():
         ({"attempt": 0}, "attempts"),
         ({"confidence": 0.95}, "attempts"),
         ({"uncovered": ("ab_test",)}, "covered"),
+        ({"leaks": ("fine_tune: curve[1].noise: nothing public gives it again",)}, "sources"),
         ({"ledger_problems": ("entry 2 was altered",)}, "ledger"),
     ],
 )

@@ -1,0 +1,206 @@
+"""Public files alone give every public figure that says so; any other is named, and holds a launch."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from pydantic import create_model
+
+from pipeline.ground import settings as settings_module
+from pipeline.launch.config import LaunchConfig, load_kept_launch
+from pipeline.run.known import as_it_lies
+from pipeline.run.run_dir import RESULT, RunDir
+from pipeline.run.stage import Stage
+from pipeline.stages import remade
+from pipeline.stages.graph import STAGES
+from pipeline.telemetry import leaving
+from pipeline.telemetry.leaving import Source
+from tests.golden import seeded_launch
+from tests.golden.conftest import launched
+from tests.golden.facts import Launched
+from tests.golden.seeded_launch import FROZEN, SEEDED
+from tests.helpers.launches.installed import installed
+from tests.helpers.processes.forked import Forked
+
+pytestmark = pytest.mark.slow
+
+
+class PublicHalf:
+    """A launch's ``public/`` in a folder without private half, ledger and MLflow."""
+
+    def __init__(self, run: Path, home: Path) -> None:
+        shutil.copytree(run / "public", home / run.name / "public")
+        self.run = RunDir(home, run.name, as_it_lies)
+        self.config: LaunchConfig = load_kept_launch(self.run.path / "public" / "launch" / "launch.json")
+        self.settings = settings_module.load({"TACIT_HOME": str(home)})
+
+    def leaks(self, name: str, stage: Stage | None = None) -> list[str]:
+        record = self.run.record(name)
+        assert record is not None, name
+        return list(remade.of_stage(self.config, self.run, self.settings, stage or STAGES[name], record))
+
+    def edit(self, name: str, change: Callable[[dict[str, Any]], None]) -> None:
+        """Change a stage's result."""
+        path = self.run.path / "public" / name / RESULT
+        record = json.loads(path.read_text(encoding="utf-8"))
+        change(record["result"])
+        path.write_text(json.dumps(record), encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def runs(seeded: Launched, tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> dict[str, Path]:
+    others = {name: launched(name, tmp_path_factory, forked).run for name in FROZEN if name != SEEDED}
+    return {SEEDED: seeded.run, **others}
+
+
+@pytest.fixture
+def public(runs: dict[str, Path], tmp_path: Path, forked_python: None) -> PublicHalf:
+    return PublicHalf(runs[SEEDED], tmp_path)
+
+
+@pytest.mark.parametrize("name", FROZEN)
+def test_public_files_alone_give_every_figure(name: str, runs: dict[str, Path], tmp_path: Path, forked_python: None):
+    public = PublicHalf(runs[name], tmp_path)
+    assert not (public.run.path / "private").exists()
+    assert not list(tmp_path.glob("**/*.db"))
+    assert remade.of_launch(public.config, public.run, public.settings) == []
+
+
+@pytest.fixture
+def declared(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, Source], None]:
+    """Declare a source of a further figure, as whoever adds one does."""
+    monkeypatch.setattr(leaving, "FIELDS", {name: dict(fields) for name, fields in leaving.FIELDS.items()})
+
+    def declare(place: str, name: str, of: Source) -> None:
+        fields = leaving.FIELDS.setdefault(place, {})
+        fields[of] = f"{fields.get(of, '')} {name}"
+
+    return declare
+
+
+# A field of a stage's result, as it could be added: what it would reveal, and the source that it states.
+PLANTED = {
+    "a value of the noise": ("count", "noise", -3.25, Source.RELEASED),
+    "an exact count beside noisy ones": ("count", "pairs_typed", 4711, Source.RELEASED),
+    "a digest of private text": ("build_vocabulary", "text_sha256", "a" * 64, Source.PUBLIC),
+    "a sum before its noise": ("fine_tune", "mean_norm", 0.2718281828, Source.RELEASED),
+    "a figure of the launch file that it does not hold": ("discover", "devices", 61, Source.FILE),
+    "a duration in all digits": ("ingest_public", "took", 3.1415926, Source.CLOCK),
+    "an exact number of devices": ("ingest_private", "devices", 61, Source.STORE),
+}
+
+
+@pytest.mark.parametrize("what", PLANTED)
+def test_a_planted_figure_is_named(what: str, public: PublicHalf, declared: Callable[[str, str, Source], None]):
+    name, field, value, of = PLANTED[what]
+    result = get_type_hints(STAGES[name].function)["return"]
+    result = result if isinstance(result, type) else result.__args__[0]
+    wider = create_model(result.__name__, __base__=result, **{field: (type(value), ...)})
+    declared(result.__name__, field, of)
+
+    def made(ctx: object) -> wider: ...
+
+    public.edit(name, lambda stated: stated.update({field: value}))
+    found = public.leaks(name, replace(STAGES[name], run=made))
+    assert [leak for leak in found if leak.startswith(f"{field}: ")], found
+
+
+def test_a_planted_figure_of_a_curve_is_named(public: PublicHalf, declared: Callable[[str, str, Source], None]):
+    declared("FineTune.curve", "length", Source.RELEASED)
+    public.edit("fine_tune", lambda stated: stated["curve"][1].update(length=0.31))
+    assert any(leak.startswith("curve[1].length: nothing public") for leak in public.leaks("fine_tune"))
+
+
+def more(*path: str | int) -> Callable[[dict[str, Any]], None]:
+    """Raise a figure of a result by a thousandth, or replace a text."""
+
+    def change(stated: Any) -> None:
+        *steps, last = path
+        for step in steps:
+            stated = stated[step]
+        value = stated[last]
+        stated[last] = f"{value}." if isinstance(value, str) else value * 1.001 + (isinstance(value, int) or 1e-3)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("ingest_public", ("train_tokens",)),
+        ("ingest_public", ("vocabulary_digest",)),
+        ("ingest_private", ("source",)),
+        ("pretrain", ("validation_loss",)),
+        ("plan", ("rho",)),
+        ("plan", ("epsilon",)),
+        ("discover", ("layers", 0, "noise")),
+        ("discover", ("epsilon_central",)),
+        ("discover", ("spend", "epsilon")),
+        ("build_vocabulary", ("vocabulary_digest",)),
+        ("adapt", ("new_words",)),
+        ("count", ("counts", "cells")),
+        ("count", ("spend", "rho")),
+        ("fine_tune", ("epsilon",)),
+        ("audit", ("pooled_p_value",)),
+        ("ab_test", ("top1_gain_low",)),
+        ("ab_test", ("arms", 1, "value")),
+        ("decide", ("gates", 0, "value")),
+        ("decide", ("headline", "epsilon")),
+        ("report", ("disclosure_sha256",)),
+        ("publish", ("dictionary_words",)),
+    ],
+)
+def test_a_changed_figure_is_named(name: str, path: tuple[str | int, ...], public: PublicHalf):
+    public.edit(name, more(*path))
+    wanted = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+    assert any(leak.startswith(f"{wanted}: ") for leak in public.leaks(name)), public.leaks(name)
+
+
+def test_a_file_without_a_source_and_a_changed_one_are_named(public: PublicHalf):
+    folder = public.run.path / "public"
+    (folder / "count" / "sums.npy").write_bytes(b"exact")
+    assert "sums.npy: no source" in public.leaks("count")
+    page = folder / "report" / "report.md"
+    page.write_text(page.read_text(encoding="utf-8") + "61 devices\n", encoding="utf-8")
+    assert "report.md: public files give another" in public.leaks("report")
+
+
+def test_a_stage_that_needs_a_private_file_is_a_leak(public: PublicHalf):
+    opens_words = replace(STAGES["count"], remade="tests.golden.test_sources:opens_private_words")
+    (leak,) = public.leaks("count", opens_words)
+    assert leak.startswith("cannot be made from public files")
+
+
+def opens_private_words(ctx: Any, record: object, released: Path) -> dict[str, Any]:
+    from pipeline.run import artifacts
+
+    return {"words": len(artifacts.discovered_words(ctx))}
+
+
+# What a stage would publish beside its counts: the noise of a cell, declared as what follows from the release.
+_FAULT = """
+from pipeline.stages import count
+from pipeline.telemetry import leaving
+honest = count._stated
+count._stated = lambda *given: honest(*given).model_copy(update={"headline": {"noise": -3.25}})
+count.remade, again = None, count.remade
+count.remade = lambda *given: {name: value for name, value in again(*given).items() if name != "headline"}
+leaving.FIELDS["Count.headline"] = {leaving.Source.RELEASED: "noise"}
+"""
+
+
+def test_a_launch_that_publishes_its_noise_is_held_before_it_is_published(tmp_path: Path):
+    seeded_launch.write_data(tmp_path)
+    file = seeded_launch.write_launch(tmp_path, "counts")
+    installed(tmp_path, seeded_launch.population("counts"))
+    checkout = Path(remade.__file__).parents[2]
+    done = seeded_launch.tacit(checkout, tmp_path, ["launch", file.name], fault=_FAULT)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((seeded_launch.run_of(tmp_path, "counts") / "public" / "decide" / RESULT).read_text())["result"]
+    (failed,) = [gate for gate in result["gates"] if not gate["passed"]]
+    assert (failed["id"], result["decision"]) == ("sources", "hold")
+    assert "count: headline.noise" in failed["evidence"]
