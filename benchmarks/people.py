@@ -2,10 +2,10 @@
 
     .venv/stages/bin/python -m benchmarks.people FOLDER
 
-FOLDER is empty, or new. The people are those of ``docs/tutorial.md``, in a Parquet file; the model is that of
-``tacit init --small``. Every command is a process of its own; its CPU seconds are those of the process and of all that
-it started. A loop of ten million additions before each task says how fast the machine was. The table goes to standard
-output, and all that commands say to ``FOLDER/said.txt``.
+FOLDER is empty, or new. The people are those of ``docs/tutorial.md``, in a Parquet file; the first model is that of
+``tacit init --small``, the others have the tutorial's sizes. Every command is a process of its own; its CPU seconds are
+those of the process and of all that it started. A loop of ten million additions before each task says how fast the
+machine was. The table goes to standard output, and all that commands say to ``FOLDER/said.txt``.
 """
 
 import json
@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import yaml
 
 from pipeline.ground.settings import account
 
-ROOT = Path(__file__).resolve().parents[1]
+TUTORIAL = Path(__file__).resolve().parents[1] / "docs" / "tutorial.md"
 TACIT = Path(sys.executable).with_name("tacit")
 DATA = ("--locale", "en-US", "--data", "people.parquet", "--public", "public.jsonl")
 # The total of the tutorial's published launch.
@@ -45,7 +46,8 @@ class Step:
 
 def steps(reviewer: str) -> Iterator[Step]:
     """All commands in order; launches that are approved need one answer of ``reviewer``."""
-    ready = ("--set", "policy.approvals=1", "--set", f"reviewers=[{reviewer}]")
+    changes = {**tutorial_sizes(), "policy.approvals": 1, "reviewers": [reviewer], "private_text.name": "careful"}
+    ready = tuple(part for name, value in changes.items() for part in ("--set", f"{name}={json.dumps(value)}"))
     yield Step("the ledger and its budget, once", ("ledger", "init"))
     register = ("--max-rho", "2", "--max-epsilon", "200", "--delta", "1e-5")
     yield Step("the ledger and its budget, once", ("ledger", "register", "careful", *register))
@@ -56,13 +58,21 @@ def steps(reviewer: str) -> Iterator[Step]:
     yield Step("learn why it is held", ("status", "careful"), DONE)
     yield Step("learn why it is held", ("explain", "utility"))
     for name, seed in (("first", 1), ("second", 2)):
-        like = ("--like", "careful.yaml", "--locale", "en-US", "--data", "people.parquet")
-        changes = ("--set", "policy.min_top1_gain=0", "--set", f"seed={seed}", "--set", "private_text.name=careful")
-        yield Step(f"a {name} launch, for an approval", ("init", f"{name}.yaml", *like, *changes, *ready))
+        asked = ("init", f"{name}.yaml", *ASKED[:-1], "--set", f"seed={seed}", *ready)
+        yield Step(f"a {name} launch, for an approval", asked)
         yield Step(f"a {name} launch, for an approval", ("launch", f"{name}.yaml"))
         yield Step("approve", ("review", name))
         yield Step("approve", ("review", name, "--answer", "approve", "--reason", "measured"))
     yield Step("roll back", ("rollback", "en-US", "--reason", "measured"))
+
+
+def tutorial_sizes() -> dict[str, object]:
+    """Fields of the tutorial's own sizes, by dotted name."""
+    found = re.search(r'```yaml title="en-US.yaml"\n(.*?)^```', TUTORIAL.read_text("utf-8"), re.M | re.S)
+    assert found is not None
+    blocks = yaml.safe_load(found[1])
+    del blocks["policy"]  # its gate
+    return {f"{block}.{name}": value for block, fields in blocks.items() for name, value in fields.items()}
 
 
 def loop() -> float:
@@ -103,9 +113,7 @@ def accepted(folder: Path, arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 def write_text(folder: Path) -> None:
     """Public text, and the tutorial's people in a Parquet file."""
-    found = re.search(
-        r'```python title="people.py"\n(.*?)^```', (ROOT / "docs/tutorial.md").read_text("utf-8"), re.M | re.S
-    )
+    found = re.search(r'```python title="people.py"\n(.*?)^```', TUTORIAL.read_text("utf-8"), re.M | re.S)
     assert found is not None
     (folder / "people.py").write_text(found[1], encoding="utf-8")
     with chdir(folder):

@@ -5,7 +5,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from reports.disclosure.document import DataAccess, Disclosure
+from reports.disclosure.document import Disclosure
+from reports.disclosure.releases import DataAccess
 from reports.disclosure.utility import Difference
 from reports.formats import change, light, number, percent, warnings
 from reports.languages import in_digits_of

@@ -14,7 +14,7 @@ from pipeline.releases.experiment import EXPERIMENT
 from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.release import Outlook, Release, Use
 from pipeline.releases.training import TRAINING
-from reports.disclosure.document import DataAccess
+from reports.disclosure.releases import DataAccess
 
 _HELD_OUT = "aggregate metrics of held-out devices, released without noise; their text trains nothing"
 

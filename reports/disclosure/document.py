@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from pretrain.config import BEARING, Config, bears
 from reports.disclosure.findings import AddedWords, AuditBlock, ReleaseAudit
 from reports.disclosure.guarantee import Accounting, Composition, Curves, Population, PublicText, ReusedRelease
-from reports.disclosure.releases import Release, ReleaseBlock
+from reports.disclosure.releases import DataAccess, Release, ReleaseBlock
 from reports.disclosure.utility import Utility
 
 # Version of the shape: a new optional field raises the minor number, any other change the major one. See ``schemas/``.
@@ -84,25 +84,6 @@ class DecisionBlock(Config):
         failed = [gate.id for gate in self.gates if not gate.passed]
         if self.decision == "launch" and failed:
             raise ValueError(f"decision: 'launch' although {', '.join(failed)} failed; it must be 'hold'")
-        return self
-
-
-class DataAccess(Config):
-    """One use of data, covered by a guarantee or not."""
-
-    stage: str
-    data: Literal["public", "private"]
-    covered: bool
-    mechanism: str | None = None
-    unit: str | None = None
-    reason: str | None = Field(default=None, description="why a private access is not covered")
-
-    @model_validator(mode="after")
-    def _uncovered_needs_a_reason(self) -> "DataAccess":
-        if self.data == "private" and not self.covered and not (self.reason or "").strip():
-            raise ValueError(f"reason: stage {self.stage!r} uses private data outside the guarantee; say why")
-        if self.covered and not (self.mechanism and self.unit):
-            raise ValueError(f"mechanism, unit: stage {self.stage!r} counts as covered; say by what and for whom")
         return self
 
 

@@ -27,6 +27,25 @@ _SAME = 1e-6  # relative tolerance; a larger difference is a mistake, not roundi
 Terms = Mapping[str, float | str]
 
 
+class DataAccess(Config):
+    """One use of data, covered by a guarantee or not."""
+
+    stage: str
+    data: Literal["public", "private"]
+    covered: bool
+    mechanism: str | None = None
+    unit: str | None = None
+    reason: str | None = Field(default=None, description="why a private access is not covered")
+
+    @model_validator(mode="after")
+    def _uncovered_needs_a_reason(self) -> "DataAccess":
+        if self.data == "private" and not self.covered and not (self.reason or "").strip():
+            raise ValueError(f"reason: stage {self.stage!r} uses private data outside the guarantee; say why")
+        if self.covered and not (self.mechanism and self.unit):
+            raise ValueError(f"mechanism, unit: stage {self.stage!r} counts as covered; say by what and for whom")
+        return self
+
+
 class Release(Config):
     """One release. A subclass fixes ``name``, the discriminator of the list.
 
