@@ -2,8 +2,8 @@
 
     .venv/stages/bin/python -m benchmarks.people FOLDER
 
-FOLDER is empty, or new. The people are those of ``docs/tutorial.md``, in a Parquet file; the first model is that of
-``tacit init --small``, the others have the tutorial's sizes. Every command is a process of its own; its CPU seconds are
+FOLDER is empty, or new. The people are those of ``docs/tutorial.md``, in a Parquet file; launches are
+those of ``tacit init --small`` with the tutorial's sizes. Every command is a process of its own; its CPU seconds are
 those of the process and of all that it started. A loop of ten million additions before each task says how fast the
 machine was. The table goes to standard output, and all that commands say to ``FOLDER/said.txt``.
 """
@@ -15,7 +15,7 @@ import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,24 +46,29 @@ class Step:
 
 def steps(reviewer: str) -> Iterator[Step]:
     """All commands in order; launches that are approved need one answer of ``reviewer``."""
-    changes = {**tutorial_sizes(), "policy.approvals": 1, "reviewers": [reviewer], "private_text.name": "careful"}
-    ready = tuple(part for name, value in changes.items() for part in ("--set", f"{name}={json.dumps(value)}"))
+    sizes = tutorial_sizes()
+    ready = {**sizes, "policy.approvals": 1, "reviewers": [reviewer], "private_text.name": "careful"}
     yield Step("the ledger and its budget, once", ("ledger", "init"))
     register = ("--max-rho", "2", "--max-epsilon", "200", "--delta", "1e-5")
     yield Step("the ledger and its budget, once", ("ledger", "register", "careful", *register))
-    yield Step("launch on own text", ("init", "careful.yaml", *ASKED, "--set", "policy.min_top1_gain=0.9"))
+    yield Step("launch on own text", ("init", "careful.yaml", *ASKED, *to_set(sizes | {"policy.min_top1_gain": 0.9})))
     yield Step("launch on own text", ("check", "careful.yaml"))
     yield Step("learn what a launch costs", ("plan", "careful.yaml"))
     yield Step("launch on own text", ("launch", "careful.yaml"), HELD)
     yield Step("learn why it is held", ("status", "careful"), DONE)
     yield Step("learn why it is held", ("explain", "utility"))
     for name, seed in (("first", 1), ("second", 2)):
-        asked = ("init", f"{name}.yaml", *ASKED[:-1], "--set", f"seed={seed}", *ready)
+        asked = ("init", f"{name}.yaml", *ASKED, *to_set(ready | {"seed": seed}))
         yield Step(f"a {name} launch, for an approval", asked)
         yield Step(f"a {name} launch, for an approval", ("launch", f"{name}.yaml"))
         yield Step("approve", ("review", name))
         yield Step("approve", ("review", name, "--answer", "approve", "--reason", "measured"))
     yield Step("roll back", ("rollback", "en-US", "--reason", "measured"))
+
+
+def to_set(fields: Mapping[str, object]) -> tuple[str, ...]:
+    """Options of ``tacit init`` for fields by dotted name."""
+    return tuple(part for name, value in fields.items() for part in ("--set", f"{name}={json.dumps(value)}"))
 
 
 def tutorial_sizes() -> dict[str, object]:

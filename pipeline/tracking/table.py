@@ -12,6 +12,7 @@ from typing import Any
 
 from pipeline.run.run_dir import RESULT, StageRecord
 from reports.listed import gain
+from reports.losses import up
 
 VIEW = "launches"
 WAITING, DONE, AGAINST, FAILED = "SCHEDULED", "FINISHED", "KILLED", "FAILED"
@@ -89,6 +90,8 @@ def columns(record: StageRecord) -> dict[str, float | str]:
     """Columns that a finished stage adds to its launch's row; strings are tags."""
     result: Mapping[str, Any] = record.result
     row: dict[str, float | str] = dict(result.get("headline", {}))
+    if isinstance(rho := row.get("rho"), int | float):
+        row["rho"] = float(up(rho, 4))  # as on every page: 0.499992 would be cut to 0.4999...
     if record.stage == "fine_tune":
         row |= {ours: float(result[name]) for name, ours in _OF_TRAINING.items() if result.get(name) is not None}
     if record.stage == "ab_test":
