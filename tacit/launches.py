@@ -200,9 +200,11 @@ def verify(launch: str | Path, *, thorough: bool = False) -> Answer["Verificatio
       ValueError: there is no such launch.
     """
     from pipeline.cli.support import open_existing
-    from pipeline.verify.launch import verify_launch
+    from pipeline.verify.check import verification
+    from pipeline.verify.launch import SUBJECTS, THOROUGH
+    from pipeline.verify.launch import verify as checks
 
-    done = verify_launch(*open_existing(str(launch)), thorough=thorough)
+    done = verification(list(checks(*open_existing(str(launch)), THOROUGH if thorough else SUBJECTS)))
     return Answer(done, str(done))
 
 

@@ -108,7 +108,8 @@ _READERS = {
     "read_record": {
         "pipeline/run/run_dir.py",
         "pipeline/tracking/mlflow_tracker.py",
-    },  # the reader; what MLflow has, asked about after
+        "pipeline/verify/launch.py",
+    },  # the reader; what MLflow has, asked about after; whose launch an outsider's folder is
     "StageRecord.model_validate": {"pipeline/run/finished.py"},  # a computation before a crash, asked about at once
     "StageRecord.model_validate_json": {"pipeline/run/run_dir.py"},
     # Verification looks at what does not count, to say what is wrong; so does a re-use that is refused. A process

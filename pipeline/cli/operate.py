@@ -10,7 +10,6 @@ from pipeline.ground import settings
 from pipeline.ground.errors import PERMANENT
 
 if TYPE_CHECKING:
-    from pipeline.verify.check import Check
     from pipeline.verify.expiry import Sweep
 
 
@@ -20,6 +19,13 @@ def verify(
     thorough: Annotated[
         bool, typer.Option("--thorough", help="also repeat public and private training, from the first step")
     ] = False,
+    public: Annotated[
+        bool,
+        typer.Option("--public", help="check public files alone: no ledger, no MLflow; LAUNCH may be a folder public/"),
+    ] = False,
+    key: Annotated[
+        str | None, typer.Option(help="with --public: SHA-256 of the proof/launch.pub that you trust")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Derive a launch's disclosure again: its stages, its report, its participation, and its records elsewhere.
@@ -28,20 +34,40 @@ def verify(
     --thorough as long as the whole launch, and the models must be equal bit for bit. A check that cannot be made here,
     as without the private folder, counts as not verified.
 
+    With --public it checks the proof and all that public files decide, anywhere, without any of them.
+
     Example: tacit verify demo-en-US-0123abcd
     """
-    config, run, here = open_existing(launch)
-    from pipeline.verify.launch import verify_launch
+    from pipeline.verify.check import verification
+    from pipeline.verify.launch import SUBJECTS, THOROUGH, verify, verify_public
 
-    marks = {True: "ok", False: "FAILED", None: "unknown"}
-
-    def on_check(check: "Check") -> None:
+    if public and thorough:
+        raise ValueError("--thorough: repeats training, which needs private files; leave it or --public out")
+    if key and not public:
+        raise ValueError("--key: is compared with --public; add that option")
+    if public:
+        here = settings.load()
+        checks = verify_public(_public_folder(launch, here), here, key)
+    else:
+        config, run, here = open_existing(launch)
+        checks = verify(config, run, here, THOROUGH if thorough else SUBJECTS)
+    marks, made = {True: "ok", False: "FAILED", None: "unknown"}, []
+    for check in checks:
         typer.echo(f"{marks[check.passed]:>8}  {check.id}: {check.detail}", err=as_json)
-
-    done = verify_launch(config, run, here, thorough=thorough, on_check=on_check)
+        made.append(check)
+    done = verification(made)
     answer(done, as_json, text=str(done))
     if not done.ok:
         raise typer.Exit(PERMANENT)
+
+
+def _public_folder(launch: str, here: settings.Settings) -> Path:
+    """Folder of a launch's public files: a launch of this machine, or any folder that holds them."""
+    from pipeline.run.named import begun_id
+
+    if (folder := Path(launch)).is_dir():
+        return folder / "public" if (folder / "public").is_dir() else folder
+    return here.runs_dir / begun_id(launch, here) / "public"
 
 
 @command

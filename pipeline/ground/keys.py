@@ -1,4 +1,6 @@
-"""Ed25519 keys of this installation: one folder of PEM files, numbered by rotation (``ledger-1.pem``).
+"""Keys of this installation: one folder of PEM files, numbered by rotation (``ledger-1.pem``).
+
+They are Ed25519, but for ``model``: model-signing 1.1.1 reads ECDSA keys alone, so that one is on P-256.
 
 A role signs with its newest private key. Its public keys stay, as each verifies what was signed before its rotation.
 Private keys are PKCS #8 and public keys SubjectPublicKeyInfo, as OpenSSL, in-toto and OpenSSF model signing read them.
@@ -20,9 +22,9 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
     from securesystemslib.signer import CryptoSigner, SSlibKey
 
-# ``ledger`` signs entries and checkpoints, ``launch`` a launch's proof, ``witness`` cosigns checkpoints, and
-# ``answers`` signs answers that people gave in Airflow.
-Role = Literal["ledger", "launch", "witness", "answers"]
+# ``ledger`` signs entries and checkpoints, ``launch`` a launch's proof, ``model`` its bundle, ``witness`` cosigns
+# checkpoints, and ``answers`` signs answers that people gave in Airflow.
+Role = Literal["ledger", "launch", "model", "witness", "answers"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
@@ -87,11 +89,11 @@ def add(folder: Path, name: str) -> "SSlibKey":
     """Make the next key of a name in a folder, and return its public key; earlier files stay."""
     from securesystemslib.signer import CryptoSigner
 
-    made = CryptoSigner.generate_ed25519()
+    made = CryptoSigner.generate_ecdsa() if name == "model" else CryptoSigner.generate_ed25519()
     private = private_directory(folder) / f"{name}-{_count(folder, name) + 1}.pem"
     # In this order: a public key without its private key would be found missing.
     write_bytes(private, made.private_bytes, mode=PRIVATE)
-    write_bytes(_public(private), _pem(made.public_key))
+    write_bytes(_public(private), pem(made.public_key))
     return made.public_key
 
 
@@ -120,16 +122,19 @@ def _public_key(path: Path) -> "SSlibKey":
     from securesystemslib.signer import SSlibKey
 
     try:
-        return SSlibKey.from_crypto(load_pem_public_key(path.read_bytes()), scheme="ed25519")
+        return SSlibKey.from_crypto(load_pem_public_key(path.read_bytes()))
     except FileNotFoundError as error:
         raise KeyUnusable(
             f"{path}: missing, and what it signed cannot be verified; restore it from a backup"
         ) from error
     except Exception as error:
-        raise KeyUnusable(f"{path}: no Ed25519 public key in PEM; restore it from a backup ({error})") from error
+        raise KeyUnusable(f"{path}: no public key in PEM; restore it from a backup ({error})") from error
 
 
-def _pem(key: "SSlibKey") -> bytes:
+def pem(key: "SSlibKey") -> bytes:
+    """Public key as PEM (SubjectPublicKeyInfo)."""
+    if key.keytype == "ecdsa":
+        return key.keyval["public"].encode()
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 

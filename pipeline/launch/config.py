@@ -378,10 +378,15 @@ def problems(error: ValidationError) -> list[str]:
 
 def config_digest(config: LaunchConfig) -> str:
     """SHA-256 over everything that can change a result, as canonical JSON."""
+    return hashlib.sha256(digested(config).encode()).hexdigest()
+
+
+def digested(config: LaunchConfig) -> str:
+    """Everything in a launch file that can change a result, as canonical JSON."""
     missing = type(config).model_fields.keys() - vars(config)
     assert not missing, f"the digest of a launch file needs {missing}, which this stage does not declare"
     content = config.model_dump(mode="json", exclude=_NOT_PART_OF_THE_LAUNCH)
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 def cron(schedule: str) -> str:

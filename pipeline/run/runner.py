@@ -23,7 +23,7 @@ from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.remainder import remainders
 from pipeline.ledger.spend import Spend
-from pipeline.run import attempts, cache, fence
+from pipeline.run import attempts, cache, fence, proof
 from pipeline.run.bookkeeping import PROCESSORS
 from pipeline.run.finished import (
     interrupted,
@@ -50,7 +50,7 @@ class Tracker(cache.Shelf, Protocol):
     """The part of ``tracking.MlflowTracker`` that the runner needs."""
 
     def log_stage(self, run: RunDir, record: StageRecord) -> None:
-        """Log a finished stage's public files, parameters and metrics; logging twice leaves one run."""
+        """Log a finished stage's public files, parameters and metrics, and the launch's proof so far."""
 
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
         """Fetch a public file; False if it was never logged."""
@@ -146,6 +146,7 @@ def _run_held(
 ) -> StageRecord:
     run.used.clear()
     require_private(run, name, stages)
+    proof.require_keys(settings)
     ledger = PrivacyLedger.of(settings)
     ledger.require_whole(tracker.receipts() if tracker else {})
     stage = stages[name]
@@ -157,6 +158,7 @@ def _run_held(
     if record is None:
         record = _released(ctx, stages, planned) if planned else _computed(ctx, stages, None)
     record = record.model_copy(update={"ledger": record.ledger | {"result": write_down(record, settings)}})
+    proof.add(run, record, stages, settings)
     if tracker:
         tracker.log_stage(run, record)
         tracker.keep_receipts(ledger.heads())

@@ -173,6 +173,9 @@ class Stage:
       remade: ``module:function`` that makes those fields and files of its public half again which follow from public
         files (``telemetry.leaving.REMADE``). It takes a context in a folder with other stages' public files alone, the
         record, and the folder of the stage's own public files; it returns fields as JSON values. Empty: it has none.
+      asks_people: True if a person's files, such as a blocklist, may be among its inputs.
+      attests: ``module:function`` that adds statements about the stage's outputs to the launch's proof; it takes the
+        launch's folder, the settings and the record.
       line: its result in a few words for a terminal, a format string over the result's fields.
     """
 
@@ -195,6 +198,8 @@ class Stage:
     audit: Callable[[StageContext, str, str, bool], ReleaseAudit | None] | None = None
     replay: Replay | None = None
     remade: str = ""
+    asks_people: bool = False
+    attests: str = ""
     line: str = ""
 
     @property

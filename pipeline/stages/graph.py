@@ -194,6 +194,7 @@ _LIST = (
         libraries=_LIBRARIES,
         replay=Replay(anywhere=True),
         remade="pipeline.stages.build_vocabulary:remade",
+        asks_people=True,
     ),
     Stage(
         name="adapt",
@@ -325,6 +326,7 @@ _LIST = (
         reads=everything,
         replay=Replay(again="pipeline.stages.publish:exported_again"),
         remade="pipeline.stages.publish:remade",
+        attests="pipeline.publication.provenance:attest",
     ),
 )
 STAGES: Stages = {stage.name: stage for stage in _LIST}

@@ -292,6 +292,9 @@ FILES: dict[str, Mapping[str, Source]] = {
     "Report": {"report.pdf": _INSTALLATION, "*": _RELEASED},
     "Publish": {"bundle/*": _RELEASED},
 }
+# The files of a launch's proof: digests of what is listed above, which this installation signs.
+_PROVEN = ("*.link", "root.layout", "provenance.json", "model.sig", "*.pub")
+PROOF: Mapping[str, Source] = dict.fromkeys(_PROVEN, _INSTALLATION)
 # Fields whose keys are set by code: each key is a figure of its own.
 FREE = ("headline", "curve", "secagg")
 

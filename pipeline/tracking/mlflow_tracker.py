@@ -1,7 +1,7 @@
 """MLflow: one parent run per launch, one child run per stage, one registered model per locale and feature.
 
     experiment  keyboard/<locale>
-      run       <launch_id>            configuration, provenance, its row in the table of launches (``tracking.table``)
+      run       <launch_id>            configuration, provenance, proof, its row in the table (``tracking.table``)
         run     <stage>                its numbers and curve, digests of data sets, every public file
 
 A run is identified by its ``tacit.key`` tag. Only files of the public half of a run directory are logged, and only
@@ -23,6 +23,7 @@ import pretrain
 from pipeline.ground.errors import PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, config_digest
+from pipeline.run.proof import FOLDER
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, read_record, record_text
 from pipeline.telemetry.allowed import this_hour
 from pipeline.tracking import shown, table
@@ -62,6 +63,7 @@ class MlflowTracker:
         key = f"{self._launch_id}/{record.stage}"
         with answering():
             parent = self.parent_run_id
+            self._client.log_artifacts(parent, str(run.public(FOLDER)), FOLDER)
             for old in self._find(_KEY, key):
                 if old.data.tags.get(RECORD) == digest:
                     return

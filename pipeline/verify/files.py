@@ -16,6 +16,7 @@ from pipeline.releases.experiment import EXPERIMENT as RELEASE
 from pipeline.run import bookkeeping
 from pipeline.run.attempts import latest
 from pipeline.run.bookkeeping import differences
+from pipeline.run.proof import FOLDER
 from pipeline.run.run_dir import ERASED, KEY, RESULT, STATE, RunDir, StageRecord, receipt_digest, record_digest
 from pipeline.stages.graph import STAGES
 from pipeline.verify.check import Check, in_words, of_missing_stage
@@ -30,6 +31,7 @@ _BESIDE: dict[str, dict[str, set[str] | None]] = {
         "planning": None,
         "rehearsal": None,
         EXPERIMENT: {RESULT},
+        FOLDER: None,  # ``verify.proof``
     },
     "private": {
         "rehearsal": None,
@@ -56,6 +58,22 @@ def files(
     if (run.path / "public" / "launch" / STATE).exists():
         yield _state(run, now())
     added = list(_added(run, records))
+    yield Check(id="files", passed=not added, detail=in_words(added) or "no files but those of the stages")
+
+
+def published(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord]) -> Iterator[Check]:
+    """Check the public half alone: each stage's files against its record, and that there are no others.
+
+    A launch that was not published ended held or not approved; people's answers are in the ledger.
+    """
+    held = "decide" in records and records["decide"].result["decision"] != "launch"
+    ended = Standing(state="held" if held else "waiting", detail="no model is published")
+    for name in STAGES:
+        if name in records:
+            yield _stage_files(name, config, run, records[name])
+        elif missing_stage := of_missing_stage(name, config, records, lambda: ended, None, is_bound=False):
+            yield missing_stage
+    added = list(_added_in("public", run, records))
     yield Check(id="files", passed=not added, detail=in_words(added) or "no files but those of the stages")
 
 
@@ -136,20 +154,23 @@ def _added(run: RunDir, finished: Container[str]) -> Iterator[str]:
     for path in sorted(run.path.iterdir()):
         if path.name not in _BESIDE or not path.is_dir() or path.is_symlink():
             yield f"{path.name} was added"
-    for half, beside in _BESIDE.items():
-        for folder in sorted((run.path / half).iterdir()) if (run.path / half).is_dir() else ():
-            place = f"{half}/{folder.name}"
-            if folder.name in beside:
-                allowed = beside[folder.name]
-                yield from (
-                    f"{place}/{path.name} was added"
-                    for path in folder.iterdir()
-                    if allowed and path.name not in allowed
-                )
-            elif folder.name not in STAGES or not folder.is_dir() or folder.is_symlink():
-                yield f"{place} was added"
-            else:
-                yield from _left_over(folder, place, is_finished=folder.name in finished)
+    for half in _BESIDE:
+        yield from _added_in(half, run, finished)
+
+
+def _added_in(half: str, run: RunDir, finished: Container[str]) -> Iterator[str]:
+    beside = _BESIDE[half]
+    for folder in sorted((run.path / half).iterdir()) if (run.path / half).is_dir() else ():
+        place = f"{half}/{folder.name}"
+        if folder.name in beside:
+            allowed = beside[folder.name]
+            yield from (
+                f"{place}/{path.name} was added" for path in folder.iterdir() if allowed and path.name not in allowed
+            )
+        elif folder.name not in STAGES or not folder.is_dir() or folder.is_symlink():
+            yield f"{place} was added"
+        else:
+            yield from _left_over(folder, place, is_finished=folder.name in finished)
 
 
 def _left_over(folder: Path, place: str, *, is_finished: bool) -> Iterator[str]:

@@ -1,43 +1,27 @@
 """Derive a launch's disclosure again, from its files, its records, the ledger and MLflow."""
 
-from collections.abc import Callable, Container, Iterator
+import tempfile
+from collections.abc import Container, Generator, Iterator, Mapping
 from itertools import chain
+from pathlib import Path
 
 from pipeline.ground.errors import LaunchError, ServiceUnavailable
 from pipeline.ground.settings import Settings
-from pipeline.launch.config import LaunchConfig
+from pipeline.launch.config import LaunchConfig, launch_id, load_kept_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.known import as_it_lies
-from pipeline.run.run_dir import RunDir
+from pipeline.run.run_dir import RESULT, RunDir, StageRecord, read_record
 from pipeline.stages.graph import STAGES
-from pipeline.verify import files, guarantee, registered, replay, report, reused, sources
-from pipeline.verify.check import Check, Verification, verification
+from pipeline.verify import files, guarantee, proof, registered, replay, report, reused, sources
+from pipeline.verify.check import Check
 from pretrain.files import remove_leavings
 
-SUBJECTS = ("files", "ledger", "guarantee", "participation", "disclosure", "sources", "again", "tracked", "registered")
+SUBJECTS = (
+    *("files", "ledger", "guarantee", "rendered", "sources", "proof", "participation", "disclosure", "again"),
+    *("tracked", "registered"),
+)
 # Takes as long as training.
 THOROUGH = (*SUBJECTS, "trained")
-
-
-def verify_launch(
-    config: LaunchConfig,
-    run: RunDir,
-    settings: Settings,
-    *,
-    thorough: bool = False,
-    on_check: Callable[[Check], None] = lambda check: None,
-) -> Verification:
-    """Make every check of one launch, and summarise them; see ``verify``.
-
-    Args:
-      thorough: also repeat training, which takes as long as before.
-      on_check: called with each check.
-    """
-    checks = []
-    for check in verify(config, run, settings, THOROUGH if thorough else SUBJECTS):
-        on_check(check)
-        checks.append(check)
-    return verification(checks)
 
 
 def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Container[str] = SUBJECTS) -> Iterator[Check]:
@@ -51,13 +35,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
     """
     run, ledger = RunDir(run.root, run.launch_id, as_it_lies), PrivacyLedger.of(settings)
     remove_leavings(run.path / "private", below=False)
-    records = {}
-    for name in STAGES:
-        try:
-            if record := run.record(name):
-                records[name] = record
-        except ValueError as error:
-            yield Check(id=f"record:{name}", passed=False, detail=str(error))
+    records = yield from _records(run)
     ours = report.of_this_code(run, settings, ledger)
     subjects: dict[str, Iterator[Check]] = {
         "files": chain(files.files(config, run, records, ledger), files.experiment_ended(config, run, ledger)),
@@ -65,14 +43,9 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
             files.ledger_checks(run, records | files.experiment_record(run), ledger),
             reused.reused(run, records, ledger),
         ),
-        "guarantee": chain(
-            guarantee.guarantee(config, run, records),
-            guarantee.by_the_file(config, records),
-            guarantee.whole(config, run, records),
-        ),
+        **_public(config, run, settings, records, ours),
         "participation": guarantee.participation(config, run, records, files.missing(run, ledger)),
         "disclosure": report.report(config, run, settings, records, ours),
-        "sources": sources.sources(config, run, settings, records, ours),
         "again": replay.replay(config, run, settings, records, ours),
         "trained": replay.trained(config, run, settings, records, ours),
         "tracked": registered.tracked(config, run, settings, records | files.experiment_record(run)),
@@ -81,6 +54,69 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
     for name, checks in subjects.items():
         if name in only:
             yield from _whole(name, checks)
+
+
+def verify_public(folder: Path, settings: Settings, trusted: str | None = None) -> Iterator[Check]:
+    """Yield all checks that the public folder of a launch allows, wherever it lies; they read nothing else.
+
+    Args:
+      trusted: SHA-256 of the ``launch.pub`` that the reader trusts; None: the reader compares.
+
+    Raises:
+      ValueError: it is no launch's public folder.
+    """
+    config = load_kept_launch(folder / "launch" / "launch.json")
+    stated = next(iter(sorted(folder.glob(f"*/{RESULT}"))), None)
+    if stated is None:
+        raise ValueError(f"{folder}: no stage has finished there; name the folder public/ of a launch")
+    with tempfile.TemporaryDirectory() as place:
+        # Under the launch's id, as its own folder is.
+        run = RunDir(Path(place), read_record(stated).launch_id, as_it_lies)
+        run.path.mkdir()
+        (run.path / "public").symlink_to(folder.resolve(), target_is_directory=True)
+        records = yield from _records(run)
+        named = run.launch_id == (own := launch_id(config)) or run.launch_id.startswith(f"{own}-")
+        yield Check(id="launch", passed=named, detail=f"{run.launch_id}, of a launch file whose id is {own}")
+        ours = report.written_by_this_code(run, settings)
+        subjects = {
+            "files": files.published(config, run, records),
+            **_public(config, run, settings, records, ours, trusted),
+        }
+        for name, checks in subjects.items():
+            yield from _whole(name, checks)
+
+
+def _records(run: RunDir) -> Generator[Check, None, dict[str, StageRecord]]:
+    """Return the records of a launch, and yield a failed check for each that is damaged."""
+    records = {}
+    for name in STAGES:
+        try:
+            if record := run.record(name):
+                records[name] = record
+        except ValueError as error:
+            yield Check(id=f"record:{name}", passed=False, detail=str(error))
+    return records
+
+
+def _public(
+    config: LaunchConfig,
+    run: RunDir,
+    settings: Settings,
+    records: Mapping[str, StageRecord],
+    of_this_code: bool,
+    trusted: str | None = None,
+) -> dict[str, Iterator[Check]]:
+    """Subjects that public files alone decide."""
+    return {
+        "guarantee": chain(
+            guarantee.guarantee(config, run, records),
+            guarantee.by_the_file(config, records),
+            guarantee.whole(config, run, records),
+        ),
+        "rendered": report.rendered(run, records, of_this_code),
+        "sources": sources.sources(config, run, settings, records, of_this_code),
+        "proof": proof.proven(config, run, records, trusted),
+    }
 
 
 def _whole(name: str, checks: Iterator[Check]) -> Iterator[Check]:

@@ -12,7 +12,8 @@ from pipeline.ground.errors import LaunchError, ServiceUnavailable
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.publication.registry import Registry
-from pipeline.run.bookkeeping import differences
+from pipeline.run.bookkeeping import differences, digests
+from pipeline.run.proof import FOLDER
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_text
 from pipeline.stages.publish import registered_tags
 from pipeline.tracking import mlflow_tracker, shown, table
@@ -29,7 +30,7 @@ def tracked(
     tracker = MlflowTracker(settings, config, run.launch_id)
     for name, record in records.items():
         yield _held_against(f"tracked:{name}", tracker, f"{run.launch_id}/{name}", partial(_stage, record))
-    yield _held_against("tracked", tracker, run.launch_id, partial(_launch, config, records))
+    yield _held_against("tracked", tracker, run.launch_id, partial(_launch, config, run, records))
 
 
 def _held_against(identity: str, tracker: MlflowTracker, key: str, compare: Callable[[LoggedRun], list[str]]) -> Check:
@@ -57,7 +58,7 @@ def _stage(record: StageRecord, logged: LoggedRun) -> list[str]:
     ]
 
 
-def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: LoggedRun) -> list[str]:
+def _launch(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord], logged: LoggedRun) -> list[str]:
     headline = {key: value for record in records.values() for key, value in table.columns(record).items()}
     tags = {key: value for key, value in headline.items() if isinstance(value, str)}
     tags |= {"config.sha256": config_digest(config), "locale": config.locale, "feature": ", ".join(config.features)}
@@ -75,6 +76,8 @@ def _launch(config: LaunchConfig, records: Mapping[str, StageRecord], logged: Lo
         if present.get(key) != [(0, headline.get(key))]:
             wrong.append(f"metric {key}")
     wrong += [f"metric {key}" for key, points in curves.items() if logged.metrics.get(key) != sorted(points)]
+    proven = {f"{FOLDER}/{name}": digest for name, digest in digests(run.path / "public" / FOLDER).items()}
+    wrong += differences(proven, {name: logged.files.get(name, "") for name in proven})
     return wrong + [f"parameter {name}" for name, value in params.items() if logged.params.get(name) != value]
 
 

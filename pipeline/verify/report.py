@@ -15,7 +15,7 @@ from pipeline.run.population import asked
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext
-from pipeline.stages.report import disclosed, disclosure, says_otherwise
+from pipeline.stages.report import disclosed, disclosure, same_launch, says_otherwise
 from pipeline.verify.check import Check, in_words
 from pretrain.files import sha256
 from reports import render
@@ -27,8 +27,13 @@ _FILE = "disclosure.json"
 
 def of_this_code(run: RunDir, settings: Settings, ledger: PrivacyLedger) -> bool:
     """Return whether the running commit wrote a launch's report; other code may give other results."""
+    return bool(ledger.bound_results(run.launch_id)) and written_by_this_code(run, settings)
+
+
+def written_by_this_code(run: RunDir, settings: Settings) -> bool:
+    """Return whether a launch's disclosure names the running commit and its locked environments."""
     stated = disclosed(run)
-    if not ledger.bound_results(run.launch_id) or stated is None:
+    if stated is None:
         return False
     return (stated.tool.git_commit, stated.tool.lock_digests) == (settings.git_commit, dict(settings.lock_digests))
 
@@ -40,7 +45,16 @@ def report(
     records: Mapping[str, StageRecord],
     of_this_code: bool,
 ) -> Iterator[Check]:
-    """Check the disclosure against the stages and the ledger, and every page against the disclosure."""
+    """Check the disclosure against the stages and the ledger."""
+    stated = disclosed(run)
+    if "report" not in records or stated is None:
+        return  # ``rendered`` reports it.
+    yield _derived(StageContext(config, run, settings, "report", None), stated, of_this_code)
+    yield _ledger_then(stated, config, settings, of_this_code)
+
+
+def rendered(run: RunDir, records: Mapping[str, StageRecord], of_this_code: bool) -> Iterator[Check]:
+    """Check the disclosure's digest, every page against the disclosure, and the disclosure in the bundle."""
     stated = disclosed(run)
     if "report" not in records:
         return  # Unfinished or lost, which ``files`` reports.
@@ -48,9 +62,9 @@ def report(
         yield Check(id="disclosure", passed=False, detail="the disclosure is missing or unreadable")
         return
     yield _digest(run, records["report"])
-    yield _derived(StageContext(config, run, settings, "report", None), stated, of_this_code)
-    yield _ledger_then(stated, config, settings, of_this_code)
     yield _rendered(stated, records["report"], of_this_code)
+    if "publish" in records and records["publish"].result["published"]:
+        yield _shipped(run, stated)
     if render.PDF in records["report"].outputs:
         yield _printed(run, stated)
 
@@ -99,6 +113,14 @@ def _like(stated: Any, again: Any) -> Any:
     if isinstance(stated, list | tuple) and isinstance(again, list | tuple) and len(stated) == len(again):
         return [_like(one, other) for one, other in zip(stated, again, strict=True)]
     return again
+
+
+def _shipped(run: RunDir, stated: Disclosure) -> Check:
+    """Check that the bundle's disclosure states the same; a report may have been written again since."""
+    path = run.path / "public" / "publish" / "bundle" / _FILE
+    same = same_launch(Disclosure.model_validate_json(path.read_bytes()), stated)
+    detail = "the bundle's states the same of the launch" if same else "the bundle's states something else"
+    return Check(id="disclosure:bundle", passed=same, detail=detail)
 
 
 def _printed(run: RunDir, stated: Disclosure) -> Check:

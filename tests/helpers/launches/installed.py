@@ -5,6 +5,7 @@ from pathlib import Path
 from unittest import mock
 
 from federated.config.population import population_key
+from pipeline.ground import keys, settings
 from pipeline.launch.config import launch_id, load_launch
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
@@ -16,8 +17,8 @@ AMPLE = 1e6
 def installed(home: Path, *populations: str, budget: float = AMPLE) -> PrivacyLedger:
     """The ledger of a home with these populations in it."""
     ledger = PrivacyLedger.create(f"sqlite:///{home / 'runs' / 'ledger.db'}")
-    registered(ledger, *populations, budget=budget)
-    return ledger
+    keys.make(settings.load({"TACIT_HOME": str(home)}))
+    return registered(ledger, *populations, budget=budget)
 
 
 def registered(ledger: PrivacyLedger, *populations: str, budget: float | Budget = AMPLE) -> PrivacyLedger:

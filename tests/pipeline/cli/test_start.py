@@ -15,6 +15,7 @@ import yaml
 from pipeline.ground import settings
 from pipeline.launch.config import LaunchConfig, all_fields, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.statement import create
 from pipeline.run.runner import run_stage
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.checkout import ROOT
@@ -107,8 +108,8 @@ def files_launch(folder: Path) -> Path:
 def test_a_look_at_files_and_at_other_launches_needs_no_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TACIT_RUNS_DIR", str(tmp_path / "runs"))
     file, here = files_launch(tmp_path), settings.load()
-    ledger = PrivacyLedger.create(here.ledger_url)
-    ledger.register("typists", budget(max_rho=50.0, window_days=60), by="someone")
+    create(here)
+    PrivacyLedger.of(here).register("typists", budget(max_rho=50.0, window_days=60), by="someone")
     answer, modules = reported("check", str(file))
     assert "6,000+ devices" in answer
     assert modules <= {"sqlalchemy"} | NUMBERS

@@ -57,7 +57,7 @@ def test_a_damaged_key_is_an_error_that_names_the_file(here: Settings, damage: b
     with pytest.raises(KeyUnusable, match=r"launch-1\.pem: damaged, or not the private key of launch-1\.pub\.pem"):
         keys.signer(here, "launch")
     (here.keys_dir / "witness-1.pub.pem").write_bytes(damage)
-    with pytest.raises(KeyUnusable, match=r"witness-1\.pub\.pem: no Ed25519 public key"):
+    with pytest.raises(KeyUnusable, match=r"witness-1\.pub\.pem: no public key in PEM"):
         keys.public_keys(here, "witness")
 
 

@@ -1,0 +1,135 @@
+"""Check a launch's proof with Python's standard library alone, and no code of tacit.
+
+    python check_proof.py PUBLIC SHA256
+
+PUBLIC is the launch's folder public/, SHA256 the digest of the launch.pub that its owner publishes. It checks every
+signature but that of model.sig (``model_signing verify key`` does), whose digest it holds against the signed Statement.
+"""
+
+import base64
+import hashlib
+import json
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+# Ed25519, from its definition (RFC 8032, section 5.1): points (x, y) with -x^2 + y^2 = 1 + D x^2 y^2 modulo P.
+P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, -1, P) % P
+
+
+def add(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    (x, y), (u, v) = one, other
+    k = D * x * u * y * v % P
+    return (x * v + u * y) * pow(1 + k, -1, P) % P, (y * v + x * u) * pow(1 - k, -1, P) % P
+
+
+def times(number: int, point: tuple[int, int]) -> tuple[int, int]:
+    total = (0, 1)
+    while number:
+        total = add(total, point) if number & 1 else total
+        point, number = add(point, point), number >> 1
+    return total
+
+
+def decoded(content: bytes) -> tuple[int, int]:
+    number = int.from_bytes(content, "little")
+    sign, y = number >> 255, number % 2**255
+    square = (y * y - 1) * pow(D * y * y + 1, -1, P) % P
+    root = pow(square, (P + 3) // 8, P)
+    root = root if root * root % P == square else root * pow(2, (P - 1) // 4, P) % P
+    require(root * root % P == square and y < P, "a point of a signature is on the curve")
+    return (root if root % 2 == sign else P - root), y
+
+
+def is_signed(key: bytes, message: bytes, signature: bytes) -> bool:
+    base = decoded((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
+    hashed = int.from_bytes(hashlib.sha512(signature[:32] + key + message).digest(), "little") % ORDER
+    s = int.from_bytes(signature[32:], "little")
+    return s < ORDER and times(s, base) == add(decoded(signature[:32]), times(hashed, decoded(key)))
+
+
+def require(condition: bool, what: str) -> None:
+    if not condition:
+        raise SystemExit(f"FAILED: not so: {what}")
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def payload(path: Path, key: bytes) -> dict:
+    """Payload of a DSSE envelope that the key has signed."""
+    require(path.is_file(), f"{path.name} is there")
+    envelope = json.loads(path.read_bytes())
+    content, kind = base64.b64decode(envelope["payload"]), envelope["payloadType"].encode()
+    message = b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(content), content)
+    signatures = (base64.b64decode(each["sig"]) for each in envelope["signatures"])
+    require(any(is_signed(key, message, each) for each in signatures), f"{path.name} is signed by launch.pub")
+    return json.loads(content)
+
+
+def obey(name: str, artifacts: dict, rules: list, links: dict) -> None:
+    """Apply in-toto's rules: each takes artifacts out of the queue, and DISALLOW * fails if one is left."""
+    left = set(artifacts)
+    for kind, pattern, *source in rules:
+        fitting = {each for each in left if fnmatchcase(each, pattern)}
+        require(kind != "DISALLOW" or not fitting, f"{name} has no business with {', '.join(sorted(fitting))}")
+        if kind == "MATCH":
+            theirs = links[source[3]][source[1].lower()]
+            fitting = {each for each in fitting if theirs.get(each) == artifacts[each]}
+        left -= fitting
+
+
+def stated(record: dict) -> str:
+    """Digest of what a record states, without its times and receipts: the artifact STAGE/result."""
+    result = {name: value for name, value in record["result"].items() if name != "curve"}
+    content = {"stage": record["stage"], "outputs": record["outputs"], "result": result}
+    return digest(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+
+
+def main(public: Path, trusted: str) -> None:
+    proof, pem = public / "proof", (public / "proof" / "launch.pub").read_bytes()
+    require(digest(pem) == trusted.lower(), f"launch.pub, with SHA-256 {digest(pem)}, is the trusted one")
+    key = base64.b64decode(b"".join(pem.splitlines()[1:-1]))[-32:]
+    layout = payload(proof / "root.layout", key)
+    links = {}
+    for step in layout["steps"]:
+        links[step["name"]] = payload(proof / f"{step['name']}.{step['pubkeys'][0][:8]}.link", key)
+    files = {path.relative_to(public).as_posix(): path for path in public.rglob("*") if path.is_file()}
+    present = {name: {"sha256": digest(path.read_bytes())} for name, path in files.items()}
+    for step in layout["steps"]:
+        name, link = step["name"], links[step["name"]]
+        require(link["name"] == name and not link["products"].keys() & link["materials"].keys(), f"{name} has its link")
+        obey(name, link["materials"], step["expected_materials"], links)
+        obey(name, link["products"], step["expected_products"], links)
+        record = json.loads(files[f"{name}/result.json"].read_bytes())
+        products = present | {f"{name}/result": {"sha256": stated(record)}}
+        for product, hashes in link["products"].items():
+            require(products.get(product) == hashes, f"{product} is as {name} wrote it")
+    obey("public/", present, layout["inspect"][0]["expected_materials"], links)
+    print(f"{len(links)} stages: each opened products of stages that the layout names; all files are as written")
+
+    stated_digest = json.loads(files["report/result.json"].read_bytes())["result"]["disclosure_sha256"]
+    require(present["report/disclosure.json"]["sha256"] == stated_digest, "disclosure.json is the report's")
+    if "publish" not in links or not json.loads(files["publish/result.json"].read_bytes())["result"]["published"]:
+        print("no model is published")
+        return
+    statement, publish = payload(proof / "provenance.json", key), links["publish"]
+    require(statement["_type"] == "https://in-toto.io/Statement/v1", "the Statement is one of version 1")
+    require(statement["predicateType"] == "https://slsa.dev/provenance/v1", "it states a provenance")
+    subjects = {each["name"]: each["digest"] for each in statement["subject"]}
+    bundle = {name: hashes for name, hashes in publish["products"].items() if name.startswith("publish/bundle/")}
+    require(subjects == bundle and "publish/bundle/disclosure.json" in subjects, "it is about the published bundle")
+    built, ran = (statement["predicate"][part] for part in ("buildDefinition", "runDetails"))
+    launch = {"sha256": digest(built["externalParameters"]["launch/config"].encode())}
+    require(publish["materials"]["launch/config"] == launch, "its launch file is that of every stage")
+    named = {each["name"]: each["digest"] for each in built["resolvedDependencies"]}
+    require(publish["materials"].items() <= named.items(), "its dependencies are what the publication opened")
+    for each in ran["byproducts"]:
+        require(present.get(each["name"]) == each["digest"], f"{each['name']} is the one that it names")
+    print(f"a Statement about the {len(subjects)} files of the bundle of launch {ran['metadata']['invocationId']}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

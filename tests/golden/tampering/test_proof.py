@@ -1,0 +1,235 @@
+"""A launch's proof as outsiders check it: four tools, each on its own, on a real launch and on forgeries."""
+
+import json
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from in_toto.models.metadata import ENVELOPE_PAYLOAD_TYPE, Envelope
+from model_signing.signing import Config
+from securesystemslib.signer import CryptoSigner
+
+from pipeline.ground import keys
+from pipeline.ground.settings import Settings
+from pipeline.publication import provenance
+from pipeline.run import proof
+from pipeline.run.known import as_it_lies
+from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_digest
+from pipeline.stages.graph import STAGES
+from pipeline.verify.check import Check
+from pipeline.verify.launch import verify_public
+from pretrain.files import sha256
+from tests.golden.tampering.edits import Launch
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")]
+
+ROOT = Path(__file__).resolve().parents[3]
+BIN = Path(sys.executable).parent
+BUNDLE = "publish/bundle"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A copy of a launch's public folder, and the public keys that its reader trusts.
+
+    Attributes:
+      signer: the installation's key, for forgeries that its owner could make.
+    """
+
+    public: Path
+    settings: Settings
+    launch_key: Path
+    model_key: Path
+    signer: CryptoSigner
+
+    def record(self, stage: str) -> StageRecord:
+        run = RunDir(self.public.parent.parent, self.public.parent.name, as_it_lies)
+        record = run.record(stage)
+        assert record is not None, stage
+        return record
+
+    def link(self, stage: str) -> Path:
+        return self.public / "proof" / proof.link_name(stage, self.signer.public_key)
+
+
+@pytest.fixture
+def published(launch: Launch, tmp_path: Path) -> Published:
+    folder = tmp_path / "got" / launch.run.launch_id
+    shutil.copytree(launch.file("public"), folder / "public")
+    trusted = []
+    for role in ("launch", "model"):
+        trusted.append(tmp_path / f"{role}.pub")
+        trusted[-1].write_bytes(keys.pem(keys.public_keys(launch.settings, role)[-1]))
+    signer = keys.signer(launch.settings, "launch")
+    return Published(folder / "public", launch.settings, trusted[0], trusted[1], signer)
+
+
+def tacit(got: Published) -> bool:
+    return not not_passed(got)
+
+
+def not_passed(got: Published) -> set[str]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        checks: list[Check] = list(verify_public(got.public, got.settings, sha256(got.launch_key)))
+    return {check.id for check in checks if check.passed is not True}
+
+
+def in_toto(got: Published) -> bool:
+    command = [BIN / "in-toto-verify", "--layout", "proof/root.layout", "--link-dir", "proof"]
+    accepted = _accepts([*command, "--verification-keys", got.launch_key], got.public)
+    (got.public / f"{proof.INSPECTION}.link").unlink(missing_ok=True)  # its own, of the inspection
+    return accepted
+
+
+def model_signing(got: Published) -> bool:
+    command = [BIN / "model_signing", "verify", "key", BUNDLE, "--signature", "proof/model.sig"]
+    return _accepts([*command, "--public_key", got.model_key], got.public)
+
+
+def standard_library(got: Published) -> bool:
+    """Isolated, without site-packages: nothing that is installed can help it."""
+    command = [sys.executable, "-I", "-S", ROOT / "docs" / "check_proof.py", got.public, sha256(got.launch_key)]
+    return _accepts(command, got.public)
+
+
+def _accepts(command: list[object], folder: Path) -> bool:
+    return not subprocess.run([*map(str, command)], cwd=folder, capture_output=True, check=False).returncode
+
+
+TOOLS: Mapping[str, Callable[[Published], bool]] = {
+    "tacit": tacit,
+    "in-toto": in_toto,
+    "model_signing": model_signing,
+    "standard library": standard_library,
+}
+ALL = {*TOOLS}
+OF_STAGES = ALL - {"model_signing"}  # which sees the bundle alone
+OF_STATEMENTS = {"tacit", "standard library"}
+
+
+def one_byte(place: str) -> Callable[[Published], None]:
+    def edit(got: Published) -> None:
+        path = got.public / place
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+
+    return edit
+
+
+def forged(got: Published, stage: str, **changes: object) -> None:
+    """A link that the installation's own key signs, of a record that says something else."""
+    record = got.record(stage).model_copy(update=changes)
+    proof.write_link(got.public / "proof", record, got.signer)
+
+
+def of_another_launch(got: Published) -> None:
+    forged(got, "adapt", launch_id="another", config_digest="ab" * 32)
+
+
+def unlisted_input(got: Published) -> None:
+    """The audit opened what training kept private, which no stage has written."""
+    forged(got, "audit", inputs=got.record("audit").inputs | {"fine_tune/update.npy": "ab" * 32})
+
+
+def undeclared_input(got: Published) -> None:
+    """It is a product, but of a stage that the graph does not let pretraining open."""
+    record = got.record("ingest_private")
+    opened = {f"{record.stage}/{RESULT}": record_digest(record)}
+    forged(got, "pretrain", inputs=got.record("pretrain").inputs | opened)
+
+
+def into_another_folder(got: Published) -> None:
+    forged(got, "adapt", outputs={"../pretrain/model.safetensors": "ab" * 32})
+
+
+def _stages(got: Published) -> set[str]:
+    return {path.parent.name for path in got.public.glob(f"*/{RESULT}")}
+
+
+def by_another_key(got: Published) -> None:
+    """Everything that the launch key signs, with the public key replaced too: only the reader's own copy differs."""
+    signer, folder = CryptoSigner.generate_ed25519(), got.public / "proof"
+    for path in folder.glob("*.link"):
+        path.unlink()
+    records = {stage: got.record(stage) for stage in _stages(got)}
+    for record in records.values():
+        proof.write_link(folder, record, signer)
+    rules = proof.layout(records, STAGES, signer.public_key)
+    proof.write_signed(folder / proof.LAYOUT, Envelope.from_signable(rules), signer)
+    (folder / proof.KEY).write_bytes(keys.pem(signer.public_key))
+    path = folder / provenance.STATEMENT
+    payload = Envelope.load(str(path)).payload
+    proof.write_signed(path, Envelope(payload, ENVELOPE_PAYLOAD_TYPE, {}), signer)
+
+
+def one_link_by_another_key(got: Published) -> None:
+    """Under the name of the right one."""
+    path, other = got.link("fine_tune"), CryptoSigner.generate_ed25519()
+    proof.write_link(path.parent, got.record("fine_tune"), other).rename(path)
+
+
+def model_by_another_key(got: Published) -> None:
+    other, key = CryptoSigner.generate_ecdsa(), got.public.parent / "key.pem"
+    key.write_bytes(other.private_bytes)
+    (got.public / "proof" / provenance.MODEL_KEY).write_bytes(keys.pem(other.public_key))
+    place = got.public / "proof" / provenance.SIGNATURE
+    Config().use_elliptic_key_signer(private_key=key).sign(got.public / BUNDLE, place)
+
+
+def of_another_model(got: Published) -> None:
+    """A Statement that the launch key signs, about other files."""
+    path = got.public / "proof" / provenance.STATEMENT
+    stated = json.loads(Envelope.load(str(path)).payload)
+    stated["subject"][0]["digest"]["sha256"] = "ab" * 32
+    envelope = Envelope(json.dumps(stated).encode(), ENVELOPE_PAYLOAD_TYPE, {})
+    proof.write_signed(path, envelope, got.signer)
+
+
+def added(got: Published) -> None:
+    (got.public / BUNDLE / "more.bin").write_bytes(b"more")
+
+
+def removed(name: str) -> Callable[[Published], None]:
+    return lambda got: (got.public / "proof" / name).unlink()
+
+
+# Who must refuse; a tool that does not see what was changed accepts the rest.
+FORGERIES: Mapping[str, tuple[Callable[[Published], None], set[str]]] = {
+    "a byte of the model": (one_byte(f"{BUNDLE}/model.onnx"), ALL),
+    "a byte of the bundle's disclosure": (one_byte(f"{BUNDLE}/disclosure.json"), ALL),
+    "a byte of the report's disclosure": (one_byte("report/disclosure.json"), OF_STAGES),
+    "a byte of a result": (one_byte("decide/result.json"), OF_STAGES),
+    "a file added to the bundle": (added, ALL),
+    "a link of another launch": (of_another_launch, OF_STAGES),
+    "a stage left out": (lambda got: got.link("decide").unlink(), OF_STAGES),
+    "an input that no stage wrote": (unlisted_input, OF_STAGES),
+    "an input of a stage that the graph does not name": (undeclared_input, OF_STAGES),
+    "an output in another stage's folder": (into_another_folder, OF_STAGES),
+    "a link by another key": (one_link_by_another_key, OF_STAGES),
+    "everything by another key": (by_another_key, OF_STAGES),
+    "a Statement of another model": (of_another_model, OF_STATEMENTS),
+    "no Statement": (removed(provenance.STATEMENT), OF_STATEMENTS),
+    "no layout": (removed(proof.LAYOUT), OF_STAGES),
+    "the model's signature by another key": (model_by_another_key, OF_STATEMENTS | {"model_signing"}),
+}
+
+
+def test_every_tool_accepts_the_proof_of_a_launch(published: Published):
+    assert not not_passed(published)
+    assert {name for name, accepts in TOOLS.items() if accepts(published)} == ALL
+    # None of them left anything behind, or needed what is not public.
+    assert not not_passed(published)
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_every_tool_refuses_a_forgery_that_it_sees(published: Published, name: str):
+    forge, refuse = FORGERIES[name]
+    forge(published)
+    assert {tool for tool, accepts in TOOLS.items() if not accepts(published)} == refuse
