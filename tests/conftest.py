@@ -166,6 +166,13 @@ def stack_packages() -> None:
 
 
 @pytest.fixture(scope="session")
+def strace() -> None:
+    """Debian's tracer of system calls."""
+    if not shutil.which("strace"):
+        _install("strace")
+
+
+@pytest.fixture(scope="session")
 def promtool(debian: Callable[..., Path]) -> Path:
     """Prometheus' checker of rules."""
     return debian("promtool", "prometheus")

@@ -87,9 +87,9 @@ def launch(
     erase_expired(here)
     ledger, run = PrivacyLedger.of(here), runner.open_run(config, run_id, here)
     now = standing(config, run, ledger.entries_of_launch(run.launch_id))
-    if not all(outcome.skipped for outcome in outcomes.values()):
-        show(run, now)
-        tracker.show_state(now.state, ", ".join(now.approvers))
+    # Also of a launch that had ended: the command that ended it may have died before this.
+    show(run, now)
+    tracker.show_state(now.state, ", ".join(now.approvers))
     results = {name: outcome.result for name, outcome in outcomes.items()}
     decided, spent = results["decide"], cost(results)
     run_dir = here.runs_dir / run_id
@@ -189,7 +189,7 @@ def run_stage(
     outcome = runner.find_done(name, config, run_id, here, tracker)
     with tracker.failing():
         outcome = outcome or runner.run_stage(name, config, run_id, here, stages, tracker)
-    if name in ("report", "publish") and not outcome.skipped:
+    if name in ("report", "publish"):
         announce(config, runner.open_run(config, run_id, here, tracker), here)
     if name == [*stages][-1]:
         erase_expired(here)

@@ -34,7 +34,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
       only: subjects to check.
     """
     run, ledger = RunDir(run.root, run.launch_id, as_it_lies), PrivacyLedger.of(settings)
-    remove_leavings(run.path / "private", below=False)
+    remove_leavings(run.path / "private")
     records = yield from _records(run)
     ours = report.of_this_code(run, settings, ledger)
     subjects: dict[str, Iterator[Check]] = {

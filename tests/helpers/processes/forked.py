@@ -29,6 +29,8 @@ _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM
 _MOST_BYTES = 1 << 20
 # The exit code of a script whose fork was killed.
 KILLED = 70
+# Variable with a path: the fork writes its number there and stops, until whoever traces it lets it go on.
+STOPPED = "TACIT_TEST_STOPPED"
 # What a launch and its verification import, some of it only when it is needed.
 _MODULES = (
     "federated.accounting.losses",
@@ -168,6 +170,9 @@ def _answer(asked: socket.socket, python: str) -> NoReturn:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(variables | _ONE_THREAD)
+    if place := os.environ.pop(STOPPED, None):
+        Path(place).write_text(str(os.getpid()), encoding="utf-8")
+        os.kill(os.getpid(), signal.SIGSTOP)
     threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
     sys.executable, sys.argv = python, [module, *arguments]
     sys.modules.pop(module, None)
