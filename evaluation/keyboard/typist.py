@@ -2,8 +2,8 @@
 
 Shape legend: D devices.
 
-``evaluation.keyboard.published`` and benchmarks/results/typist.md list the source of each parameter and the ranges that the
-simulation must meet. Simulated rates are proxies that compare arms; none of the three calibrations may contradict a
+``evaluation.keyboard.published`` and benchmarks/results/typist.md list the source of each parameter and the ranges that
+the simulation must meet. Simulated rates are proxies that compare arms; none of the three calibrations may contradict a
 conclusion.
 """
 
