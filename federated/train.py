@@ -26,7 +26,7 @@ import hashlib
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,6 +45,7 @@ from federated.participation.records import no_records
 from federated.participation.secret_sample import SampledCohorts
 from federated.rounds import direction_canaries, kept_rounds, server, state
 from federated.rounds.aggregation import Trainer, round_sum
+from federated.rounds.commitments import Commitment, commit
 from federated.rounds.direction_canaries import Probe, ProbeState
 from federated.rounds.kept_rounds import KeptRound
 from federated.rounds.privatize import NoiseAhead, Privatizer
@@ -126,6 +127,7 @@ class FineTuneResult:
       encoding: how secure aggregation wrote updates as integers; None without it.
       synthetic_joined_TD: bool, rounds by synthetic devices.
       probe: what the audits of the noise need; the one secret here, for ``private/`` alone.
+      commitments: to every round.
     """
 
     rounds: int
@@ -135,6 +137,7 @@ class FineTuneResult:
     encoding: Encoding | None
     synthetic_joined_TD: np.ndarray = field(repr=False, compare=False)
     probe: ProbeState | None = field(default=None, repr=False, compare=False)
+    commitments: tuple[Commitment, ...] = ()
 
 
 def fine_tune(
@@ -172,49 +175,150 @@ def fine_tune(
     with one_torch_thread(), threadpool_limits(1, user_api="blas"), noise:
         run = _resume(place, digest, privatizer, cohorts)
         if run is None:
-            start = server.init(model, server_config)
-            privacy = privatizer.init(len(start.weights_P))
-            probed = direction_canaries.init(probe, cohorts, len(start.weights_P))
-            run = RunState(0, start, privacy, cohorts.init(), no_records(), (), probed)
+            run = _first(model, rule, cohorts, server_config, probe)
             run = _measured(run, worker, data, local, place, last)
         if run.rounds_done < last:
             evidence = watch.begin(run.probe.witness, run.records.cohorts) if watch and run.probe else None
-            trainer = _trainer(worker, local, place, run.rounds_done)
+            trainer = _trainer(worker, local, place)
+            if place.leads:
+                with place.writing():
+                    state.forget_later(place.directory, run.rounds_done)
             server.load_weights(worker, run.server.weights_P)
-        for round_number in range(run.rounds_done, last):
-            began = time.monotonic()
-            cohort, timer = cohorts.draw(run.timer, round_number)
-            privacy = privatizer.begin(run.privacy)
-            # Noise before text: if drawing it fails, that tells of no device.
-            drawn = noise.draw(privacy)
-            rows = round_rows(data.devices, cohort, local, rule.seed, round_number)
-            clip = rule.clip(privacy)
-            planted, probed = direction_canaries.join(probe, cohorts, run.probe)
-            unnoised = round_sum(trainer, rows, clip, rule, encoding, round_number, planted, timer.dropped)
-            unnoised_sum_P = rule.to_release(unnoised.sum_P.numpy(), unnoised.weight)
-            if unnoised.planted_P is not None:
-                unnoised_sum_P = unnoised_sum_P + unnoised.planted_P.numpy()
-            released_sum_P, privacy = privatizer.privatize(unnoised_sum_P, unnoised.below, drawn, privacy)
+            rounds = _Rounds(trainer, data, rule, cohorts, server_config, encoding, noise, probe)
+        while run.rounds_done < last:
+            began, before = time.monotonic(), run
+            run, done = rounds.after(before)
+            if watch and run.probe:
+                sums, joined_N = (done.unnoised_sum_P, done.released_sum_P), run.probe.joined_TN[-1]
+                evidence = watch.after(evidence, run.records.cohorts[-1][1], *sums, joined_N, run.probe.witness)
             if probe is not None:
-                _keep_whole(place, worker, released_sum_P, round_number, last)
-            stepped = server.step(run.server, released_sum_P, rule.denominator, server_config)
-            server.load_weights(worker, stepped.weights_P)
-            # What is released is the sequence of models: the audit is told of the very one that devices train next.
-            bits = privacy.released_bits
-            done = RoundSums.of(unnoised, unnoised_sum_P, released_sum_P, bits, rule.sensitivity == 1)
-            probed = direction_canaries.observe(probe, probed, done, clip, worker)
-            if watch and probed:
-                sums, joined_N = (unnoised_sum_P, released_sum_P), probed.joined_TN[-1]
-                evidence = watch.after(evidence, cohort, *sums, joined_N, probed.witness)
-            del unnoised, unnoised_sum_P, done
-            records = run.records.add(round_number, cohort, timer.lasted)
-            run = RunState(round_number + 1, stepped, privacy, timer, records, run.curve, probed)
+                _keep(place, before, done.released_sum_P, last)
+            del done
             _check_finite(worker, run.rounds_done)
             run = _measured(run, worker, data, local, place, last)
             _save(run, place, digest, privatizer, last)
             _tell(run, place, last, time.monotonic() - began)
     server.load_weights(model, run.server.weights_P)
     return _result(run, data, cohorts, encoding)
+
+
+def rerun(
+    model: KeyboardLM,
+    data: TrainingData,
+    rule: RoundRule,
+    local: LocalTrainingConfig,
+    server_config: ServerConfig,
+    place: Workplace,
+    probe: Probe,
+    wanted: Collection[int],
+) -> Iterator[tuple[int, Commitment]]:
+    """Run rounds of a finished run again, and yield each round's number and what it would be committed to.
+
+    Each part of the run that holds a wanted round is run from its kept start to that round; of other rounds only
+    noise, cohorts and canaries' timers are drawn.
+
+    Guarantee: the same releases under the same noise, so nothing is spent; nothing is written but what a run on this
+    kind of processor has written already.
+
+    Args:
+      model: of the first round; not modified.
+      place: of the finished run.
+
+    Raises:
+      OSError: the run's rounds are of another kind of processor, or a start is lost.
+    """
+    privatizer, cohorts = rule.privatizer, rule.cohorts(data.synthetic_D, data.stress_D, data.stress_rate)
+    encoding, worker = rule.encoding(parameter_count(model), len(data.devices)), copy.deepcopy(model)
+    begins = (0, *kept_rounds.starts(rule.config.rounds))
+    # Start of a part -> the last wanted round in it.
+    parts = {max(begin for begin in begins if begin <= number): number for number in sorted(wanted)}
+    noise = NoiseAhead(privatizer, rule.key, max(wanted) + 1)
+    with one_torch_thread(), threadpool_limits(1, user_api="blas"), noise:
+        trainer = _trainer(worker.to(place.runtime.device), local, place)
+        rounds = _Rounds(trainer, data, rule, cohorts, server_config, encoding, noise, probe)
+        run, until = _first(model, rule, cohorts, server_config, probe), -1
+        while run.rounds_done <= max(wanted):
+            number = run.rounds_done
+            if number in parts:
+                run, until = _from_start(run, place), parts[number]
+                server.load_weights(worker, run.server.weights_P)
+            if number <= until:
+                run, _ = rounds.after(run)
+                yield number, run.commitments[-1]
+            else:
+                run = rounds.passed(run)
+
+
+def _from_start(run: RunState, place: Workplace) -> RunState:
+    """The state before a part, with the kept state of the server; a run's first part begins with its model."""
+    if not run.rounds_done:
+        return run
+    kept = kept_rounds.load_start(place.directory, run.rounds_done)
+    clip_norm, estimate, shares, bits = kept.clips
+    clips = replace(run.privacy, clip_norm=clip_norm, estimate=estimate, shares=shares, released_bits=bits)
+    return replace(run, server=kept.server, privacy=clips)
+
+
+def _first(
+    model: KeyboardLM,
+    rule: RoundRule,
+    cohorts: Cohorts | SampledCohorts,
+    server_config: ServerConfig,
+    probe: Probe | None,
+) -> RunState:
+    """State before the first round."""
+    start = server.init(model, server_config)
+    privacy = rule.privatizer.init(len(start.weights_P))
+    probed = direction_canaries.init(probe, cohorts, len(start.weights_P))
+    return RunState(0, start, privacy, cohorts.init(), no_records(), (), probed)
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    """What all rounds of a run share."""
+
+    trainer: Trainer
+    data: TrainingData
+    rule: RoundRule
+    cohorts: Cohorts | SampledCohorts
+    server_config: ServerConfig
+    encoding: Encoding | None
+    noise: NoiseAhead
+    probe: Probe | None
+
+    def after(self, run: RunState) -> tuple[RunState, RoundSums]:
+        """The state after one more round, with that round's model in the trainer, and the round's sums."""
+        rule, number, model = self.rule, run.rounds_done, self.trainer.model
+        cohort, timer = self.cohorts.draw(run.timer, number)
+        privacy = rule.privatizer.begin(run.privacy)
+        # Noise before text: if drawing it fails, that tells of no device.
+        drawn = self.noise.draw(privacy)
+        rows = round_rows(self.data.devices, cohort, self.trainer.local, rule.seed, number)
+        clip = rule.clip(privacy)
+        planted, probed = direction_canaries.join(self.probe, self.cohorts, run.probe)
+        unnoised = round_sum(self.trainer, rows, clip, rule, self.encoding, number, planted, timer.dropped)
+        unnoised_sum_P = rule.to_release(unnoised.sum_P.numpy(), unnoised.weight)
+        if unnoised.planted_P is not None:
+            unnoised_sum_P = unnoised_sum_P + unnoised.planted_P.numpy()
+        released_sum_P, privacy = rule.privatizer.privatize(unnoised_sum_P, unnoised.below, drawn, privacy)
+        stepped = server.step(run.server, released_sum_P, rule.denominator, self.server_config)
+        server.load_weights(model, stepped.weights_P)
+        # What is released is the sequence of models: the audit is told of the very one that devices train next.
+        bits = privacy.released_bits
+        done = RoundSums.of(unnoised, unnoised_sum_P, released_sum_P, bits, rule.sensitivity == 1)
+        probed = direction_canaries.observe(self.probe, probed, done, clip, model)
+        made = commit(rule.key, number, cohort, released_sum_P, bits, stepped.weights_P)
+        records = run.records.add(number, cohort, timer.lasted)
+        committed = (*run.commitments, made)
+        return RunState(number + 1, stepped, privacy, timer, records, run.curve, probed, committed), done
+
+    def passed(self, run: RunState) -> RunState:
+        """The state after a round as far as seed and key give it: without its model, sums and commitment."""
+        _, timer = self.cohorts.draw(run.timer, run.rounds_done)
+        privacy = self.rule.privatizer.begin(run.privacy)
+        privacy = self.rule.privatizer.after(privacy, self.noise.draw(privacy))
+        _, probed = direction_canaries.join(self.probe, self.cohorts, run.probe)
+        return replace(run, rounds_done=run.rounds_done + 1, privacy=privacy, timer=timer, probe=probed)
 
 
 def _check(model: KeyboardLM, data: TrainingData, rule: RoundRule, runtime: RuntimeConfig) -> None:
@@ -257,16 +361,13 @@ def _number(content: bytes | memoryview) -> int:
     return int.from_bytes(hashlib.sha256(content).digest()[:7], "big")
 
 
-def _trainer(model: KeyboardLM, local: LocalTrainingConfig, place: Workplace, rounds_done: int) -> Trainer:
-    """Make the trainer of the rounds that are left, once records of them are forgotten."""
+def _trainer(model: KeyboardLM, local: LocalTrainingConfig, place: Workplace) -> Trainer:
+    """Make the trainer of a run's rounds, on the kind of processor that they began on."""
     bits = low_bits.low_bits_of(model, local)
     low_bits.require_one_kind(bits, place.process)
     if place.leads:
         low_bits.require_kind_of_run(bits, place.directory)
     chunk = chunk_of_run(model, local, place.runtime, place.directory, place.process)
-    if place.leads:
-        with place.writing():
-            state.forget_later(place.directory, rounds_done)
     return Trainer(model, local, chunk, place.chunks_at_once, place.process)
 
 
@@ -296,14 +397,17 @@ def _save(run: RunState, place: Workplace, digest: str, privatizer: Privatizer, 
             state.save(run, place.directory, digest, privatizer)
 
 
-def _keep_whole(
-    place: Workplace, model: KeyboardLM, released_sum_P: np.ndarray, round_number: int, rounds: int
-) -> None:
-    """Keep the model that this round's devices trained and its released sum, where the round is one of those kept."""
-    if place.leads and round_number in kept_rounds.numbers(rounds):
+def _keep(place: Workplace, before: RunState, released_sum_P: np.ndarray, rounds: int) -> None:
+    """Keep what an audit and a second run need of a round, where the round is one of those kept."""
+    number = before.rounds_done
+    if not place.leads:
+        return
+    if number in kept_rounds.numbers(rounds):
         with place.writing():
-            kept = KeptRound(server.flat_weights(model), released_sum_P)
-            kept_rounds.save(place.directory, round_number, kept)
+            kept_rounds.save(place.directory, number, KeptRound(before.server.weights_P, released_sum_P))
+    if number in kept_rounds.starts(rounds):
+        with place.writing():
+            kept_rounds.save_start(place.directory, number, before.server, before.privacy)
 
 
 def _tell(run: RunState, place: Workplace, rounds: int, seconds: float) -> None:
@@ -329,4 +433,5 @@ def _result(
         encoding=encoding,
         synthetic_joined_TD=run.records.joined(run.rounds_done, np.flatnonzero(synthetic_D)),
         probe=run.probe,
+        commitments=run.commitments,
     )

@@ -1,4 +1,5 @@
-"""A few rounds kept whole for the audit: the model that devices trained, and the sum as it was released.
+"""What is kept of a few rounds: for the audit the model that devices trained and the sum as it was released, and for a
+second run of later rounds the server's state before the round.
 
 An audit chooses among them once training has ended, makes the sum again from the devices' text, and holds it and the
 noise of the key against what was released. Both arrays are released already; neither is a sum without its noise.
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
+from federated.rounds.privatize import PrivacyState
+from federated.rounds.server import ServerState
 from pretrain.files import PRIVATE, atomic, private_directory
 
-FOLDER = "whole"
+FOLDER, STARTS = "whole", "starts"
 # Number of kept rounds: all of a short run, evenly spaced ones of a longer run, as each is three times the model's
 # size.
 MOST = 16
@@ -30,6 +33,50 @@ class KeptRound:
 
     model_P: np.ndarray
     released_P: np.ndarray
+
+
+# Parts of a run, each of which can be run again from its start: 16 bytes a parameter, 24 with Adam.
+PARTS = 8
+
+
+@dataclass(frozen=True)
+class Start:
+    """Server's state and clip norms before a round. Noise and cohorts are drawn again from key and seed.
+
+    Attributes:
+      clips: clip norm in use, its estimate, the running sum of shares, and the last released bits.
+    """
+
+    server: ServerState
+    clips: tuple[float, float, float, float]
+
+
+def starts(rounds: int) -> range:
+    """Rounds before which a run keeps its state; before the first the model is its starting model."""
+    step = -(-rounds // PARTS)
+    return range(step, rounds, step)
+
+
+def save_start(directory: Path, number: int, server: ServerState, privacy: PrivacyState) -> None:
+    """Write the state before a round beside the checkpoints, atomically."""
+    clips = np.array([privacy.clip_norm, privacy.estimate, privacy.shares, privacy.released_bits])
+    with (
+        atomic(private_directory(directory / STARTS) / _name(number), PRIVATE) as temporary,
+        temporary.open("wb") as file,
+    ):
+        np.savez(file, weights=server.weights_P, momentum=server.momentum_P, second=server.second_P, clips=clips)
+
+
+def load_start(directory: Path, number: int) -> Start:
+    """Read a state.
+
+    Raises:
+      OSError: it is not there.
+    """
+    with np.load(directory / STARTS / _name(number), allow_pickle=False) as file:
+        state = ServerState(file["weights"], file["momentum"], file["second"], number)
+        clip_norm, estimate, shares, bits = file["clips"].tolist()
+        return Start(state, (clip_norm, estimate, shares, bits))
 
 
 def numbers(rounds: int) -> range:

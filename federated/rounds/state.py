@@ -27,7 +27,8 @@ from federated.participation.records import (
     segment_digests,
 )
 from federated.participation.secret_sample import SampledCohorts
-from federated.rounds import direction_canaries, server
+from federated.rounds import commitments, direction_canaries, server
+from federated.rounds.commitments import Commitment
 from federated.rounds.direction_canaries import ProbeState
 from federated.rounds.privatize import PrivacyState, Privatizer
 from federated.rounds.server import ServerState
@@ -59,6 +60,7 @@ class RunState:
     records: Records
     curve: tuple[CurvePoint, ...]
     probe: ProbeState | None = None
+    commitments: tuple[Commitment, ...] = ()
 
 
 def run_digest(
@@ -91,6 +93,7 @@ def save(run: RunState, directory: Path, digest: str, privatizer: Privatizer) ->
         "second": run.server.second_P,
         "last_round": run.timer.last_round_D,
         "count": run.timer.count_D,
+        "commitments": commitments.save(run.commitments),
         **{_PRIVACY + name: array for name, array in privatizer.save(run.privacy).items()},
         **{_PROBE + name: array for name, array in (direction_canaries.save(run.probe) if run.probe else {}).items()},
     }
@@ -142,6 +145,7 @@ def resume(directory: Path, digest: str, privatizer: Privatizer, cohorts: Cohort
         records,
         tuple(CurvePoint.model_validate(point) for point in newest.metrics),
         direction_canaries.load(probed) if probed else None,
+        commitments.load(arrays["commitments"]),
     )
 
 
