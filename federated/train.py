@@ -226,7 +226,9 @@ def rerun(
 
     Raises:
       OSError: the run's rounds are of another kind of processor, or a start is lost.
+      ValueError: see ``fine_tune``.
     """
+    _check(model, data, rule, place.runtime)
     privatizer, cohorts = rule.privatizer, rule.cohorts(data.synthetic_D, data.stress_D, data.stress_rate)
     encoding, worker = rule.encoding(parameter_count(model), len(data.devices)), copy.deepcopy(model)
     begins = (0, *kept_rounds.starts(rule.config.rounds))

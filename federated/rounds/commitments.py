@@ -8,11 +8,14 @@ Shape legend: T rounds, P parameters.
 
 import hashlib
 import hmac
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from pretrain.files import write_text
 from pretrain.randomness.noise import subkey
 
 _DIGEST = 32
@@ -60,6 +63,38 @@ def commit(
 def model_digest(weights_P: np.ndarray) -> bytes:
     """SHA-256 of a model's weights as devices get them."""
     return hashlib.sha256(weights_P.astype("<f4").data).digest()
+
+
+def root(commitments: Sequence[Commitment]) -> bytes:
+    """Root of the Merkle tree (RFC 6962, section 2.1) over all rounds, one or more."""
+    return _tree([hashlib.sha256(b"\x00" + each.content(number)).digest() for number, each in enumerate(commitments)])
+
+
+def _tree(hashes: Sequence[bytes]) -> bytes:
+    if len(hashes) == 1:
+        return hashes[0]
+    half = 1 << ((len(hashes) - 1).bit_length() - 1)
+    return hashlib.sha256(b"\x01" + _tree(hashes[:half]) + _tree(hashes[half:])).digest()
+
+
+def write(commitments: Sequence[Commitment], path: Path) -> None:
+    """Write the leaves as JSON, in hexadecimal digits, for anyone who is to compute the root."""
+    rows = [{name: getattr(each, name).hex() for name in FIELDS} for each in commitments]
+    write_text(path, json.dumps({"rounds": rows}) + "\n")
+
+
+def read(path: Path) -> tuple[Commitment, ...]:
+    """Read the leaves from JSON.
+
+    Raises:
+      ValueError: it holds something else.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        made = tuple(Commitment(*(bytes.fromhex(row[name]) for name in FIELDS)) for row in content["rounds"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path.name}: holds no commitments to rounds; restore it: {error}") from error
+    return made
 
 
 def save(commitments: Sequence[Commitment]) -> np.ndarray:

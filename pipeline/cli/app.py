@@ -79,6 +79,7 @@ _GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "stage": launch.stage,
         "optimize": optimize.app,
         "shuffle": shuffle.shuffle,
+        "challenge": operate.challenge,
         "erase": operate.erase,
         "withdraw": operate.withdraw,
     },

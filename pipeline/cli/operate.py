@@ -1,5 +1,6 @@
-"""``tacit verify``, ``tacit erase`` and ``tacit withdraw``: derive a finished launch again, or erase launches."""
+"""``tacit verify``, ``challenge``, ``erase`` and ``withdraw``: derive a finished launch again, or erase launches."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,10 @@ from pipeline.ground import settings
 from pipeline.ground.errors import PERMANENT
 
 if TYPE_CHECKING:
+    from pipeline.verify.check import Check
     from pipeline.verify.expiry import Sweep
+
+_MARKS = {True: "ok", False: "FAILED", None: "unknown"}
 
 
 @command
@@ -38,7 +42,6 @@ def verify(
 
     Example: tacit verify demo-en-US-0123abcd
     """
-    from pipeline.verify.check import verification
     from pipeline.verify.launch import SUBJECTS, THOROUGH, verify, verify_public
 
     if public and thorough:
@@ -51,9 +54,16 @@ def verify(
     else:
         config, run, here = open_existing(launch)
         checks = verify(config, run, here, THOROUGH if thorough else SUBJECTS)
-    marks, made = {True: "ok", False: "FAILED", None: "unknown"}, []
+    _show_checks(checks, as_json)
+
+
+def _show_checks(checks: Iterable["Check"], as_json: bool) -> None:
+    """Print each check as it is made, then their summary; exit with 65 unless all passed."""
+    from pipeline.verify.check import verification
+
+    made = []
     for check in checks:
-        typer.echo(f"{marks[check.passed]:>8}  {check.id}: {check.detail}", err=as_json)
+        typer.echo(f"{_MARKS[check.passed]:>8}  {check.id}: {check.detail}", err=as_json)
         made.append(check)
     done = verification(made)
     answer(done, as_json, text=str(done))
@@ -68,6 +78,27 @@ def _public_folder(launch: str, here: settings.Settings) -> Path:
     if (folder := Path(launch)).is_dir():
         return folder / "public" if (folder / "public").is_dir() else folder
     return here.runs_dir / begun_id(launch, here) / "public"
+
+
+@command
+def challenge(
+    launch: LaunchName,
+    rounds: Annotated[str, typer.Option(help="their numbers from 1, as in 3,11")],
+    as_json: AsJson = False,
+) -> None:
+    """Run chosen rounds of a launch's training again, and compare them with what training committed to.
+
+    Training ends with the root of a Merkle tree over its rounds, which the disclosure states. Choose rounds afterwards:
+    one whose cohort, released sum or model is not the committed one is named. It needs the launch's private folder and
+    the kind of processor that trained, and takes up to an eighth of the training for a round.
+
+    Example: tacit challenge demo-en-US-0123abcd --rounds 3,11
+    """
+    from pipeline.verify.challenge import challenge as core
+
+    if not all(part.strip().isdecimal() for part in rounds.split(",")):
+        raise ValueError(f"rounds: {rounds!r} is not a list of numbers; give them as in --rounds 3,11")
+    _show_checks(core(*open_existing(launch), {int(part) for part in rounds.split(",")}), as_json)
 
 
 @command

@@ -13,6 +13,7 @@ from federated.accounting import amplification
 from federated.accounting import guarantees as accounting
 from federated.participation import observation
 from federated.participation.observation import Observation
+from federated.rounds import commitments
 from federated.rounds.server import flat_weights
 from federated.secagg.bounds import plan_encoding
 from pipeline.ground.errors import PermanentError
@@ -34,8 +35,8 @@ from reports.disclosure.releases import Amplification, ObservedParticipation, Ti
 
 # Distance of a second moved start from the first, relative to that from the public one: 4e-6 from AVX-512 to SSE.
 _ALIKE = 1e-3
-
-
+# Public commitments to the rounds, the leaves of ``rounds_root``.
+ROUNDS = "rounds.json"
 CANARIES = "canaries.json"
 
 
@@ -92,11 +93,13 @@ def _trained(ctx: StageContext, inputs: TrainingInputs) -> FineTune:
     canaries.save(inputs.planted, ctx.public / CANARIES)
     audit_trace.save(done, trained.probe, ctx.private / audit_trace.FILE)
     export.save_model(trained.model, ctx.public / "model.safetensors")
+    commitments.write(done.commitments, ctx.public / ROUNDS)
     if config.counts_move_start:
         export.save_model(inputs.start, ctx.public / artifacts.START)
     guarantee = accounting.from_records(config.mechanism, done.observed, (), inputs.mechanism, done.encoding)
     return FineTune(
         **_accounted(config, guarantee, done.rounds),
+        rounds_root=commitments.root(done.commitments).hex(),
         secagg=None if done.encoding is None else asdict(done.encoding) | {"wrap_probability": 0.0},
         **dict(participation(done.observed)),
         synthetic_participations=tuple(done.synthetic_participations),
@@ -131,7 +134,7 @@ def _accounted(config: LaunchConfig, guarantee: accounting.Guarantee, rounds: in
 
 
 def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
-    """The guarantee of the stated participation, and the canaries of the launch's vocabulary."""
+    """The guarantee of the stated participation, the canaries of its vocabulary, and the root of its rounds."""
     config, stated = ctx.config, record.result
     if not TRAINING.asked(config):
         return _untrained_result(config).model_dump(mode="json")
@@ -143,7 +146,9 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
     curve: list[dict[str, object]] = [{"step": step} for step in _measured_after(config)]
     if config.mechanism.adaptive_clipping is None:  # else each clip norm is a release of the bits
         curve = [point | dict.fromkeys(("clip_norm", "clip_estimate"), config.mechanism.clip_norm) for point in curve]
-    made = _accounted(config, guarantee, config.mechanism.rounds) | {"precision": "float32", "curve": curve}
+    root = commitments.root(commitments.read(released / ROUNDS)).hex()
+    made = _accounted(config, guarantee, config.mechanism.rounds)
+    made |= {"precision": "float32", "curve": curve, "rounds_root": root}
     agreed = config.mechanism.secagg
     sums = None if agreed is None else {"bits": agreed.bits, "wrap_probability": 0.0}
     amplified = None if made["amplified"] is None else made["amplified"].model_dump(mode="json")

@@ -141,7 +141,7 @@ FIELDS: dict[str, Fields] = {
     },
     "Evaluation": {_FILE: "name noise_multiplier clip_norm most_words"},
     "PrivacyLoss": {_FILE: "delta", _ACCOUNTED: "rho mu epsilon epsilon_pld"},
-    "TrainingLoss": {_ACCOUNTED: "sensitivity_squared"},
+    "TrainingLoss": {_ACCOUNTED: "sensitivity_squared", _RELEASED: "rounds_root"},
     "Training": {_FILE: "name", _ACCOUNTED: "planned_rho"},
     "Amplification": {
         _ACCOUNTED: "sampling sampling_rate epsilon epsilon_second methods adjacency assumption",
@@ -285,7 +285,13 @@ FILES: dict[str, Mapping[str, Source]] = {
     "BuildVocabulary": {"vocabulary.json": _RELEASE, "shares.json": _RELEASE, "shown.json": _RELEASE},
     "Plan": {"mechanism.json": _FILE},
     "Count": {"counts.npz": _RELEASE},
-    "FineTune": {"model.safetensors": _RELEASE, "start.safetensors": _REPEATED, "canaries.json": _RELEASED},
+    "FineTune": {
+        "model.safetensors": _RELEASE,
+        "start.safetensors": _REPEATED,
+        "canaries.json": _RELEASED,
+        # Digests of released sums and models, and keyed ones of cohorts.
+        "rounds.json": _KEYED,
+    },
     "Audit": {"canaries.json": _RELEASED},
     "AbTest": {"comparison.json": _HELD_OUT},
     # Renderings of the disclosure; a printed page depends on the machine's fonts.

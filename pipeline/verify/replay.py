@@ -76,7 +76,7 @@ def replay_one(
     if any(is_gone(run, each) for each in _private(config, run, name, record)):
         passed, detail = missing(run, PrivacyLedger.of(settings))
         return Check(id=check_id, passed=passed, detail=detail)
-    with _beside(config, run, settings, stage) as ctx:
+    with beside(config, run, settings, stage) as ctx:
         try:
             wrong = sorted(second_run_differences(stage, how, ctx, record, run, from_nothing))
         except ServiceUnavailable as error:
@@ -124,7 +124,7 @@ def _private(config: LaunchConfig, run: RunDir, name: str, record: StageRecord) 
 
 
 @contextmanager
-def _beside(config: LaunchConfig, run: RunDir, settings: Settings, stage: Stage) -> Iterator[StageContext]:
+def beside(config: LaunchConfig, run: RunDir, settings: Settings, stage: Stage) -> Iterator[StageContext]:
     """Create a copy of the launch's folder with one stage empty, and yield that stage's context.
 
     It is in the private half, as the second run's outputs are as private as the first's.

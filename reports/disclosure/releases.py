@@ -297,6 +297,11 @@ class TrainingLoss(PrivacyLoss):
 
     sensitivity_squared: float
     amplified: Amplification | None = None
+    rounds_root: str | None = Field(
+        default=None,
+        description="root of a Merkle tree (RFC 6962) over all rounds' cohort, released sum and model, by which any "
+        "round can be challenged; None without training",
+    )
 
 
 class Mechanism(Config):

@@ -43,7 +43,7 @@ _SELECTED = {
         r"|result/fine_tune/(rho|mu|epsilon|sensitivity_squared|rounds|observed_.*|violations|synthetic_.*)"
         r"|result/fine_tune/(participation|separation)_histogram/.*"
     ),
-    "amounts": r"result/(discover|count)/.*|disclosure/(accounting|composition|releases)/.*",
+    "amounts": r"result/(discover|count)/.*|disclosure/(accounting|composition|releases)/(?!.*rounds_root).*",
     "released": r"released/.*",
     "losses": r"result/(pretrain|adapt|fine_tune)/curve/\d+/(step|train_loss|validation_loss)"
     r"|result/(fine_tune/epsilon_pld|discover/epsilon_attack)",

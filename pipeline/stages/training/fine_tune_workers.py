@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Collection, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -20,8 +21,9 @@ from evaluation.audit import canaries
 from evaluation.audit.directions import Directions
 from evaluation.audit.watch import Stopped
 from federated.config.training import STAGE_TIMEOUT_MINUTES
+from federated.rounds.commitments import Commitment
 from federated.rounds.rule import RoundRule
-from federated.train import FineTuneResult, Workplace
+from federated.train import FineTuneResult, Workplace, rerun
 from federated.train import fine_tune as train_rounds
 from federated.workers.worker import ALONE, Worker, joined
 from pipeline.ground import settings
@@ -72,15 +74,7 @@ def train(ctx: StageContext, inputs: TrainingInputs, process: Worker = ALONE) ->
     """
     # Training changes a model in place.
     config, model = ctx.config, copy.deepcopy(inputs.start)
-    probe = audit_trace.directions(model, config.audit.directions, ctx.noise_key)
-    rule = RoundRule(config.mechanism, config.seed, ctx.noise_key, inputs.mechanism)
-    place = Workplace(
-        ctx.private / "rounds",
-        config.runtime,
-        process=process,
-        writing=partial(fence.standing, ctx.private, ctx.attempt) if ctx.attempt else nullcontext,
-        on_round=artifacts.progress(ctx),
-    )
+    rule, probe, place = _arguments(ctx, inputs, process)
     watch = audit_trace.watch(rule, probe, inputs.data, ctx.noise_key)
     try:
         done = train_rounds(model, inputs.data, rule, config.local_training, config.server, place, probe, watch)
@@ -92,6 +86,26 @@ def train(ctx: StageContext, inputs: TrainingInputs, process: Worker = ALONE) ->
             "device. Find the fault before any further launch: running this one again meets the same noise"
         ) from stopped
     return TrainingOutput(model, probe, done)
+
+
+def train_again(ctx: StageContext, inputs: TrainingInputs, rounds: Collection[int]) -> Iterator[tuple[int, Commitment]]:
+    """Run rounds of a finished training again, and yield their commitments; see ``federated.train.rerun``."""
+    rule, probe, place = _arguments(ctx, inputs, ALONE)
+    config = ctx.config
+    yield from rerun(inputs.start, inputs.data, rule, config.local_training, config.server, place, probe, rounds)
+
+
+def _arguments(ctx: StageContext, inputs: TrainingInputs, process: Worker) -> tuple[RoundRule, Directions, Workplace]:
+    config = ctx.config
+    place = Workplace(
+        ctx.private / "rounds",
+        config.runtime,
+        process=process,
+        writing=partial(fence.standing, ctx.private, ctx.attempt) if ctx.attempt else nullcontext,
+        on_round=artifacts.progress(ctx),
+    )
+    probe = audit_trace.directions(inputs.start, config.audit.directions, ctx.noise_key)
+    return RoundRule(config.mechanism, config.seed, ctx.noise_key, inputs.mechanism), probe, place
 
 
 def train_together(ctx: StageContext, inputs: TrainingInputs) -> TrainingOutput:

@@ -17,6 +17,7 @@ from federated.participation.availability import Availability
 from federated.participation.cohorts import Cohorts
 from federated.participation.observation import Observation, Timetable, observe
 from federated.participation.records import no_records
+from federated.rounds.commitments import Commitment
 from federated.secagg.bounds import plan_encoding
 from pipeline.ground.errors import PermanentError
 from pipeline.stages import fine_tune as stage
@@ -69,7 +70,13 @@ def test_what_happened_is_accounted_with_its_encoding(tmp_path: Path, monkeypatc
     encoding = plan_encoding(2000, 5, 8)
     point = SimpleNamespace(round=8, validation_recall=0.1, model_dump=lambda exclude: {"validation_recall": 0.1})
     done = SimpleNamespace(
-        rounds=8, observed=seen, encoding=encoding, curve=[point], synthetic_participations=(), probe=None
+        rounds=8,
+        observed=seen,
+        encoding=encoding,
+        curve=[point],
+        synthetic_participations=(),
+        probe=None,
+        commitments=(Commitment(bytes(32), bytes(32), bytes(32)),),
     )
     trained = SimpleNamespace(done=done, probe=None, model=None)
     inputs = SimpleNamespace(mechanism=mechanisms.build(config.mechanism), planted=None)
