@@ -67,6 +67,8 @@ def of_stage(config: LaunchConfig, run: RunDir, settings: Settings, stage: Stage
         except (LaunchError, ValueError, ArithmeticError, OSError, LookupError, TypeError) as error:
             yield f"cannot be made from public files: {type(error).__name__}: {error}"
             return
+        if record.reused_from is not None:
+            made = {**made, "spend": None}  # the launch that made it has paid (``pipeline.run.cache``)
         yield from fields(result, record.result, made)
         yield from _files(type(result), record, run, there)
     yield from _record(config, run, record)
