@@ -119,7 +119,7 @@ _READERS = {
         *("pipeline/run/known.py", "pipeline/run/cache.py"),
         *("pipeline/verify/launch.py", "pipeline/verify/replay.py", "pipeline/verify/reused.py"),
     },
-    # Without receipts: the ledger's own reads, its forecasts, and the question that each record asks.
+    # Only read: the ledger's own reads, its forecasts, and the question that each record asks.
     "PrivacyLedger": {
         "pipeline/run/known.py",
         "pipeline/preflight/devices.py",

@@ -2,29 +2,30 @@
 
     .venv/stages/bin/python -m benchmarks.speed.ledger [--url postgresql://...] [--sizes 1000,10000,100000]
 
-Each ledger holds weekly launches of fifty populations: eight entries and fifteen results each, with their receipts. An
-operation opens the ledger anew, as the process of a stage does. CPU milliseconds of one thread, medians of five; the
+Each ledger holds weekly launches of fifty populations: eight entries and fifteen results each, in its log. An operation
+opens the ledger anew, as the process of a stage does. CPU milliseconds of one thread, medians of five; the
 last column is the exponent between the smallest and the largest ledger.
 """
 
 import argparse
-import json
 import math
+import resource
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 from sqlalchemy import insert, update
 
+from pipeline.ground import settings
+from pipeline.ground.settings import Settings
 from pipeline.ledger import clock, results, schema
 from pipeline.ledger.budget import Budget, Ceilings, Window
 from pipeline.ledger.entries import SPLIT_RULE, Entry, canonical, with_spend
+from pipeline.ledger.leaves import signature
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.receipts import FILE, Receipts
 from pipeline.ledger.spend import Spend
 
 POPULATIONS = 50
@@ -36,40 +37,43 @@ BUDGET = Budget(max_rho=1.0, max_epsilon=10.0, delta=1e-6, window_days=60)
 SPEND = Spend(unit="device", adjacency="zero-out", rho=0.001, epsilon=0.2, delta=1e-9)
 
 
-def fill(ledger: PrivacyLedger, runs: Path, size: int) -> None:
+def fill(ledger: PrivacyLedger, size: int) -> None:
     """Bring a ledger to about ``size`` entries: weekly launches of all populations, the last one a week ago."""
     names = [f"people-{number}" for number in range(POPULATIONS)]
     for name in names:
         ledger.register(name, BUDGET, "benchmark")
     launches = (size - POPULATIONS) // (2 * len(STAGES))
     began = clock.now() - timedelta(weeks=math.ceil(launches / POPULATIONS) + 1)
-    with ledger.transaction() as connection:
+    with ledger.writing() as connection:
         count, previous = schema.read_head(connection)
         for number in range(launches):
             when, name = began + timedelta(weeks=number // POPULATIONS), names[number % POPULATIONS]
             launch = f"{name}-{number:08x}-{when:%Y%m%d}"
-            receipts = {"entry": {}, "result": {}}
             for stage in STAGES:
                 for kind in ("reserve", "commit"):
                     count += 1
-                    entry = _entry(count, kind, name, launch, stage, clock.written(when), previous)
+                    leaf = count - 1 + number * RESULTS
+                    entry = _entry(count, leaf, kind, name, launch, stage, clock.written(when), previous)
+                    entry = entry.model_copy(update={"signature": signature(connection, "entry", entry.hash)})
                     connection.execute(insert(schema.ENTRIES).values(**entry.model_dump()))
                     connection.execute(update(schema.HEAD).values(entries=entry.seq, hash=entry.hash))
-                    previous = receipts["entry"][str(count)] = entry.hash
+                    previous = entry.hash
             for stage in range(RESULTS):
-                receipt = results.write(connection, launch, f"stage-{stage}", f"{number:032x}{stage:032x}")
-                receipts["result"][str(number * RESULTS + stage + 1)] = receipt
-            folder = runs / launch / "public" / "launch"
-            folder.mkdir(parents=True)
-            (folder / FILE).write_text(json.dumps(receipts), encoding="utf-8")
+                results.write(connection, launch, f"stage-{stage}", f"{number:032x}{stage:032x}")
 
 
-def _entry(seq: int, kind: str, population: str, launch: str, stage: str, when: str, previous: str) -> Entry:
+def _entry(seq: int, leaf: int, kind: str, population: str, launch: str, stage: str, when: str, previous: str) -> Entry:
     binding = {"config": "c" * 64, "inputs": "i" * 64, "key": "k" * 64, SPLIT_RULE: "r" * 16}
     amounts = SPEND.model_dump(include={"unit", "adjacency", "rho", "epsilon", "delta", "note"})
-    place = {"seq": seq, "kind": kind, "population": population, "launch_id": launch, "stage": stage}
+    place = {"seq": seq, "leaf": leaf, "kind": kind, "population": population, "launch_id": launch, "stage": stage}
     entry = Entry.model_construct(
-        **place, **amounts, binding=canonical(with_spend(binding, SPEND)), created_at=when, prev_hash=previous, hash=""
+        **place,
+        **amounts,
+        binding=canonical(with_spend(binding, SPEND)),
+        created_at=when,
+        prev_hash=previous,
+        hash="",
+        signature="",
     )
     return entry.model_copy(update={"hash": entry.expected_hash()})
 
@@ -79,29 +83,33 @@ def operations(opened: Callable[[], PrivacyLedger], turn: int) -> Iterator[tuple
     launch, key = f"new-{turn}", f"people-{turn}"
     request = {"population": key, "launch_id": launch, "stage": "fine_tune", "spend": SPEND}
     asked = Ceilings(window=WINDOW, delta=BUDGET.delta)
-    yield "begin a stage", lambda: opened().require_whole({})
+    yield "begin a stage", lambda: opened().require_whole({"MLflow": opened().checkpoint()})
+    yield "ask the witness", lambda: opened().witnessed()
     yield "split secret", lambda: opened().split_secret(key)
     yield "reserve", lambda: opened().reserve(**request, asked=asked, binding={"key": "k"})
     yield "commit", lambda: opened().commit(launch, "fine_tune", SPEND)
     yield "bind a result", lambda: opened().bind_result(launch, "fine_tune", "d" * 64)
     yield "entries of a population", lambda: opened().entries(key)
-    yield "last receipts", lambda: opened().heads()
     yield "verify all", lambda: opened().verify()
 
 
-def measured(url: str, runs: Path, size: int) -> dict[str, float]:
-    """CPU milliseconds of each operation on a ledger of a size."""
-    PrivacyLedger.create(url)
-    opened = partial(PrivacyLedger, url, Receipts(runs))
-    fill(opened(), runs, size)
+def measured(here: Settings, size: int) -> dict[str, float]:
+    """CPU milliseconds of each operation on a ledger of a size, of a process that the witness has too."""
+    fill(PrivacyLedger.create(here), size)
+    opened = partial(PrivacyLedger.of, here)
     opened().require_whole({})
     spent: dict[str, list[float]] = {}
     for turn in range(TURNS):
         for name, act in operations(opened, turn):
-            began = time.process_time()
+            began = _cpu()
             act()
-            spent.setdefault(name, []).append(1e3 * (time.process_time() - began))
+            spent.setdefault(name, []).append(1e3 * (_cpu() - began))
     return {name: statistics.median(times) for name, times in spent.items()}
+
+
+def _cpu() -> float:
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
 def main() -> None:
@@ -114,8 +122,8 @@ def main() -> None:
     columns = []
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
-            url = options.url.format(size=size) or f"sqlite:///{Path(folder) / 'ledger.db'}"
-            columns.append(measured(url, Path(folder) / "runs", size))
+            url = options.url.format(size=size)
+            columns.append(measured(settings.load({"TACIT_HOME": folder, "TACIT_LEDGER_URL": url}), size))
     print(f"| CPU ms, entries | {' | '.join(f'{size:,}' for size in sizes)} | exponent |")
     print("|---" * (len(sizes) + 2) + "|")
     for name in columns[0]:

@@ -176,7 +176,7 @@ class Rehearsal:
         before = self.entries()
         self.put("before")
         told = self.servers.command("tacit", "ledger", "verify", "--json")
-        missing = [each for each in json.loads(told.stdout)["problems"] if "holds the receipt of entry" in each]
+        missing = [each for each in json.loads(told.stdout)["problems"] if "log holds entry" in each]
         self.row("an older dump: ledger verify", (told.returncode, bool(missing)), (65, True))
         self.file("after", seed=7)
         run = self.servers.trigger("after")

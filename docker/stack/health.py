@@ -39,6 +39,7 @@ def problems(place: Places, secret: dict[str, str]) -> dict[str, str]:
         "postgres": lambda: postgres(place, secret, "postgres"),
         "redis": lambda: redis(place, secret),
         "mlflow": lambda: web(f"http://{place.address('MLFLOW')}/health") and None,
+        "witness": lambda: web(f"http://{place.address('WITNESS')}/health") and None,
         "api-server": lambda: web(f"{airflow}/version") and None,
         "scheduler": lambda: web(f"http://{place.address('HEALTH')}/health") and beats("scheduler"),
         "dag-processor": lambda: beats("dag_processor"),

@@ -20,7 +20,8 @@ import tacit_environment  # noqa: E402 it is beside the DAGs
 BIN = ROOT / ".venv" / "airflow" / "bin"
 STAGES_BIN = ROOT / ".venv" / "stages" / "bin"
 # Address of each service, and the variable that changes its port.
-PORTS = {"POSTGRES_PORT": 15432, "REDIS_PORT": 16379, "AIRFLOW_PORT": 8080, "MLFLOW_PORT": 5000, "HEALTH_PORT": 8974}
+PORTS = {"POSTGRES_PORT": 15432, "REDIS_PORT": 16379, "AIRFLOW_PORT": 8080, "MLFLOW_PORT": 5000}
+PORTS |= {"HEALTH_PORT": 8974, "WITNESS_PORT": 8975}
 _SHARED = ("dags/airflow.env", "docker/stack.env")
 FILES = {
     "airflow": (*_SHARED, "docker/server.env"),
@@ -40,6 +41,11 @@ class Places:
 
     home: Path
     ports: Mapping[str, int]
+
+    @property
+    def witness(self) -> Path:
+        """Folder of the witness, which no worker opens."""
+        return self.home / "witness"
 
     def address(self, name: str) -> str:
         return f"127.0.0.1:{self.ports[f'{name}_PORT']}"
@@ -92,6 +98,7 @@ def environment_of(place: Places, kind: str) -> dict[str, str]:
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "TACIT_HOME": environment.get("TACIT_HOME") or str(ROOT),
         "TACIT_RUNS_DIR": str(place.home / "runs"),
+        "TACIT_WITNESS": f"http://{place.address('WITNESS')}",
     }
     if kind.startswith("worker"):
         return tacit_environment.of_worker(environment) | {"AIRFLOW_HOME": str(place.home / "worker")}

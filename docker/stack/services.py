@@ -11,7 +11,7 @@ from places import ROOT, Places
 
 WORKERS = ("worker-cpu", "worker-gpu")
 AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer", *WORKERS)
-NAMES = ("postgres", "redis", "mlflow", *AIRFLOW)
+NAMES = ("postgres", "redis", "mlflow", "witness", *AIRFLOW)
 # Signals for an immediate end: PostgreSQL would wait for its clients, and a worker for stages, which resume.
 _STOP = {"postgres": "INT", **dict.fromkeys(WORKERS, "QUIT")}
 _SUPERVISOR = """[supervisord]
@@ -82,6 +82,15 @@ def command(place: Places, name: str, secret: dict[str, str]) -> tuple[list[str]
             return ["sh", str(ROOT / "docker" / "redis.sh")], own
         case "mlflow":
             return ["bash", str(ROOT / "docker" / "mlflow.sh")], places.environment_of(place, name)
+        case "witness":
+            words = [
+                "-m",
+                "pipeline.ledger.log.witness",
+                str(place.witness),
+                "--port",
+                str(place.ports["WITNESS_PORT"]),
+            ]
+            return [str(places.STAGES_BIN / "python"), *words], own
     words = [str(places.BIN / "airflow"), *places.compose_service(name)["command"]]
     if name in WORKERS:  # two services of one home would share a file; one of a killed worker stops the next
         file = place.home / "airflow" / f"{name}.pid"
@@ -97,6 +106,8 @@ def needs(place: Places, name: str, secret: dict[str, str]) -> Callable[[], obje
             return lambda: None
         case "setup":
             return lambda: health.postgres(place, secret, "postgres")
+        case "witness":
+            return lambda: None if (place.witness / "witness-1.pem").is_file() else "setup"
         case "mlflow":  # its databases, which `setup` creates in the first seconds
             return lambda: health.postgres(place, secret, "mlflow_login")
     return lambda: health.postgres(place, secret, "airflow") or (None if setup.migrated(place) else "setup")

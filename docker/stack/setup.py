@@ -45,7 +45,9 @@ def steps(place: Places, secret: Mapping[str, str]) -> None:
         program = variables.get("TACIT_BIN") or str(places.STAGES_BIN / "tacit")
         launches = Path(variables.get("TACIT_LAUNCHES") or ROOT / "dags" / "launches")
         for words in (["init"], *registrations(launches)):
-            subprocess.run([program, "ledger", *words], env=variables, check=True)
+            # The keys of the witness are made beside those of the ledger, before it serves.
+            own = variables | {"TACIT_WITNESS": str(place.witness)}
+            subprocess.run([program, "ledger", *words], env=own, check=True)
         (place.home / "ledger-made").touch()
 
 

@@ -151,7 +151,7 @@ def ledger_show(
 @app.command("verify")
 @command
 def ledger_verify(as_json: AsJson = False) -> None:
-    """Check the ledger's hash chain, its triggers, and the receipts on this machine.
+    """Check the ledger's hash chain, its signatures and triggers, and the log on this machine.
 
     Example: tacit ledger verify
     """
@@ -162,6 +162,25 @@ def ledger_verify(as_json: AsJson = False) -> None:
     answer(found, as_json, text=text)
     if not found.ok:
         raise typer.Exit(PERMANENT)
+
+
+@app.command("rotate")
+@command
+def ledger_rotate(
+    role: Annotated[str, typer.Argument(help="ledger, launch, witness or answers")], as_json: AsJson = False
+) -> None:
+    """Replace a key of this installation; the ledger keeps the new public key, signed with the old one.
+
+    Example: tacit ledger rotate ledger
+    """
+    from pipeline.ground.keys import ROLES
+    from pipeline.ledger.rotation import rotate
+
+    named = next((each for each in ROLES if each == role), None)
+    if named is None:
+        raise ValueError(f"role: {shown(repr(role))} has no key; choose one of {', '.join(ROLES)}")
+    done = rotate(settings.load(), named)
+    answer(done, as_json, text=f"{done.role}: key {done.number} signs from now on; its entry is {done.entry[:12]}")
 
 
 @app.command("export")

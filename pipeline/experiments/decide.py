@@ -34,7 +34,7 @@ from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_digest, rec
 from pipeline.run.stage import StageResult
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.telemetry.leaving import require_listed
-from pipeline.tracking.mlflow_tracker import MlflowTracker, receipts_of_locale
+from pipeline.tracking.mlflow_tracker import MlflowTracker, checkpoints_of_locale
 from pretrain.files import write_text
 from reports.disclosure.document import GateResult
 from reports.disclosure.findings import ReleaseAudit
@@ -283,7 +283,7 @@ def decide(
       ValueError: as ``look``.
     """
     ledger = PrivacyLedger.of(settings)
-    ledger.require_whole(receipts_of_locale(settings, config.locale))
+    ledger.require_whole(checkpoints_of_locale(settings, config.locale))
     with run.lock(NAME):
         tried = begun(config, run, ledger)
         if tried.ended is None:
@@ -314,7 +314,7 @@ def stop(config: LaunchConfig, run: RunDir, settings: Settings, by: str, reason:
       ReleaseRefused: there is no running experiment, or the reason is empty.
     """
     ledger = PrivacyLedger.of(settings)
-    ledger.require_whole(receipts_of_locale(settings, config.locale))
+    ledger.require_whole(checkpoints_of_locale(settings, config.locale))
     if not reason.strip():
         raise ReleaseRefused(f"experiment: say why {run.launch_id} is stopped: --reason ...")
     with run.lock(NAME):
@@ -394,7 +394,7 @@ def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: 
         )
     tracker = MlflowTracker(settings, config, run.launch_id)
     tracker.log_stage(run, record)
-    tracker.keep_receipts(ledger.heads())
+    tracker.keep_checkpoint(ledger.witnessed())
     _log.info("experiment of %s: %s", run.launch_id, record.result["decision"])
     return DecisionResult.model_validate(record.result)
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pipeline.ground.errors import KeyUnusable
-from pipeline.ground.settings import Settings
 from pretrain.files import PRIVATE, private_directory, write_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
     from securesystemslib.signer import CryptoSigner, SSlibKey
+
+    from pipeline.ground.settings import Settings
 
 # ``ledger`` signs entries and checkpoints, ``launch`` a launch's proof, ``model`` its bundle, ``witness`` cosigns
 # checkpoints, and ``answers`` signs answers that people gave in Airflow.
@@ -28,16 +29,16 @@ Role = Literal["ledger", "launch", "model", "witness", "answers"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 
-def signer(settings: Settings, role: Role) -> "CryptoSigner":
+def signer(settings: "Settings", role: Role) -> "CryptoSigner":
     """Signer with a role's newest key.
 
     Raises:
       KeyUnusable: the private key is missing or damaged.
     """
-    return signer_in(settings.keys_dir, role)
+    return signer_in(folder_of(settings, role), role)
 
 
-def public_keys(settings: Settings, role: Role) -> "tuple[SSlibKey, ...]":
+def public_keys(settings: "Settings", role: Role) -> "tuple[SSlibKey, ...]":
     """Public keys of a role, the newest last.
 
     Raises:
@@ -78,27 +79,64 @@ def public_keys_in(folder: Path, name: str) -> "tuple[SSlibKey, ...]":
     return tuple(_public_key(folder / f"{name}-{number}.pub.pem") for number in range(1, count + 1))
 
 
-def make(settings: Settings) -> None:
-    """Make the first key of each role that has none."""
+def make(settings: "Settings") -> None:
+    """Make the first key of each role that has none, and give the log's and the witness' public keys to each other.
+
+    Raises:
+      KeyUnusable: the witness is elsewhere, and its public key is not here.
+    """
     for role in ROLES:
-        if not _count(settings.keys_dir, role):
-            add(settings.keys_dir, role)
+        if not _count(folder_of(settings, role), role):
+            if role == "witness" and not isinstance(settings.witness, Path):
+                raise KeyUnusable(
+                    f"{settings.keys_dir / 'witness-1.pub.pem'}: missing; copy it from the folder of the witness at "
+                    f"{settings.witness} (TACIT_WITNESS), and this installation's ledger-1.pub.pem there"
+                )
+            add(folder_of(settings, role), role)
+    share(settings)
 
 
-def add(folder: Path, name: str) -> "SSlibKey":
-    """Make the next key of a name in a folder, and return its public key; earlier files stay."""
+def share(settings: "Settings") -> None:
+    """Copy the log's public keys to a witness' folder, and its own here; a witness elsewhere gets them by hand."""
+    if isinstance(settings.witness, Path):
+        for name, source, to in (
+            ("ledger", settings.keys_dir, settings.witness),
+            ("witness", settings.witness, settings.keys_dir),
+        ):
+            for number in range(_count(to, name) + 1, _count(source, name) + 1):
+                public = f"{name}-{number}.pub.pem"
+                write_bytes(to / public, (source / public).read_bytes())
+
+
+def folder_of(settings: "Settings", role: Role) -> Path:
+    """Folder of a role's private key: a witness keeps its own."""
+    return settings.witness if role == "witness" and isinstance(settings.witness, Path) else settings.keys_dir
+
+
+def add(folder: Path, name: str) -> None:
+    """Make the first key of a name in a folder."""
+    begin(folder, name)
+    activate(folder, name)
+
+
+def begin(folder: Path, name: str) -> "SSlibKey":
+    """Make the next private key of a name, which signs nothing before ``activate``; called again, the same one.
+
+    Guarantee: the key is on disk before its public half is anywhere, so no crash leaves one that nobody has.
+    """
     from securesystemslib.signer import CryptoSigner
 
-    made = CryptoSigner.generate_ecdsa() if name == "model" else CryptoSigner.generate_ed25519()
     private = private_directory(folder) / f"{name}-{_count(folder, name) + 1}.pem"
-    # In this order: a public key without its private key would be found missing.
-    write_bytes(private, made.private_bytes, mode=PRIVATE)
-    write_bytes(_public(private), pem(made.public_key))
-    return made.public_key
+    if not private.exists():
+        made = CryptoSigner.generate_ecdsa() if name == "model" else CryptoSigner.generate_ed25519()
+        write_bytes(private, made.private_bytes, mode=PRIVATE)
+    return CryptoSigner(_loaded(private.read_bytes())).public_key
 
 
-def drop_old(folder: Path, name: str) -> None:
-    """Remove the private keys that a rotation replaced."""
+def activate(folder: Path, name: str) -> None:
+    """Let the key that ``begin`` made sign, and remove the private keys before it."""
+    private = folder / f"{name}-{_count(folder, name) + 1}.pem"
+    write_bytes(_public(private), pem(begin(folder, name)))
     for number in range(1, _count(folder, name)):
         (folder / f"{name}-{number}.pem").unlink(missing_ok=True)
 

@@ -4,6 +4,8 @@ TACIT_HOME             project root                      default: the checkout t
 TACIT_RUNS_DIR         runs, ledger and tracking store   default: $TACIT_HOME/runs
 TACIT_LEDGER_URL       SQLAlchemy URL of the ledger      default: SQLite in the runs directory
 TACIT_KEYS             private and public keys           default: keys in the runs directory
+TACIT_TRANSPARENCY_LOG tiles and checkpoint of the ledger's log  default: log in the runs directory
+TACIT_WITNESS          address of the log's witness, or its folder  default: witness in the runs directory
 AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS, _AUTH_MANAGER  who can approve   default: as in dags/airflow.env
 TACIT_AIRFLOW_URL, _USER, _PASSWORD  Airflow's API, and an account that may read approvals there  default: none
 MLFLOW_TRACKING_URI    tracking and registry             default: SQLite in the runs directory
@@ -49,6 +51,7 @@ _OVERRIDES = (
     "OPENBLAS_CORETYPE",
     "GLIBC_TUNABLES",
 )
+_ADDRESS = r"https?://[^\s/?#@]+(/[^\s?#@]*)?"
 _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 
 
@@ -66,6 +69,7 @@ class Settings:
     """Addresses and provenance; every path is absolute.
 
     Attributes:
+      witness: address of the log's witness, or the folder from which a process of its own answers.
       airflow_users: accounts that can approve in Airflow; None where only its own auth manager knows them.
       users_are_uuids: Airflow's users are those of Keycloak, which it names by their IDs.
       prints: reports are also made as PDF.
@@ -75,6 +79,8 @@ class Settings:
     runs_dir: Path
     ledger_url: str
     keys_dir: Path
+    log_dir: Path
+    witness: str | Path
     tracking_uri: str
     artifact_root: str | None
     web_dir: Path
@@ -131,6 +137,8 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         runs_dir=runs_dir,
         ledger_url=environment.get("TACIT_LEDGER_URL") or f"sqlite:///{runs_dir / 'ledger.db'}",
         keys_dir=_folder(environment, "TACIT_KEYS", runs_dir / "keys"),
+        log_dir=_folder(environment, "TACIT_TRANSPARENCY_LOG", runs_dir / "log"),
+        witness=_witness(environment, runs_dir / "witness"),
         tracking_uri=tracking_uri,
         artifact_root=environment.get("TACIT_ARTIFACT_ROOT") or default_root,
         web_dir=Path(environment.get("TACIT_WEB") or home / ".venv" / "web").expanduser().resolve(),
@@ -153,6 +161,15 @@ def _folder(environment: Mapping[str, str], name: str, default: Path) -> Path:
     if stated and not Path(stated).expanduser().is_absolute():
         raise ValueError(f"{name}: {shown(stated)!r} depends on the working directory; write an absolute path")
     return Path(stated).expanduser() if stated else default
+
+
+def _witness(environment: Mapping[str, str], default: Path) -> str | Path:
+    stated = environment.get("TACIT_WITNESS", "")
+    if not re.match(r"https?:", stated):
+        return _folder(environment, "TACIT_WITNESS", default)
+    if not re.fullmatch(_ADDRESS, stated):
+        raise ValueError("TACIT_WITNESS: not a server's address, or it holds a login; write one as in http://host:8091")
+    return stated.rstrip("/")
 
 
 def _yes_or_no(environment: Mapping[str, str], name: str, *, default: bool) -> bool:
@@ -291,7 +308,7 @@ def _airflow_reader(environment: Mapping[str, str]) -> AirflowReader | None:
     if missing := [name for name, value in zip(names, stated, strict=True) if not value]:
         raise ValueError(f"{missing[0]}: not set, but others of {', '.join(names)} are; set all three, or none")
     url, user, password = (str(value) for value in stated)
-    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#@]*)?", url):
+    if not re.fullmatch(_ADDRESS, url):
         # It may hold a password, so it is not repeated.
         raise ValueError(
             "TACIT_AIRFLOW_URL: not a server's address, or it holds a login; write one as in http://host:8080"

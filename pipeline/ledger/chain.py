@@ -1,13 +1,12 @@
 """The chain of entries in the database: read it, find entries, append, and list its problems."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, insert, select, update
 
 from federated.config.population import PopulationKey
 from pipeline.ground.errors import LedgerConflict, LedgerTampered
-from pipeline.ledger import clock, receipts, results, schema, triggers
+from pipeline.ledger import clock, results, schema, triggers
 from pipeline.ledger.budget import require_clock
 from pipeline.ledger.entries import (
     GENESIS,
@@ -18,21 +17,12 @@ from pipeline.ledger.entries import (
     is_amount,
     with_spend,
 )
-from pipeline.ledger.receipts import ChainEntry, Receipt
+from pipeline.ledger.leaves import Keys, Leaf, signature
+from pipeline.ledger.outside import Known, Outside
 from pipeline.ledger.spend import BESIDE, Spend
 
 _READ = "entries"
 
-
-@dataclass(frozen=True)
-class Ends:
-    """Lengths of both chains."""
-
-    entries: int
-    results: int
-
-
-BEGINNING = Ends(0, 0)
 
 _MOST_SHOWN = 8  # of problems, in an error
 _NO_AMOUNTS = {"unit": NO_UNIT, "adjacency": "", "rho": None, "epsilon": 0.0, "delta": 0.0, "note": ""}
@@ -129,9 +119,12 @@ def append(
         binding=canonical(with_spend(binding, spend) if spend else dict(binding)),
         created_at=clock.written(clock.now()),
         prev_hash=prev_hash,
+        leaf=count + results.length(connection),
         hash="",
+        signature="",
     )
-    entry = entry.model_copy(update={"hash": entry.expected_hash()})
+    digest = entry.expected_hash()
+    entry = entry.model_copy(update={"hash": digest, "signature": signature(connection, "entry", digest)})
     connection.execute(insert(schema.ENTRIES).values(**entry.model_dump()))
     connection.execute(update(schema.HEAD).values(entries=entry.seq, hash=entry.hash))
     for key, read in connection.info.get(_READ, {}).items():
@@ -160,50 +153,57 @@ def require_same(old: Entry, population: PopulationKey, spend: Spend, binding: M
         )
 
 
-def require_whole(connection: Connection, anchors: Iterable[str] = (), outside: Sequence[Receipt] = ()) -> list[Entry]:
-    """Return all entries after checking the chain, and that it holds those which anchors and receipts name.
+def require_whole(
+    connection: Connection, anchors: Iterable[str] = (), outside: Outside | None = None, elsewhere: Sequence[Known] = ()
+) -> list[Entry]:
+    """Return all entries after checking the chain, and that it continues every checkpoint.
 
     Raises:
-      LedgerTampered: the chain is broken, or lacks one of them.
+      LedgerTampered: the chain is broken, or lacks an entry of a checkpoint or of an anchor.
     """
-    problems = problems_of(connection, anchors, outside)
+    problems = problems_of(connection, anchors, outside, elsewhere)
     if problems:
         shown = "; ".join(problems[:_MOST_SHOWN]) + ("; ..." if len(problems) > _MOST_SHOWN else "")
         raise LedgerTampered(f"the privacy ledger was altered: {shown}. Restore it from a backup")
     return entries_of(connection)
 
 
-def problems_of(connection: Connection, anchors: Iterable[str] = (), outside: Sequence[Receipt] = ()) -> list[str]:
+def problems_of(
+    connection: Connection, anchors: Iterable[str] = (), outside: Outside | None = None, elsewhere: Sequence[Known] = ()
+) -> list[str]:
+    """List the problems of both chains, as messages.
+
+    Args:
+      anchors: hashes of entries that must be there.
+      outside: None leaves out signatures and the log.
+      elsewhere: checkpoints that are kept elsewhere.
+    """
     entries, head = entries_of(connection), schema.read_head(connection)
     problems = chain_problems(entries)
     last = entries[-1].hash if entries else GENESIS
     if head != (len(entries), last):
         problems.append(f"the head says {head[0]} entries ending in {head[1][:12]}, not {len(entries)} in {last[:12]}")
     problems += triggers.problems(connection) + results.problems(connection)
-    held = written(connection)
+    held = leaves(connection)
     unknown = sorted(set(anchors) - {each.hash for each in held})
     problems += [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]
-    return problems + receipts.problems(outside, held)
+    return problems + (outside.problems(held, elsewhere, keys(connection, outside.first_key)) if outside else [])
 
 
-def written(connection: Connection, after: Ends = BEGINNING) -> list[ChainEntry]:
-    """Places and hashes of all entries of both chains, or of those that follow ``after``."""
+def leaves(connection: Connection, begin: int = 0) -> list[Leaf]:
+    """Entries of both chains from a place in the log on, in order."""
     columns = schema.ENTRIES.c
-    rows = select(columns.seq, columns.hash, columns.launch_id).where(columns.seq > after.entries).order_by(columns.seq)
-    entries = [ChainEntry("entry", *row) for row in connection.execute(rows)]
-    return entries + results.written(connection, after.results)
+    rows = select(columns.seq, columns.hash, columns.leaf, columns.signature).where(columns.leaf >= begin)
+    of_entries = [Leaf.of("entry", *row) for row in connection.execute(rows)]
+    return sorted([*of_entries, *results.leaves(connection, begin)], key=lambda leaf: leaf.place)
 
 
-def ends(connection: Connection) -> Ends:
-    """Read the lengths of both chains."""
-    return Ends(schema.read_head(connection)[0], results.length(connection))
+def length(connection: Connection) -> int:
+    """Number of entries of both chains."""
+    return schema.read_head(connection)[0] + results.length(connection)
 
 
-def lacks(connection: Connection, outside: Sequence[Receipt]) -> bool:
-    """True if a ledger that is whole lacks an entry of a receipt."""
-    places = {chain: [each.seq for each in outside if each.chain == chain] for chain in ("entry", "result")}
-    columns = schema.ENTRIES.c
-    rows = select(columns.seq, columns.hash).where(columns.seq.in_(places["entry"]))
-    held = {("entry", row.seq): row.hash for row in connection.execute(rows)}
-    held |= {("result", seq): digest for seq, digest in results.hashes(connection, places["result"])}
-    return any(held.get((each.chain, each.seq)) != each.hash for each in outside)
+def keys(connection: Connection, first: bytes) -> Keys:
+    """Keys of the ledger, and the leaf from which each signs: a rotation's entry is signed by the key before."""
+    rotated = (entry for entry in of_kinds(connection, "key") if entry.names("role") == "ledger")
+    return [(0, first), *((entry.leaf + 1, bytes.fromhex(entry.names("public"))) for entry in rotated)]

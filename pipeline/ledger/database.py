@@ -1,20 +1,23 @@
 """The ledger's database: open it, verify it, and write to it in one transaction at a time."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Self
 
 from sqlalchemy import Connection, create_engine, event, exc
 from sqlalchemy.engine import Engine, make_url
 
+from pipeline.ground import keys
 from pipeline.ground.errors import LedgerMissing, LedgerNewer, LedgerTampered, ServiceUnavailable
 from pipeline.ground.settings import Settings
-from pipeline.ledger import receipts, results, schema, triggers
-from pipeline.ledger.chain import Ends, ends, forget, lacks, problems_of, require_whole, written
+from pipeline.ledger import chain, leaves, results, schema, triggers
+from pipeline.ledger.chain import forget, length, problems_of, require_whole
 from pipeline.ledger.last_check import LastCheck, State
+from pipeline.ledger.log.tiles import Log
 from pipeline.ledger.migrations import versioning
-from pipeline.ledger.receipts import ChainEntry, Receipt, Receipts
+from pipeline.ledger.outside import Outside
 
 
 @contextmanager
@@ -43,17 +46,19 @@ def address(url: str) -> str:
     return str(parsed.database) if is_file else parsed.render_as_string(hide_password=True)
 
 
-def missing(where: str, receipts: int = 0) -> LedgerMissing:
-    """Error for an address without a ledger, with the fix.
-
-    Args:
-      receipts: number of receipts of a ledger that launches on this machine hold.
-    """
-    if receipts:
+def missing(here: Settings) -> LedgerMissing:
+    """Error for an address without a ledger, with the fix."""
+    where, size = address(here.ledger_url), Log(here.log_dir).size
+    if size:
         return LedgerMissing(
-            f"launches here hold {receipts} receipts of a privacy ledger that is not at {where}: a new one would "
-            "forget what they spent. Restore it, or set TACIT_LEDGER_URL to its address"
+            f"{here.log_dir} is the log of a privacy ledger with {size} entries and results that is not at {where}: a "
+            "new one would forget what they spent. Restore it, or set TACIT_LEDGER_URL to its address"
         )
+    return none_at(where)
+
+
+def none_at(where: str) -> LedgerMissing:
+    """Error for an address without a ledger."""
     return LedgerMissing(
         f"there is no privacy ledger at {where}. If there was one, restore it from its backup. "
         "If this is a new installation, make it: tacit ledger init. If it is elsewhere, set TACIT_LEDGER_URL"
@@ -78,7 +83,7 @@ def engine(url: str, *, make: bool = False) -> Engine:
     if make:
         schema.make_sqlite_file(file)
     if not file.is_file():
-        raise missing(str(file))  # Connecting would make an empty database.
+        raise none_at(str(file))  # Connecting would make an empty database.
     made = create_engine(url, connect_args={"timeout": 60})
     event.listen(made, "connect", schema.sqlite_manual_transactions)
     event.listen(made, "begin", schema.sqlite_begin_immediate)
@@ -88,16 +93,16 @@ def engine(url: str, *, make: bool = False) -> Engine:
 class WholeLedger:
     """The ledger behind a SQLAlchemy URL; SQLite and PostgreSQL are supported.
 
-    Guarantee: nothing is written to a ledger that is not whole, that is behind a receipt, or that a newer version has
-    updated, even since it was opened.
+    Guarantee: nothing is written to a ledger that is not whole, that is behind a checkpoint of its log, or that a newer
+    version has updated, even since it was opened.
     """
 
-    def __init__(self, url: str, outside: Receipts | None = None) -> None:
+    def __init__(self, url: str, here: Settings | None = None) -> None:
         """Open the ledger, and add tables that an older version lacks.
 
         Args:
-          outside: receipts outside the database, and beside them the last check; None checks the database alone,
-            whole before every write.
+          here: the installation, whose keys sign what is written, and whose log it is held against; None opens the
+            database alone, to be read.
 
         Raises:
           ValueError: the URL is not one of a supported database.
@@ -107,27 +112,28 @@ class WholeLedger:
           ServiceUnavailable: the database does not answer.
         """
         self._engine = engine(url)
-        self._receipts = outside
-        self._last_check = LastCheck(outside.root) if outside else None
+        self._outside = Outside(here) if here else None
+        self._last_check = LastCheck(here.runs_dir, Log(here.log_dir)) if here else None
         self.address = address(url)
         with self.transaction() as connection:
             self._require_known_version(connection)
             versioning.upgrade(connection)
 
     @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """Open the installation's ledger, checked against the receipts on this machine; raises as ``__init__``."""
-        return cls(settings.ledger_url, Receipts(settings.runs_dir))
+    def of(cls, here: Settings) -> Self:
+        """Open the installation's ledger; raises as ``__init__``."""
+        return cls(here.ledger_url, here)
 
     @classmethod
-    def create(cls, url: str) -> Self:
-        """Make the ledger if there is none, and open it."""
-        made = engine(url, make=True)
+    def create(cls, here: Settings) -> Self:
+        """Make the installation's ledger and its keys if there is none, and open it."""
+        keys.make(here)
+        made = engine(here.ledger_url, make=True)
         with transaction(made) as connection:
             if versioning.version(connection) is None:
                 versioning.upgrade(connection)
         made.dispose()
-        return cls(url)
+        return cls.of(here)
 
     def verify(self, anchors: Iterable[str] = ()) -> list[str]:
         """List problems of the ledger; an empty list means that it is whole.
@@ -136,25 +142,36 @@ class WholeLedger:
           anchors: entry hashes known from elsewhere, such as stage records; each must be in the chain.
         """
         with self.transaction() as connection:
-            return problems_of(connection, anchors, self._receipts.read() if self._receipts else ())
+            return problems_of(connection, anchors, self._outside)
 
     def require_whole(self, elsewhere: Mapping[str, str]) -> None:
-        """Check that the ledger is whole, and is behind no receipt on this machine or elsewhere.
+        """Check that the ledger is whole, and is behind no checkpoint on this machine, elsewhere, or of the witness.
 
         Args:
-          elsewhere: texts of ``heads`` that are kept elsewhere, by place.
+          elsewhere: texts of checkpoints that are kept elsewhere, by place.
 
         Raises:
-          LedgerTampered: it is not whole, or lacks an entry of a receipt; restore it.
+          LedgerTampered: it is not whole, or does not continue one of the checkpoints; restore it.
         """
-        with self.writing(receipts.by_place(elsewhere)):
+        with self.writing(elsewhere):
             pass
+        self.witnessed()
 
-    def heads(self) -> str:
-        """Receipts of the last entries, which cover all earlier ones, as text to keep elsewhere."""
-        with self.transaction() as connection:
-            last = ends(connection)
-            return receipts.heads(written(connection, Ends(last.entries - 1, last.results - 1)))
+    def witnessed(self) -> str:
+        """Have the witness cosign the log up to the last entry, and return the checkpoint, to be kept elsewhere.
+
+        Raises:
+          LedgerTampered: the witness has cosigned another log, or more of this one.
+        """
+        outside = self._writable()
+        if outside.log.checkpoint() is None:
+            self._extend(outside)
+        return outside.witnessed()
+
+    def checkpoint(self) -> str:
+        """Return the log's checkpoint, which covers all entries, as text to keep elsewhere."""
+        signed = self._writable().log.checkpoint()
+        return signed.note if signed else ""
 
     def head(self) -> tuple[int, str]:
         """Number of entries, and the hash of the last one."""
@@ -182,49 +199,48 @@ class WholeLedger:
             return results.holds(connection, digest)
 
     @contextmanager
-    def writing(self, elsewhere: Sequence[Receipt] = ()) -> Iterator[Connection]:
-        """Begin a writing transaction: check the ledger before it, and write receipts of its entries after it."""
-        state = None
+    def writing(self, elsewhere: Mapping[str, str] = MappingProxyType({})) -> Iterator[Connection]:
+        """Begin a writing transaction: check the ledger before it, and extend the log by its entries after it."""
+        outside = self._writable()
         with self.transaction() as connection:
             self._require_known_version(connection)
-            without = self._checked(connection, elsewhere)
-            before = ends(connection)
+            self._require_whole(connection, outside, elsewhere)
+            leaves.sign_with(connection, outside.signer, chain.keys(connection, outside.first_key))
+            before = length(connection)
             yield connection
-            new = written(connection, before)
-            if self._last_check:
-                state = State.of(connection, wrote=bool(new))
-        if self._receipts and self._last_check and state:
-            self._receipts.keep([*without, *new])
-            self._remember(state)
-
-    def _remember(self, state: State) -> None:
-        """Keep the state in which a transaction left the database."""
+            count = length(connection)
+            state = State.of(connection, wrote=count > before)
+        now = self._extend(outside) if count > outside.log.size else state
         assert self._last_check is not None
-        if state.complete:
-            self._last_check.keep(state)
-            return
-        with self.transaction() as connection:
-            now = State.of(connection)
-        # Another process may have written in between: its own check counts.
-        if now.versions == state.versions:
+        # SQLite counts a transaction once it has ended. Another process may have written in between: its check counts.
+        if state.complete or now.versions == state.versions:
             self._last_check.keep(now)
 
-    def _checked(self, connection: Connection, elsewhere: Sequence[Receipt]) -> list[ChainEntry]:
-        """Check that the ledger is whole; return its entries without a receipt."""
-        if (
-            self._last_check
-            and self._last_check.holds(connection)
-            and not (triggers.problems(connection) or lacks(connection, elsewhere))
-        ):
-            return []
-        outside = self._receipts.read() if self._receipts else []
-        require_whole(connection, (), [*outside, *elsewhere])
-        return receipts.missing(outside, written(connection))
+    def _writable(self) -> Outside:
+        if self._outside is None:
+            raise ValueError(f"{self.address}: opened to be read; open the installation's ledger to write to it")
+        return self._outside
+
+    def _extend(self, outside: Outside) -> State:
+        """Bring the log up to the ledger; return the state of the database at that time."""
+        with outside.log.writing():
+            with self.transaction() as connection:
+                new = chain.leaves(connection, outside.log.size)
+                valid, state = chain.keys(connection, outside.first_key), State.of(connection)
+            outside.extend(new, valid)
+            return state
+
+    def _require_whole(self, connection: Connection, outside: Outside, elsewhere: Mapping[str, str]) -> None:
+        known = outside.parsed(elsewhere)
+        assert self._last_check is not None
+        if self._last_check.holds(connection) and not (triggers.problems(connection) or outside.lacks(known)):
+            return
+        require_whole(connection, (), outside, known)
 
     def _require_known_version(self, connection: Connection) -> None:
         version = versioning.version(connection)
         if version is None:
-            raise missing(self.address)
+            raise none_at(self.address)
         if version in versioning.REVISIONS:
             return
         known = f"this tacit knows versions up to {versioning.REVISIONS[-1]}"

@@ -19,7 +19,7 @@ NO_UNIT = "none"
 UNITS = frozenset({"device", "item"})
 SPENDING = frozenset({"reserve", "commit", "release"})
 KINDS = SPENDING | {"register", "budget", "devices", "withdrawal"}
-KINDS |= {"review", "rollback", "model", "reuse", "attempt", "experiment"}
+KINDS |= {"review", "rollback", "model", "reuse", "attempt", "experiment", "key"}
 # In a binding: the version of the rule that decides a device's split (``Population.split_rule``).
 SPLIT_RULE = "split_rule"
 # In a binding: the last day of the text that the launch reads, where retention is limited.
@@ -47,10 +47,12 @@ class Entry(BaseModel):
     note: str
     created_at: str
     prev_hash: str
+    leaf: int  # place in the transparency log, from 0
     hash: str
+    signature: str  # of the hash (``signatures``)
 
     def expected_hash(self) -> str:
-        """SHA-256 of the canonical JSON of everything but the hash itself."""
+        """SHA-256 of the canonical JSON of everything but the hash itself and its signature."""
         # A tampered entry may hold a value of any plain kind; the hash must then differ, not raise.
         content = {name: getattr(self, name) for name in _HASHED}
         return hashlib.sha256(canonical(content).encode()).hexdigest()
@@ -110,7 +112,7 @@ def _values(binding: str) -> Mapping[str, Any]:
     return MappingProxyType(content if isinstance(content, dict) else {})
 
 
-_HASHED = tuple(name for name in Entry.model_fields if name != "hash")
+_HASHED = tuple(name for name in Entry.model_fields if name not in ("hash", "signature"))
 
 
 def with_spend(binding: Mapping[str, object], spend: Spend) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """State of the database in which an installation last found its ledger whole, so that no operation hashes it all again.
 
-A whole check hashes every entry and holds every receipt against them, which grows with the ledger. Its answer can
-change only with the database, so the installation keeps the database's state beside the receipts
+A whole check hashes every entry, verifies its signature and holds every checkpoint against them, which grows with the
+ledger. Its answer can change only with the database, so the installation keeps the database's state beside its runs
 (``runs/.ledger-checked``, for this user alone). An operation that finds this state goes on from it; in any other state
 it checks the whole ledger first. The state of a database is
 
@@ -13,7 +13,7 @@ it checks the whole ledger first. The state of a database is
 
 Guarantee: whoever changes a row, replaces the file or removes an entry, with any rights on the database, is found out
 by the next operation, as by a whole check. Whoever may write to the folder of runs too could put a state of their own
-there, or rewrite the receipts; whoever may set the clock of the file system could restore its times. Both are found
+there; whoever may set the clock of the file system could restore its times. Both are found
 within a day, after which a state no longer counts, and by `tacit ledger verify`, `tacit verify` and the stage
 ``decide``, which always check the whole ledger.
 """
@@ -26,7 +26,8 @@ from typing import Self
 
 from sqlalchemy import Connection, text
 
-from pipeline.ledger import clock, receipts
+from pipeline.ledger import clock
+from pipeline.ledger.log.tiles import Log
 from pretrain.files import PRIVATE, write_text
 
 FILE = ".ledger-checked"
@@ -63,24 +64,40 @@ class State:
         if connection.dialect.name == "postgresql":
             rows = connection.execute(text(_ROWS)).all()
             return cls(json.dumps(sorted(map(list, rows))))
-        path = str(connection.engine.url.database)
-        with Path(path).open("rb") as file:
-            header, at = file.read(_HEADER_BYTES), os.fstat(file.fileno())
+        header, at = _read(str(connection.engine.url.database))
         logged = len(header) < _HEADER_BYTES or header[18] == 2
         count = int.from_bytes(header[24:28], "big") + wrote
         times = (at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
         return cls("" if logged else str(count), times, complete=not wrote)
 
 
+# The file of which the header was read last, by device and number: closing a file within a transaction would end the
+# locks of this process on it (POSIX), and two processes could reserve the same room.
+_OPEN: dict[tuple[int, int], int] = {}
+
+
+def _read(path: str) -> tuple[bytes, os.stat_result]:
+    """Header of a SQLite file, and what the file system says of it; the file stays open."""
+    found = Path(path).stat()
+    which = (found.st_dev, found.st_ino)
+    if which not in _OPEN:
+        while _OPEN:
+            os.close(_OPEN.popitem()[1])
+        _OPEN[which] = os.open(path, os.O_RDONLY)
+    file = _OPEN[which]
+    return os.pread(file, _HEADER_BYTES, 0), os.fstat(file)
+
+
 class LastCheck:
     """The state in which an installation last found its ledger whole.
 
     Args:
-      root: the folder of runs, which holds the receipts.
+      root: the folder of runs.
+      log: the log, which was at one of its checkpoints.
     """
 
-    def __init__(self, root: Path) -> None:
-        self._file, self._receipts = root / FILE, root / receipts.FILE
+    def __init__(self, root: Path, log: Log) -> None:
+        self._file, self._log = root / FILE, log
 
     def holds(self, connection: Connection) -> bool:
         """True if the database is in the state that was found whole, today."""
@@ -96,6 +113,6 @@ class LastCheck:
             write_text(self._file, self._text(state), mode=PRIVATE)
 
     def _text(self, state: State) -> str:
-        at = self._receipts.stat() if self._receipts.is_file() else None
-        kept = at and (at.st_ino, at.st_size, at.st_mtime_ns)
-        return json.dumps({"day": clock.now().date().isoformat(), **asdict(state), "receipts": kept}) + "\n"
+        signed = self._log.checkpoint()
+        kept = signed.checkpoint.text if signed else ""
+        return json.dumps({"day": clock.now().date().isoformat(), **asdict(state), "checkpoint": kept}) + "\n"

@@ -11,9 +11,10 @@ to all its messages joins rho in a third sum, epsilon over all releases (``loss.
 own.
 
 Entries are chained: each holds the SHA-256 of its own canonical JSON, which includes the hash of the entry before.
-Triggers refuse updates, deletions and insertions anywhere but at the end. ``verify`` finds changes that bypassed them,
-and receipts outside the database (``receipts``) expose a ledger that was rewritten with its hashes, or reset to an
-earlier state. Nothing is written to a ledger that is not whole, or that is behind any receipt.
+Each is signed by the ledger's key, and is a leaf of a transparency log outside the database (``outside``).
+Triggers refuse updates, deletions and insertions anywhere but at the end. ``verify`` finds changes that bypassed them
+and entries that nobody signed; the log, its witness and MLflow expose a ledger that was rewritten with its key, or
+reset to an earlier state. Nothing is written to a ledger that is not whole, or that is behind any of their checkpoints.
 
 A ledger is created on purpose (``PrivacyLedger.create``, `tacit ledger init`): a missing ledger is an error, never an
 empty one. A population has a budget once it is registered, and a launch can only ask for less.
@@ -48,7 +49,7 @@ Content = Mapping[str, object]
 
 
 class PrivacyLedger(WholeLedger):
-    """Registrations, reservations, spends and approvals; ``WholeLedger`` checks them against their receipts."""
+    """Registrations, reservations, spends and approvals; ``WholeLedger`` checks them against the log."""
 
     def register(self, key: PopulationKey, budget: Budget, by: str, raised_by: Iterable[str] = ()) -> Population:
         """Register a population with its budget and its split secret, once; repeating the same call is free.

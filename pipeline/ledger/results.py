@@ -9,14 +9,13 @@ A stage that runs again gets a new entry; its spend is in the ledger itself, onc
 """
 
 import hashlib
-from collections.abc import Collection
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection, Row, func, insert, select
 
 from pipeline.ledger.entries import GENESIS, canonical
-from pipeline.ledger.receipts import ChainEntry
-from pipeline.ledger.schema import RESULTS, plain
+from pipeline.ledger.leaves import Leaf, signature
+from pipeline.ledger.schema import RESULTS, plain, read_head
 
 
 def write(connection: Connection, launch_id: str, stage: str, digest: str) -> str:
@@ -32,9 +31,11 @@ def write(connection: Connection, launch_id: str, stage: str, digest: str) -> st
         "digest": digest,
         "created_at": datetime.now(UTC).isoformat(timespec="microseconds"),
         "prev_hash": end.hash if end else GENESIS,
+        "leaf": read_head(connection)[0] + (end.seq if end else 0),
     }
     entry_hash = _hash(content)
-    connection.execute(insert(RESULTS).values(**content, hash=entry_hash))
+    signed = signature(connection, "result", entry_hash)
+    connection.execute(insert(RESULTS).values(**content, hash=entry_hash, signature=signed))
     return entry_hash
 
 
@@ -56,19 +57,13 @@ def holds(connection: Connection, digest: str) -> bool:
     return connection.execute(select(RESULTS.c.seq).where(RESULTS.c.digest == digest).limit(1)).first() is not None
 
 
-def written(connection: Connection, after: int = 0) -> list[ChainEntry]:
-    """Places and hashes of all entries, or of those after a place, to compare with receipts."""
+def leaves(connection: Connection, begin: int) -> list[Leaf]:
+    """Entries from a place in the log on, in order."""
     if not _there(connection):
         return []
     columns = RESULTS.c
-    rows = select(columns.seq, columns.hash, columns.launch_id).where(columns.seq > after).order_by(columns.seq)
-    return [ChainEntry("result", *row) for row in connection.execute(rows)]
-
-
-def hashes(connection: Connection, places: Collection[int]) -> list[tuple[int, str]]:
-    """Places and hashes of the entries at these places."""
-    rows = select(RESULTS.c.seq, RESULTS.c.hash).where(RESULTS.c.seq.in_(places))
-    return [(row.seq, row.hash) for row in connection.execute(rows)]
+    rows = select(columns.seq, columns.hash, columns.leaf, columns.signature).where(columns.leaf >= begin)
+    return [Leaf.of("result", *row) for row in connection.execute(rows.order_by(columns.leaf))]
 
 
 def length(connection: Connection) -> int:
@@ -84,7 +79,7 @@ def problems(connection: Connection) -> list[str]:
         return [f"the table {RESULTS.name} is gone, and with it the digests of all stage results"]
     broken, previous = [], GENESIS
     for position, row in enumerate(_rows(connection), start=1):
-        content = {name: value for name, value in row._mapping.items() if name != "hash"}
+        content = {name: value for name, value in row._mapping.items() if name not in ("hash", "signature")}
         if (row.seq, row.prev_hash, row.hash) != (position, previous, _hash(content)):
             broken.append(f"result {row.seq} ({row.launch_id}/{row.stage}) was altered, or is out of place")
         previous = row.hash

@@ -42,7 +42,9 @@ ENTRIES = Table(
     Column("note", Text, nullable=False),
     Column("created_at", Text, nullable=False),
     Column("prev_hash", Text, nullable=False, unique=True),
+    Column("leaf", Integer, nullable=False, unique=True),  # place in the transparency log, from 0
     Column("hash", Text, nullable=False, unique=True),
+    Column("signature", Text, nullable=False),  # of the hash, by the ledger's key (``pipeline.ledger.signatures``)
     UniqueConstraint("launch_id", "stage", "kind"),
     Index("privacy_ledger_by_population", "population", "seq"),
     Index("privacy_ledger_by_kind", "kind", "seq"),
@@ -88,7 +90,9 @@ RESULTS = Table(
     Column("digest", Text, nullable=False),
     Column("created_at", Text, nullable=False),
     Column("prev_hash", Text, nullable=False, unique=True),
+    Column("leaf", Integer, nullable=False, unique=True),  # place in the transparency log, from 0
     Column("hash", Text, nullable=False, unique=True),
+    Column("signature", Text, nullable=False),  # of the hash, by the ledger's key (``pipeline.ledger.signatures``)
     Index("privacy_ledger_results_by_launch", "launch_id", "seq"),
     Index("privacy_ledger_results_by_digest", "digest"),
 )

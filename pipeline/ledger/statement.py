@@ -4,13 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from federated.config.population import PopulationKey, population_key
-from pipeline.ground import keys
 from pipeline.ground.errors import LedgerMissing, PopulationUnknown
 from pipeline.ground.settings import Settings
-from pipeline.ledger.database import address, missing
+from pipeline.ledger.database import missing
 from pipeline.ledger.entries import NO_UNIT, Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.receipts import Receipts
+from pipeline.ledger.log.tiles import Log
 from pretrain.reading.paths import shown
 
 
@@ -62,7 +61,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Integrity:
-    """Problems of the ledger's chain, triggers and receipts; none if it is whole."""
+    """Problems of the ledger's chain, signatures, triggers and log; none if it is whole."""
 
     ledger: str
     ok: bool
@@ -74,15 +73,14 @@ def create(here: Settings) -> Creation:
     """Create this installation's ledger and its keys, once; no other code creates them.
 
     Raises:
-      LedgerMissing: launches here hold receipts of a ledger that is not there.
+      LedgerMissing: there is a log here of a ledger that is not there.
     """
     try:
         ledger, made = PrivacyLedger.of(here), False
     except LedgerMissing:
-        if recorded := Receipts(here.runs_dir).read():
-            raise missing(address(here.ledger_url), len(recorded)) from None
-        keys.make(here)
-        ledger, made = PrivacyLedger.create(here.ledger_url), True
+        if Log(here.log_dir).size:
+            raise missing(here) from None
+        ledger, made = PrivacyLedger.create(here), True
     return Creation(ledger.address, made, ledger.head()[0])
 
 
@@ -98,7 +96,7 @@ def statement(here: Settings, population: str | None = None) -> Statement:
     ledger = PrivacyLedger.of(here)
     entries = ledger.entries(None if population is None else population_key(population))
     if population is not None and not entries:
-        every = sorted({entry.population for entry in ledger.entries()})
+        every = sorted({entry.population for entry in ledger.entries() if entry.population})
         raise PopulationUnknown(
             f"--population: {shown(repr(population))} has no entry in {ledger.address}; it has those of "
             f"{', '.join(every) or 'no population'}"
@@ -117,7 +115,7 @@ def statement(here: Settings, population: str | None = None) -> Statement:
 
 
 def integrity(here: Settings) -> Integrity:
-    """Check the hash chain, its triggers, and the receipts on this machine."""
+    """Check the hash chain, its signatures and triggers, and the log on this machine."""
     ledger = PrivacyLedger.of(here)
     problems = tuple(ledger.verify())
     return Integrity(ledger.address, not problems, problems, len(ledger.entries()))

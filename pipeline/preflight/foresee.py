@@ -249,6 +249,8 @@ def _as_if(spend: Spend, request: SpendRequest, at: datetime) -> Entry:
         note="foreseen",
         created_at=clock.written(at),
         prev_hash=GENESIS,
+        leaf=0,
         hash=GENESIS,
+        signature="",
         **amounts,
     )

@@ -83,9 +83,9 @@ def check(config: LaunchConfig, run_id: str, settings: Settings, stages: "Stages
     Raises:
       ValueError: every problem, one line each.
     """
-    from pipeline.ledger.database import address, missing
+    from pipeline.ledger.database import missing
     from pipeline.ledger.ledger import PrivacyLedger
-    from pipeline.ledger.receipts import Receipts
+    from pipeline.ledger.log.tiles import Log
     from pipeline.run.cache import preview, reused_stages
 
     reuse = tuple(preview(config, run_id, settings, stages))
@@ -95,8 +95,8 @@ def check(config: LaunchConfig, run_id: str, settings: Settings, stages: "Stages
         rows = forecast_of(config, settings, stages, [run_id]) if dated else []
         notes += tuple(f"worst-case spend: {row}" for row in rows)
     except LedgerMissing:
-        if recorded := Receipts(settings.runs_dir).read():
-            notes += (str(missing(address(settings.ledger_url), len(recorded))),)
+        if Log(settings.log_dir).size:
+            notes += (str(missing(settings)),)
     return Check(True, notes=notes, launch_id=run_id, reuse=reuse)
 
 

@@ -24,7 +24,7 @@ from pipeline.publication.registry import Registry, require_restorable, void
 from pipeline.run.known import changed_inputs
 from pipeline.run.run_dir import STATE, RunDir, StageRecord
 from pipeline.tracking import mlflow_tracker
-from pipeline.tracking.mlflow_tracker import receipts_of_locale
+from pipeline.tracking.mlflow_tracker import checkpoints_of_locale
 from pretrain.files import write_text
 from reports.standing import badge
 
@@ -180,7 +180,7 @@ def announce(config: LaunchConfig, run: RunDir, settings: Settings) -> Standing:
     now = standing(config, run, ledger.entries_of_launch(run.launch_id))
     show(run, now)
     tracker.show_state(now.state, ", ".join(now.approvers))
-    tracker.keep_receipts(ledger.heads())
+    tracker.keep_checkpoint(ledger.witnessed())
     return now
 
 
@@ -257,7 +257,7 @@ def rollback(
       ReleaseRefused: there is no previous version, or the reason is empty.
     """
     registry, ledger = Registry(settings), PrivacyLedger.of(settings)
-    ledger.require_whole(receipts_of_locale(settings, locale))
+    ledger.require_whole(checkpoints_of_locale(settings, locale))
     name = registry.name_for(locale, feature, population)
     if not reason.strip():
         raise ReleaseRefused(f"{name}: say why it is rolled back: --reason ...")

@@ -9,10 +9,9 @@ from typing import Any
 from pipeline.ground.errors import HELD, LedgerMissing
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.database import address, missing
+from pipeline.ledger.database import missing
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.receipts import Receipts
 from pipeline.ledger.remainder import Remainder, StageSpend, remainders, spent_by
 from pipeline.publication.approvals import standing
 from pipeline.publication.gates.words import words_of
@@ -237,8 +236,8 @@ def entries_of(here: Settings) -> list[Entry] | None:
 
 
 def without_ledger(here: Settings) -> str:
-    """Fix for a missing ledger: create one, or restore the one whose receipts launches here hold."""
-    return str(missing(address(here.ledger_url), len(Receipts(here.runs_dir).read())))
+    """Fix for a missing ledger: create one, or restore the one whose log is here."""
+    return str(missing(here))
 
 
 def _launches(here: Settings, stages: Stages, entries: Sequence[Entry] | None, ids: Iterable[str]) -> list[_Launch]:

@@ -301,7 +301,7 @@ class Registry:
         return self.fetch(published, folder)
 
     def require_champion(self, published: PublishedModel) -> None:
-        """Check that this is the champion in the ledger, and that the ledger is behind no receipt.
+        """Check that this is the champion in the ledger, and that the ledger is behind no checkpoint.
 
         Raises:
           ReleaseRefused: the alias was not moved by a publication or a rollback.

@@ -9,7 +9,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication import airflow_answer, approvals
 from pipeline.publication.approvals import Question, Review, Standing
 from pipeline.run.run_dir import RunDir
-from pipeline.tracking.mlflow_tracker import receipts_of_locale
+from pipeline.tracking.mlflow_tracker import checkpoints_of_locale
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def answer_review(
       ReleaseRefused: see ``approvals.review``.
     """
     ledger, account = PrivacyLedger.of(here), f"os:{by}"
-    ledger.require_whole(receipts_of_locale(here, config.locale))
+    ledger.require_whole(checkpoints_of_locale(here, config.locale))
     reported = run.result("report")
     if verdict == "approve":
         _require_accepted(reported["concerns"], accept)

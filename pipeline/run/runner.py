@@ -55,11 +55,11 @@ class Tracker(cache.Shelf, Protocol):
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
         """Fetch a public file; False if it was never logged."""
 
-    def receipts(self) -> Mapping[str, str]:
-        """Receipts of the ledger that are kept elsewhere, by place (``ledger.receipts``)."""
+    def checkpoints(self) -> Mapping[str, str]:
+        """Checkpoints of the ledger's log that are kept elsewhere, by place."""
 
-    def keep_receipts(self, heads: str) -> None:
-        """Keep the receipts of the ledger's last entries."""
+    def keep_checkpoint(self, note: str) -> None:
+        """Keep the checkpoint of the ledger's log."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def _run_held(
     require_private(run, name, stages)
     proof.require_keys(settings)
     ledger = PrivacyLedger.of(settings)
-    ledger.require_whole(tracker.receipts() if tracker else {})
+    ledger.require_whole(tracker.checkpoints() if tracker else {})
     stage = stages[name]
     planned = stage.planned(config, run) if stage.planned else None
     ctx = StageContext(config, run, settings, name, None, config.population)
@@ -161,7 +161,7 @@ def _run_held(
     proof.add(run, record, stages, settings)
     if tracker:
         tracker.log_stage(run, record)
-        tracker.keep_receipts(ledger.heads())
+        tracker.keep_checkpoint(ledger.checkpoint())
     write_text(run.public(name) / RESULT, record_text(record))
     outcome_path(run, name).unlink(missing_ok=True)
     return record
@@ -187,6 +187,7 @@ def _released(ctx: StageContext, stages: Stages, planned: Spend) -> StageRecord:
         asked=asked(config),
         binding=binding | _counted_by(ctx, population, before),
     )
+    ledger.witnessed()  # A reservation that nobody saw could be taken back once its noise is drawn.
     attempt = fence.begin(run.private(name))
     record = interrupted(run, name, config, binding)
     if record is None:

@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 _KEY, RECORD, _CONTENT = "tacit.key", "tacit.record", "tacit.content"
 _STATE = "tacit.state"
 _NOTE = "mlflow.note.content"
-_HEADS = "tacit.ledger"  # tag with receipts of the ledger (``pipeline.ledger.receipts.heads``)
+_CHECKPOINT = "tacit.ledger"  # tag with the checkpoint of the ledger's log (``pipeline.ledger.outside``)
 _BATCH = 100  # MLflow's limit on parameters or tags in one request
 
 
@@ -102,15 +102,15 @@ class MlflowTracker:
         else:
             self._client.set_terminated(run_id, wanted, end_time=_this_hour())
 
-    def receipts(self) -> Mapping[str, str]:
-        """Receipts of the ledger in MLflow, by place."""
-        return receipts_of_locale(self._settings, self._config.locale)
+    def checkpoints(self) -> Mapping[str, str]:
+        """Checkpoints of the ledger's log in MLflow, by place."""
+        return checkpoints_of_locale(self._settings, self._config.locale)
 
-    def keep_receipts(self, heads: str) -> None:
-        """Store the receipts of the ledger's last entries with the launch and its locale."""
+    def keep_checkpoint(self, note: str) -> None:
+        """Store the checkpoint of the ledger's log with the launch and its locale."""
         with answering():
-            self._client.set_experiment_tag(self._experiment_id, _HEADS, heads)
-            self._client.set_tag(self.parent_run_id, _HEADS, heads)
+            self._client.set_experiment_tag(self._experiment_id, _CHECKPOINT, note)
+            self._client.set_tag(self.parent_run_id, _CHECKPOINT, note)
 
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
         """Fetch a public file of a finished stage; False if there is none."""
@@ -374,11 +374,10 @@ def download_model(settings: Settings, name: str, number: int, folder: Path) -> 
         return Path(artifacts.download_artifacts(f"models:/{name}/{number}", dst_path=str(folder)))
 
 
-def receipts_of_locale(settings: Settings, locale: str) -> Mapping[str, str]:
-    """Receipts of the privacy ledger in MLflow, of a locale's experiment and of each of its launches, by place.
+def checkpoints_of_locale(settings: Settings, locale: str) -> Mapping[str, str]:
+    """Checkpoints of the ledger's log in MLflow, of a locale's experiment and of each of its launches, by place.
 
-    Each is the last entry at the time when a launch last wrote to the ledger. Its hash covers all earlier entries, so
-    the removal of one of them is detected.
+    Each covers all entries at the time when a launch last wrote to the ledger, so the removal of one is detected.
 
     Raises:
       ServiceUnavailable: MLflow does not answer.
@@ -388,7 +387,7 @@ def receipts_of_locale(settings: Settings, locale: str) -> Mapping[str, str]:
         logged = client.get_experiment_by_name(table.experiment_name(locale))
         if logged is None:
             return {}
-        places = {f"experiment {logged.name} in MLflow": logged.tags.get(_HEADS)}
+        places = {f"experiment {logged.name} in MLflow": logged.tags.get(_CHECKPOINT)}
         for run in client.search_runs([logged.experiment_id], "tags.`tacit.launch` LIKE '%'"):
-            places[f"run {run.data.tags['tacit.launch']} in MLflow"] = run.data.tags.get(_HEADS)
+            places[f"run {run.data.tags['tacit.launch']} in MLflow"] = run.data.tags.get(_CHECKPOINT)
     return {place: text for place, text in places.items() if text}

@@ -8,7 +8,6 @@ from pathlib import Path
 from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.receipts import FILE as RECEIPTS
 from pipeline.ledger.spend import Spend
 from pipeline.publication import experiment
 from pipeline.publication.approvals import Standing, standing
@@ -27,7 +26,7 @@ EXPERIMENT = "experiment"
 # Folders beside those of stages: the launch file, plans, rehearsal, and the end of an experiment.
 _BESIDE: dict[str, dict[str, set[str] | None]] = {
     "public": {
-        "launch": {"launch.json", ERASED, STATE, RECEIPTS},
+        "launch": {"launch.json", ERASED, STATE},
         "planning": None,
         "rehearsal": None,
         EXPERIMENT: {RESULT},

@@ -41,10 +41,10 @@ class NoTracker:
     def log_stage(self, *_: object) -> None:
         pass
 
-    def receipts(self) -> dict[str, str]:
+    def checkpoints(self) -> dict[str, str]:
         return {}
 
-    def keep_receipts(self, heads: str) -> None:
+    def keep_checkpoint(self, note: str) -> None:
         pass
 
     def failing(self) -> AbstractContextManager[None]:

@@ -56,7 +56,7 @@ def test_processes_give_the_stage_the_same_words_and_one_reservation(tmp_path: P
         record, here, run = discover(folder, processes)
         assert bool(handed_out) is (processes == 2)
         kept[processes] = (record["outputs"], {k: v for k, v in record["result"].items() if k != "spend"})
-        entries = [entry for entry in PrivacyLedger(here.ledger_url).entries() if entry.stage == "discover"]
+        entries = [entry for entry in PrivacyLedger.of(here).entries() if entry.stage == "discover"]
         assert [entry.kind for entry in entries] == ["reserve", "commit"]
         left = sorted(path.name for path in (run / "private" / "discover" / "layers").rglob("*") if path.is_file())
         # Summed and noisy, or who was asked; no message, and votes of whole layers alone.

@@ -10,9 +10,17 @@ from sqlalchemy.engine import make_url
 
 from pipeline.ground import settings as settings_module
 from pipeline.ground.settings import Settings
-from tests.helpers.launches.installed import installed
+from pipeline.ledger.log import request
+from pipeline.ledger.log.witness import Witness
+from tests.helpers.launches.installed import at, installed
 from tests.helpers.launches.public_stages import Public
 from tests.helpers.launches.tracking_database import prepared, put
+
+
+@pytest.fixture(autouse=True)
+def witness_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process for each answer takes a tenth of a second, of hundreds of launches; ``test_witness`` starts them."""
+    monkeypatch.setattr(request, "own_process", lambda folder, body: Witness(folder).add_checkpoint(body))
 
 
 @pytest.fixture
@@ -51,6 +59,12 @@ def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'ledger.db'}"
     return request.getfixturevalue("empty_database")
+
+
+@pytest.fixture
+def there(ledger_url: str, tmp_path: Path) -> Settings:
+    """An installation whose ledger is to be made in an empty database of each kind."""
+    return at(tmp_path, ledger_url)
 
 
 @pytest.fixture(scope="session")

@@ -71,7 +71,7 @@ def test_a_stage_that_an_update_overtakes_commits_by_a_new_worker_what_it_reserv
     def overtaken(ctx: StageContext) -> Counted:
         before.extend(content(settings))
         with newer():
-            assert PrivacyLedger(settings.ledger_url).verify() == []
+            assert PrivacyLedger.of(settings).verify() == []
         return calls.fine_tune(ctx)
 
     for name in ("ingest_private", "plan"):
@@ -94,7 +94,7 @@ def test_a_stage_that_an_update_overtakes_commits_by_a_new_worker_what_it_reserv
 def test_a_ledger_that_was_open_during_an_update_is_not_written_to(settings: Settings, newer: Newer) -> None:
     ledger = PrivacyLedger.of(settings)
     with newer():
-        PrivacyLedger(settings.ledger_url)
+        PrivacyLedger.of(settings)
     before = content(settings)
     with pytest.raises(LedgerNewer, match="tables of version 2"):
         ledger.register("people", budget(max_rho=1.0), "somebody")
@@ -111,7 +111,7 @@ def test_a_launch_that_waits_through_an_update_is_answered_and_published(
         publishable.launch(tracked, tmp_path, reviewers=[account()])
     (run_id,) = [path.parents[2].name for path in tracked.runs_dir.glob("*/public/launch/launch.json")]
     with newer():
-        PrivacyLedger(tracked.ledger_url)
+        PrivacyLedger.of(tracked)
     before = content(tracked)
     yes = ("review", run_id, "--answer", "approve", "--reason", "fine")
     assert "a newer tacit has updated it" in answered(tracked.home, *yes, code=TEMPORARY)["error"]

@@ -25,7 +25,7 @@ def again(launch: Launch, stage: str) -> Check:
     """One check of the subject "again": a stage made once more, without all others that would be."""
     record = launch.run.record(stage)
     assert record is not None, stage
-    ours = of_this_code(launch.run, launch.settings, PrivacyLedger(launch.settings.ledger_url))
+    ours = of_this_code(launch.run, launch.settings, PrivacyLedger.of(launch.settings))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return replay.replay_one(stage, _config(launch), launch.run, launch.settings, record, ours)

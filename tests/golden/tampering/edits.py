@@ -51,7 +51,7 @@ class Launch:
             seal.write_text(json.dumps(sealed, sort_keys=True), encoding="utf-8")
             record["private_digest"] = sha256(seal)
         if ledger_too:
-            ledger, made = PrivacyLedger(self.settings.ledger_url), StageRecord.model_validate(record)
+            ledger, made = PrivacyLedger.of(self.settings), StageRecord.model_validate(record)
             record["ledger"]["result"] = ledger.bind_result(self.run.launch_id, stage, receipt_digest(made))
         path.write_text(record_text(StageRecord.model_validate(record)), encoding="utf-8")
 

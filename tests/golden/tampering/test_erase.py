@@ -68,4 +68,4 @@ def test_retention(launch: Launch) -> None:
     assert launch.file("private").is_dir()
     assert sweep(dataclasses.replace(launch.settings, retention_days=0.0)).erased == [launch.run.launch_id]
     assert not launch.file("private").exists()
-    assert PrivacyLedger(launch.settings.ledger_url).verify() == []
+    assert PrivacyLedger.of(launch.settings).verify() == []

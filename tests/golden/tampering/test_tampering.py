@@ -100,6 +100,6 @@ def test_without_the_ledger_s_digests_nothing_is_verified(launch: Launch) -> Non
 
 def test_an_older_record_put_back_is_noticed(launch: Launch) -> None:
     """One that the ledger holds, but not as the last."""
-    ledger = PrivacyLedger(launch.settings.ledger_url)
+    ledger = PrivacyLedger.of(launch.settings)
     ledger.bind_result(launch.run.launch_id, "audit", "f" * 64)
     assert "bound:audit" in not_passed(launch, "files")

@@ -5,7 +5,8 @@ from pathlib import Path
 from unittest import mock
 
 from federated.config.population import population_key
-from pipeline.ground import keys, settings
+from pipeline.ground import settings as settings_module
+from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id, load_launch
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
@@ -14,11 +15,18 @@ from pipeline.run.run_dir import RunDir
 AMPLE = 1e6
 
 
+def at(home: Path, ledger_url: str = "") -> Settings:
+    """Settings of a home, whose ledger may be elsewhere."""
+    home.mkdir(exist_ok=True)
+    given = {"TACIT_HOME": str(home), "TACIT_GIT_COMMIT": "tests"}
+    return settings_module.load(given | ({"TACIT_LEDGER_URL": ledger_url} if ledger_url else {}))
+
+
 def installed(home: Path, *populations: str, budget: float = AMPLE) -> PrivacyLedger:
     """The ledger of a home with these populations in it."""
-    ledger = PrivacyLedger.create(f"sqlite:///{home / 'runs' / 'ledger.db'}")
-    keys.make(settings.load({"TACIT_HOME": str(home)}))
-    return registered(ledger, *populations, budget=budget)
+    ledger = PrivacyLedger.create(at(home))
+    registered(ledger, *populations, budget=budget)
+    return ledger
 
 
 def registered(ledger: PrivacyLedger, *populations: str, budget: float | Budget = AMPLE) -> PrivacyLedger:

@@ -124,7 +124,7 @@ def entries(settings: Settings, *kinds: str) -> list[tuple[str, str, str]]:
     """The entries of some kinds."""
     return [
         (entry.launch_id, entry.stage, entry.kind)
-        for entry in PrivacyLedger(settings.ledger_url).entries()
+        for entry in PrivacyLedger.of(settings).entries()
         if entry.kind in kinds
     ]
 
@@ -133,7 +133,7 @@ def checked(settings: Settings, run_id: str) -> Check:
     """What verification says of the release that a launch took over."""
     there = RunDir(settings.runs_dir, run_id, as_it_lies)
     records = {name: record for name in NAMES if (record := there.record(name))}
-    (check,) = reused(there, records, PrivacyLedger(settings.ledger_url))
+    (check,) = reused(there, records, PrivacyLedger.of(settings))
     return check
 
 

@@ -155,7 +155,7 @@ def launch(
         "max_tokens": 1000,
     }
     config = LaunchConfig.model_validate(launch_config(**changes).model_dump() | {"public_text": source})
-    register_simulation(config, PrivacyLedger(settings.ledger_url))
+    register_simulation(config, PrivacyLedger.of(settings))
     made, run_id = stages(decision, created_at), launch_id(config)
     tracker = mlflow_tracker.MlflowTracker(settings, config, run_id)
     names = tuple(STAGES)

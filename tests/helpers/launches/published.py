@@ -46,7 +46,7 @@ def publish(
     list_files(bundle, launch_id=launch_id)
     tags = {"tacit.launch": launch_id, "bundle.sha256": sha256(bundle / "bundle.json")}
     registry, config = Registry(settings), launch_config(features=features)
-    register_simulation(config, PrivacyLedger(settings.ledger_url))
+    register_simulation(config, PrivacyLedger.of(settings))
     for feature, name in registry.names_of(config).items():
         promote(config, registry, name, registry.register(config, launch_id, bundle, tags, feature))
     return bundle

@@ -45,7 +45,7 @@ class Trial:
 
     @property
     def ledger(self) -> PrivacyLedger:
-        return PrivacyLedger(self.settings.ledger_url)
+        return PrivacyLedger.of(self.settings)
 
     @property
     def now(self) -> Standing:

@@ -25,7 +25,7 @@ REVIEWER = "privacy-reviewer"
 DAG = "tiny"
 AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer", "worker-cpu", "worker-gpu")
 SERVICES = ("postgres", "redis", "mlflow", *AIRFLOW)
-PORTS = ("POSTGRES_PORT", "REDIS_PORT", "AIRFLOW_PORT", "MLFLOW_PORT", "HEALTH_PORT")
+PORTS = ("POSTGRES_PORT", "REDIS_PORT", "AIRFLOW_PORT", "MLFLOW_PORT", "HEALTH_PORT", "WITNESS_PORT")
 
 
 @dataclass(frozen=True)

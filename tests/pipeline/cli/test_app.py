@@ -148,11 +148,13 @@ def test_ledger_commands(tacit: Shell, tracked: Settings, file: str):
     (tracked.runs_dir / "ledger.db").unlink()
     assert f"no privacy ledger at {where}" in tacit.json("ledger", "verify", code=65)["error"]
     refusal = tacit.json("ledger", "init", code=65)["error"]
-    assert "launches here hold 6 receipts" in refusal
+    assert f"{tracked.log_dir} is the log of a privacy ledger with 6 entries and results" in refusal
     assert refusal in tacit("status").stdout, "one advice"
     assert tacit.json("check", file)["notes"][1:] == [refusal]
-    PrivacyLedger.create(tracked.ledger_url)  # A fresh one is whole in itself, but the launches remember.
-    assert len(tacit.json("ledger", "verify", code=65)["problems"]) == 6
+    PrivacyLedger.create(tracked)  # A fresh one is whole in itself, but the log remembers.
+    problems = tacit.json("ledger", "verify", code=65)["problems"]
+    assert any("log/checkpoint holds a checkpoint of 6" in problem for problem in problems)
+    assert any("log holds entry 1" in problem for problem in problems)
     with sqlite3.connect(where) as database:
         database.execute("DROP TRIGGER privacy_ledger_no_update")
     assert "no_update is gone" in tacit("ledger", "verify", code=65).stdout
@@ -212,7 +214,7 @@ def test_site_says_how_to_get_the_keyboards(tacit: Shell):
     bundle = add_published(tacit.home / "runs", "some-launch")
     here = settings.load({"TACIT_HOME": str(tacit.home)})
     assert tacit.json("site")["without"] == 0, "a record that the ledger does not hold publishes nothing"
-    PrivacyLedger.create(here.ledger_url)
+    PrivacyLedger.create(here)
     published = read_record(bundle.parent / RESULT)
     waiting = published.model_copy(update={"result": {"published": False}})
     for record, without in ((waiting, 0), (published, 1)):

@@ -63,7 +63,7 @@ def test_a_check_of_a_date_says_it_too(file: Path):
     checked = ended("check", str(file), "--date", "20261101", "--json")
     assert f"worst-case spend: {run_id}: rho" in checked.stderr
     assert "would spend" not in ended("check", str(file), "--json").stderr
-    ledger = PrivacyLedger(load().ledger_url)
+    ledger = PrivacyLedger.of(load())
     ended(
         "ledger",
         "register",

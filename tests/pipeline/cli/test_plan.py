@@ -116,7 +116,7 @@ def test_without_a_planning_block(home: Path) -> None:
 def test_a_rehearsal_end_to_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(home)
     config, here, lines = load_launch(file), settings.load(), []
-    PrivacyLedger.create(here.ledger_url)
+    PrivacyLedger.create(here)
     run_id = launch_id(config)
     done = rehearse.run(config, config.planning, run_id, here, STAGES, None, lines.append, LIMITS)
     assert done.directory == home / "runs" / run_id / "public" / "rehearsal"

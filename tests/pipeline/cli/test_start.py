@@ -15,10 +15,10 @@ import yaml
 from pipeline.ground import settings
 from pipeline.launch.config import LaunchConfig, all_fields, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.statement import create
 from pipeline.run.runner import run_stage
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.checkout import ROOT
+from tests.helpers.launches.installed import at
 from tests.helpers.launches.spends import budget
 
 # The two packages of scipy are half a second of CPU; an accountant of trees needs neither.
@@ -71,7 +71,7 @@ def test_imported_modules(
     arguments: Sequence[str], needs: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TACIT_RUNS_DIR", str(tmp_path))
-    PrivacyLedger.create(f"sqlite:///{tmp_path / 'ledger.db'}")
+    PrivacyLedger.create(at(tmp_path, f"sqlite:///{tmp_path / 'ledger.db'}"))
     asked = [str(tmp_path / each) if each == "draft.yaml" else each for each in arguments]
     assert reported(*asked)[1] <= needs
 
@@ -108,8 +108,8 @@ def files_launch(folder: Path) -> Path:
 def test_a_look_at_files_and_at_other_launches_needs_no_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TACIT_RUNS_DIR", str(tmp_path / "runs"))
     file, here = files_launch(tmp_path), settings.load()
-    create(here)
-    PrivacyLedger.of(here).register("typists", budget(max_rho=50.0, window_days=60), by="someone")
+    ledger = PrivacyLedger.create(here)
+    ledger.register("typists", budget(max_rho=50.0, window_days=60), by="someone")
     answer, modules = reported("check", str(file))
     assert "6,000+ devices" in answer
     assert modules <= {"sqlalchemy"} | NUMBERS

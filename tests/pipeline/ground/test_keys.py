@@ -40,8 +40,9 @@ def test_a_public_key_stays_valid_for_what_was_signed_before_the_next(here: Sett
     keys.make(here)
     before = keys.signer(here, "ledger")
     signed = before.sign(b"before")
-    keys.add(here.keys_dir, "ledger")
-    keys.drop_old(here.keys_dir, "ledger")
+    begun = keys.begin(here.keys_dir, "ledger")
+    assert (keys.begin(here.keys_dir, "ledger"), keys.signer(here, "ledger").public_key) == (begun, before.public_key)
+    keys.activate(here.keys_dir, "ledger")
     first, second = keys.public_keys(here, "ledger")
     first.verify_signature(signed, b"before")
     with pytest.raises(UnverifiedSignatureError):

@@ -17,8 +17,8 @@ from tests.helpers.launches.stages import stages_of
 
 
 @pytest.fixture
-def ledger(ledger_url: str) -> PrivacyLedger:
-    return registered(PrivacyLedger.create(ledger_url), "people", "others")
+def ledger(there: Settings) -> PrivacyLedger:
+    return registered(PrivacyLedger.create(there), "people", "others")
 
 
 @pytest.mark.slow
@@ -62,10 +62,15 @@ def test_a_spend_without_its_amount_is_no_free_one(ledger: PrivacyLedger):
 def test_an_entry_keeps_its_hash():
     written = {"seq": 1, "kind": "reserve", "population": "people", "launch_id": "old", "stage": "discover"}
     written |= {"unit": "item", "adjacency": "swap", "rho": None, "epsilon": 8.0, "delta": 0.0, "binding": "{}"}
-    written |= {"note": "local, planned", "created_at": "2026-11-21T10:00:00.000000+00:00", "prev_hash": "0" * 64}
+    written |= {
+        "note": "local, planned",
+        "created_at": "2026-11-21T10:00:00.000000+00:00",
+        "prev_hash": "0" * 64,
+        "leaf": 0,
+    }
     # A field more in an entry would break every chain there is.
-    expected = "437f9bc6dac319348a5232136d63693ddc694955a78d3944130d99c87d49b820"
-    assert Entry(**written, hash="").expected_hash() == expected
+    expected = "d35b1258d3f951440ce1798cc4215bfb0fbc70de7d9605a86738777c5af82b96"
+    assert Entry(**written, hash="", signature="").expected_hash() == expected
 
 
 def test_what_words_lose_to_discovery_has_the_launch_files_ceiling(settings: Settings):
@@ -81,4 +86,4 @@ def test_what_words_lose_to_discovery_has_the_launch_files_ceiling(settings: Set
                 runner.run_stage("discover", config, launch_id(config), settings, stages)
         else:
             runner.run_stage("discover", config, launch_id(config), settings, stages)
-    assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 2.0
+    assert PrivacyLedger.of(settings).discovery_total("chitchat:people") == 2.0

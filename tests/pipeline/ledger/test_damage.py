@@ -12,7 +12,7 @@ import pytest
 from pipeline.ground.errors import LedgerMissing, LedgerTampered
 from pipeline.ledger import schema
 from pipeline.ledger.ledger import PrivacyLedger
-from tests.helpers.launches.installed import registered
+from tests.helpers.launches.installed import at, registered
 from tests.helpers.launches.spends import device, reserve
 
 VALUES = ("x'ff00'", "NULL", "'text'", "-1", "1e308", "9999999999")
@@ -24,7 +24,7 @@ CHAINED = (schema.ENTRIES, schema.HEAD, schema.RESULTS)
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Ledger with a commit, a result and no triggers."""
     path = tmp_path_factory.mktemp("ledger") / "ledger.db"
-    ledger = registered(PrivacyLedger.create(f"sqlite:///{path}"), "people")
+    ledger = registered(PrivacyLedger.create(at(path.parent, f"sqlite:///{path}")), "people")
     reserve(ledger, "first", device(0.4))
     ledger.commit("first", "fine_tune", device(0.3))
     ledger.bind_result("first", "fine_tune", "digest")
@@ -47,7 +47,7 @@ def ended(whole: Path, folder: Path, statement: str) -> tuple[bool, bool]:
     finally:
         database.close()
     try:
-        ledger = PrivacyLedger(f"sqlite:///{path}")
+        ledger = PrivacyLedger.of(at(whole.parent, f"sqlite:///{path}"))
         problems = [each for each in ledger.verify() if "trigger" not in each]
         ledger.entries(), ledger.all_bound_results()
     except (LedgerTampered, LedgerMissing):

@@ -47,7 +47,7 @@ def here(tmp_path: Path) -> Settings:
 @pytest.fixture
 def ledger(here: Settings) -> PrivacyLedger:
     here.runs_dir.mkdir()
-    made = PrivacyLedger.create(here.ledger_url)
+    made = PrivacyLedger.create(here)
     made.register("people", budget(max_rho=0.5, max_discovery_epsilon=2.0, window_days=60), "owner")
     return made
 
@@ -165,7 +165,7 @@ def test_without_a_ledger_or_a_population_nobody_knows(here: Settings):
     with pytest.raises(LedgerMissing):
         forecast(config(), here, [TODAY], worst(config()), none)
     here.runs_dir.mkdir()
-    PrivacyLedger.create(here.ledger_url)
+    PrivacyLedger.create(here)
     with pytest.raises(PopulationUnknown):
         forecast(config(), here, [TODAY], worst(config()), none)
     # A simulation registers itself; its own ceilings count until then.

@@ -20,7 +20,7 @@ from pipeline.run.known import run_folder
 from pipeline.run.population import require_population
 from pipeline.run.stage import Stage, StageContext
 from pipeline.stages import graph
-from tests.helpers.launches.installed import registered
+from tests.helpers.launches.installed import at, registered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 from tests.helpers.launches.spends import budget, device, reserve
 from tests.helpers.launches.stages import stages_of
@@ -43,18 +43,18 @@ def people_in(folder: Path) -> dict[str, object]:
 @pytest.mark.slow
 def test_people_do_not_join_a_simulation_of_their_name(settings: Settings, tmp_path: Path):
     """The attack: a launch file registers a simulation with a budget of its own, and people's text spends from it."""
-    require_population(launch_config(private_text=SIMULATION), PrivacyLedger(settings.ledger_url))
+    require_population(launch_config(private_text=SIMULATION), PrivacyLedger.of(settings))
     people = launch_config(private_text=people_in(tmp_path))
     assert any("tacit ledger register customers" in line for line in look(people, settings, launch_id(people)).problems)
     with pytest.raises(PopulationUnknown, match="tacit ledger register customers"):
-        require_population(people, PrivacyLedger(settings.ledger_url))
+        require_population(people, PrivacyLedger.of(settings))
     with pytest.raises(PopulationUnknown, match="tacit ledger register customers"):
         runner.run_stage("fine_tune", people, launch_id(people), settings, STAGES)
-    assert PrivacyLedger(settings.ledger_url).spends() == []
+    assert PrivacyLedger.of(settings).spends() == []
 
 
 def test_noise_before_people_s_text_is_never_seeded_by_the_name_of_a_simulation(settings: Settings, tmp_path: Path):
-    require_population(launch_config(private_text=SIMULATION), PrivacyLedger(settings.ledger_url))
+    require_population(launch_config(private_text=SIMULATION), PrivacyLedger.of(settings))
     people = people_in(tmp_path)
     with pytest.raises(ValueError, match=r"mechanism.randomness: seeded"):
         runner.run_stage(
@@ -68,7 +68,7 @@ def test_noise_before_people_s_text_is_never_seeded_by_the_name_of_a_simulation(
 
 def test_a_simulation_spends_nothing_of_people_of_its_name(settings: Settings):
     """The mirror: made-up text would use up people's budget, hold back their windows and share their secret."""
-    ledger = registered(PrivacyLedger(settings.ledger_url), "customers", budget=0.05)
+    ledger = registered(PrivacyLedger.of(settings), "customers", budget=0.05)
     simulated = launch_config(private_text=SIMULATION)
     population = require_population(simulated, ledger)
     runner.run_stage("fine_tune", simulated, launch_id(simulated), settings, STAGES)
@@ -81,7 +81,7 @@ IDS = [f"device {number}" for number in range(300)]
 
 
 def test_each_kind_has_a_budget_a_secret_and_a_split_of_its_own(settings: Settings):
-    ledger = registered(PrivacyLedger(settings.ledger_url), *KEYS, budget=1.0)
+    ledger = registered(PrivacyLedger.of(settings), *KEYS, budget=1.0)
     assert len({ledger.split_secret(key) for key in KEYS}) == len(KEYS)
     populations = [ledger.population(key) for key in KEYS]
     assert len({population.split_rule(0.1) for population in populations}) == len(KEYS)
@@ -95,8 +95,8 @@ def test_each_kind_has_a_budget_a_secret_and_a_split_of_its_own(settings: Settin
 
 
 def test_the_secret_of_people_is_drawn_and_never_follows_from_a_name(settings: Settings, tmp_path: Path):
-    other = PrivacyLedger.create(f"sqlite:///{tmp_path / 'other.db'}")
-    for ledger in (first := PrivacyLedger(settings.ledger_url), other):
+    other = PrivacyLedger.create(at(tmp_path / "other"))
+    for ledger in (first := PrivacyLedger.of(settings), other):
         for key in KEYS:
             ledger.register(population_key(key), budget(max_rho=1.0), "owner")
     alike = [first.split_secret(key) == other.split_secret(key) for key in KEYS]
@@ -114,7 +114,7 @@ def test_the_key_says_source_and_name():
 
 
 def test_a_launch_file_registers_what_we_make_ourselves_and_nothing_else(settings: Settings):
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
     for source, registers in (("chitchat", True), ("synthetic", True), ("files", False), ("made_up_files", False)):
         more = {"paths": ["p"]} if source.endswith("files") else {"devices": 9} if source == "synthetic" else {}
         config = launch_config(private_text={"source": source, "name": "customers"} | more)
@@ -126,7 +126,7 @@ def test_a_launch_file_registers_what_we_make_ourselves_and_nothing_else(setting
 
 
 def test_nobody_is_in_a_simulation_and_among_people(settings: Settings):
-    ledger = registered(PrivacyLedger(settings.ledger_url), "customers", "made_up_files:customers", "made_up_files:b")
+    ledger = registered(PrivacyLedger.of(settings), "customers", "made_up_files:customers", "made_up_files:b")
     ledger.bind_devices("customers", IDS)
     with pytest.raises(BudgetExceeded, match=r"among people; read people's text with source files"):
         ledger.bind_devices("made_up_files:customers", IDS)
@@ -141,7 +141,7 @@ def test_nobody_is_in_a_simulation_and_among_people(settings: Settings):
 )
 def test_the_devices_of_a_simulation_never_change(settings: Settings, later: list[str]):
     """What was registered as made up is not, later, people's text at the same path."""
-    ledger = registered(PrivacyLedger(settings.ledger_url), "made_up_files:customers")
+    ledger = registered(PrivacyLedger.of(settings), "made_up_files:customers")
     ledger.bind_devices("made_up_files:customers", IDS)
     ledger.bind_devices("made_up_files:customers", reversed(IDS))
     with pytest.raises(BudgetExceeded, match="a simulation's devices never change"):
@@ -150,7 +150,7 @@ def test_the_devices_of_a_simulation_never_change(settings: Settings, later: lis
 
 def test_caches_of_one_kind_hold_nothing_of_the_other(settings: Settings, tmp_path: Path):
     """The same files, the same fields and the same inputs under both sources: content keys are each kind's own."""
-    registered(PrivacyLedger(settings.ledger_url), *KEYS[:2])
+    registered(PrivacyLedger.of(settings), *KEYS[:2])
     keys = set[str | None]()
     for source in ("files", "made_up_files"):
         config = launch_config(private_text=people_in(tmp_path) | {"source": source})

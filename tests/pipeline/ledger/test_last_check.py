@@ -12,27 +12,26 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from pipeline.ground.errors import LedgerTampered
+from pipeline.ground.settings import Settings
 from pipeline.ledger import clock, last_check
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.receipts import Receipts
-from tests.helpers.launches.installed import registered
+from pipeline.ledger.outside import Outside
+from tests.helpers.launches.installed import at, registered
 from tests.helpers.launches.spends import device, reserve
 
 WRITTEN = 5  # entries of the fixture
 
 
 @pytest.fixture
-def opened(ledger_url: str, tmp_path: Path) -> Callable[[], PrivacyLedger]:
+def opened(there: Settings) -> Callable[[], PrivacyLedger]:
     """Open a ledger of an installation, with two registrations, two reservations, a commit and a result."""
-    PrivacyLedger.create(ledger_url)
-    runs = tmp_path / "runs"
-    ledger = registered(PrivacyLedger(ledger_url, Receipts(runs)), "people", "others")
+    ledger = registered(PrivacyLedger.create(there), "people", "others")
     reserve(ledger, "first", device(0.4))
     ledger.commit("first", "fine_tune", device(0.3))
     reserve(ledger, "second", device(0.2))
     ledger.bind_result("first", "fine_tune", "a" * 64)
-    return lambda: PrivacyLedger(ledger_url, Receipts(runs))
+    return lambda: PrivacyLedger.of(there)
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ def test_an_operation_hashes_the_entry_that_it_writes_alone(opened: Callable, ha
     reserve(ledger, "third", device(0.1))
     ledger.commit("third", "fine_tune", device(0.1))
     opened().bind_result("third", "fine_tune", "b" * 64)
-    opened().require_whole({"MLflow": ledger.heads()})
+    opened().require_whole({"MLflow": ledger.checkpoint()})
     assert hashed == [WRITTEN + 1, WRITTEN + 2]
     assert ledger.verify() == []
     assert hashed[2:] == list(range(1, WRITTEN + 3)), "a verification hashes all"
@@ -87,24 +86,24 @@ ALTERATIONS = {
 
 
 @pytest.mark.parametrize("statement", ALTERATIONS.values(), ids=ALTERATIONS)
-def test_an_old_row_that_was_altered_is_found_by_the_next_operation(opened: Callable, ledger_url: str, statement: str):
+def test_an_old_row_that_was_altered_is_found_by_the_next_operation(opened: Callable, there: Settings, statement: str):
     opened().require_whole({})
-    past_triggers(ledger_url, statement)
+    past_triggers(there.ledger_url, statement)
     with pytest.raises(LedgerTampered):
         reserve(opened(), "third", device(0.1))
 
 
 def test_what_is_altered_beside_an_operation_is_found(
-    opened: Callable, ledger_url: str, monkeypatch: pytest.MonkeyPatch
+    opened: Callable, there: Settings, monkeypatch: pytest.MonkeyPatch
 ):
     """Between its commit and the state that it keeps."""
-    keep = Receipts.keep
+    extend = Outside.extend
 
-    def slow(receipts: Receipts, written: object) -> None:
-        keep(receipts, written)
-        past_triggers(ledger_url, ALTERATIONS["an amount"])
+    def slow(outside: Outside, *leaves: object) -> None:
+        extend(outside, *leaves)
+        past_triggers(there.ledger_url, ALTERATIONS["an amount"])
 
-    monkeypatch.setattr(Receipts, "keep", slow)
+    monkeypatch.setattr(Outside, "extend", slow)
     reserve(opened(), "third", device(0.1))
     monkeypatch.undo()
     with pytest.raises(LedgerTampered, match="entry 4"):
@@ -114,16 +113,16 @@ def test_what_is_altered_beside_an_operation_is_found(
 def test_bytes_that_were_altered_past_the_database_are_found(tmp_path: Path):
     """With the file's size, its time and its count of transactions as they were."""
     file = tmp_path / "ledger.db"
-    PrivacyLedger.create(f"sqlite:///{file}")
-    ledger = registered(PrivacyLedger(f"sqlite:///{file}", Receipts(tmp_path)), "people")
+    here = at(tmp_path, f"sqlite:///{file}")
+    ledger = registered(PrivacyLedger.create(here), "people")
     reserve(ledger, "first", device(0.4), stage="fine_tune")
     time.sleep(0.02)  # a tick of the file system's clock
-    at, content = file.stat(), file.read_bytes()
+    before, content = file.stat(), file.read_bytes()
     with file.open("r+b") as altered:
         altered.write(content.replace(b"zero-out", b"zero-OUT"))
-    os.utime(file, ns=(at.st_atime_ns, at.st_mtime_ns))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     with pytest.raises(LedgerTampered, match="was altered"):  # an open connection would go on with the pages it has
-        reserve(PrivacyLedger(f"sqlite:///{file}", Receipts(tmp_path)), "second", device(0.1))
+        reserve(PrivacyLedger.of(here), "second", device(0.1))
 
 
 def test_another_day_checks_the_whole_ledger(opened: Callable, hashed: list[int], monkeypatch: pytest.MonkeyPatch):
@@ -151,11 +150,12 @@ def test_a_state_that_is_gone_or_damaged_counts_for_nothing(
 def test_a_write_ahead_log_has_no_state(tmp_path: Path, hashed: list[int]):
     """Its file changes long after a transaction."""
     file = tmp_path / "ledger.db"
-    PrivacyLedger.create(f"sqlite:///{file}")
+    here = at(tmp_path, f"sqlite:///{file}")
+    PrivacyLedger.create(here)
     with sqlite3.connect(file) as database:
         database.execute("PRAGMA journal_mode = WAL")
-    ledger = registered(PrivacyLedger(f"sqlite:///{file}", Receipts(tmp_path)), "people")
+    ledger = registered(PrivacyLedger.of(here), "people")
     hashed.clear()
     ledger.require_whole({})
     assert hashed == [1]
-    assert not (tmp_path / last_check.FILE).exists()
+    assert not (here.runs_dir / last_check.FILE).exists()

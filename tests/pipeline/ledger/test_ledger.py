@@ -12,11 +12,12 @@ from pydantic import ValidationError
 from sqlalchemy import create_engine, exc, text
 
 from pipeline.ground.errors import BudgetExceeded, LedgerConflict, LedgerTampered, ServiceUnavailable
+from pipeline.ground.settings import Settings
 from pipeline.ledger import schema
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
-from tests.helpers.launches.installed import registered
+from tests.helpers.launches.installed import at, registered
 from tests.helpers.launches.spends import BINDING, device, item, reserve
 
 GONE = {
@@ -26,8 +27,8 @@ GONE = {
 
 
 @pytest.fixture
-def ledger(ledger_url: str) -> PrivacyLedger:
-    return registered(PrivacyLedger.create(ledger_url), "people", "others")
+def ledger(there: Settings) -> PrivacyLedger:
+    return registered(PrivacyLedger.create(there), "people", "others")
 
 
 @pytest.fixture
@@ -136,8 +137,8 @@ def test_chain_and_export(full: PrivacyLedger):
     assert [Entry(**entry) for entry in exported["entries"]] == entries
 
 
-def test_survives_reopening(full: PrivacyLedger, ledger_url: str):
-    again = PrivacyLedger(ledger_url)
+def test_survives_reopening(full: PrivacyLedger, there: Settings):
+    again = PrivacyLedger.of(there)
     assert again.entries() == full.entries()
     assert again.verify() == []
 
@@ -148,22 +149,22 @@ def test_survives_reopening(full: PrivacyLedger, ledger_url: str):
         "UPDATE privacy_ledger SET rho = 0.001 WHERE seq = 3",
         "DELETE FROM privacy_ledger WHERE seq = 7",
         "INSERT INTO privacy_ledger SELECT 11, 'void', population, launch_id, stage, unit, adjacency, rho, epsilon,"
-        " delta, binding, note, created_at, 'x', 'y' FROM privacy_ledger WHERE seq = 3",
+        " delta, binding, note, created_at, 'x', 'y', 99, 'z' FROM privacy_ledger WHERE seq = 3",
         "UPDATE privacy_ledger_head SET entries = 0",
         "DELETE FROM privacy_ledger_head",
     ],
 )
-def test_the_database_refuses_changes(full: PrivacyLedger, ledger_url: str, statement: str):
-    engine = create_engine(ledger_url)
+def test_the_database_refuses_changes(full: PrivacyLedger, there: Settings, statement: str):
+    engine = create_engine(there.ledger_url)
     with pytest.raises(exc.DatabaseError, match="append-only"), engine.begin() as connection:
         connection.execute(text(statement))
     engine.dispose()
     assert full.verify() == []
 
 
-def drop_protection(ledger_url: str, *statements: str) -> None:
+def drop_protection(url: str, *statements: str) -> None:
     """What someone with full rights on the database can do."""
-    engine = create_engine(ledger_url)
+    engine = create_engine(url)
     with engine.begin() as connection:
         dialect = connection.dialect.name
         tables = {"head_forward": "privacy_ledger_head", "head_stays": "privacy_ledger_head"}
@@ -183,7 +184,7 @@ SWAP = (
 )
 INSERT = (
     "INSERT INTO privacy_ledger SELECT 8, kind, population, 'third', stage, unit, adjacency, 0.0, epsilon, delta,"
-    " binding, note, created_at, hash, 'made up' FROM privacy_ledger WHERE seq = 7"
+    " binding, note, created_at, hash, 'made up', 99, signature FROM privacy_ledger WHERE seq = 7"
 )
 
 
@@ -202,14 +203,14 @@ INSERT = (
         (("DELETE FROM privacy_ledger_head",), "the head says -1 entries"),
     ],
 )
-def test_tampering_is_found(full: PrivacyLedger, ledger_url: str, statements: tuple[str, ...], found: str):
-    drop_protection(ledger_url, *statements)
+def test_tampering_is_found(full: PrivacyLedger, there: Settings, statements: tuple[str, ...], found: str):
+    drop_protection(there.ledger_url, *statements)
     problems = full.verify()
     assert any(re.search(found, problem) for problem in problems), problems
     with pytest.raises(LedgerTampered, match="Restore it"):
         reserve(full, "third", device(0.1))
     assert sum("trigger" in problem for problem in problems) == len(
-        GONE[ledger_url.partition("+")[0].partition(":")[0]]
+        GONE[there.ledger_url.partition("+")[0].partition(":")[0]]
     )
 
 
@@ -226,12 +227,14 @@ def test_tampering_is_found(full: PrivacyLedger, ledger_url: str, statements: tu
         ({"kind": "register", "launch_id": "first", "stage": "fine_tune", "rho": 0.0}, "is per device with rho 0.0"),
     ],
 )
-def test_what_only_a_forger_appends_is_refused(full: PrivacyLedger, ledger_url: str, changes: dict, found: str):
+def test_what_only_a_forger_appends_is_refused(full: PrivacyLedger, there: Settings, changes: dict, found: str):
     """With the right hashes in the right place, as whoever has the database can write them."""
     before = full.entries()
-    forged = before[-1].model_copy(update={"seq": 8, "launch_id": "third", "prev_hash": before[-1].hash, **changes})
+    forged = before[-1].model_copy(
+        update={"seq": 8, "leaf": 7, "launch_id": "third", "prev_hash": before[-1].hash, **changes}
+    )
     forged = forged.model_copy(update={"hash": forged.expected_hash()})
-    engine = create_engine(ledger_url)
+    engine = create_engine(there.ledger_url)
     with engine.begin() as connection:
         connection.execute(schema.ENTRIES.insert().values(**forged.model_dump()))
         connection.execute(schema.HEAD.update().values(entries=8, hash=forged.hash))
@@ -274,23 +277,23 @@ def test_an_amount_that_is_none_is_refused_at_every_door(full: PrivacyLedger, ch
     assert full.entries() == entries
 
 
-def test_dropping_the_triggers_alone_is_found(full: PrivacyLedger, ledger_url: str):
-    drop_protection(ledger_url)
+def test_dropping_the_triggers_alone_is_found(full: PrivacyLedger, there: Settings):
+    drop_protection(there.ledger_url)
     assert all("append-only trigger" in problem for problem in full.verify())
-    PrivacyLedger(ledger_url)  # opening it does not hide what happened
+    PrivacyLedger.of(there)  # opening it does not hide what happened
     assert full.verify()
 
 
 def test_a_ledger_rewritten_from_the_start_is_found_by_its_anchors(full: PrivacyLedger, tmp_path: Path):
     anchors = [entry.hash for entry in full.entries()]
-    forged = registered(PrivacyLedger.create(f"sqlite:///{tmp_path / 'forged.db'}"), "people")
+    forged = registered(PrivacyLedger.create(at(tmp_path / "forged")), "people")
     reserve(forged, "first", device(0.001))
     assert forged.verify() == []
     assert len(forged.verify(anchors)) == len(anchors)
 
 
-def _race(url: str, launch: str, start, results) -> None:
-    ledger = PrivacyLedger(url)
+def _race(there: Settings, launch: str, start, results) -> None:
+    ledger = PrivacyLedger.of(there)
     start.wait()
     for number in range(6):
         try:
@@ -302,11 +305,11 @@ def _race(url: str, launch: str, start, results) -> None:
 
 
 @pytest.mark.slow
-def test_racing_processes_never_overspend(ledger_url: str):
-    registered(PrivacyLedger.create(ledger_url), "people", budget=1.0)
+def test_racing_processes_never_overspend(there: Settings):
+    registered(PrivacyLedger.create(there), "people", budget=1.0)
     context = multiprocessing.get_context("fork")
     start, results = context.Event(), context.Queue()
-    racers = [context.Process(target=_race, args=(ledger_url, f"racer-{n}", start, results)) for n in range(2)]
+    racers = [context.Process(target=_race, args=(there, f"racer-{n}", start, results)) for n in range(2)]
     for racer in racers:
         racer.start()
     start.set()
@@ -314,7 +317,7 @@ def test_racing_processes_never_overspend(ledger_url: str):
     for racer in racers:
         racer.join(timeout=300)
         assert racer.exitcode == 0
-    ledger = PrivacyLedger(ledger_url)
+    ledger = PrivacyLedger.of(there)
     assert outcomes.count("reserved") == 10
     assert ledger.total("people") == pytest.approx(1.0)
     assert ledger.verify() == []

@@ -9,6 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.ground.errors import BudgetExceeded, LedgerConflict
+from pipeline.ground.settings import Settings
 from pipeline.ledger.entries import SPLIT_RULE, Entry, chain_problems
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import Release, together
@@ -28,8 +29,8 @@ def under(rule: str) -> dict[str, dict[str, str]]:
 
 
 @pytest.fixture
-def ledger(ledger_url: str) -> PrivacyLedger:
-    return registered(PrivacyLedger.create(ledger_url), "people", "others")
+def ledger(there: Settings) -> PrivacyLedger:
+    return registered(PrivacyLedger.create(there), "people", "others")
 
 
 def on_every_path(counted: list[Release]) -> tuple[float, float]:

@@ -10,14 +10,15 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, text
 
 from pipeline.ground.errors import LedgerTampered
+from pipeline.ground.settings import Settings
 from pipeline.ledger import schema, triggers
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.migrations import versioning
 
 
 @pytest.fixture
-def ledger(ledger_url: str) -> PrivacyLedger:
-    return PrivacyLedger.create(ledger_url)
+def ledger(there: Settings) -> PrivacyLedger:
+    return PrivacyLedger.create(there)
 
 
 def test_the_versions_are_those_of_the_scripts() -> None:
@@ -25,8 +26,8 @@ def test_the_versions_are_those_of_the_scripts() -> None:
     assert tuple(script.revision for script in reversed(list(scripts.walk_revisions()))) == versioning.REVISIONS
 
 
-def test_migrations_make_the_tables_and_triggers_that_the_code_reads(ledger: PrivacyLedger, ledger_url: str) -> None:
-    engine = create_engine(ledger_url)
+def test_migrations_make_the_tables_and_triggers_that_the_code_reads(ledger: PrivacyLedger, there: Settings) -> None:
+    engine = create_engine(there.ledger_url)
     with engine.connect() as connection:
         known = schema.ENTRIES.metadata
         context = MigrationContext.configure(
@@ -42,25 +43,25 @@ def test_migrations_make_the_tables_and_triggers_that_the_code_reads(ledger: Pri
     engine.dispose()
 
 
-def test_a_ledger_that_lost_its_version_or_key_is_refused(ledger: PrivacyLedger, ledger_url: str) -> None:
+def test_a_ledger_that_lost_its_version_or_key_is_refused(ledger: PrivacyLedger, there: Settings) -> None:
     for table in (versioning.TABLE, "privacy_ledger_meta"):
-        engine = create_engine(ledger_url)
+        engine = create_engine(there.ledger_url)
         with engine.begin() as connection:
             kept = connection.execute(text(f"SELECT * FROM {table}")).mappings().one()
             connection.execute(text(f"DELETE FROM {table}"))
         with pytest.raises(LedgerTampered, match="version none"):
-            PrivacyLedger(ledger_url)
+            PrivacyLedger.of(there)
         with engine.begin() as connection:
             columns, values = ", ".join(kept), ", ".join(f":{name}" for name in kept)
             connection.execute(text(f"INSERT INTO {table} ({columns}) VALUES ({values})"), dict(kept))
         engine.dispose()
-    PrivacyLedger(ledger_url)
+    PrivacyLedger.of(there)
 
 
 def test_opening_a_ledger_that_is_up_to_date_needs_no_alembic(
-    ledger: PrivacyLedger, ledger_url: str, monkeypatch: pytest.MonkeyPatch
+    ledger: PrivacyLedger, there: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whose import would be felt in every command."""
     for name in ("alembic", "alembic.command", "alembic.config"):
         monkeypatch.setitem(sys.modules, name, None)
-    PrivacyLedger(ledger_url)
+    PrivacyLedger.of(there)

@@ -1,5 +1,6 @@
 """A population has one budget, whatever launches and working directories say."""
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run import runner
 from pipeline.run.population import require_population
 from pipeline.run.stage import Stage
-from tests.helpers.launches.installed import registered
+from tests.helpers.launches.installed import at, registered
 from tests.helpers.launches.pipeline_launch import Calls, launch_config, spend
 from tests.helpers.launches.spends import budget, device, item, reserve
 from tests.helpers.launches.stages import stages_of
@@ -23,24 +24,24 @@ IDS = [f"device-{number}" for number in range(300)]
 
 
 @pytest.fixture
-def ledger(ledger_url: str) -> PrivacyLedger:
-    return PrivacyLedger.create(ledger_url)
+def ledger(there: Settings) -> PrivacyLedger:
+    return PrivacyLedger.create(there)
 
 
-def test_opening_makes_nothing(ledger_url: str, tmp_path: Path):
+def test_opening_makes_nothing(there: Settings, tmp_path: Path):
     with pytest.raises(LedgerMissing, match="tacit ledger init"):
-        PrivacyLedger(ledger_url)
+        PrivacyLedger.of(there)
     assert not list(tmp_path.glob("*.db"))
     (tmp_path / "empty.db").touch()
     with pytest.raises(LedgerMissing, match="tacit ledger init"):
         PrivacyLedger(f"sqlite:///{tmp_path / 'empty.db'}")
-    PrivacyLedger.create(ledger_url)
-    assert PrivacyLedger(ledger_url).entries() == []
+    PrivacyLedger.create(there)
+    assert PrivacyLedger.of(there).entries() == []
 
 
-def test_a_relative_ledger_is_refused():
+def test_a_relative_ledger_is_refused(settings: Settings):
     with pytest.raises(ValueError, match="depends on the working directory"):
-        PrivacyLedger.create("sqlite:///ledger.db")
+        PrivacyLedger.create(replace(settings, ledger_url="sqlite:///ledger.db"))
 
 
 def test_nothing_is_spent_on_a_population_that_nobody_registered(ledger: PrivacyLedger):
@@ -87,11 +88,11 @@ def test_a_window_forgets_what_is_older(ledger: PrivacyLedger, monkeypatch: pyte
     reserve(ledger, "second", device(0.8), budget_rho=None)
 
 
-def test_the_split_secret_is_drawn_once(ledger: PrivacyLedger, ledger_url: str):
+def test_the_split_secret_is_drawn_once(ledger: PrivacyLedger, there: Settings):
     registered(ledger, "people", "others")
     secret = ledger.split_secret("people")
     assert len(secret) == 32
-    assert PrivacyLedger(ledger_url).split_secret("people") == secret != ledger.split_secret("others")
+    assert PrivacyLedger.of(there).split_secret("people") == secret != ledger.split_secret("others")
     assert secret.hex() not in str(ledger.export())
     with pytest.raises(PopulationUnknown):
         ledger.split_secret("nobody")
@@ -99,7 +100,7 @@ def test_the_split_secret_is_drawn_once(ledger: PrivacyLedger, ledger_url: str):
 
 def test_another_split_secret_is_found(tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    ledger = registered(PrivacyLedger.create(url), "people")
+    ledger = registered(PrivacyLedger.create(at(tmp_path, url)), "people")
     engine = create_engine(url)
     with engine.begin() as connection:
         connection.execute(text("DROP TRIGGER privacy_ledger_secrets_stay"))
@@ -122,10 +123,10 @@ def test_the_same_devices_under_another_name_are_refused(ledger: PrivacyLedger, 
     assert ledger.verify() == []
 
 
-def test_forgotten_devices_are_noticed(ledger: PrivacyLedger, ledger_url: str):
+def test_forgotten_devices_are_noticed(ledger: PrivacyLedger, there: Settings):
     registered(ledger, "people", "renamed")
     ledger.bind_devices("people", IDS)
-    engine = create_engine(ledger_url)
+    engine = create_engine(there.ledger_url)
     with engine.begin() as connection:
         connection.execute(schema.POPULATIONS.update().values(devices=b""))
     engine.dispose()
@@ -134,7 +135,7 @@ def test_forgotten_devices_are_noticed(ledger: PrivacyLedger, ledger_url: str):
 
 
 def test_a_simulation_registers_itself_and_people_do_not(settings: Settings):
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
     population = require_population(launch_config(), ledger)
     assert (population.simulated, population.budget.max_rho) == (True, 1.0)
     people = {"source": "files", "paths": ["people.parquet"], "name": "real"}
@@ -150,9 +151,9 @@ def test_a_ledger_that_lost_entries_is_refused_before_the_spend(settings: Settin
     for name in ("ingest_private", "plan", "fine_tune"):
         runner.run_stage(name, config, launch_id(config), settings, calls.stages)
     (settings.runs_dir / "ledger.db").unlink()
-    PrivacyLedger.create(settings.ledger_url)
+    PrivacyLedger.create(settings)
     other, made = launch_config(name="second"), list(calls.made)
-    with pytest.raises(LedgerTampered, match=r"receipts.json holds the receipt of entry 1 .* the ledger ends at 0"):
+    with pytest.raises(LedgerTampered, match=r"log holds entry 1 .* the ledger ends at 0"):
         runner.run_stage("ingest_private", other, launch_id(other), settings, calls.stages)
     assert calls.made == made
 
@@ -168,6 +169,6 @@ def test_a_launch_that_died_anchors_its_reservation(settings: Settings):
     with pytest.raises(ArithmeticError):
         runner.run_stage("fine_tune", config, launch_id(config), settings, stages)
     (settings.runs_dir / "ledger.db").unlink()
-    PrivacyLedger.create(settings.ledger_url)
-    with pytest.raises(LedgerTampered, match="holds the receipt of entry 2"):
+    PrivacyLedger.create(settings)
+    with pytest.raises(LedgerTampered, match="log holds entry 2"):
         runner.run_stage("fine_tune", config, launch_id(config), settings, stages)

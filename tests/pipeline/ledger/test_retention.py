@@ -36,7 +36,7 @@ STAGES = stages_of(
 @pytest.fixture
 def ledger(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> PrivacyLedger:
     monkeypatch.setattr(clock, "now", lambda: NOW)
-    return registered(PrivacyLedger(settings.ledger_url), "real", budget=budget(max_rho=1.0, window_days=30))
+    return registered(PrivacyLedger.of(settings), "real", budget=budget(max_rho=1.0, window_days=30))
 
 
 def ingested(config: LaunchConfig, run_id: str, settings: Settings) -> dict:

@@ -19,6 +19,7 @@ from pipeline.ledger.spend import Spend
 from pipeline.preflight import schedule
 from pipeline.preflight.readiness import estimated_devices, planned
 from tests.helpers.launches.checkout import ROOT
+from tests.helpers.launches.installed import at
 from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
 
 SPLITS = ("train", "validation", "test")
@@ -46,7 +47,7 @@ def hands(monkeypatch: pytest.MonkeyPatch) -> Hands:
 
 @pytest.fixture
 def ledger(tmp_path: Path, hands: Hands) -> PrivacyLedger:
-    made = PrivacyLedger.create(f"sqlite:///{tmp_path / 'ledger.db'}")
+    made = PrivacyLedger.create(at(tmp_path, f"sqlite:///{tmp_path / 'ledger.db'}"))
     made.register("people", budget(max_rho=1.0, max_discovery_epsilon=16.0, window_days=30), "owner")
     return made
 
@@ -100,7 +101,7 @@ def one_history(seed: int, folder: Path, hands: Hands) -> int:
     days = dice.choice((7, 30, 60))
     stamps, read = set[datetime](), dict[str, Retention]()
     hands.at = START
-    ledger = PrivacyLedger.create(f"sqlite:///{folder / f'{seed}.db'}")
+    ledger = PrivacyLedger.create(at(folder / str(seed)))
     ledger.register("people", budget(max_rho=1.0, window_days=days), "owner")
     for number in range(dice.randint(3, 9)):
         hands.at += timedelta(days=dice.choice((0, 0.5, 3, days / 2, days, days + 0.01, -2)))
@@ -287,7 +288,7 @@ def test_a_launch_asks_for_no_larger_window_budget(ledger: PrivacyLedger):
 @pytest.mark.slow
 def test_a_year_of_monthly_launches_never_runs_dry(tmp_path: Path, hands: Hands):
     """Discovery as planned, training at its ceiling, and held-out metrics, each launch up to a fortnight late."""
-    ledger, dice = PrivacyLedger.create(f"sqlite:///{tmp_path / 'ledger.db'}"), random.Random(3)
+    ledger, dice = PrivacyLedger.create(at(tmp_path, f"sqlite:///{tmp_path / 'ledger.db'}")), random.Random(3)
     files = {name: load_launch(ROOT / "dags" / "launches" / f"{name}.yaml") for name in PRODUCTION}
     days, planned_words = schedule.launch_days("@monthly")[:13], {}
     for name, config in files.items():

@@ -17,6 +17,7 @@ from pipeline.preflight import schedule
 from pipeline.releases.local_words import local_discovery
 from pipeline.releases.release import Outlook, gaussian
 from pipeline.releases.uses import planned
+from tests.helpers.launches.installed import at
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.spends import BINDING
 
@@ -28,7 +29,7 @@ NOW = datetime(2026, 11, 20, 9, tzinfo=UTC)
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PrivacyLedger:
-    made = PrivacyLedger.create(f"sqlite:///{tmp_path / 'ledger.db'}")
+    made = PrivacyLedger.create(at(tmp_path, f"sqlite:///{tmp_path / 'ledger.db'}"))
     made.register("people", Budget(max_rho=9.0, max_epsilon=25.0, delta=W, window_days=60), "owner")
     monkeypatch.setattr(clock, "now", lambda: NOW)
     return made

@@ -4,67 +4,68 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from pipeline.ground.errors import LedgerMissing, LedgerTampered, PopulationUnknown
+from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.withdrawals import foreseen_of, withdraw, withdrawn
 from tests.helpers.launches.spends import budget
 
 
 @pytest.fixture
-def ledger(ledger_url: str) -> PrivacyLedger:
-    made = PrivacyLedger.create(ledger_url)
+def ledger(there: Settings) -> PrivacyLedger:
+    made = PrivacyLedger.create(there)
     for name in ("people", "others"):
         made.register(name, budget(max_rho=1.0), "owner")
     return made
 
 
-def test_a_list_only_grows_and_the_same_again_is_free(ledger: PrivacyLedger, ledger_url: str):
-    assert withdrawn(ledger_url, "people").hashes == frozenset()
+def test_a_list_only_grows_and_the_same_again_is_free(ledger: PrivacyLedger, there: Settings):
+    assert withdrawn(there.ledger_url, "people").hashes == frozenset()
     withdraw(ledger, "people", ["b", "a"])
     withdraw(ledger, "people", ["a"])
     withdraw(ledger, "people", ["c", "a"])
-    left_out = withdrawn(ledger_url, "people")
+    left_out = withdrawn(there.ledger_url, "people")
     assert [left_out.has(device) for device in ("a", "b", "c", "d")] == [True, True, True, False]
-    assert not withdrawn(ledger_url, "others").has("a"), "an id is one of its population"
+    assert not withdrawn(there.ledger_url, "others").has("a"), "an id is one of its population"
     assert [entry.kind for entry in ledger.entries("people")] == ["register", "withdrawal", "withdrawal"]
     assert ledger.verify() == []
 
 
-def test_the_ledger_holds_no_id_and_its_entries_do_not_count(ledger: PrivacyLedger, ledger_url: str):
+def test_the_ledger_holds_no_id_and_its_entries_do_not_count(ledger: PrivacyLedger, there: Settings):
     withdraw(ledger, "people", ["device-of-anna"])
     withdraw(ledger, "others", [f"device-{number}" for number in range(1000)])
     one, many = (entry for entry in ledger.entries() if entry.kind == "withdrawal")
     assert len(one.binding) == len(many.binding)
-    assert not set(withdrawn(ledger_url, "people").hashes) & set(str(ledger.export()).split('"'))
-    with create_engine(ledger_url).connect() as connection:
+    assert not set(withdrawn(there.ledger_url, "people").hashes) & set(str(ledger.export()).split('"'))
+    with create_engine(there.ledger_url).connect() as connection:
         rows = str(connection.execute(text("SELECT * FROM privacy_ledger_populations")).all())
     assert "anna" not in rows
     assert b"anna".hex() not in rows
 
 
 @pytest.mark.parametrize("content", [b"", b"0" * 16, b"0" * 15])
-def test_a_list_that_was_edited_is_refused(ledger: PrivacyLedger, ledger_url: str, content: bytes):
+def test_a_list_that_was_edited_is_refused(ledger: PrivacyLedger, there: Settings, content: bytes):
     withdraw(ledger, "people", ["a", "b"])
-    with create_engine(ledger_url).begin() as connection:
+    with create_engine(there.ledger_url).begin() as connection:
         statement = text("UPDATE privacy_ledger_populations SET withdrawn = :content WHERE population = 'people'")
         connection.execute(statement, {"content": content})
     for ask in (withdrawn, foreseen_of):
         with pytest.raises(LedgerTampered, match="list of withdrawals does not match"):
-            ask(ledger_url, "people")
+            ask(there.ledger_url, "people")
     with pytest.raises(LedgerTampered, match="list of withdrawals"):
         withdraw(ledger, "people", ["c"])
 
 
-def test_a_list_without_an_entry_is_refused(ledger: PrivacyLedger, ledger_url: str):
-    with create_engine(ledger_url).begin() as connection:
+def test_a_list_without_an_entry_is_refused(ledger: PrivacyLedger, there: Settings):
+    with create_engine(there.ledger_url).begin() as connection:
         connection.execute(text("UPDATE privacy_ledger_populations SET withdrawn = :content"), {"content": b"0" * 16})
     with pytest.raises(LedgerTampered, match="list of withdrawals"):
-        withdrawn(ledger_url, "people")
+        withdrawn(there.ledger_url, "people")
 
 
-def test_nobody_withdraws_of_a_population_that_nobody_registered(ledger: PrivacyLedger, ledger_url: str):
+def test_nobody_withdraws_of_a_population_that_nobody_registered(ledger: PrivacyLedger, there: Settings):
     with pytest.raises(PopulationUnknown, match="not registered"):
         withdraw(ledger, "unknown", ["a"])
-    assert foreseen_of(ledger_url, "unknown").hashes == frozenset()
+    assert foreseen_of(there.ledger_url, "unknown").hashes == frozenset()
 
 
 def test_without_a_ledger_nothing_is_written(tmp_path_factory: pytest.TempPathFactory):

@@ -51,7 +51,7 @@ def found(config: LaunchConfig, settings: Settings) -> list[str]:
 
 def test_a_launch_of_a_simulation_is_ready(settings: Settings):
     assert found(launch_config(), settings) == []
-    assert PrivacyLedger(settings.ledger_url).entries() == [], "asking registers nothing"
+    assert PrivacyLedger.of(settings).entries() == [], "asking registers nothing"
 
 
 def test_a_plan_above_its_own_ceiling_is_known(settings: Settings):
@@ -102,14 +102,14 @@ def test_seeded_noise_is_for_text_that_is_nobody_s(settings: Settings):
     # What is said to be made up is so by a person's word, not by a launch file's.
     made_up = launch_config(private_text=PEOPLE | {"source": "made_up_files"}, mechanism={"randomness": "seeded"})
     assert any("tacit ledger register made_up_files:real" in line for line in found(made_up, settings))
-    registered(PrivacyLedger(settings.ledger_url), "real")
+    registered(PrivacyLedger.of(settings), "real")
     assert any("tacit ledger register made_up_files:real" in line for line in found(made_up, settings))
-    registered(PrivacyLedger(settings.ledger_url), "made_up_files:real")
+    registered(PrivacyLedger.of(settings), "made_up_files:real")
     assert found(made_up, settings) == []
 
 
 def test_what_the_ledger_would_refuse_is_known(settings: Settings):
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
     people = launch_config(private_text=PEOPLE)
     assert "tacit ledger register real" in found(people, settings)[0]
     registered(ledger, "real", budget=0.5)
@@ -133,7 +133,7 @@ def test_what_the_ledger_would_refuse_is_known(settings: Settings):
 
 
 def test_a_clock_years_ahead_is_known(settings: Settings, monkeypatch: pytest.MonkeyPatch):
-    registered(PrivacyLedger(settings.ledger_url), "real")
+    registered(PrivacyLedger.of(settings), "real")
     now = clock.now()
     monkeypatch.setattr(clock, "now", lambda: now + timedelta(days=401))
     (line,) = found(launch_config(private_text=PEOPLE), settings)
@@ -150,7 +150,7 @@ def people_of(folder: Path, devices: int, locales: tuple[str, ...] = ("en-US",))
 
 @pytest.mark.slow
 def test_the_population_s_files_are_counted_before_anything_else(settings: Settings, tmp_path: Path):
-    ledger = registered(PrivacyLedger(settings.ledger_url), "people")
+    ledger = registered(PrivacyLedger.of(settings), "people")
 
     def seen(devices: int, locales: tuple[str, ...] = ("en-US",), **changes: object) -> Findings:
         config = launch_config(private_text=people_of(tmp_path, devices, locales), **changes)
@@ -188,7 +188,7 @@ def test_parts_of_a_population_are_those_that_its_launch_will_have(settings: Set
         return [line for line in look(buckets, settings, launch_id(buckets)).problems if line.startswith("ab_test")]
 
     assert told() == []
-    registered(PrivacyLedger(settings.ledger_url), "people")
+    registered(PrivacyLedger.of(settings), "people")
     assert told() == [
         "ab_test.buckets: 110, but there are 90+ test devices; lower it to 18 or raise private_text.test_fraction"
     ]
@@ -217,7 +217,7 @@ def test_the_plan_takes_the_devices_that_the_check_counted(
     settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     """By their locale and split, for any estimate of the file; the estimate counts where the files are not."""
-    registered(PrivacyLedger(settings.ledger_url), "people")
+    registered(PrivacyLedger.of(settings), "people")
     private = people_of(tmp_path, 200) | {"test_fraction": 0.2}
     estimate = {"population_estimate": 5_000, "max_report_goal": 4, "round_minutes": 5, "target_rho": 0.5}
     config = launch_config(private_text=private, planning=estimate)
@@ -240,7 +240,7 @@ def test_noise_that_drowns_the_test_devices_is_refused_by_the_check_as_by_the_pl
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, noise: float
 ):
     """240 devices, four fifths of them for tests: about 192, and by the population's own split a number beside it."""
-    registered(PrivacyLedger(settings.ledger_url), "people")
+    registered(PrivacyLedger.of(settings), "people")
     private = people_of(tmp_path, 240) | {"test_fraction": 0.8, "max_words_per_device": 50}
     config = launch_config(private_text=private, evaluation={"noise_multiplier": noise}, ab_test={"buckets": 5})
     problems = look(config, settings, launch_id(config)).problems
@@ -260,7 +260,7 @@ def test_one_person_more_or_less_is_not_seen(
     settings: Settings, tmp_path: Path, changes: dict, evaluation: dict | None
 ):
     """What is said goes to logs and to Airflow, before any budget pays for it."""
-    registered(PrivacyLedger(settings.ledger_url), "people")
+    registered(PrivacyLedger.of(settings), "people")
 
     def seen(rows: list[tuple[str, str]]) -> Findings:
         clients, locales = zip(*rows, strict=True)
@@ -283,7 +283,7 @@ def test_one_person_more_or_less_is_not_seen(
 
 @pytest.mark.parametrize(("devices", "told"), [(0, 0), (3, 0), (12, 10)])
 def test_a_population_of_a_few_is_what_is_told(settings: Settings, tmp_path: Path, devices: int, told: int):
-    registered(PrivacyLedger(settings.ledger_url), "people")
+    registered(PrivacyLedger.of(settings), "people")
     private = people_of(tmp_path, devices)
     if not devices:
         pq.write_table(pa.table({"client_id": [""] * 300, "text": ["hello"] * 300}), tmp_path / "people.parquet")
@@ -309,7 +309,7 @@ def test_a_made_up_population_that_is_too_small_is_known(settings: Settings):
 
 def test_what_is_paid_for_needs_no_room(settings: Settings):
     """Words used up, and rho for training alone left: what another launch released is not asked for again."""
-    ledger = registered(PrivacyLedger(settings.ledger_url), "real")
+    ledger = registered(PrivacyLedger.of(settings), "real")
     policy = {"max_rho": 0.9, "population_max_rho": 1.0, "population_max_discovery_epsilon": 1.0}
     config = launch_config(private_text=PEOPLE, policy=policy, counts={"noise_multiplier": 1.1, "model": "mixture"})
     for stage, amount in (("discover", local_discovery(1.0, 1, 1.0, 5e-7, "")), ("fine_tune", spend(0.6))):
@@ -373,7 +373,7 @@ def test_nothing_is_spent_before_the_plan(settings: Settings):
     config = launch_config()
     with pytest.raises(StageInputMissing, match="'plan' has not finished"):
         runner.run_stage("discover", config, launch_id(config), settings, STAGES)
-    assert PrivacyLedger(settings.ledger_url).spends() == []
+    assert PrivacyLedger.of(settings).spends() == []
 
 
 @stand_in
@@ -391,7 +391,7 @@ def test_training_reserves_nothing_before_all_that_it_reads_is_there(settings: S
     stages = running(after_stand_ins(tuple(before), fine_tune), **before)
     with pytest.raises(StageInputMissing, match=f"'{missing}' has not finished"):
         run_all(launch_config(), settings, stages)
-    assert PrivacyLedger(settings.ledger_url).spends() == []
+    assert PrivacyLedger.of(settings).spends() == []
 
 
 def refusing(settings: Settings, *, after_devices: bool) -> PrivacyLedger:
@@ -407,7 +407,7 @@ def refusing(settings: Settings, *, after_devices: bool) -> PrivacyLedger:
     config = launch_config()
     with pytest.raises(RefusedUntouched, match="too few devices"):
         runner.run_stage("discover", config, launch_id(config), settings, stages)
-    return PrivacyLedger(settings.ledger_url)
+    return PrivacyLedger.of(settings)
 
 
 def test_a_refusal_before_any_device_gives_the_reservation_back(settings: Settings):

@@ -175,7 +175,7 @@ def test_no_go_refuses_before_anything_is_spent(settings: Settings, monkeypatch:
     for name in ("discover", "plan"):
         with pytest.raises(ValueError, match=r"says no\. .* too small: 60 devices that train gain at most -2\.00"):
             run_stage(name, config(), launch_id(config()), settings, stages)
-    assert list(PrivacyLedger(settings.ledger_url).spends()) == []
+    assert list(PrivacyLedger.of(settings).spends()) == []
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_the_first_spend_is_refused_for_a_model_too_small_for_its_audits(setting
     stages = after_stand_ins(("ingest_public", "ingest_private", "plan"), discover)
     with pytest.raises(ValueError, match=r"audit\.directions: 64 in a model of \d+ parameters, and the audits need"):
         run_all(config, settings, stages)
-    assert list(PrivacyLedger(settings.ledger_url).spends()) == []
+    assert list(PrivacyLedger.of(settings).spends()) == []
 
 
 def test_directions_that_no_audit_could_use_are_refused_before_training() -> None:

@@ -58,7 +58,7 @@ class Case:
     """A launch that its gates passed, and the ledger."""
 
     def __init__(self, settings: Settings, config: LaunchConfig = CONFIG, concerns: tuple[str, ...] = ()) -> None:
-        self.settings, self.ledger, self.config = settings, PrivacyLedger(settings.ledger_url), config
+        self.settings, self.ledger, self.config = settings, PrivacyLedger.of(settings), config
         self.run = run_folder(settings, launch_id(config))
         self.do("decide", "report", concerns=concerns)
 
@@ -261,6 +261,6 @@ def test_an_approval_publishes_and_nothing_else_does(settings: Settings):
     made = stages_of({name: lambda ctx: StageResult() for name in STAGES}) | stages()
     first = run_launch(CONFIG, launch_id(CONFIG), settings, made)
     assert "publish" not in first
-    run, ledger = run_folder(settings, launch_id(CONFIG)), PrivacyLedger(settings.ledger_url)
+    run, ledger = run_folder(settings, launch_id(CONFIG)), PrivacyLedger.of(settings)
     review(CONFIG, run, ledger, Review(account="os:bo", answer="approve", reason="", report=SEEN))
     assert "publish" in run_launch(CONFIG, launch_id(CONFIG), settings, made)

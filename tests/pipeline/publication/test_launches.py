@@ -67,7 +67,7 @@ def test_what_runs_is_seen_and_not_disturbed(tracked: Settings):
 
 @pytest.mark.slow
 def test_status_says_what_is_left_in_the_window_and_for_ever(tracked: Settings):
-    ledger = PrivacyLedger(tracked.ledger_url)
+    ledger = PrivacyLedger.of(tracked)
     ledger.register("chitchat:windowed", budget(max_rho=1.0, window_days=60, lifetime_rho=3.0), "tests")
     run_id = decided_launch(tracked, "hold", private_text={"name": "windowed"})[1]
     answer = answered(tracked.home, "status")

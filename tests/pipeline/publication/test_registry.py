@@ -100,10 +100,7 @@ def test_a_void_launch_is_registered_and_never_champion(tracked: Settings, tmp_p
     assert (secret["alias"], again["version"]) == ("champion", 3)
     assert [registry.alias(NAME, name) for name in ("candidate", "champion", "previous")] == [3, 2, None]
     config, run = launch_config(mechanism=SEEDED, seed=8), run_folder(tracked, again["run_id"])
-    assert (
-        "never champion, as noise was seeded"
-        in standing(config, run, PrivacyLedger(tracked.ledger_url).entries()).detail
-    )
+    assert "never champion, as noise was seeded" in standing(config, run, PrivacyLedger.of(tracked).entries()).detail
 
 
 def test_some_users_do_not_get_a_void_launch_either(tracked: Settings, tmp_path: Path):
@@ -138,7 +135,7 @@ def test_a_simulation_and_people_of_one_name_have_models_of_their_own(tracked: S
     assert registry.download(registry.name_for("en-US", "NWP", POPULATION), "champion", tmp_path / "demo").is_dir()
     with pytest.raises(ReleaseRefused, match=f"{of_people}: no version is 'champion'"):
         registry.download(registry.name_for("en-US", "NWP", None), "champion", tmp_path / "got")
-    registered(PrivacyLedger(tracked.ledger_url), "people")
+    registered(PrivacyLedger.of(tracked), "people")
     typed = launch(tracked, tmp_path, private_text=PEOPLE)
     assert (typed["registered_model"], registry.name_for("en-US", "NWP", None)) == (of_people, of_people)
     assert (registry.owner(NAME), registry.owner(of_people)) == (POPULATION, "people")
@@ -148,7 +145,7 @@ def test_a_simulation_and_people_of_one_name_have_models_of_their_own(tracked: S
     for config, name in ((people, NAME), (simulation, of_people)):
         with pytest.raises(ReleaseRefused, match="a registered model of population"):
             promote(config, registry, name, 1)
-    undone = [entry.population for entry in PrivacyLedger(tracked.ledger_url).entries() if entry.kind == "model"]
+    undone = [entry.population for entry in PrivacyLedger.of(tracked).entries() if entry.kind == "model"]
     assert undone == [POPULATION, "people"]
 
 

@@ -40,7 +40,7 @@ def test_the_site_lists_what_runs_lists_and_what_only_the_ledger_knows(tracked: 
     ):
         raise OSError("the disk is full")
     # Whose the name of a registered model is, as publication writes it down: no launch.
-    PrivacyLedger(tracked.ledger_url).note("model", "others", "", "keyboard-en-US-NWP", {"population": "others"})
+    PrivacyLedger.of(tracked).note("model", "others", "", "keyboard-en-US-NWP", {"population": "others"})
     made = answered(tracked.home, "site")
     assert made == {"index": str(tracked.runs_dir / "index.html"), "keyboards": [], "without": 0}
     page = (tracked.runs_dir / "index.html").read_text(encoding="utf-8")
@@ -78,7 +78,7 @@ def test_what_failed_is_said_by_runs_and_status(tracked: Settings):
 
 
 def test_spends_stop_to_count_in_a_window_and_never_for_ever(settings: Settings, monkeypatch: pytest.MonkeyPatch):
-    ledger, now = PrivacyLedger(settings.ledger_url), clock.now()
+    ledger, now = PrivacyLedger.of(settings), clock.now()
 
     def at(days: int) -> None:
         monkeypatch.setattr(clock, "now", lambda: now + timedelta(days=days))
@@ -115,7 +115,7 @@ def test_spends_stop_to_count_in_a_window_and_never_for_ever(settings: Settings,
 
 
 def test_nobody_registered(settings: Settings):
-    assert courses(PrivacyLedger(settings.ledger_url).entries(), "nobody") == []
+    assert courses(PrivacyLedger.of(settings).entries(), "nobody") == []
 
 
 def test_the_public_model_of_a_keyboard_is_the_file_that_its_stage_recorded(

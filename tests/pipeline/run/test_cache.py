@@ -47,7 +47,7 @@ def words(settings: Settings, run_id: str) -> bytes:
 def test_another_noise_multiplier_asks_nobody_again(private: Private, settings: Settings):
     first = run(private, settings, FIRST)
     second = run(private, settings, SECOND)
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
     assert private.made == list(NAMES)
     assert ledger.discovery_total("chitchat:people") == 1.0
     assert entries(settings, "reserve", "commit", "reuse") == [
@@ -108,7 +108,7 @@ def test_other_text_or_code_is_not_the_same(
         monkeypatch.setattr(cache, "code_digest", lambda root, places: "other")
     run(private, settings, SECOND)
     assert private.made == [*NAMES, *NAMES]
-    assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 2.0
+    assert PrivacyLedger.of(settings).discovery_total("chitchat:people") == 2.0
 
 
 @pytest.mark.slow
@@ -138,7 +138,7 @@ def test_a_release_that_cannot_be_audited_any_more_is_made_anew(
 def test_a_re_use_cites_the_audit_in_the_ledger(private: Private, settings: Settings):
     run(private, settings, FIRST)
     run(private, settings, SECOND)
-    ledger, there = PrivacyLedger(settings.ledger_url), run_folder(settings, B)
+    ledger, there = PrivacyLedger.of(settings), run_folder(settings, B)
     cited = cited_audit(there, "discover", ledger)
     assert cited is not None
     assert (cited.made_by, [verdict.passed for verdict in cited.verdicts]) == (A, [True])
@@ -212,7 +212,7 @@ def test_a_used_up_budget_allows_what_is_paid_for_and_nothing_else(private: Priv
     first, second, third = (with_budget(config, 1.0) for config in (FIRST, SECOND, THIRD))
     run(private, settings, first)
     run(private, settings, second)
-    assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 1.0
+    assert PrivacyLedger.of(settings).discovery_total("chitchat:people") == 1.0
     for launch in (first, second):
         erased(settings.runs_dir / launch_id(launch))
     with pytest.raises(BudgetExceeded, match="epsilon per typed word"):
@@ -235,7 +235,7 @@ def test_what_was_taken_over_outlives_the_launch_that_paid(private: Private, set
     assert private.made == list(NAMES)
     assert [record.reused_from for record in third] == [A, A, A], "who paid, not who handed it on"
     assert checked(settings, C).passed
-    assert PrivacyLedger(settings.ledger_url).verify() == []
+    assert PrivacyLedger.of(settings).verify() == []
 
 
 @pytest.mark.slow
@@ -253,7 +253,7 @@ def test_devices_that_were_asked_are_not_forgotten(
     monkeypatch.undo()
     run(private, settings, FIRST)
     assert run(private, settings, SECOND)[1].reused_from is None
-    assert PrivacyLedger(settings.ledger_url).discovery_total("chitchat:people") == 2.0
+    assert PrivacyLedger.of(settings).discovery_total("chitchat:people") == 2.0
 
 
 @pytest.mark.slow
@@ -276,7 +276,7 @@ def test_a_crash_on_the_way_is_repaired(private: Private, settings: Settings, mo
 def test_a_key_tells_nothing_of_the_text(private: Private, settings: Settings):
     """Of the same text and configuration, in another installation."""
     content = run(private, settings, FIRST)[0].content
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
     secret = ledger.split_secret("chitchat:people")
     ctx = StageContext(FIRST, run_folder(settings, A), settings, "ingest_private", None, "chitchat:people")
     assert cache.content_key(ctx, private.stages) == content
@@ -360,7 +360,7 @@ def test_a_forged_re_use_does_not_verify(private: Private, settings: Settings, w
 
 def test_a_forged_entry_is_found_by_the_ledger_itself(private: Private, settings: Settings):
     run(private, settings, FIRST)
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
     (commit,) = [entry for entry in ledger.entries() if entry.kind == "commit"]
     ledger.note("reuse", "chitchat:people", B, "discover", {"launch": A, "commit": commit.hash})
     assert ledger.verify() == []

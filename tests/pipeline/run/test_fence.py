@@ -67,7 +67,7 @@ def test_workers_that_were_shut_out_leave_no_checkpoint(tmp_path: Path) -> None:
 
 
 def test_an_attempt_that_was_shut_out_commits_nothing_to_the_ledger(settings: Settings) -> None:
-    config, stages, ledger = launch_config(), Calls().stages, PrivacyLedger(settings.ledger_url)
+    config, stages, ledger = launch_config(), Calls().stages, PrivacyLedger.of(settings)
 
     def overtaken(ctx: object) -> Counted:
         fence.begin(ctx.private)

@@ -32,7 +32,7 @@ def test_a_damaged_store_is_found_before_anything_is_reserved(
     damage(folder / file)
     with pytest.raises(StageInputMissing, match=rf"{file.name}: damaged or gone.*delete {folder} and run stage 'ing"):
         runner.run_stage("discover", FIRST, A, settings, private.stages)
-    assert PrivacyLedger(settings.ledger_url).spends() == []
+    assert PrivacyLedger.of(settings).spends() == []
     for path in sorted(folder.rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
     for stage in ("ingest_private", "discover"):
@@ -50,4 +50,4 @@ def test_what_was_reserved_goes_on_without_them(private: Private, settings: Sett
     (settings.runs_dir / A / "private" / "ingest_private" / STORE).unlink()
     runner.run_stage("discover", FIRST, A, settings, private.stages)
     assert private.made == ["ingest_private", "discover"]
-    assert [entry.kind for entry in PrivacyLedger(settings.ledger_url).spends()] == ["reserve", "commit"]
+    assert [entry.kind for entry in PrivacyLedger.of(settings).spends()] == ["reserve", "commit"]

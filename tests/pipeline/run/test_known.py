@@ -49,10 +49,10 @@ class Shelf:
             if record.content == content:
                 yield record, lambda name, destination: self.fetch(stage, name, destination)
 
-    def receipts(self) -> dict[str, str]:
+    def checkpoints(self) -> dict[str, str]:
         return {}
 
-    def keep_receipts(self, heads: str) -> None:
+    def keep_checkpoint(self, note: str) -> None:
         pass
 
     def forge(self, stage: str, **changes: object) -> None:
@@ -153,7 +153,7 @@ def test_a_stage_run_again_is_bound_anew_and_the_old_record_no_longer_counts(run
     opened = runner.open_run(CONFIG, ID, settings, shelf)
     first = opened.record("plan")
     text_before = (opened.public("plan") / RESULT).read_text(encoding="utf-8")
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
     receipt = ledger.bind_result(ID, "plan", "f" * 64)
     assert ledger.bound_results(ID)["plan"] == ("f" * 64, receipt)
     assert receipt != first.ledger["result"]
@@ -164,7 +164,7 @@ def test_a_stage_run_again_is_bound_anew_and_the_old_record_no_longer_counts(run
 
 
 def test_the_same_result_is_written_down_once(settings: Settings):
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
     assert ledger.bound_results(ID) == {}
     assert ledger.verify() == []
     assert ledger.bind_result(ID, "plan", "a" * 64) == ledger.bind_result(ID, "plan", "a" * 64)
@@ -182,7 +182,7 @@ def test_the_same_result_is_written_down_once(settings: Settings):
     ],
 )
 def test_results_in_the_ledger_cannot_be_changed_unnoticed(settings: Settings, statement: str):
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
     receipts = [ledger.bind_result(ID, stage, "a" * 64) for stage in ("plan", "decide")]
     with sqlite3.connect(settings.runs_dir / "ledger.db", isolation_level=None) as database:
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):

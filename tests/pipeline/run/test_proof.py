@@ -114,7 +114,8 @@ def test_a_concluding_stage_signs_the_layout_and_every_link_again(settings: Sett
             proof.add(run, records[name], STAGES, settings)
     expected = {proof.link_name(name, old) for name in STAGES if not concludes(name, STAGES)}
     assert {path.name for path in folder.iterdir()} == expected
-    new = keys.add(settings.keys_dir, "launch")
+    keys.add(settings.keys_dir, "launch")
+    new = keys.public_keys(settings, "launch")[-1]
     proof.add(run, records["decide"], STAGES, settings)
     expected = {proof.link_name(name, new) for name in records if not concludes(name, STAGES) or name == "decide"}
     assert {path.name for path in folder.iterdir()} == expected | {proof.LAYOUT, proof.KEY}

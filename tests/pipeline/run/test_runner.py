@@ -44,12 +44,12 @@ def run_all(
 def test_second_run_redoes_nothing_and_spends_nothing(calls: Calls, settings: Settings):
     first = run_all(calls, settings)
     assert not any(outcome.skipped for outcome in first)
-    entries = PrivacyLedger(settings.ledger_url).spends()
+    entries = PrivacyLedger.of(settings).spends()
     second = run_all(calls, settings)
     assert all(outcome.skipped for outcome in second)
     assert [outcome.record for outcome in second] == [outcome.record for outcome in first]
     assert calls.made == list(NAMES)
-    assert PrivacyLedger(settings.ledger_url).spends() == entries
+    assert PrivacyLedger.of(settings).spends() == entries
 
 
 def test_a_stage_names_every_processor_that_its_attempts_ran_on(settings: Settings, monkeypatch: pytest.MonkeyPatch):
@@ -72,7 +72,7 @@ def test_a_stage_names_every_processor_that_its_attempts_ran_on(settings: Settin
 
 def test_reserves_the_plan_and_commits_what_was_spent(calls: Calls, settings: Settings):
     record = run_all(calls, settings)[2].record
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
     reserved, committed = ledger.spends()
     assert (reserved.kind, reserved.rho, committed.kind, committed.rho) == ("reserve", 0.4, "commit", 0.25)
     assert (reserved.population, reserved.launch_id, reserved.stage) == ("chitchat:people", ID, "fine_tune")
@@ -87,7 +87,7 @@ def test_only_spending_stages_get_a_key(calls: Calls, settings: Settings):
     run_all(calls, settings)
     key = run_folder(settings, ID).secret("fine_tune")
     assert calls.keys == [key]
-    text = "".join(entry.model_dump_json() for entry in PrivacyLedger(settings.ledger_url).spends())
+    text = "".join(entry.model_dump_json() for entry in PrivacyLedger.of(settings).spends())
     assert key.hex() not in text
 
 
@@ -150,7 +150,7 @@ def test_no_budget_no_run(calls: Calls, settings: Settings):
     with pytest.raises(BudgetExceeded):
         run_all(calls, settings, config)
     assert "fine_tune" not in calls.made
-    assert PrivacyLedger(settings.ledger_url).spends() == []
+    assert PrivacyLedger.of(settings).spends() == []
 
 
 def test_a_changed_privacy_parameter_is_a_new_launch_and_a_new_spend(calls: Calls, settings: Settings):
@@ -158,7 +158,7 @@ def test_a_changed_privacy_parameter_is_a_new_launch_and_a_new_spend(calls: Call
     changed = launch_config(mechanism={"noise_multiplier": 12.0})
     run_all(calls, settings, changed)
     assert launch_id(changed) != ID
-    assert PrivacyLedger(settings.ledger_url).total("chitchat:people") == 0.5
+    assert PrivacyLedger.of(settings).total("chitchat:people") == 0.5
     with pytest.raises(ValueError, match="run it under its own id"):
         runner.run_stage("plan", changed, ID, settings, calls.stages)
 
@@ -166,7 +166,7 @@ def test_a_changed_privacy_parameter_is_a_new_launch_and_a_new_spend(calls: Call
 def test_a_dated_run_is_a_launch_of_its_own(calls: Calls, settings: Settings):
     run_all(calls, settings)
     run_all(calls, settings, run_id=launch_id(CONFIG, "20261121"))
-    assert {entry.launch_id for entry in PrivacyLedger(settings.ledger_url).spends()} == {ID, f"{ID}-20261121"}
+    assert {entry.launch_id for entry in PrivacyLedger.of(settings).spends()} == {ID, f"{ID}-20261121"}
 
 
 def test_speed_settings_do_not_make_a_stage_stale(calls: Calls, settings: Settings):
@@ -183,7 +183,7 @@ def test_unknown_stage(calls: Calls, settings: Settings, name: str):
 def test_an_input_that_is_not_there_spends_nothing(calls: Calls, settings: Settings):
     with pytest.raises(StageInputMissing, match="stage 'plan' has not finished"):
         runner.run_stage("fine_tune", CONFIG, ID, settings, calls.stages)
-    assert PrivacyLedger(settings.ledger_url).spends() == []
+    assert PrivacyLedger.of(settings).spends() == []
 
 
 @pytest.mark.slow
@@ -199,7 +199,7 @@ def test_a_failed_stage_leaves_its_reservation_and_no_result(calls: Calls, setti
         runner.run_stage(name, CONFIG, ID, settings, failing)
     with pytest.raises(ArithmeticError):
         runner.run_stage("fine_tune", CONFIG, ID, settings, failing)
-    assert PrivacyLedger(settings.ledger_url).total("chitchat:people") == pytest.approx(0.25 + 0.4)
+    assert PrivacyLedger.of(settings).total("chitchat:people") == pytest.approx(0.25 + 0.4)
     assert not (settings.runs_dir / ID / "public" / "fine_tune" / RESULT).exists()
     assert not runner.run_stage("fine_tune", CONFIG, ID, settings, stages).skipped
 
@@ -238,10 +238,10 @@ class DyingTracker:
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
         return False
 
-    def receipts(self) -> dict[str, str]:
+    def checkpoints(self) -> dict[str, str]:
         return {}
 
-    def keep_receipts(self, heads: str) -> None:
+    def keep_checkpoint(self, note: str) -> None:
         pass
 
 
@@ -301,7 +301,7 @@ def test_a_crash_at_any_step_is_repaired_by_running_again(
     assert not outcome.skipped
     assert calls.made == (["fine_tune"] if computed_again else [])
     assert calls.keys == ([key] if computed_again else [])
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
     assert [entry.kind for entry in ledger.spends()] == ["reserve", "commit"]
     assert ledger.verify(outcome.record.ledger.values()) == []
     assert runner.run_stage("fine_tune", CONFIG, ID, settings, calls.stages).skipped

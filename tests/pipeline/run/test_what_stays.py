@@ -105,7 +105,7 @@ def test_a_restart_takes_away_what_a_kill_left(calls: Calls, settings: Settings)
 
 def test_every_stage_is_written_down_in_the_ledger(calls: Calls, settings: Settings):
     records = {outcome.record.stage: outcome.record for outcome in run_all(calls, settings)}
-    bound = PrivacyLedger(settings.ledger_url).bound_results(ID)
+    bound = PrivacyLedger.of(settings).bound_results(ID)
     assert {name: (receipt_digest(record), record.ledger["result"]) for name, record in records.items()} == bound
 
 

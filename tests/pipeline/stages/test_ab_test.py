@@ -18,6 +18,7 @@ from pipeline.run.stage import StageContext
 from pipeline.stages.ab_inputs import Baseline
 from pipeline.stages.ab_test import ab_result, attempt_of, described
 from pipeline.verify import replay
+from tests.helpers.launches.installed import at
 from tests.helpers.launches.pipeline_launch import launch_config
 
 METRICS = ("top1_recall", "top3_recall", "prate", "words_modified", "words_per_minute", "errors_left")
@@ -208,9 +209,8 @@ def test_what_is_worse_where_the_baseline_is_without_fault_is_said_so() -> None:
 
 @pytest.mark.slow
 def test_each_launch_against_what_users_have_is_an_attempt_and_publication_begins_anew(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    PrivacyLedger.create(url)
-    here = replace(settings.load({"TACIT_HOME": str(tmp_path)}), ledger_url=url)
+    here = at(tmp_path)
+    PrivacyLedger.create(here)
 
     def attempt(
         number: int, champion: PublishedModel | None = None, *, again: bool = False, feature: str = "NWP"
@@ -226,7 +226,7 @@ def test_each_launch_against_what_users_have_is_an_attempt_and_publication_begin
     # Rolled back: the old question, with all its attempts.
     assert attempt(5) == 4
     assert attempt(6, feature="SC") == 1
-    ledger = PrivacyLedger(url)
+    ledger = PrivacyLedger.of(here)
     before = len(ledger.entries())
     # Deriving a finished launch again is no attempt, and says the same.
     assert [attempt(2, again=True), attempt(7, again=True)] == [2, 5]
@@ -235,9 +235,8 @@ def test_each_launch_against_what_users_have_is_an_attempt_and_publication_begin
 
 
 def test_a_launch_for_two_features_is_an_attempt_at_each(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'ledger.db'}"
-    PrivacyLedger.create(url)
-    here = replace(settings.load({"TACIT_HOME": str(tmp_path)}), ledger_url=url)
+    here = at(tmp_path)
+    PrivacyLedger.create(here)
 
     def attempt(number: int, feature: str) -> int:
         run = RunDir(tmp_path, f"launch-{number}")

@@ -62,7 +62,7 @@ def stages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Stages:
 
 def test_what_is_spent_is_what_is_stated(settings: Settings, stages: Stages) -> None:
     result = run_all(asked(), settings, stages)
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
     rho = 1 / (2 * 1.3**2)
     assert [(entry.kind, entry.stage, entry.rho) for entry in ledger.spends()] == [
         ("reserve", "count", rho),
@@ -97,7 +97,7 @@ def test_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None
     again = counted.load(folder / "counts.npz")
     np.testing.assert_array_equal(first.factor_V, again.factor_V)
     np.testing.assert_array_equal(first.pair_G, again.pair_G)
-    assert len(PrivacyLedger(settings.ledger_url).spends()) == 2
+    assert len(PrivacyLedger.of(settings).spends()) == 2
 
 
 @pytest.mark.slow
@@ -113,7 +113,7 @@ def test_a_release_goes_on_with_the_weight_that_it_was_begun_with(
         then.setattr(counted, "save", ended)
         with pytest.raises(OSError, match="the disk is full"):
             run_all(config, settings, before)
-    (reserved,) = PrivacyLedger(settings.ledger_url).spends()
+    (reserved,) = PrivacyLedger.of(settings).spends()
     assert reserved.names("start_weight") == "1.0"
     # The noise of then is on sums of today's weights nowhere: not in the retry, and not where it is made again.
     weighed, of_devices = [], release.weighted
@@ -146,7 +146,7 @@ def test_counts_are_as_wide_as_the_launch_file_says_and_are_audited_so(
 def test_unasked_nothing_is_counted_or_spent(settings: Settings, stages: Stages) -> None:
     config = launch_config(policy=POLICY, private_text=MADE_UP)
     assert run_all(config, settings, stages)["counts"] is None
-    assert PrivacyLedger(settings.ledger_url).spends() == []
+    assert PrivacyLedger.of(settings).spends() == []
     assert not list(settings.runs_dir.rglob("counts.npz"))
 
 

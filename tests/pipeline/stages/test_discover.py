@@ -67,7 +67,7 @@ def stages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Stages:
 @pytest.mark.slow
 def test_what_is_spent_is_what_is_stated_and_a_retry_is_the_same_release(settings: Settings, stages: Stages) -> None:
     result = run_all(asked(), settings, stages)
-    ledger = PrivacyLedger(settings.ledger_url)
+    ledger = PrivacyLedger.of(settings)
     assert [(entry.kind, entry.rho, entry.failure, entry.split) for entry in ledger.spends()] == [
         (kind, pytest.approx(RHO), pytest.approx(FAILURE), "train") for kind in ("reserve", "commit")
     ]

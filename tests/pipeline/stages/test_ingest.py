@@ -123,7 +123,7 @@ def test_documents_that_a_cap_leaves_out_are_counted_and_logged(
 
 def silenced(split: str, tmp_path: Path, settings: Settings, **changes: object) -> dict:
     """What comes of ingesting devices of which those of one split, or of all, typed no word."""
-    registered(PrivacyLedger(settings.ledger_url), "people")
+    registered(PrivacyLedger.of(settings), "people")
     path, clients = tmp_path / "typed.parquet", [f"c{number}" for number in range(60)]
 
     def ingested(texts: list[str], seed: int) -> tuple[Path, dict]:
@@ -202,7 +202,7 @@ def test_public_text_that_is_no_text_of_the_locale_is_refused(
 def test_what_devices_wrote_in_another_script_is_refused_but_under_a_budget(
     covered: bool, tmp_path: Path, settings: Settings
 ) -> None:
-    registered(PrivacyLedger(settings.ledger_url), "people")
+    registered(PrivacyLedger.of(settings), "people")
     path, clients = tmp_path / "typed.parquet", [f"c{number}" for number in range(60)]
     pq.write_table(pa.table({"client_id": clients, "text": [f"{SALAM} {SALAM} hello"] * 60}), path)
     people = {"source": "files", "name": "people", "max_words_per_device": 10, "paths": [str(path)]}

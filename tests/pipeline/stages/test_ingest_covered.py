@@ -58,7 +58,7 @@ def test_a_split_is_named_by_its_fractions_too(settings: Settings) -> None:
     assert few["split_rule"] != many["split_rule"], "a device that one holds out the other trains on"
     assert trained_on(few) != trained_on(many)
     assert trained_on(few) == ("synthetic:made-up", few["split_rule"])
-    population = PrivacyLedger(settings.ledger_url).population("synthetic:made-up")
+    population = PrivacyLedger.of(settings).population("synthetic:made-up")
     assert few["split_rule"] == population.split_rule(0.1)
 
 

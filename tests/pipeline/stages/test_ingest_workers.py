@@ -27,7 +27,7 @@ STAGES = stages_of({"ingest_private": ingest.ingest_private}, graph.STAGES["inge
 def typed(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of what a registered population typed, large enough to be shared."""
     monkeypatch.setattr(ingest, "SMALL_BYTES", 1)
-    registered(PrivacyLedger(settings.ledger_url), "people")
+    registered(PrivacyLedger.of(settings), "people")
     rows = [{"client_id": f"c{number * 7 % 30}", "text": f"Hello {'abcde'[number % 5]}x. you"} for number in range(200)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "typed.parquet", row_group_size=40, compression="none")
     return tmp_path / "typed.parquet"

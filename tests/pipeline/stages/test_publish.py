@@ -248,7 +248,7 @@ def test_one_model_is_a_version_for_each_feature_and_each_goes_its_own_way(track
     assert rollback("en-US", "OTF", tracked, "worse", "me", POPULATION).champion == 1
     assert (aliases("NWP"), aliases("OTF")) == ((3, 2), (1, None))
     config = launch_config(seed=9, features=["OTF", "NWP"])
-    run, ledger = run_folder(tracked, last["run_id"]), PrivacyLedger(tracked.ledger_url)
+    run, ledger = run_folder(tracked, last["run_id"]), PrivacyLedger.of(tracked)
     now = standing(config, run, ledger.entries())
     assert now.state == "published"
     assert now.detail.startswith(f"as version 3 of {names['NWP']}; no longer for its other features, rolled back by me")
@@ -303,7 +303,7 @@ def test_aliases_move_forward_and_back(tracked: Settings, tmp_path: Path):
     assert aliases() == (3, 2, 1)
     assert rollback("en-US", "NWP", tracked, "worse too", "me", POPULATION).champion == 1
     assert aliases() == (3, 1, None)
-    kept = [entry for entry in PrivacyLedger(tracked.ledger_url).entries() if entry.kind == "rollback"]
+    kept = [entry for entry in PrivacyLedger.of(tracked).entries() if entry.kind == "rollback"]
     assert [json.loads(entry.binding)["reason"] for entry in kept] == ["worse", "worse too"]
     assert kept[1].launch_id == second["run_id"]
 

@@ -13,6 +13,7 @@ from pipeline.ground.errors import TEMPORARY
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.telemetry import logs, work
 from pipeline.telemetry.logs import patient
+from tests.helpers.launches.installed import at
 
 
 @pytest.fixture
@@ -84,7 +85,7 @@ def test_a_closed_stream_is_none():
 
 @pytest.mark.slow
 def test_a_reader_that_leaves_is_no_failure(tmp_path: Path):
-    PrivacyLedger.create(f"sqlite:///{tmp_path / 'runs' / 'ledger.db'}")
+    PrivacyLedger.create(at(tmp_path))
     variables = os.environ | {"TACIT_HOME": str(tmp_path)}
     reader, writer = os.pipe()
     os.close(reader)

@@ -84,7 +84,7 @@ class Case:
     def __init__(self, settings: Settings, config: LaunchConfig = CONFIG) -> None:
         self.settings, self.config = settings, config
         self.run = run_folder(settings, launch_id(config))
-        self.ledger = registered(PrivacyLedger(settings.ledger_url), "people")
+        self.ledger = registered(PrivacyLedger.of(settings), "people")
 
     def launch(self, made: Stages) -> None:
         run_launch(self.config, self.run.launch_id, self.settings, made)

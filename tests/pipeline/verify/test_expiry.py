@@ -15,7 +15,7 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger import clock
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.receipts import Receipts
+from pipeline.ledger.log.tiles import Log
 from pipeline.run.bookkeeping import PARTS, WINDOW
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import ERASED, RESULT, RunDir
@@ -59,7 +59,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[timedelta], None]:
 
 @pytest.fixture
 def config(settings: Settings, at: Callable, tmp_path: Path) -> LaunchConfig:
-    registered(PrivacyLedger(settings.ledger_url), "real", budget=budget(max_rho=1.0, window_days=30))
+    registered(PrivacyLedger.of(settings), "real", budget=budget(max_rho=1.0, window_days=30))
     return people(tmp_path)
 
 
@@ -156,7 +156,7 @@ def test_a_ledger_that_could_not_be_told_is_told_later(run: RunDir, settings: Se
     before = stated(run)
     assert sweep(settings).erased == [run.launch_id]
     digest = sha256(run.path / "public" / "launch" / ERASED)
-    assert PrivacyLedger(settings.ledger_url).bound_results(run.launch_id)[ERASED][0] == digest
+    assert PrivacyLedger.of(settings).bound_results(run.launch_id)[ERASED][0] == digest
     assert stated(run) == before
     assert sweep(settings) == Sweep()
 
@@ -285,7 +285,7 @@ def test_reading_text_and_beginning_a_launch_erase_what_is_over(
     assert not (run.path / "private").exists()
 
 
-def test_the_receipt_of_a_spend_outlives_the_launch_that_made_it(
+def test_the_leaf_of_a_spend_outlives_the_launch_that_made_it(
     config: LaunchConfig, settings: Settings, at: Callable, tmp_path: Path
 ):
     """Without it a ledger of before the spend would have room again."""
@@ -298,9 +298,10 @@ def test_the_receipt_of_a_spend_outlives_the_launch_that_made_it(
 
     with pytest.raises(OSError, match="went away"):
         run_stage("fine_tune", config, launch_id(config), settings, running(STAGES, fine_tune=killed))
-    (reserved,) = PrivacyLedger(settings.ledger_url).spends()
+    (reserved,) = PrivacyLedger.of(settings).spends()
     at(LAST)
     assert sweep(settings).erased == [launch_id(config)]
-    assert reserved.hash in {receipt.hash for receipt in Receipts(settings.runs_dir).read()}
+    log = Log(settings.log_dir)
+    assert any(reserved.hash.encode() in leaf for leaf in log.leaves(log.size))
     shutil.copy(before, settings.runs_dir / "ledger.db")
     assert PrivacyLedger.of(settings).verify()

@@ -203,7 +203,7 @@ def test_changed_files_are_found(failed: Callable[[], list[str]], settings: Sett
 
 def test_a_forgotten_spend_is_found(failed: Callable[[], list[str]], settings: Settings):
     (settings.runs_dir / "ledger.db").unlink()
-    PrivacyLedger.create(settings.ledger_url)
+    PrivacyLedger.create(settings)
     assert {"ledger", "spend:fine_tune"} <= set(failed())
 
 

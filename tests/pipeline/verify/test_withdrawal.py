@@ -36,7 +36,7 @@ ANNA = "device 3"
 @pytest.fixture
 def config(settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LaunchConfig:
     monkeypatch.setattr(clock, "now", lambda: NOW)
-    registered(PrivacyLedger(settings.ledger_url), "real", budget=budget(max_rho=1.0, window_days=30))
+    registered(PrivacyLedger.of(settings), "real", budget=budget(max_rho=1.0, window_days=30))
     return people(tmp_path)
 
 
@@ -85,7 +85,7 @@ def test_a_launch_that_never_had_their_text_is_kept(ingested: Callable[..., RunD
 
 def test_a_launch_of_another_population_is_kept(ingested: Callable[..., RunDir], settings: Settings):
     run = ingested()
-    PrivacyLedger(settings.ledger_url).register("others", budget(max_rho=1.0), "owner")
+    PrivacyLedger.of(settings).register("others", budget(max_rho=1.0), "owner")
     withdraw(PrivacyLedger.of(settings), "others", [ANNA])
     assert sweep(settings) == Sweep()
     write_text(run.path / "public" / "launch" / "launch.json", "{")
@@ -221,7 +221,7 @@ def test_a_list_that_is_none_is_refused_before_anything_is_written(
     path = tmp_path / "ids.txt"
     path.write_bytes(content)
     assert problem in answered(settings.home, "withdraw", "real", "--ids", str(path), code=PERMANENT)["error"]
-    assert not [entry for entry in PrivacyLedger(settings.ledger_url).entries() if entry.kind == "withdrawal"]
+    assert not [entry for entry in PrivacyLedger.of(settings).entries() if entry.kind == "withdrawal"]
 
 
 def test_ids_never_stand_on_a_command_line():

@@ -24,6 +24,8 @@ def upgrade() -> None:
         sa.Column("delta", sa.Double, nullable=False),
         *(sa.Column(name, sa.Text, nullable=False) for name in ("binding", "note", "created_at")),
         *(sa.Column(name, sa.Text, nullable=False, unique=True) for name in ("prev_hash", "hash")),
+        sa.Column("leaf", sa.Integer, nullable=False, unique=True),
+        sa.Column("signature", sa.Text, nullable=False),
         sa.UniqueConstraint("launch_id", "stage", "kind"),
     )
     op.create_table(
@@ -51,6 +53,8 @@ def upgrade() -> None:
         sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
         *(sa.Column(name, sa.Text, nullable=False) for name in ("launch_id", "stage", "digest", "created_at")),
         *(sa.Column(name, sa.Text, nullable=False, unique=True) for name in ("prev_hash", "hash")),
+        sa.Column("leaf", sa.Integer, nullable=False, unique=True),
+        sa.Column("signature", sa.Text, nullable=False),
     )
     for name, table, *columns in (
         ("privacy_ledger_by_population", "privacy_ledger", "population", "seq"),

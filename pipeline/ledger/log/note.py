@@ -1,0 +1,145 @@
+"""Signed notes, checkpoints and cosignatures in the formats of C2SP (signed-note, tlog-checkpoint, tlog-cosignature).
+
+A checkpoint is the size and the root of a log's tree, signed by the log; a witness adds a cosignature with its time.
+"""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+_DASH = "\N{EM DASH}"
+_ED25519, _COSIGNATURE = b"\x01", b"\x04"  # types of keys
+_ID_BYTES, _TIME_BYTES, _ROOT_BYTES = 4, 8, 32
+MOST_BYTES = 1 << 16
+_HEAD_LINES, _BLANKS = 3, 2  # of a text without extensions; between the words of a signature line
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Head of a log's tree.
+
+    Attributes:
+      origin: name of the log.
+      root: hash of the tree, 32 bytes.
+    """
+
+    origin: str
+    size: int
+    root: bytes
+
+    @property
+    def text(self) -> str:
+        """The note's text, which is signed."""
+        return f"{self.origin}\n{self.size}\n{base64.b64encode(self.root).decode()}\n"
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A checkpoint with its signature lines."""
+
+    checkpoint: Checkpoint
+    lines: tuple[str, ...]
+
+    @classmethod
+    def parsed(cls, note: str) -> Self:
+        """Parse a note.
+
+        Raises:
+          ValueError: it is no checkpoint.
+        """
+        text, blank, signatures = note.rpartition("\n\n")
+        head = text.split("\n")
+        if (
+            not blank
+            or len(note) > MOST_BYTES
+            or not signatures.endswith("\n")
+            or len(head) != len(("origin", "2", "3"))
+        ):
+            raise ValueError("not a checkpoint with an origin, a size, a root and signatures")
+        origin, size, root = head[0], head[1], base64.b64decode(head[2], validate=True)
+        if not origin or not size.isdecimal() or str(int(size)) != size or len(root) != _ROOT_BYTES:
+            raise ValueError("not a checkpoint: its size or its root cannot be read")
+        lines = tuple(signatures.removesuffix("\n").split("\n"))
+        if not all(
+            line.startswith(f"{_DASH} ") and len(line.split(" ")) == len(("dash", "name", "3")) for line in lines
+        ):
+            raise ValueError("not a checkpoint: a line under it is no signature")
+        return cls(Checkpoint(origin, int(size), root), lines)
+
+    @property
+    def note(self) -> str:
+        """The whole text, as it is kept and sent."""
+        return f"{self.checkpoint.text}\n" + "".join(f"{line}\n" for line in self.lines)
+
+    def with_lines(self, lines: Iterable[str]) -> Self:
+        """The same checkpoint with further signatures."""
+        return type(self)(self.checkpoint, (*self.lines, *lines))
+
+    def is_signed_by(self, keys: Iterable[bytes]) -> bool:
+        """True if one of the log's keys (32 bytes each) signed it; a wrong signature under a known key is none."""
+        return any(
+            _verifies(key, signature, self.checkpoint.text.encode())
+            for key in keys
+            for signature in self._signatures(self.checkpoint.origin, _ED25519, key)
+        )
+
+    def cosigned_at(self, name: str, keys: Iterable[bytes]) -> int | None:
+        """Time of a witness' cosignature, in seconds since 1970; None without a valid one."""
+        for key in keys:
+            for stamped in self._signatures(name, _COSIGNATURE, key):
+                time, signature = int.from_bytes(stamped[:_TIME_BYTES], "big"), stamped[_TIME_BYTES:]
+                if _verifies(key, signature, _cosigned(time, self.checkpoint)):
+                    return time
+        return None
+
+    def _signatures(self, name: str, kind: bytes, key: bytes) -> Iterable[bytes]:
+        begin = _key_id(name, kind, key)
+        for line in self.lines:
+            _, named, encoded = line.split(" ")
+            try:
+                content = base64.b64decode(encoded, validate=True)
+            except ValueError:
+                continue  # of a key that is not known
+            if named == name and content[:_ID_BYTES] == begin:
+                yield content[_ID_BYTES:]
+
+
+def sign(checkpoint: Checkpoint, public: bytes, signs: Callable[[bytes], bytes]) -> str:
+    """Signature line of the log.
+
+    Args:
+      public: the log's public key, 32 bytes.
+      signs: signs a message with its private key, 64 bytes.
+    """
+    return _line(checkpoint.origin, _key_id(checkpoint.origin, _ED25519, public) + signs(checkpoint.text.encode()))
+
+
+def cosign(checkpoint: Checkpoint, name: str, key: Ed25519PrivateKey, time: int) -> str:
+    """Signature line of a witness: as of ``time``, this is the largest consistent tree that it has seen of the log."""
+    public, signature = key.public_key().public_bytes_raw(), key.sign(_cosigned(time, checkpoint))
+    return _line(name, _key_id(name, _COSIGNATURE, public) + time.to_bytes(_TIME_BYTES, "big") + signature)
+
+
+def _cosigned(time: int, checkpoint: Checkpoint) -> bytes:
+    return f"cosignature/v1\ntime {time}\n{checkpoint.text}".encode()
+
+
+def _line(name: str, content: bytes) -> str:
+    return f"{_DASH} {name} {base64.b64encode(content).decode()}"
+
+
+def _key_id(name: str, kind: bytes, key: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + b"\n" + kind + key).digest()[:_ID_BYTES]
+
+
+def _verifies(key: bytes, signature: bytes, message: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+    except InvalidSignature:
+        return False
+    return True

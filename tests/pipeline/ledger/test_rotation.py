@@ -1,0 +1,99 @@
+"""A rotated key: what the old one signed before stays valid, and what it signs afterwards is found."""
+
+import pytest
+from sqlalchemy import create_engine
+
+from pipeline.ground import keys
+from pipeline.ground.errors import KeyUnusable, LedgerTampered
+from pipeline.ground.settings import Settings
+from pipeline.ledger import leaves, rotation, schema
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.log.note import Signed
+from pipeline.ledger.log.witness import NAME
+from pipeline.ledger.rotation import rotate
+from tests.helpers.launches.installed import registered
+from tests.helpers.launches.spends import device, reserve
+
+
+@pytest.fixture
+def before(settings: Settings) -> PrivacyLedger:
+    """A ledger with entries of the first key, which the witness saw."""
+    ledger = registered(PrivacyLedger.of(settings), "people")
+    reserve(ledger, "first", device(0.1))
+    ledger.witnessed()
+    return ledger
+
+
+def public(settings: Settings, role: keys.Role) -> list[bytes]:
+    return [bytes.fromhex(key.keyval["public"]) for key in keys.public_keys(settings, role)]
+
+
+def test_a_rotated_key_signs_and_the_old_one_no_longer(before: PrivacyLedger, settings: Settings):
+    old = keys.signer(settings, "ledger")
+    done = rotate(settings, "ledger")
+    found = [path.name for path in sorted(settings.keys_dir.glob("ledger-*.pem"))]
+    assert found == ["ledger-1.pub.pem", "ledger-2.pem", "ledger-2.pub.pem"]
+    ledger = PrivacyLedger.of(settings)
+    (entry,) = ledger.entries_of_kind("key")
+    # Ed25519 signs alike whenever it signs.
+    signature = old.sign(f"tacit key ledger 2 {done.public}".encode()).signature
+    assert entry.content == {"role": "ledger", "number": 2, "public": done.public, "signature": signature}
+    reserve(ledger, "second", device(0.1))
+    signed = Signed.parsed(ledger.witnessed())
+    assert signed.is_signed_by(public(settings, "ledger")[1:])
+    assert signed.cosigned_at(NAME, public(settings, "witness")) is not None
+    assert ledger.verify() == []
+    last = ledger.entries()[-1]
+    place = {"seq": last.seq + 1, "leaf": last.leaf + 1, "prev_hash": last.hash}
+    forged = last.model_copy(update={**place, "launch_id": "third"})
+    digest = forged.expected_hash()
+    signature = old.sign(leaves.message("entry", digest)).signature
+    forged = forged.model_copy(update={"hash": digest, "signature": signature})
+    engine = create_engine(settings.ledger_url)
+    with engine.begin() as connection:
+        connection.execute(schema.ENTRIES.insert().values(**forged.model_dump()))
+        connection.execute(schema.HEAD.update().values(entries=forged.seq, hash=forged.hash))
+    engine.dispose()
+    with pytest.raises(LedgerTampered, match=rf"entry {forged.seq} .* was not signed by the ledger's key"):
+        reserve(PrivacyLedger.of(settings), "fourth", device(0.1))
+
+
+@pytest.mark.parametrize("died_at", ["note", "activate", "share"])
+def test_a_rotation_that_died_goes_on_with_the_same_key(
+    before: PrivacyLedger, settings: Settings, monkeypatch: pytest.MonkeyPatch, died_at: str
+):
+    def dies(*_: object, **__: object) -> None:
+        raise OSError("the machine went away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rotation.PrivacyLedger if died_at == "note" else rotation.keys, died_at, dies)
+        with pytest.raises(OSError, match="went away"):
+            rotate(settings, "ledger")
+    if died_at == "activate":
+        with pytest.raises(KeyUnusable, match="repeat it: tacit ledger rotate ledger"):
+            reserve(PrivacyLedger.of(settings), "in between", device(0.1))
+    if died_at != "share":
+        rotate(settings, "ledger")
+    keys.share(settings)
+    assert len(public(settings, "ledger")) == 2
+    ledger = PrivacyLedger.of(settings)
+    assert [entry.names("public") for entry in ledger.entries_of_kind("key")] == [public(settings, "ledger")[1].hex()]
+    reserve(ledger, "second", device(0.1))
+    ledger.witnessed()
+    assert ledger.verify() == []
+
+
+@pytest.mark.parametrize("role", ["launch", "witness", "answers"])
+def test_every_role_is_rotated(before: PrivacyLedger, settings: Settings, role: keys.Role):
+    done = rotate(settings, role)
+    assert (done.number, public(settings, role)[-1].hex()) == (2, done.public)
+    ledger = PrivacyLedger.of(settings)
+    assert Signed.parsed(ledger.witnessed()).cosigned_at(NAME, public(settings, "witness")[-1:]) is not None
+    assert ledger.verify() == []
+
+
+def test_a_key_that_is_missing_is_not_rotated(before: PrivacyLedger, settings: Settings):
+    (settings.keys_dir / "launch-1.pem").unlink()
+    with pytest.raises(KeyUnusable, match=r"launch-1\.pem: missing"):
+        rotate(settings, "launch")
+    assert before.entries_of_kind("key") == []
