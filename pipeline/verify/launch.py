@@ -65,10 +65,10 @@ def verify_public(folder: Path, settings: Settings, trusted: str | None = None) 
     Raises:
       ValueError: it is no launch's public folder.
     """
-    config = load_kept_launch(folder / "launch" / "launch.json")
-    stated = next(iter(sorted(folder.glob(f"*/{RESULT}"))), None)
-    if stated is None:
-        raise ValueError(f"{folder}: no stage has finished there; name the folder public/ of a launch")
+    kept, stated = folder / "launch" / "launch.json", next(iter(sorted(folder.glob(f"*/{RESULT}"))), None)
+    if not kept.is_file() or stated is None:
+        raise ValueError(f"launch: {folder} is not the folder public/ of a launch with a finished stage; name one")
+    config = load_kept_launch(kept)
     with tempfile.TemporaryDirectory() as place:
         # Under the launch's id, as its own folder is.
         run = RunDir(Path(place), read_record(stated).launch_id, as_it_lies)

@@ -15,6 +15,7 @@ from model_signing.signing import Config
 from securesystemslib.signer import CryptoSigner
 
 from pipeline.ground import keys
+from pipeline.ground.errors import PERMANENT
 from pipeline.ground.settings import Settings
 from pipeline.publication import provenance
 from pipeline.run import proof
@@ -25,6 +26,7 @@ from pipeline.verify.check import Check
 from pipeline.verify.launch import verify_public
 from pretrain.files import sha256
 from tests.golden.tampering.edits import Launch
+from tests.helpers.launches.command import answered
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")]
 
@@ -233,3 +235,13 @@ def test_every_tool_refuses_a_forgery_that_it_sees(published: Published, name: s
     forge, refuse = FORGERIES[name]
     forge(published)
     assert {tool for tool, accepts in TOOLS.items() if not accepts(published)} == refuse
+
+
+def test_the_command_compares_the_key_of_a_launch_and_refuses_options_of_other_checks(published: Published):
+    home, name = published.settings.home, published.public.parent.name
+    done = answered(home, "verify", "--public", name, "--key", "ab" * 32, code=PERMANENT)
+    assert {check["id"] for check in done["checks"] if not check["passed"]} == {"proof:key"}
+    for option, refused in ((("--key", "ab" * 32), "--key: "), (("--public", "--thorough"), "--thorough: ")):
+        assert answered(home, "verify", name, *option, code=PERMANENT)["error"].startswith(refused)
+    elsewhere = answered(home, "verify", "--public", str(home / "runs"), code=PERMANENT)
+    assert "is not the folder public/ of a launch" in elsewhere["error"]

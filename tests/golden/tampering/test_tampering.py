@@ -26,7 +26,6 @@ def subject(identity: str) -> str:
         "private": "files",
         "spend": "ledger",
         "mechanism": "guarantee",
-        "rendered": "disclosure",
     }
     derived = {"rho", "epsilon", "mu", "epsilon_pld", "sensitivity_squared"}
     return kinds.get(first, "guarantee" if first in derived else first)
