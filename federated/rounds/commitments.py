@@ -52,10 +52,11 @@ def commit(
       weights_P: of the model after the round.
     """
     devices = round_number.to_bytes(8, "big") + np.sort(cohort).astype("<i8").tobytes()
-    released = np.append(released_P, bits).astype("<f8").data
+    released = hashlib.sha256(np.ascontiguousarray(released_P, dtype="<f8").data)
+    released.update(np.array(bits, dtype="<f8").tobytes())
     return Commitment(
         hmac.digest(subkey(key, "cohort commitments"), devices, hashlib.sha256),
-        hashlib.sha256(released).digest(),
+        released.digest(),
         model_digest(weights_P),
     )
 

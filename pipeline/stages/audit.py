@@ -80,7 +80,11 @@ def audit(ctx: StageContext) -> Audit:
         mu_N = memorisation.own_mu(holds, joined_TD, whitener_TT, noise_multiplier)
         return _attack(config, inputs.words, model, holds, memorisation.Rounds(joined_TD.sum(axis=0), mu_N))
 
-    rows = attack(inputs.network, inputs.planted, inputs.joined_TD)
+    # The launch file's own canaries: whether these were planted is a verdict, and no reason to attack others.
+    launched, joined_TD = inputs.canaries.of(config.audit.launched), inputs.joined_TD
+    if len(launched.devices) != joined_TD.shape[1]:
+        joined_TD = np.zeros((inputs.rounds, len(launched.devices)), dtype=bool)
+    rows = attack(inputs.network, launched, joined_TD)
     twin = None
     if inputs.twin is not None:
         apart = inputs.canaries.of(config.audit.on_twin)
