@@ -4,8 +4,17 @@ Guarantee: with all writers going through this class, what one device of a popul
 was reserved, or of what was committed in its place) never passes the ceilings named at the reservation, for ever or in
 any window of days (``room``), as long as no stage spends more than it reserved (if one does, that is recorded, and
 nothing more can be reserved). A reservation counts as spent from the moment it is written, before any noise is drawn,
-also if the launch dies. zCDP composes by addition over launches (Bun & Steinke 2016, lemma 1.7), however adaptively
-they were chosen. Item-level epsilons of discovery never join that sum. They have a sum of their own, with an optional
+also if the launch dies. zCDP composes by addition over launches (Bun & Steinke 2016, lemma 1.7).
+
+Launches choose their rho as they go, by the results of earlier ones, so the ceilings are privacy filters (Rogers et al.
+2016, *Privacy Odometers and Filters*): a spend that would pass one is refused, and the ceiling itself never moves. For
+rho that is the composition theorem for adaptively chosen parameters of Feldman & Zrnic 2021, *Individual Privacy
+Accounting via a Rényi Filter*: if at one order the losses sum to at most B almost surely, the whole interaction loses
+at most B at that order; zCDP is this at every order. A total epsilon takes the exact Gaussian curve of the summed rho,
+which every noised release obeys as Gaussian DP: Koskela et al. 2022, *Individual Privacy Accounting with Gaussian
+Differential Privacy*, give that filter. Losses of words add up in epsilon, for which basic composition is a filter.
+
+Item-level epsilons of discovery never join that sum. They have a sum of their own, with an optional
 budget: every launch may ask for the same typed word, and its local losses add up (basic composition). A device's loss
 to all its messages joins rho in a third sum, epsilon over all releases (``loss.total_epsilon``), with a budget of its
 own.

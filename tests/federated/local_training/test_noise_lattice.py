@@ -1,5 +1,7 @@
 """The last digits of a release do not say which numbers the noise can have been (Mironov 2012)."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -60,6 +62,17 @@ def test_a_release_refutes_the_truth_as_well_as_the_lie(noise_multiplier: float)
     shown_P = released(noise_multiplier)
     assert impossible(shown_P, noise_multiplier)
     assert impossible(shown_P - unnoised(), noise_multiplier)
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.3, 1.0, 40.0])
+def test_rounded_noise_on_a_whole_sum_is_the_rounded_noisy_sum(noise_multiplier: float) -> None:
+    """So both roundings follow from sum and noise, which the accountant is told of, and cost nothing."""
+    noise_P = noise_multiplier * noise.gaussian(KEY, "lemma", 0, 2000)
+    sum_P = np.random.default_rng(1).integers(-(2**58), 2**58, len(noise_P))
+    exact = [round(Fraction(int(s)) + Fraction(float(y)) * FIXED_POINT) for s, y in zip(sum_P, noise_P, strict=True)]
+    whole_P = np.array(exact, dtype=np.int64)
+    shown_P = noise.on_grid(whole_P, noise_multiplier * FIXED_POINT) / FIXED_POINT
+    np.testing.assert_array_equal(release(sum_P, noise_P, 1.0, noise_multiplier), shown_P)
 
 
 @pytest.mark.parametrize("noise_multiplier", [0.3, 1.0, 40.0])
