@@ -66,18 +66,6 @@ def model_digest(weights_P: np.ndarray) -> bytes:
     return hashlib.sha256(weights_P.astype("<f4").data).digest()
 
 
-def root(commitments: Sequence[Commitment]) -> bytes:
-    """Root of the Merkle tree (RFC 6962, section 2.1) over all rounds, one or more."""
-    return _tree([hashlib.sha256(b"\x00" + each.content(number)).digest() for number, each in enumerate(commitments)])
-
-
-def _tree(hashes: Sequence[bytes]) -> bytes:
-    if len(hashes) == 1:
-        return hashes[0]
-    half = 1 << ((len(hashes) - 1).bit_length() - 1)
-    return hashlib.sha256(b"\x01" + _tree(hashes[:half]) + _tree(hashes[half:])).digest()
-
-
 def write(commitments: Sequence[Commitment], path: Path) -> None:
     """Write the leaves as JSON, in hexadecimal digits, for anyone who is to compute the root."""
     rows = [{name: getattr(each, name).hex() for name in FIELDS} for each in commitments]

@@ -1,6 +1,6 @@
 """Stage ``fine_tune``: DP-FTRL training, with its guarantee from the participation records."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -14,10 +14,12 @@ from federated.accounting import guarantees as accounting
 from federated.participation import observation
 from federated.participation.observation import Observation
 from federated.rounds import commitments
+from federated.rounds.commitments import Commitment
 from federated.rounds.server import flat_weights
 from federated.secagg.bounds import plan_encoding
 from pipeline.ground.errors import PermanentError
 from pipeline.launch.config import LaunchConfig
+from pipeline.ledger.log import merkle
 from pipeline.ledger.spend import Spend
 from pipeline.releases import spent as spends
 from pipeline.releases.training import TRAINING
@@ -99,7 +101,7 @@ def _trained(ctx: StageContext, inputs: TrainingInputs) -> FineTune:
     guarantee = accounting.from_records(config.mechanism, done.observed, (), inputs.mechanism, done.encoding)
     return FineTune(
         **_accounted(config, guarantee, done.rounds),
-        rounds_root=commitments.root(done.commitments).hex(),
+        rounds_root=root_of_rounds(done.commitments),
         secagg=None if done.encoding is None else asdict(done.encoding) | {"wrap_probability": 0.0},
         **dict(participation(done.observed)),
         synthetic_participations=tuple(done.synthetic_participations),
@@ -108,6 +110,11 @@ def _trained(ctx: StageContext, inputs: TrainingInputs) -> FineTune:
         curve=tuple({"step": point.round, **point.model_dump(exclude={"round"})} for point in done.curve),
         spend=_spend(config, guarantee),
     )
+
+
+def root_of_rounds(committed: Sequence[Commitment]) -> str:
+    """Root of the Merkle tree (RFC 6962) over all rounds, in hexadecimal digits."""
+    return merkle.root_of(merkle.leaf_hash(each.content(number)) for number, each in enumerate(committed)).hex()
 
 
 def _spend(config: LaunchConfig, guarantee: accounting.Guarantee) -> Spend:
@@ -146,7 +153,7 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
     curve: list[dict[str, object]] = [{"step": step} for step in _measured_after(config)]
     if config.mechanism.adaptive_clipping is None:  # else each clip norm is a release of the bits
         curve = [point | dict.fromkeys(("clip_norm", "clip_estimate"), config.mechanism.clip_norm) for point in curve]
-    root = commitments.root(commitments.read(released / ROUNDS)).hex()
+    root = root_of_rounds(commitments.read(released / ROUNDS))
     made = _accounted(config, guarantee, config.mechanism.rounds)
     made |= {"precision": "float32", "curve": curve, "rounds_root": root}
     agreed = config.mechanism.secagg

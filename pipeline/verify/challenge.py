@@ -17,7 +17,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.stage import StageContext
-from pipeline.stages.fine_tune import ROUNDS
+from pipeline.stages.fine_tune import ROUNDS, root_of_rounds
 from pipeline.stages.graph import STAGES
 from pipeline.stages.training.fine_tune_inputs import open_inputs
 from pipeline.stages.training.fine_tune_workers import train_again
@@ -58,7 +58,7 @@ def _checks(
     committed = commitments.read(run.public(_STAGE) / ROUNDS)
     ledger = PrivacyLedger.of(settings)
     held = len(committed) == record.result["rounds"]
-    held = held and commitments.root(committed).hex() == record.result["rounds_root"]
+    held = held and root_of_rounds(committed) == record.result["rounds_root"]
     detail = "the root in the ledger's record" if held else f"{ROUNDS} does not give the root in the ledger's record"
     yield Check(id="root", passed=held, detail=detail)
     if is_gone(run, _STAGE) or is_gone(run, "ingest_private"):

@@ -1,4 +1,4 @@
-"""Commitments to rounds: RFC 6962 by another program, keyed cohorts, and a second run with the same digests."""
+"""Commitments to rounds: keyed cohorts, and a second run with the same digests."""
 
 import hashlib
 from dataclasses import replace
@@ -19,22 +19,6 @@ from tests.helpers.launches.small_run import run, stream
 def of(number: int) -> Commitment:
     digests = [hashlib.sha256(f"{number} {name}".encode()).digest() for name in commitments.FIELDS]
     return Commitment(*digests)
-
-
-def climbed(leaves: list[bytes]) -> bytes:
-    """A tree's root from its leaves up: neighbours join, and one without a neighbour climbs alone."""
-    while len(leaves) > 1:
-        pairs = [leaves[at : at + 2] for at in range(0, len(leaves), 2)]
-        leaves = [hashlib.sha256(b"\x01" + b"".join(pair)).digest() if len(pair) == 2 else pair[0] for pair in pairs]
-    return leaves[0]
-
-
-@pytest.mark.parametrize("rounds", [1, 2, 3, 6, 7, 8, 13])
-def test_a_root_is_that_of_rfc_6962(rounds: int) -> None:
-    made = [of(number) for number in range(rounds)]
-    leaves = [hashlib.sha256(b"\x00" + each.content(number)).digest() for number, each in enumerate(made)]
-    assert commitments.root(made) == climbed(leaves)
-    assert commitments.root(made) != commitments.root([*made[1:], made[0]]) or rounds == 1
 
 
 def test_rounds_come_back_from_a_checkpoint_and_from_their_file(tmp_path: Path) -> None:

@@ -135,3 +135,19 @@ def test_a_key_that_anyone_can_make_is_refused_before_devices(key: bytes) -> Non
     stage.require_secret_key(ctx)
     ctx.noise_key, ctx.config = key, launch_config(mechanism={"randomness": "seeded"})
     stage.require_secret_key(ctx)  # the launch file says so
+
+
+def climbed(leaves: list[bytes]) -> bytes:
+    """A tree's root from its leaves up: neighbours join, and one without a neighbour climbs alone."""
+    while len(leaves) > 1:
+        pairs = [leaves[at : at + 2] for at in range(0, len(leaves), 2)]
+        leaves = [hashlib.sha256(b"\x01" + b"".join(pair)).digest() if len(pair) == 2 else pair[0] for pair in pairs]
+    return leaves[0]
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 6, 7, 13])
+def test_the_root_of_the_rounds_is_that_of_rfc_6962(rounds: int) -> None:
+    made = [Commitment(*(bytes([number, place]) * 16 for place in range(3))) for number in range(rounds)]
+    leaves = [hashlib.sha256(b"\x00" + each.content(number)).digest() for number, each in enumerate(made)]
+    assert stage.root_of_rounds(made) == climbed(leaves).hex()
+    assert rounds == 1 or stage.root_of_rounds(made) != stage.root_of_rounds([*made[1:], made[0]])
