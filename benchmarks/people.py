@@ -63,6 +63,7 @@ def steps(reviewer: str) -> Iterator[Step]:
         yield Step(f"a {name} launch, for an approval", ("launch", f"{name}.yaml"))
         yield Step("approve", ("review", name))
         yield Step("approve", ("review", name, "--answer", "approve", "--reason", "measured"))
+        yield Step("publish what is approved", ("launch", f"{name}.yaml"))
     yield Step("roll back", ("rollback", "en-US", "--reason", "measured"))
 
 
