@@ -168,7 +168,7 @@ class Registry:
                 source,
                 tracker.parent_run_id,
                 tags=tags,
-                description=_version_description(tags),
+                description=version_description(tags),
                 model_id=model_id,
             )
             return self._noted(name, int(made.version))
@@ -241,6 +241,11 @@ class Registry:
         """Return the tags of a registered version."""
         with mlflow_tracker.answering():
             return dict(self._client.get_model_version(name, str(version)).tags)
+
+    def description(self, name: str, version: int) -> str:
+        """Return the description of a registered version."""
+        with mlflow_tracker.answering():
+            return self._client.get_model_version(name, str(version)).description or ""
 
     def require_known(self, published: PublishedModel) -> None:
         """Check that a launch registered this version, with this bundle.
@@ -400,7 +405,7 @@ def _model_description(about: Mapping[str, str]) -> str:
     )
 
 
-def _version_description(tags: Mapping[str, str]) -> str:
+def version_description(tags: Mapping[str, str]) -> str:
     """Describe a version, as Markdown.
 
     Args:

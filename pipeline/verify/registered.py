@@ -11,7 +11,7 @@ from pathlib import Path
 from pipeline.ground.errors import LaunchError, ServiceUnavailable
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, config_digest
-from pipeline.publication.registry import Registry
+from pipeline.publication.registry import Registry, version_description
 from pipeline.run.bookkeeping import differences, digests
 from pipeline.run.proof import FOLDER
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_text
@@ -115,6 +115,8 @@ def _version(
     """Return whether one feature's registered version is the published one, with the reason."""
     try:
         wrong = list(_tags(registry.tags(name, version), expected))
+        if registry.description(name, version) != version_description(expected):
+            wrong.append("description")
         with tempfile.TemporaryDirectory() as folder:
             present = registry.files(name, version, Path(folder))
     except ServiceUnavailable as error:
