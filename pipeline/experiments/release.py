@@ -122,6 +122,7 @@ def release(config: LaunchConfig, run: RunDir, settings: Settings, tried: Experi
             AS_OF: tried.first.isoformat(),
         },
     )
+    ledger.witnessed()  # before noise is drawn: a ledger that was set back is found here
     try:
         sums_U = _sums(config, run, tried, files, key)
     except ValueError:

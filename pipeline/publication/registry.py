@@ -414,8 +414,8 @@ def version_description(tags: Mapping[str, str]) -> str:
     return (
         f"Launch `{tags.get('tacit.launch', '?')}`: device-level rho {tags.get('privacy.rho', '?')}, epsilon "
         f"{tags.get('privacy.epsilon', '?')} at delta {tags.get('privacy.delta', '?')}. Its disclosure is in the "
-        "bundle. Signature: none; the privacy ledger holds the SHA-256 of `bundle.json`, which holds those of all "
-        "other files."
+        "bundle. The launch's `proof/` holds the model's signature; the privacy ledger holds the SHA-256 of "
+        "`bundle.json`, which holds those of all other files."
     )
 
 
