@@ -171,7 +171,9 @@ def approvers(run_id: str, entries: Iterable[Entry]) -> tuple[str, ...]:
 
 def show(run: RunDir, now: Standing) -> None:
     """Draw the state of a launch as a picture beside its report, which itself never changes after the review."""
-    write_text(run.public("launch") / STATE, badge(now.state, now.detail))
+    picture, drawn = run.public("launch") / STATE, badge(now.state, now.detail)
+    if not picture.is_file() or picture.read_text(encoding="utf-8") != drawn:
+        write_text(picture, drawn)
 
 
 def announce(config: LaunchConfig, run: RunDir, settings: Settings) -> Standing:
