@@ -8,6 +8,7 @@ those of the process and of all that it started. A loop of ten million additions
 machine was. The table goes to standard output, and all that commands say to ``FOLDER/said.txt``.
 """
 
+import argparse
 import json
 import re
 import resource
@@ -128,7 +129,9 @@ def write_text(folder: Path) -> None:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]).resolve()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="a new folder, which keeps what the commands say")
+    folder = parser.parse_args().folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder)
     print("| task | command | wall s | CPU s | loop s |\n|---|---|---|---|---|")

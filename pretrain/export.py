@@ -47,10 +47,17 @@ class Parity:
 
 
 def save_model(model: KeyboardLM, path: Path) -> None:
-    """Write a model's weights as float32 safetensors."""
+    """Write a model's weights as float32 safetensors.
+
+    Raises:
+      OSError: the file cannot be written, as on a full disk.
+    """
     weights = {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}
     with atomic(path) as temporary:
-        save_file(weights, temporary)
+        try:
+            save_file(weights, temporary)
+        except SafetensorError as error:
+            raise OSError(f"{path}: {error}") from error
 
 
 def load_model(path: Path, config: ModelConfig) -> KeyboardLM:

@@ -22,7 +22,7 @@ from pipeline.run.bookkeeping import CONTENT, PROCESSORS
 from pipeline.run.run_dir import ABSENT, GIVEN, RESULT, RunDir, StageRecord, record_digest, record_text
 from pipeline.run.stage import Stage, Stages, concludes, imported
 from pipeline.telemetry.leaving import PROOF
-from pretrain.files import atomic, text_sha256, write_bytes
+from pretrain.files import atomic, remove_leavings, text_sha256, write_bytes
 
 if TYPE_CHECKING:
     from in_toto.models.layout import Layout
@@ -62,6 +62,7 @@ def add(run: RunDir, record: StageRecord, stages: Stages, settings: Settings) ->
         write_link(folder, record, signer)
         return
     records = {each.stage: each for each in run.records() if each.stage in stages} | {record.stage: record}
+    remove_leavings(folder, below=False)  # of stages that were killed; no other stage runs beside this one
     written = {write_link(folder, each, signer) for each in records.values()}
     for old in folder.glob("*.link"):
         if old not in written:

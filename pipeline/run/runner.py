@@ -146,8 +146,8 @@ def _run_held(
 ) -> StageRecord:
     run.used.clear()
     require_private(run, name, stages)
-    proof.require_keys(settings)
     ledger = PrivacyLedger.of(settings)
+    proof.require_keys(settings)
     ledger.require_whole(tracker.checkpoints() if tracker else {})
     stage = stages[name]
     planned = stage.planned(config, run) if stage.planned else None

@@ -104,7 +104,7 @@ def test_k_anonymity_raises_the_threshold_and_is_kept(whole, tmp_path):
     assert {word.word for word in strict.words} <= {word.word for word in plain.words}
     impossible = discovered(tmp_path / "impossible", typists(1200), config=trie_config(anonymity=1201))
     assert not impossible.words
-    assert all(row.word_votes == row.messages + 1 for row in impossible.rows)
+    assert all(row.word_votes > row.messages for row in impossible.rows)
 
 
 @pytest.mark.slow

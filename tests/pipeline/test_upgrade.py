@@ -88,7 +88,7 @@ def test_a_stage_that_an_update_overtakes_commits_by_a_new_worker_what_it_reserv
         assert ledger.verify() == []
     assert content(settings)[: len(before)] == before
     assert len(set(calls.keys)) == 1, "the same noise"
-    assert done.record.ledger["reserve"] == before[-1][-1]
+    assert done.record.ledger["reserve"] in before[-1]
 
 
 def test_a_ledger_that_was_open_during_an_update_is_not_written_to(settings: Settings, newer: Newer) -> None:

@@ -24,7 +24,7 @@ PYTHON = ROOT / ".venv" / "airflow" / "bin" / "python"
 REVIEWER = "privacy-reviewer"
 DAG = "tiny"
 AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer", "worker-cpu", "worker-gpu")
-SERVICES = ("postgres", "redis", "mlflow", *AIRFLOW)
+SERVICES = ("postgres", "redis", "mlflow", "witness", *AIRFLOW)
 PORTS = ("POSTGRES_PORT", "REDIS_PORT", "AIRFLOW_PORT", "MLFLOW_PORT", "HEALTH_PORT", "WITNESS_PORT")
 
 
