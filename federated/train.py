@@ -277,7 +277,7 @@ def _first(
 
 @dataclass(frozen=True)
 class _Rounds:
-    """What all rounds of a run share."""
+    """Inputs that all rounds of a run share."""
 
     trainer: Trainer
     data: TrainingData

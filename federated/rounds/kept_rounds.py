@@ -1,5 +1,5 @@
-"""What is kept of a few rounds: for the audit the model that devices trained and the sum as it was released, and for a
-second run of later rounds the server's state before the round.
+"""Records of a few rounds: the model that devices trained and the released sum, for the audit; the server's state
+before a round, for a second run of later ones.
 
 An audit chooses among them once training has ended, makes the sum again from the devices' text, and holds it and the
 noise of the key against what was released. Both arrays are released already; neither is a sum without its noise.
