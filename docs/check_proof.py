@@ -74,7 +74,10 @@ def obey(name: str, artifacts: dict, rules: list, links: dict) -> None:
     left = set(artifacts)
     for kind, pattern, *source in rules:
         fitting = {each for each in left if fnmatchcase(each, pattern)}
-        require(kind != "DISALLOW" or not fitting, f"{name} has no business with {', '.join(sorted(fitting))}")
+        require(
+            kind != "DISALLOW" or not fitting,
+            f"{name} has nothing but what its rules name; too much: {', '.join(sorted(fitting))}",
+        )
         if kind == "MATCH":
             theirs = links[source[3]][source[1].lower()]
             fitting = {each for each in fitting if theirs.get(each) == artifacts[each]}

@@ -1,6 +1,7 @@
 """A launch's proof as outsiders check it: four tools, each on its own, on a real launch and on forgeries."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -227,6 +228,23 @@ def test_every_tool_accepts_the_proof_of_a_launch(published: Published):
     assert not not_passed(published)
     assert {name for name, accepts in TOOLS.items() if accepts(published)} == ALL
     # None of them left anything behind, or needed what is not public.
+    assert not not_passed(published)
+
+
+def test_the_page_leads_an_outsider_through_all_three(published: Published, tmp_path: Path):
+    """In its order, in one folder: what one command leaves is in the next one's way."""
+    home = tmp_path / "outsider"
+    trusted = home / "trusted"
+    trusted.mkdir(parents=True)
+    shutil.copy(published.launch_key, trusted / "launch-1.pub.pem")
+    shutil.copy(published.model_key, trusted / "model-1.pub.pem")
+    shutil.copy(ROOT / "docs" / "check_proof.py", trusted)
+    found = re.search(r"```bash\n(.*?)```", (ROOT / "docs" / "proof.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert found is not None
+    environment = {"HOME": str(home), "PATH": f"{BIN}:/usr/bin:/bin"}
+    command = ["bash", "-ec", found[1]]
+    done = subprocess.run(command, cwd=published.public, env=environment, capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stdout + done.stderr
     assert not not_passed(published)
 
 
