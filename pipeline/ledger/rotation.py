@@ -17,7 +17,7 @@ class Rotation:
 
     Attributes:
       number: of the key, as in its file's name.
-      public: 32 bytes as hexadecimal digits.
+      public: 32 bytes as hexadecimal digits; of ``model``, PEM.
       entry: hash of the ledger's entry.
     """
 
