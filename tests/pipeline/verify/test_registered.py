@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline.ground import settings
+from pipeline.publication.registry import version_description
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.verify import registered
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -37,6 +38,7 @@ def passed(
     """Checks by their names; ``wrong`` is a registered model with a file changed."""
     registry = SimpleNamespace(
         tags=lambda name, version: TAGS,
+        description=lambda name, version: version_description(TAGS),
         files=lambda name, version, folder: FILES | ({"MLmodel": "c" * 64} if name == wrong else {}),
     )
     monkeypatch.setattr(registered, "Registry", lambda here: registry)
