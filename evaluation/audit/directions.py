@@ -58,6 +58,11 @@ def unauditable(count: int, rounds: int, share: float = 1.0, parameters: int | N
     return lines
 
 
+def most_directions(parameters: int) -> int:
+    """Most directions that ``unauditable`` accepts in a model of so many parameters, if it is not too small for any."""
+    return math.isqrt(2 << (parameters - 1).bit_length())
+
+
 @dataclass(frozen=True)
 class Directions:
     """N unit directions and the coins for their participation; a function of the fields alone.

@@ -80,7 +80,6 @@ def init(
     tacit init es-MX.yaml --like es-ES.yaml --locale es-MX --data 'data/es-MX/*.parquet'
     """
     from pipeline.preflight.draft import (
-        SMALL,
         SYNTHETIC,
         Answers,
         change,
@@ -94,9 +93,9 @@ def init(
     from pretrain.config import LOCALE
 
     require_new(file)
-    own = {"epsilon": epsilon, "rho": rho, "budget": budget, "days": days}
+    own = {"epsilon": epsilon, "rho": rho, "budget": budget, "days": days, "small": small or None}
     if like is not None and (fixed := next((name for name, value in own.items() if value is not None), "")):
-        raise ValueError(f"--{fixed}: not with --like, whose policy is inherited; change its fields by --set")
+        raise ValueError(f"--{fixed}: not with --like, whose sizes and policy are inherited; change fields by --set")
     asks = _asker(as_json)
     usual = file.stem if re.fullmatch(LOCALE, file.stem) else None
     tag = asks("locale", "Locale, as in en-US", usual) if locale is None else locale
@@ -111,7 +110,7 @@ def init(
         devices = population
     elif devices is None:
         devices = asks("population", "Approximate number of devices with such text", None, int)
-    given = {**(SMALL if small else {}), **dict(map(change, changes or ()))}
+    given = dict(map(change, changes or ()))
     if like is not None:
         inherits = Answers(file.stem, tag, text, public or "", devices, 1.0, None, None, None, filters, given)
         _answer(draft_like(file, like, inherits), devices, as_json)
@@ -121,7 +120,7 @@ def init(
     most = epsilon_of(rho) if epsilon is None and rho is not None else epsilon
     assert most is not None, "one of both is given, or was asked for"
     read = public or ("sample-with-chat" if tag.startswith("en") else "c4")
-    made = draft(file, Answers(file.stem, tag, text, read, devices, most, rho, budget, days, filters, given))
+    made = draft(file, Answers(file.stem, tag, text, read, devices, most, rho, budget, days, filters, given, small))
     _answer(made, devices, as_json)
 
 

@@ -37,7 +37,7 @@ from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
 from pretrain import text
-from pretrain.config import C4_REVISION, CorpusConfig, FileCorpus
+from pretrain.config import C4_REVISION, CorpusConfig, FileCorpus, ModelConfig
 from pretrain.files import write_text
 from pretrain.packaged import packaged_texts
 from pretrain.reading import rows
@@ -78,14 +78,10 @@ _SIZES = (
 _MOST_GOAL = 6_500
 # Share of the longest way that gains within 0.1 points of it.
 _LONG_ENOUGH = 0.85
-# Changes of a draft (``tacit init --small``): a third of the time of each stage that trains.
-SMALL: Mapping[str, object] = {
-    "vocabulary.base_size": 2_000,
-    "model.hidden_dim": 128,
-    "pretrain.steps": 1_000,
-    "pretrain.evaluate_every_steps": 200,
-    "adapt.steps": 20,
-}
+# Limits of ``tacit init --small``: a third of the time of each stage that trains.
+_SMALL_WORDS, _SMALL_HIDDEN, _SMALL_STEPS = 2_000, 128, 1_000
+# Directions of the audits of noise.
+_DIRECTIONS = 500
 # With fewer, a launch is refused; with few, a fifth of them may be too few to compare on.
 _FEWEST, _FEW = 60, 120
 _LIMITS = {"max_words_per_device", "test_fraction"}  # fields that every source of private text has
@@ -115,6 +111,7 @@ class Answers:
       days: length of the window in which the budget holds; None: no window.
       counted: how the devices of the files were counted; empty if they were not.
       changes: values of fields of the drafted launch file, by dotted name, which replace the planner's.
+      small: whether the model is one that trains in a minute or two.
     """
 
     name: str
@@ -128,6 +125,7 @@ class Answers:
     days: int | None = None
     counted: str = ""
     changes: Mapping[str, object] = field(default_factory=dict)
+    small: bool = False
 
 
 @dataclass(frozen=True)
@@ -325,7 +323,10 @@ def _people(answers: Answers) -> dict[str, Any]:
 
 
 def _size(answers: Answers) -> Size:
-    return next(size for least, size in reversed(_SIZES) if answers.population >= least)
+    size = next(size for least, size in reversed(_SIZES) if answers.population >= least)
+    if not answers.small:
+        return size
+    return replace(size, words=_SMALL_WORDS, model=size.model | {"hidden_dim": _SMALL_HIDDEN}, steps=_SMALL_STEPS)
 
 
 def _drafted(file: Path, answers: Answers, config: LaunchConfig, found: Plan, notes: tuple[str, ...]) -> Draft:
@@ -440,7 +441,7 @@ def launch_file(
             "repeats": 1,
             "populations": ["compliant", "stress"],
             "in_launch": ["compliant"],
-            "directions": 500,
+            "directions": _directions(size, sizes.base),
         },
         "ab_test": {"buckets": max(2, min(20, int(answers.population * share) // 2))},
         "policy": {
@@ -455,6 +456,13 @@ def launch_file(
         },
         "report": {"contact": NOBODY_YET, "intended_use": "Suggests the next word as people type."},
     }
+
+
+def _directions(size: Size, base: int) -> int:
+    """Directions of the audits, or the most that a model of this size has room for."""
+    from evaluation.audit.directions import most_directions
+
+    return min(_DIRECTIONS, most_directions(ModelConfig.model_validate(size.model).weights(base)))
 
 
 def _test_share(answers: Answers) -> float:

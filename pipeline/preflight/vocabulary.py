@@ -13,11 +13,13 @@ from discovery.outlook import Reach
 from pretrain.config import C4Corpus, CorpusConfig, SampleCorpus
 from pretrain.sources import open_stream
 from pretrain.text import sentences
+from pretrain.vocabulary import SPECIALS
 
 # A word that public text has less often is hardly learned: from about 8,000 words of the packaged text on, a larger
 # vocabulary covers more of what people type and adds nothing to recall (``benchmarks/results/vocabulary.md``).
 LEAST_TIMES = 12
 _FEWEST, _MOST, _STEP = 1_000, 20_000, 100
+_FEWEST_ROWS = 8  # of ``vocabulary.base_size``
 # Words of public text that are read, in some seconds; one document in ten is held out of the counts.
 READ_WORDS, _HELD_OUT_OF = 2_000_000, 10
 # New words are at most this share of the base: each costs as much as a base word.
@@ -33,11 +35,13 @@ class WordCounts:
 
     Attributes:
       words: number of all words that were read.
+      different: number of different ones.
       often: number of words that it has ``LEAST_TIMES`` times.
       covered: percentages of held-out documents that its 0, 100, 200, ... most frequent words cover.
     """
 
     words: int
+    different: int
     often: int
     covered: Sequence[int]
 
@@ -98,6 +102,9 @@ def _base(public: CorpusConfig, locale: str, most: int) -> tuple[int, str]:
     counted = (
         _packaged(public.source, locale) if isinstance(public, SampleCorpus) else _read(public, locale, READ_WORDS)
     )
+    every = counted.different + len(SPECIALS)
+    if every <= _FEWEST:
+        return max(every, _FEWEST_ROWS), "all of public text"
     base = max(_FEWEST, min(most, counted.often // _STEP * _STEP))
     limit = "the most that this model takes" if base == most else f"those that public text has {LEAST_TIMES} times"
     return base, f"{limit}, which cover {counted.covered[min(base // _STEP, len(counted.covered) - 1)]}% of it"
@@ -123,7 +130,8 @@ def _read(public: CorpusConfig, locale: str, most: float) -> WordCounts:
     seen = [0, *accumulate(held_out[word] for word in ordered)]
     full = max(held_out.total(), 1)
     covered = tuple(round(100 * seen[place] / full) for place in range(0, len(seen), _STEP))
-    return WordCounts(total, sum(times * longer >= LEAST_TIMES for times in counts.values()), covered)
+    often = sum(times * longer >= LEAST_TIMES for times in counts.values())
+    return WordCounts(total, len(counts | held_out), often, covered)
 
 
 def count_packaged(source: str, language: str) -> WordCounts:

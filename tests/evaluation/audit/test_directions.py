@@ -5,7 +5,7 @@ import pytest
 from scipy import linalg
 
 from evaluation.audit import whitening
-from evaluation.audit.directions import UPDATE_NORM, Directions, hadamard
+from evaluation.audit.directions import UPDATE_NORM, Directions, hadamard, most_directions, unauditable
 from evaluation.audit.matched_filter import whiteness
 from federated import mechanisms
 from federated.mechanisms.banded import Banded, from_coefficients
@@ -116,6 +116,13 @@ def test_many_directions_in_few_weights_show_a_length_without_bias() -> None:
     sent = np.flatnonzero(directions.included_N)
     total_P = np.sum([directions.update(number) for number in sent], axis=0, dtype=np.float64) / UPDATE_NORM
     np.testing.assert_allclose(directions.project(total_P), directions.included_N, atol=1e-5)
+
+
+@pytest.mark.parametrize("parameters", [2_049, 32_768, 32_769, 61_823, 65_536, 65_537, 1_000_003])
+def test_the_most_directions_of_a_model_are_all_that_an_audit_accepts(parameters: int) -> None:
+    most = most_directions(parameters)
+    assert not unauditable(most, rounds=2, parameters=parameters)
+    assert unauditable(most + 1, rounds=2, parameters=parameters)
 
 
 def test_rounding_is_that_of_float32() -> None:

@@ -1,5 +1,6 @@
 """``tacit init``: a launch file from a few answers that checks, plans and launches."""
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,10 @@ import yaml
 
 from pipeline.ground.errors import PERMANENT
 from pipeline.launch.config import load_launch
+from pipeline.preflight.shortfalls import of_file, parameters
+from pipeline.stages.ingest import _require_readable
+from pretrain import corpus
+from pretrain.vocabulary import SPECIALS, from_counts
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.command import answered, ended
 
@@ -41,10 +46,29 @@ def test_a_bad_answer_is_refused_before_anything_is_written(changed: dict[str, s
 
 
 def test_a_small_model_and_single_fields_replace_what_the_planner_proposes(tmp_path: Path):
-    answered(tmp_path, "init", str(tmp_path / "mine.yaml"), *FLAGS, "--small", "--set", "pretrain.steps=400")
+    asked = (*FLAGS, "--small", "--set", "pretrain.steps=400", "--set", "vocabulary.max_new_words=100")
+    answered(tmp_path, "init", str(tmp_path / "mine.yaml"), *asked)
     made = load_launch(tmp_path / "mine.yaml")
     assert (made.model.hidden_dim, made.vocabulary.base_size, made.pretrain.steps) == (128, 2_000, 400)
+    assert (made.pretrain.evaluate_every_steps, made.adapt.steps) == (200, 20)
     assert "# Vocabulary:" not in (tmp_path / "mine.yaml").read_text(encoding="utf-8"), "a reason for another value"
+
+
+def test_a_small_vocabulary_is_no_larger_than_public_text(tmp_path: Path):
+    """Drafted for 2,000 words and 500 directions, the launch was refused after ``pretrain``."""
+    words = [f"{first}{last}o" for first in "bdfgklmnprst" for last in "aeiou"][:59]
+    texts = [" ".join(words[number:] + words[:number]) for number in range(40)]
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (tmp_path / "public.jsonl").write_text(lines, encoding="utf-8")
+    asked = (*FLAGS, "--small", "--public", str(tmp_path / "public.jsonl"))
+    answered(tmp_path, "init", str(tmp_path / "mine.yaml"), *asked)
+    config = load_launch(tmp_path / "mine.yaml")
+    assert config.vocabulary.base_size == 59 + len(SPECIALS)
+    corpus.build_corpus(config.public_text, config.locale, tmp_path / "corpus")
+    counts = corpus.open_corpus(tmp_path / "corpus").counts()
+    _require_readable(config, counts, len(from_counts(counts, config.vocabulary.base_size)))
+    assert of_file(config, parameters(config, len(SPECIALS) + 59)) == []
+    assert config.audit.directions == 362
 
 
 @pytest.mark.slow

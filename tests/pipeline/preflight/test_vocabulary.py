@@ -36,6 +36,12 @@ def test_the_base_is_what_public_text_has_often_enough(tmp_path: Path) -> None:
     assert propose(corpus(tmp_path / "most.jsonl", 20, 2_350), "en-US", 1_500, finds()).base == 1_500
 
 
+def test_text_of_fewer_words_than_the_smallest_base_gives_all_of_them(tmp_path: Path) -> None:
+    made = propose(corpus(tmp_path / "text.jsonl", 20, 59), "en-US", 8_000, finds())
+    assert made.base == 2 * 59 + 4, "both kinds of words, and the four special tokens"
+    assert made.reason.startswith("Vocabulary: 122 words, all of public text; ")
+
+
 def test_text_that_goes_on_has_its_words_more_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = corpus(tmp_path / "text.jsonl", 20, 2_350)
     monkeypatch.setattr(vocabulary, "READ_WORDS", 5 * 2_350)
