@@ -23,7 +23,7 @@ from pipeline.ground import settings
 from pipeline.ground.settings import Settings
 from pipeline.ledger import clock, results, schema
 from pipeline.ledger.budget import Budget, Ceilings, Window
-from pipeline.ledger.entries import SPLIT_RULE, Entry, canonical, with_spend
+from pipeline.ledger.entries import SPLIT_RULE, Entry, canonical, salt, with_spend
 from pipeline.ledger.leaves import signature
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
@@ -71,6 +71,7 @@ def _entry(seq: int, leaf: int, kind: str, population: str, launch: str, stage: 
         **amounts,
         binding=canonical(with_spend(binding, SPEND)),
         created_at=when,
+        salt=salt(),
         prev_hash=previous,
         hash="",
         signature="",

@@ -15,6 +15,7 @@ from pipeline.ledger.entries import (
     canonical,
     chain_problems,
     is_amount,
+    salt,
     with_spend,
 )
 from pipeline.ledger.leaves import Keys, Leaf, signature
@@ -118,6 +119,7 @@ def append(
         **amounts,
         binding=canonical(with_spend(binding, spend) if spend else dict(binding)),
         created_at=clock.written(clock.now()),
+        salt=salt(),
         prev_hash=prev_hash,
         leaf=count + results.length(connection),
         hash="",

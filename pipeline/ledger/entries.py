@@ -1,8 +1,16 @@
-"""An entry of the privacy ledger, and the hash chain of entries."""
+"""An entry of the privacy ledger, and the hash chain of entries.
+
+The hash of an entry commits to all of it, and a part of it can be shown: it is the SHA-256 of ``revealed``, which has
+the fields that a launch's proof publishes, and a digest of the others.
+
+Guarantee: neither the hash nor what is revealed says anything of the fields that are withheld, however few values they
+could have: their digest covers a salt of 128 bits. Without it, an exact time would be found by trying.
+"""
 
 import hashlib
 import json
 import math
+import secrets
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -46,16 +54,24 @@ class Entry(BaseModel):
     binding: str  # canonical JSON of digests that make a retry the same release
     note: str
     created_at: str
+    salt: str  # random, so that the hash does not tell what is withheld
     prev_hash: str
     leaf: int  # place in the transparency log, from 0
     hash: str
     signature: str  # of the hash (``signatures``)
 
     def expected_hash(self) -> str:
-        """SHA-256 of the canonical JSON of everything but the hash itself and its signature."""
+        """SHA-256 of ``revealed``: of everything but the hash itself and its signature."""
         # A tampered entry may hold a value of any plain kind; the hash must then differ, not raise.
-        content = {name: getattr(self, name) for name in _HASHED}
-        return hashlib.sha256(canonical(content).encode()).hexdigest()
+        return sha256_of(self.revealed)
+
+    @property
+    def revealed(self) -> str:
+        """The part that a proof publishes, as canonical JSON, with a digest of the rest."""
+        stated = _OF_SPENDS if self.does in SPENDING else ()
+        shown = {name: self.content[name] for name in stated if name in self.content}
+        shown |= {name: getattr(self, name) for name in _SHOWN}
+        return revealed(shown, {name: getattr(self, name) for name in _WITHHELD})
 
     @property
     def does(self) -> str:
@@ -112,7 +128,11 @@ def _values(binding: str) -> Mapping[str, Any]:
     return MappingProxyType(content if isinstance(content, dict) else {})
 
 
-_HASHED = tuple(name for name in Entry.model_fields if name not in ("hash", "signature"))
+# Accounts, reasons and other launches stand in bindings and notes, which are withheld but for a spend's own amounts.
+_WITHHELD = ("binding", "note", "created_at", "salt", "prev_hash")
+_SHOWN = tuple(name for name in Entry.model_fields if name not in (*_WITHHELD, "hash", "signature"))
+_OF_SPENDS = ("config", *BESIDE)
+_SALT_BYTES = 16
 
 
 def with_spend(binding: Mapping[str, object], spend: Spend) -> dict[str, object]:
@@ -124,6 +144,25 @@ def with_spend(binding: Mapping[str, object], spend: Spend) -> dict[str, object]
 def canonical(value: object) -> str:
     """JSON with one spelling: sorted keys, no blanks, shortest float that reads back equal."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def sha256_of(text: str) -> str:
+    """SHA-256 of a text, as hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def revealed(shown: Mapping[str, object], withheld: Mapping[str, object]) -> str:
+    """Text of which an entry's hash is the SHA-256.
+
+    Args:
+      withheld: fields of which it has a digest alone; a salt is among them.
+    """
+    return canonical({**shown, "withheld": sha256_of(canonical(withheld))})
+
+
+def salt() -> str:
+    """Draw the salt of an entry."""
+    return secrets.token_hex(_SALT_BYTES)
 
 
 def chain_problems(entries: list[Entry]) -> list[str]:

@@ -8,14 +8,17 @@ record only if its digest is the last one written for its stage.
 A stage that runs again gets a new entry; its spend is in the ledger itself, once.
 """
 
-import hashlib
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from sqlalchemy import Connection, Row, func, insert, select
 
-from pipeline.ledger.entries import GENESIS, canonical
+from pipeline.ledger.entries import GENESIS, revealed, salt, sha256_of
 from pipeline.ledger.leaves import Leaf, signature
 from pipeline.ledger.schema import RESULTS, plain, read_head
+
+_WITHHELD = ("created_at", "salt", "prev_hash")
+_SHOWN = ("seq", "launch_id", "stage", "digest", "leaf")
 
 
 def write(connection: Connection, launch_id: str, stage: str, digest: str) -> str:
@@ -30,10 +33,11 @@ def write(connection: Connection, launch_id: str, stage: str, digest: str) -> st
         "stage": stage,
         "digest": digest,
         "created_at": datetime.now(UTC).isoformat(timespec="microseconds"),
+        "salt": salt(),
         "prev_hash": end.hash if end else GENESIS,
         "leaf": read_head(connection)[0] + (end.seq if end else 0),
     }
-    entry_hash = _hash(content)
+    entry_hash = sha256_of(revealed_of(content))
     signed = signature(connection, "result", entry_hash)
     connection.execute(insert(RESULTS).values(**content, hash=entry_hash, signature=signed))
     return entry_hash
@@ -79,8 +83,7 @@ def problems(connection: Connection) -> list[str]:
         return [f"the table {RESULTS.name} is gone, and with it the digests of all stage results"]
     broken, previous = [], GENESIS
     for position, row in enumerate(_rows(connection), start=1):
-        content = {name: value for name, value in row._mapping.items() if name not in ("hash", "signature")}
-        if (row.seq, row.prev_hash, row.hash) != (position, previous, _hash(content)):
+        if (row.seq, row.prev_hash, row.hash) != (position, previous, sha256_of(revealed_of(dict(row._mapping)))):
             broken.append(f"result {row.seq} ({row.launch_id}/{row.stage}) was altered, or is out of place")
         previous = row.hash
     return broken
@@ -96,5 +99,6 @@ def _rows(connection: Connection) -> list[Row]:
     return [plain(row) for row in connection.execute(select(RESULTS).order_by(RESULTS.c.seq))]
 
 
-def _hash(content: dict) -> str:
-    return hashlib.sha256(canonical(content).encode()).hexdigest()
+def revealed_of(content: Mapping[str, object]) -> str:
+    """The part of an entry that a proof publishes, with a digest of the rest, as ``Entry.revealed``."""
+    return revealed({name: content[name] for name in _SHOWN}, {name: content[name] for name in _WITHHELD})

@@ -41,6 +41,7 @@ ENTRIES = Table(
     Column("binding", Text, nullable=False),
     Column("note", Text, nullable=False),
     Column("created_at", Text, nullable=False),
+    Column("salt", Text, nullable=False),
     Column("prev_hash", Text, nullable=False, unique=True),
     Column("leaf", Integer, nullable=False, unique=True),  # place in the transparency log, from 0
     Column("hash", Text, nullable=False, unique=True),
@@ -89,6 +90,7 @@ RESULTS = Table(
     Column("stage", Text, nullable=False),
     Column("digest", Text, nullable=False),
     Column("created_at", Text, nullable=False),
+    Column("salt", Text, nullable=False),
     Column("prev_hash", Text, nullable=False, unique=True),
     Column("leaf", Integer, nullable=False, unique=True),  # place in the transparency log, from 0
     Column("hash", Text, nullable=False, unique=True),

@@ -248,6 +248,7 @@ def _as_if(spend: Spend, request: SpendRequest, at: datetime) -> Entry:
         binding=canonical(with_spend({SPLIT_RULE: request.rule} if request.rule else {}, spend)),
         note="foreseen",
         created_at=clock.written(at),
+        salt="",
         prev_hash=GENESIS,
         leaf=0,
         hash=GENESIS,

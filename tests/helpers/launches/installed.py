@@ -40,7 +40,9 @@ def registered(ledger: PrivacyLedger, *populations: str, budget: float | Budget 
     granted = budget if isinstance(budget, Budget) else Budget(max_rho=budget, max_epsilon=1e6, delta=0.1)
     for key in map(population_key, populations):
         secret = hashlib.sha256(key.encode()).digest()
-        with mock.patch("pipeline.ledger.populations.secrets.token_bytes", return_value=secret):
+        # In that module alone: what else draws meanwhile, as the salt of an entry, draws anew.
+        with mock.patch("pipeline.ledger.populations.secrets") as drawn:
+            drawn.token_bytes.return_value = secret
             ledger.register(key, granted, "tests")
     return ledger
 

@@ -61,15 +61,17 @@ def test_a_spend_without_its_amount_is_no_free_one(ledger: PrivacyLedger):
 
 def test_an_entry_keeps_its_hash():
     written = {"seq": 1, "kind": "reserve", "population": "people", "launch_id": "old", "stage": "discover"}
-    written |= {"unit": "item", "adjacency": "swap", "rho": None, "epsilon": 8.0, "delta": 0.0, "binding": "{}"}
+    written |= {"unit": "item", "adjacency": "swap", "rho": None, "epsilon": 8.0, "delta": 0.0}
     written |= {
+        "binding": '{"config":"c0","split":"train"}',
         "note": "local, planned",
         "created_at": "2026-11-21T10:00:00.000000+00:00",
+        "salt": "5a" * 16,
         "prev_hash": "0" * 64,
         "leaf": 0,
     }
     # A field more in an entry would break every chain there is.
-    expected = "d35b1258d3f951440ce1798cc4215bfb0fbc70de7d9605a86738777c5af82b96"
+    expected = "21a80801f4b6e2334ae0aacc37a8e71680b31e59451591ad6d2e2964b3a99e13"
     assert Entry(**written, hash="", signature="").expected_hash() == expected
 
 

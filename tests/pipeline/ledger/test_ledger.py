@@ -149,7 +149,7 @@ def test_survives_reopening(full: PrivacyLedger, there: Settings):
         "UPDATE privacy_ledger SET rho = 0.001 WHERE seq = 3",
         "DELETE FROM privacy_ledger WHERE seq = 7",
         "INSERT INTO privacy_ledger SELECT 11, 'void', population, launch_id, stage, unit, adjacency, rho, epsilon,"
-        " delta, binding, note, created_at, 'x', 'y', 99, 'z' FROM privacy_ledger WHERE seq = 3",
+        " delta, binding, note, created_at, salt, 'x', 'y', 99, 'z' FROM privacy_ledger WHERE seq = 3",
         "UPDATE privacy_ledger_head SET entries = 0",
         "DELETE FROM privacy_ledger_head",
     ],
@@ -184,7 +184,7 @@ SWAP = (
 )
 INSERT = (
     "INSERT INTO privacy_ledger SELECT 8, kind, population, 'third', stage, unit, adjacency, 0.0, epsilon, delta,"
-    " binding, note, created_at, hash, 'made up', 99, signature FROM privacy_ledger WHERE seq = 7"
+    " binding, note, created_at, salt, hash, 'made up', 99, signature FROM privacy_ledger WHERE seq = 7"
 )
 
 

@@ -22,7 +22,7 @@ def upgrade() -> None:
         sa.Column("rho", sa.Double),
         sa.Column("epsilon", sa.Double, nullable=False),
         sa.Column("delta", sa.Double, nullable=False),
-        *(sa.Column(name, sa.Text, nullable=False) for name in ("binding", "note", "created_at")),
+        *(sa.Column(name, sa.Text, nullable=False) for name in ("binding", "note", "created_at", "salt")),
         *(sa.Column(name, sa.Text, nullable=False, unique=True) for name in ("prev_hash", "hash")),
         sa.Column("leaf", sa.Integer, nullable=False, unique=True),
         sa.Column("signature", sa.Text, nullable=False),
@@ -51,7 +51,7 @@ def upgrade() -> None:
     op.create_table(
         "privacy_ledger_results",
         sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),
-        *(sa.Column(name, sa.Text, nullable=False) for name in ("launch_id", "stage", "digest", "created_at")),
+        *(sa.Column(name, sa.Text, nullable=False) for name in ("launch_id", "stage", "digest", "created_at", "salt")),
         *(sa.Column(name, sa.Text, nullable=False, unique=True) for name in ("prev_hash", "hash")),
         sa.Column("leaf", sa.Integer, nullable=False, unique=True),
         sa.Column("signature", sa.Text, nullable=False),

@@ -1,0 +1,86 @@
+"""An entry's hash commits to all of it, and with what a proof publishes it tells nothing of what is withheld."""
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import select
+
+from pipeline.ground.settings import Settings
+from pipeline.ledger import clock, results, schema
+from pipeline.ledger.entries import Entry, canonical, revealed, sha256_of
+from pipeline.ledger.ledger import PrivacyLedger
+from tests.helpers.launches.installed import registered
+from tests.helpers.launches.spends import device, reserve
+
+TRIES = 2_000  # microseconds on either side of the time; an hour has 3,600 million, which a laptop hashes in an hour
+PUBLIC_BY_CHAIN = {
+    "entry": {"seq", "kind", "population", "launch_id", "stage", "unit", "adjacency", "rho", "epsilon", "delta", "leaf"}
+    | {"failure", "split", "messages", "device_epsilon", "device_delta", "config"},
+    "result": {"seq", "launch_id", "stage", "digest", "leaf"},
+}
+
+
+@pytest.fixture
+def ledger(settings: Settings) -> PrivacyLedger:
+    ledger = PrivacyLedger.of(settings)
+    registered(ledger, "people")
+    reserve(ledger, "first", device(0.4))
+    ledger.commit("first", "fine_tune", device(0.3))
+    ledger.bind_result("first", "fine_tune", "d" * 64)
+    return ledger
+
+
+def last(ledger: PrivacyLedger, chain: str) -> tuple[str, dict[str, object]]:
+    """What may be shown of the last entry of a chain, and its row."""
+    if chain == "entry":
+        entry = ledger.entries()[-1]
+        return entry.revealed, entry.model_dump()
+    with ledger.transaction() as connection:
+        row = dict(connection.execute(select(schema.RESULTS)).one()._mapping)
+    return results.revealed_of(row), row
+
+
+def finds_time(shown: str, known: Mapping[str, object], near: datetime) -> bool:
+    """The attack: everything withheld is known but the time, which is tried."""
+    wanted = json.loads(shown)["withheld"]
+    for away in range(-TRIES, TRIES):
+        guess = {**known, "created_at": clock.written(near + timedelta(microseconds=away))}
+        if wanted in (sha256_of(canonical(guess)), sha256_of(canonical({**guess, "salt": ""}))):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("chain", ["entry", "result"])
+def test_no_time_is_found_from_what_a_proof_publishes(ledger: PrivacyLedger, chain: str):
+    shown, row = last(ledger, chain)
+    withheld = row.keys() - json.loads(shown).keys() - {"created_at", "salt", "hash", "signature"}
+    known = {name: row[name] for name in withheld}
+    near = datetime.fromisoformat(str(row["created_at"]))
+    unsalted = revealed({}, {**known, "created_at": row["created_at"]})
+    assert finds_time(unsalted, known, near), "the attack works where there is no salt"
+    assert not finds_time(shown, known, near)
+
+
+@pytest.mark.parametrize("chain", ["entry", "result"])
+def test_the_hash_covers_every_field_and_shows_those_that_are_public(ledger: PrivacyLedger, chain: str):
+    shown, row = last(ledger, chain)
+    assert sha256_of(shown) == row["hash"]
+    assert json.loads(shown).keys() == PUBLIC_BY_CHAIN[chain] | {"withheld"}
+    for name in row.keys() - {"hash", "signature"}:
+        changed = {**row, name: "another"}
+        again = Entry.model_construct(**changed).revealed if chain == "entry" else results.revealed_of(changed)
+        assert again != shown, name
+
+
+def test_bindings_of_entries_that_spend_nothing_are_withheld(ledger: PrivacyLedger):
+    """They hold accounts, reasons and digests of other launches, under names of their own."""
+    entry = ledger.note("review", ledger.entries()[-1].population, "first", "publish", {"config": "c", "split": "s"})
+    assert not json.loads(entry.revealed).keys() & {"config", "split", "binding", "note", "created_at", "salt"}
+
+
+def test_every_entry_has_a_salt_of_its_own(ledger: PrivacyLedger):
+    salts = [entry.salt for entry in ledger.entries()] + [str(last(ledger, "result")[1]["salt"])]
+    assert len({*salts}) == len(salts) == 4
+    assert all(len(bytes.fromhex(each)) >= 16 for each in salts)
