@@ -179,8 +179,6 @@ class LedgerMachine(RuleBasedStateMachine):
             assert self.ledgers[0].verify() == []
         finally:
             self.clock.stop()
-            for ledger in self.ledgers:
-                ledger._engine.dispose()
             shutil.rmtree(self.home)
 
     def done(self, call: Callable[[PrivacyLedger], object], crash: str | None) -> object:

@@ -38,7 +38,7 @@ def last(ledger: PrivacyLedger, chain: str) -> tuple[str, dict[str, object]]:
         entry = ledger.entries()[-1]
         return entry.revealed, entry.model_dump()
     with ledger.transaction() as connection:
-        row = dict(connection.execute(select(schema.RESULTS)).one()._mapping)
+        row = dict(connection.execute(select(schema.RESULTS)).mappings().one())
     return results.revealed_of(row), row
 
 
