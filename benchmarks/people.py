@@ -58,8 +58,9 @@ def steps(reviewer: str) -> Iterator[Step]:
     yield Step("launch on own text", ("launch", "careful.yaml"), HELD)
     yield Step("learn why it is held", ("status", "careful"), DONE)
     yield Step("learn why it is held", ("explain", "utility"))
-    for name, seed in (("first", 1), ("second", 2)):
-        asked = ("init", f"{name}.yaml", *ASKED, *to_set(ready | {"seed": seed}))
+    # The first goes a third of the second's way, so that the second is not held for being worse.
+    for name, rate in (("first", 0.05), ("second", 0.15)):
+        asked = ("init", f"{name}.yaml", *ASKED, *to_set(ready | {"server.learning_rate": rate}))
         yield Step(f"a {name} launch, for an approval", asked)
         yield Step(f"a {name} launch, for an approval", ("launch", f"{name}.yaml"))
         yield Step("approve", ("review", name))

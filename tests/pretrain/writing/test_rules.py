@@ -1,16 +1,11 @@
 """Typed text beyond letters: each class has its place, per locale, and a number is never a word."""
 
-from pathlib import Path
-
 import pytest
-import regex
 
 from discovery.device.answer import Broadcast, letters_of, spoken_item
 from pretrain.text import alphabet, normalise, sentences, written
 from pretrain.writing.rules import MOST_LETTERS_AND_DIGITS, PLAIN, RULES, TypingRules, rules_of
 from tests.helpers.text.tries import trie_config
-
-DOCUMENT = Path(__file__).resolve().parents[3] / "docs" / "typed_text.md"
 
 
 @pytest.mark.parametrize(
@@ -156,18 +151,3 @@ def test_a_locale_without_an_entry_has_plain_rules() -> None:
     assert rules_of("fi-FI", "fi") is PLAIN
     assert not PLAIN.elisions
     assert not PLAIN.apostrophes
-
-
-@pytest.mark.parametrize(("name", "rules"), RULES.items())
-def test_the_document_shows_the_table(name: str, rules: TypingRules) -> None:
-    rows = regex.findall(rf"^\| `{name}` \|.*$", DOCUMENT.read_text(encoding="utf-8"), flags=regex.MULTILINE)
-    more = set(rules.symbols) - set(PLAIN.symbols) | {face[0] for face in rules.faces} - {
-        face[0] for face in PLAIN.faces
-    }
-    fewer = {face[0] for face in PLAIN.faces} - {face[0] for face in rules.faces}
-    shown = (
-        " ".join(f"{letters}'" for letters in rules.elisions),
-        " ".join(rules.apostrophes),
-        ", ".join([f"with `{word}`" for word in sorted(more)] + [f"without `{face}`" for face in sorted(fewer)]),
-    )
-    assert rows == [f"| `{name}` | {' | '.join(f'{text}' for text in shown)} |"]
