@@ -172,7 +172,8 @@ class Show:
         self.step("another user's answer", self.refused(run), 403)
         if self.pictures and date == self.latest:
             place = f"dags/{DAG}/runs/{quote(run, safe='')}/tasks/approve/required_actions"
-            self.pictures.airflow("airflow-approval", place, "Reject", (1400, 1980), REVIEWER)
+            for name, size in (("airflow-approval", (1440, 1980)), ("airflow-approval-phone", (390, 2600))):
+                self.pictures.airflow(name, place, "Reject", size, REVIEWER)
         self.servers.answer(run)
         state = until(lambda: self.servers.ended(run), PATIENCE)
         self.step(
