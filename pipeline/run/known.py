@@ -8,7 +8,7 @@ belongs to another launch, or if a later attempt has replaced it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -33,23 +33,36 @@ def run_folder(settings: Settings, launch_id: str, fetch: Fetch | None = None) -
     """Open a launch's folder, where a record counts only if the ledger holds its digest.
 
     Args:
-      fetch: restores lost or damaged files, as from MLflow.
+      fetch: restores lost or damaged files, as from MLflow. It is asked only for stages of which the ledger holds a
+        record, as nothing else would count.
     """
-    return RunDir(settings.runs_dir, launch_id, ledger_belief(settings.ledger_url), fetch)
+    bound = _bound_results(settings.ledger_url)
+
+    def fetch_bound(stage: str, name: str, to: Path) -> bool:
+        return fetch is not None and stage in bound(launch_id) and fetch(stage, name, to)
+
+    return RunDir(settings.runs_dir, launch_id, ledger_belief(settings.ledger_url), fetch and fetch_bound)
 
 
 def ledger_belief(ledger_url: str) -> Belief:
     """Return a check that a record is the latest of its stage in the ledger; it reads the ledger at each call."""
+    bound = _bound_results(ledger_url)
+
+    def is_known(record: StageRecord) -> bool:
+        latest = bound(record.launch_id).get(record.stage)
+        return latest is not None and latest[0] == receipt_digest(record)
+
+    return is_known
+
+
+def _bound_results(ledger_url: str) -> Callable[[str], Mapping[str, tuple[str, str]]]:
+    """Function from a launch to what the ledger binds of each stage, as ``PrivacyLedger.bound_results``."""
 
     @cache
     def ledger() -> PrivacyLedger:
         return PrivacyLedger(ledger_url)
 
-    def is_known(record: StageRecord) -> bool:
-        bound = ledger().bound_results(record.launch_id).get(record.stage)
-        return bound is not None and bound[0] == receipt_digest(record)
-
-    return is_known
+    return lambda launch_id: ledger().bound_results(launch_id)
 
 
 def ledger_belief_now(ledger_url: str) -> Belief:

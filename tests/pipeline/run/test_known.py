@@ -14,6 +14,7 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run import runner
+from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, receipt_digest, record_text
 from pipeline.run.stage import Stage
 from tests.helpers.launches.pipeline_launch import Calls, launch_config
@@ -95,6 +96,23 @@ def test_the_record_that_the_ledger_knows_comes_back(run, settings: Settings, sh
     for damage in (lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:40])):
         damage(opened.public("plan") / RESULT)
         assert opened.record("plan") == record
+
+
+def test_a_server_is_asked_only_for_stages_of_which_the_ledger_holds_a_record(run, settings: Settings, shelf: Shelf):
+    run()
+    asked: list[str] = []
+
+    def fetch(stage: str, filename: str, destination: Path) -> bool:
+        asked.append(stage)
+        return shelf.fetch(stage, filename, destination)
+
+    opened = run_folder(settings, ID, fetch)
+    shutil.copytree(shelf.folder / "plan", shelf.folder / "publish")
+    assert opened.record("publish") is None
+    assert asked == []
+    (opened.path / "public" / "plan" / RESULT).unlink()
+    assert opened.record("plan")
+    assert asked == ["plan"]
 
 
 def test_another_launch_s_record_is_not_this_one_s(run, settings: Settings, shelf: Shelf):
