@@ -92,16 +92,23 @@ def concerns(disclosure: Disclosure) -> tuple[str, ...]:
 
 
 def summary(disclosure: Disclosure) -> tuple[str, ...]:
-    """One line each: guarantee, top-1 recall, and gain over the current model."""
-    guarantee, utility = disclosure.accounting, disclosure.utility
+    """One line each: guarantee, what it leaves out, top-1 recall, the same before, and gain over the current model."""
+    guarantee, utility, left = disclosure.accounting, disclosure.utility, len(uncovered(disclosure))
     parts = ", ".join(f"{part.named} {up(part.epsilon)}" for part in guarantee.total.parts)
-    lines = [f"guarantee of one device: epsilon {up(guarantee.bound)} at delta {guarantee.delta:g} ({parts})"]
+    lines = [
+        f"guarantee of one device: epsilon {up(guarantee.bound)} at delta {guarantee.delta:g} ({parts})",
+        f"outside the guarantee: {left} use{'s' * (left > 1)} of private text, which page one lists"
+        if left
+        else "the guarantee covers every use of private text",
+    ]
     first = utility.value("private", "top1_recall") if utility else None
     if utility is None or first is None:
         return (*lines, "no comparison on held-out devices")
     lines.append(
         f"first suggestion correct in {percent(first.value)} of cases ({percent(first.low)} to {percent(first.high)})"
     )
+    if start := utility.value("start", "top1_recall"):
+        lines.append(f"before private training in {percent(start.value)}")
     had, difference = utility.champion, gained(disclosure)
     if had is None:
         lines.append("users have no model of this keyboard yet")

@@ -7,6 +7,7 @@ import pytest
 from pipeline.releases.uses import USES
 from reports import render
 from reports.disclosure.document import Disclosure
+from reports.formats import percent
 from reports.front import concerns, front, summary
 from reports.languages import LANGUAGES, in_digits_of
 from reports.losses import up
@@ -214,6 +215,9 @@ def test_the_summary_states_the_one_number_and_says_where_nothing_was_compared()
     bound = up(example().accounting.bound)
     parts = "local words 2.01, training 5.02"
     assert summary(example())[0] == f"guarantee of one device: epsilon {bound} at delta 1e-06 ({parts})"
+    assert summary(example())[1].startswith("outside the guarantee: ")
+    start = example().utility.value("start", "top1_recall")
+    assert summary(example())[3] == f"before private training in {percent(start.value)}"
     first = example(utility=block("utility") | {"champion": None})
     assert summary(first)[-1] == "users have no model of this keyboard yet"
     apart = block("utility")["champion"] | {"left_out": "it trained on other devices"}
