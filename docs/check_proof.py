@@ -11,6 +11,7 @@ import hashlib
 import json
 import sys
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 # Ed25519, from its definition (RFC 8032, section 5.1): points (x, y) with -x^2 + y^2 = 1 + D x^2 y^2 modulo P.
@@ -91,6 +92,73 @@ def stated(record: dict) -> str:
     return digest(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
 
+def receipt(path: Path, keys: dict, wanted: str, chain: str) -> dict:
+    """What the ledger's entry with a hash says, which stands in a log that a witness cosigned (C2SP: tlog-proof)."""
+    require(path.is_file(), f"{path.name} is there")
+    head, text, signatures = path.read_text(encoding="utf-8").split("\n\n")
+    _, extra, index, *beside = (line.rpartition(" ")[2] for line in head.split("\n"))
+    shown = base64.b64decode(extra)
+    require(digest(shown) == wanted, f"{path.name} is the entry that the record names")
+    leaf = {"chain": chain, "hash": wanted, "seq": json.loads(shown)["seq"]}
+    made = hashlib.sha256(b"\0" + json.dumps(leaf, sort_keys=True, separators=(",", ":")).encode()).digest()
+    origin, size, root = text.split("\n")
+    # RFC 9162, section 2.1.3.2
+    at, last = int(index), int(size) - 1
+    require(0 <= at <= last, f"{path.name} is in the tree")
+    for each in map(base64.b64decode, beside):
+        require(last > 0, f"{path.name} has no more hashes than its place in the tree")
+        if at & 1 or at == last:
+            made = hashlib.sha256(b"\1" + each + made).digest()
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            made = hashlib.sha256(b"\1" + made + each).digest()
+        at, last = at >> 1, last >> 1
+    require(last == 0 and made == base64.b64decode(root), f"{path.name} is in the tree of its checkpoint")
+    require(is_noted(f"{text}\n", origin, signatures, tuple(keys["log"])), f"the log signed that of {path.name}")
+    witnessed = is_noted(f"{text}\n", "tacit/witness", signatures, tuple(keys["witness"]))
+    require(witnessed, f"the witness cosigned that of {path.name}")
+    return json.loads(shown)
+
+
+@cache  # all receipts have one checkpoint
+def is_noted(text: str, name: str, signatures: str, keys: tuple[str, ...]) -> bool:
+    """True if a key of this name signed or cosigned a checkpoint (C2SP: signed-note, tlog-cosignature)."""
+    for named, key_id, encoded in (key.split("+", 2) for key in keys):
+        kind_and_key = base64.b64decode(encoded)
+        for line in signatures.splitlines():
+            _, signer, content = line.split(" ")
+            signed, message = base64.b64decode(content), text.encode()
+            if (named, signer, signed[:4].hex()) != (name, name, key_id):
+                continue
+            if kind_and_key[:1] == b"\4":
+                message = b"cosignature/v1\ntime %d\n" % int.from_bytes(signed[4:12], "big") + message
+            if is_signed(kind_and_key[1:], message, signed[-64:]):
+                return True
+    return False
+
+
+def account(proof: Path, record: dict, keys: dict, config: str) -> int:
+    """Check the entries of the ledger that a record names, and return their number."""
+    spend, receipts = record["result"].get("spend"), record["ledger"]
+    needed = {"result"} | ({"reserve", "commit"} if spend else set())
+    require(needed <= receipts.keys(), f"{record['stage']} names its entries of the ledger")
+    for kind, wanted in receipts.items():
+        path = proof / f"{record['stage']}.{kind}.tlog-proof"
+        shown = receipt(path, keys, wanted, "result" if kind == "result" else "entry")
+        says = {"launch_id": record["launch_id"], "stage": record["stage"]}
+        if kind == "result":
+            stated = {name: value for name, value in record.items() if name != "ledger"}
+            says["digest"] = digest(json.dumps(stated, sort_keys=True, separators=(",", ":")).encode())
+        else:
+            require(shown["kind"].partition(" ")[0] == kind, f"{path.name} is a {kind}")
+        says |= {"config": config} if kind in ("reserve", "commit") else {}
+        says |= {name: value for name, value in spend.items() if name != "note"} if kind == "commit" else {}
+        wrong = [name for name, value in says.items() if shown.get(name) != value]
+        require(not wrong, f"{path.name} says the same as the record of {', '.join(wrong)}")
+    return len(receipts)
+
+
 def main(public: Path, trusted: str) -> None:
     proof, pem = public / "proof", (public / "proof" / "launch.pub").read_bytes()
     require(digest(pem) == trusted.lower(), f"launch.pub, with SHA-256 {digest(pem)}, is the trusted one")
@@ -101,6 +169,7 @@ def main(public: Path, trusted: str) -> None:
         links[step["name"]] = payload(proof / f"{step['name']}.{step['pubkeys'][0][:8]}.link", key)
     files = {path.relative_to(public).as_posix(): path for path in public.rglob("*") if path.is_file()}
     present = {name: {"sha256": digest(path.read_bytes())} for name, path in files.items()}
+    keys, entries = payload(proof / "log-keys.json", key), 0
     for step in layout["steps"]:
         name, link = step["name"], links[step["name"]]
         require(link["name"] == name and not link["products"].keys() & link["materials"].keys(), f"{name} has its link")
@@ -110,8 +179,10 @@ def main(public: Path, trusted: str) -> None:
         products = present | {f"{name}/result": {"sha256": stated(record)}}
         for product, hashes in link["products"].items():
             require(products.get(product) == hashes, f"{product} is as {name} wrote it")
+        entries += account(proof, record, keys, link["materials"]["launch/config"]["sha256"])
     obey("public/", present, layout["inspect"][0]["expected_materials"], links)
     print(f"{len(links)} stages: each opened products of stages that the layout names; all files are as written")
+    print(f"{entries} entries of the ledger stand in a log that the witness {' '.join(keys['witness'])} cosigned")
 
     stated_digest = json.loads(files["report/result.json"].read_bytes())["result"]["disclosure_sha256"]
     require(present["report/disclosure.json"]["sha256"] == stated_digest, "disclosure.json is the report's")

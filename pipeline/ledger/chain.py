@@ -200,6 +200,15 @@ def leaves(connection: Connection, begin: int = 0) -> list[Leaf]:
     return sorted([*of_entries, *results.leaves(connection, begin)], key=lambda leaf: leaf.place)
 
 
+def revealed(connection: Connection, launch_id: str) -> list[tuple[Leaf, str]]:
+    """A launch's entries of both chains as leaves of the log, each with what may be shown of it."""
+    of_entries = [
+        (Leaf.of("entry", entry.seq, entry.hash, entry.leaf, entry.signature), entry.revealed)
+        for entry in of_launch(connection, launch_id)
+    ]
+    return of_entries + results.revealed_of_launch(connection, launch_id)
+
+
 def length(connection: Connection) -> int:
     """Number of entries of both chains."""
     return schema.read_head(connection)[0] + results.length(connection)

@@ -1,7 +1,7 @@
 """The ledger's database: open it, verify it, and write to it in one transaction at a time."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Self
@@ -15,6 +15,8 @@ from pipeline.ground.settings import Settings
 from pipeline.ledger import chain, leaves, results, schema, triggers
 from pipeline.ledger.chain import forget, length, problems_of, require_whole
 from pipeline.ledger.last_check import LastCheck, State
+from pipeline.ledger.log.inclusion import Inclusion
+from pipeline.ledger.log.note import Signed
 from pipeline.ledger.log.tiles import Log
 from pipeline.ledger.migrations import versioning
 from pipeline.ledger.outside import Outside
@@ -167,6 +169,31 @@ class WholeLedger:
         if outside.log.checkpoint() is None:
             self._extend(outside)
         return outside.witnessed()
+
+    def inclusions(self, launch_id: str, hashes: Container[str]) -> dict[str, Inclusion]:
+        """Prove that the log has entries of a launch, under a checkpoint that the witness cosigned.
+
+        Args:
+          hashes: of the entries, in either chain; one that is not the launch's is left out.
+
+        Returns:
+          Proofs by hash, each with what may be shown of its entry.
+
+        Raises:
+          LedgerTampered, ServiceUnavailable: as ``witnessed``.
+        """
+        log, signed = self._writable().log, Signed.parsed(self.witnessed())
+        with self.transaction() as connection:
+            found = [(leaf, text) for leaf, text in chain.revealed(connection, launch_id) if leaf.hash in hashes]
+        size = signed.checkpoint.size
+        return {
+            leaf.hash: Inclusion(leaf.place, tuple(log.inclusion(leaf.place, size)), signed, text.encode())
+            for leaf, text in found
+        }
+
+    def verifier_keys(self) -> dict[str, list[str]]:
+        """Return the public keys of the log and of its witness, as other tools take them."""
+        return self._writable().verifier_keys
 
     def checkpoint(self) -> str:
         """Return the log's checkpoint, which covers all entries, as text to keep elsewhere."""

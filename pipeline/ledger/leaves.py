@@ -45,7 +45,12 @@ class Leaf:
     @property
     def content(self) -> bytes:
         """Content of the leaf."""
-        return canonical({"chain": self.chain, "hash": self.hash, "seq": self.seq}).encode()
+        return content(self.chain, self.seq, self.hash)
+
+
+def content(chain: Chain, seq: int, digest: str) -> bytes:
+    """Content of the leaf of an entry with this hash."""
+    return canonical({"chain": chain, "hash": digest, "seq": seq}).encode()
 
 
 def message(chain: Chain, digest: str) -> bytes:

@@ -21,8 +21,8 @@ from pipeline.ground import keys
 from pipeline.ground.errors import LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.ledger.leaves import Keys, Leaf, unsigned
-from pipeline.ledger.log import merkle, request
-from pipeline.ledger.log.note import Checkpoint, Signed, sign
+from pipeline.ledger.log import merkle, request, witness
+from pipeline.ledger.log.note import COSIGNATURE, ED25519, Checkpoint, Signed, sign, verifier_key
 from pipeline.ledger.log.tiles import CHECKPOINT, WITNESSED, Log
 
 if TYPE_CHECKING:
@@ -56,6 +56,10 @@ class Outside:
         return [bytes.fromhex(key.keyval["public"]) for key in keys.public_keys(self._here, "ledger")]
 
     @property
+    def _witness_keys(self) -> list[bytes]:
+        return [bytes.fromhex(key.keyval["public"]) for key in keys.public_keys(self._here, "witness")]
+
+    @property
     def first_key(self) -> bytes:
         """The first key of the ledger, 32 bytes; each later one is in an entry that the one before signed."""
         return self._keys[0]
@@ -64,6 +68,14 @@ class Outside:
     def origin(self) -> str:
         """Name of the log, by the first key of the ledger."""
         return f"tacit/ledger/{hashlib.sha256(self.first_key).hexdigest()[:16]}"
+
+    @property
+    def verifier_keys(self) -> dict[str, list[str]]:
+        """Public keys of the log and of its witness, as other tools take them; the newest last."""
+        return {
+            "log": [verifier_key(self.origin, ED25519, key) for key in self._keys],
+            "witness": [verifier_key(witness.NAME, COSIGNATURE, key) for key in self._witness_keys],
+        }
 
     def parsed(self, texts: Mapping[str, str]) -> list[Known]:
         """Parse checkpoints that are kept elsewhere, by place.
@@ -172,6 +184,5 @@ class Outside:
           LedgerTampered: the witness has cosigned a log that this one does not continue.
           ServiceUnavailable: the witness does not answer.
         """
-        names = [bytes.fromhex(key.keyval["public"]) for key in keys.public_keys(self._here, "witness")]
         with self.log.writing():
-            return request.cosigned(self.log, self._here.witness, names).note
+            return request.cosigned(self.log, self._here.witness, self._witness_keys).note

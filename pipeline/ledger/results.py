@@ -70,6 +70,15 @@ def leaves(connection: Connection, begin: int) -> list[Leaf]:
     return [Leaf.of("result", *row) for row in connection.execute(rows.order_by(columns.leaf))]
 
 
+def revealed_of_launch(connection: Connection, launch_id: str) -> list[tuple[Leaf, str]]:
+    """Entries of a launch, in order, each with what may be shown of it."""
+    rows = connection.execute(select(RESULTS).where(RESULTS.c.launch_id == launch_id).order_by(RESULTS.c.seq))
+    return [
+        (Leaf.of("result", row["seq"], row["hash"], row["leaf"], row["signature"]), revealed_of(dict(row)))
+        for row in rows.mappings()
+    ]
+
+
 def length(connection: Connection) -> int:
     """Place of the last entry; 0 without one."""
     if not _there(connection):

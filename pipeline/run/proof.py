@@ -4,6 +4,12 @@
     root.layout        in-toto layout: the finished stages, and whose products each of them may open
     launch.pub         public key of both (PEM)
 
+and that the launch's entries in the privacy ledger stand in its transparency log, which a witness cosigned:
+
+    STAGE.RECEIPT.tlog-proof   an entry that the stage's record names, without its time, binding and note; its place in
+                               the log's tree; and the checkpoint of the tree (C2SP: tlog-proof)
+    log-keys.json              public keys of the log and of the witness, signed by the launch's key
+
 ``publication.provenance`` adds the published model's Statement and signature. ``in-toto-verify`` checks links and
 layout without code of tacit; every file is a DSSE envelope that in-toto's library writes.
 
@@ -11,18 +17,22 @@ Two artifacts are content rather than files, as records hold their digests: ``la
 ``config_digest`` reads it, and ``STAGE/result`` is what ``record_digest`` covers of ``result.json``.
 """
 
-from collections.abc import Container, Mapping
+import json
+from collections.abc import Container, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.ground import keys
+from pipeline.ground.errors import PermanentError
 from pipeline.ground.settings import Settings
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.log.inclusion import SUFFIX
 from pipeline.run.bookkeeping import CONTENT, PROCESSORS
 from pipeline.run.run_dir import ABSENT, GIVEN, RESULT, RunDir, StageRecord, record_digest, record_text
 from pipeline.run.stage import Stage, Stages, concludes, imported
 from pipeline.telemetry.leaving import PROOF
-from pretrain.files import atomic, remove_leavings, text_sha256, write_bytes
+from pretrain.files import atomic, remove_leavings, text_sha256, write_bytes, write_text
 
 if TYPE_CHECKING:
     from in_toto.models.layout import Layout
@@ -30,7 +40,8 @@ if TYPE_CHECKING:
     from in_toto.models.metadata import Envelope
     from securesystemslib.signer import CryptoSigner, SSlibKey
 
-FOLDER, LAYOUT, KEY = "proof", "root.layout", "launch.pub"
+FOLDER, LAYOUT, KEY, LOG_KEYS = "proof", "root.layout", "launch.pub", "log-keys.json"
+_LOG_KEYS_TYPE = "application/vnd.tacit.log-keys+json"
 CONFIG = "launch/config"
 # Folders of ``public/`` that are no stage's. Their files change after a launch has ended, and no link names them.
 BESIDE = ("launch", "planning", "rehearsal", "experiment", FOLDER)
@@ -52,10 +63,15 @@ def require_keys(settings: Settings) -> None:
 
 
 def add(run: RunDir, record: StageRecord, stages: Stages, settings: Settings) -> None:
-    """Add a stage's link; with that of a concluding stage, the layout, the links of all finished stages, and what the
-    stage attests.
+    """Add a stage's link; with that of a concluding stage, the layout, the links and the receipts of all finished
+    stages, and what the stage attests.
 
-    Links are functions of records, so those that another machine or an older key signed are replaced.
+    Links are functions of records, so those that another machine or an older key signed are replaced. Receipts are
+    proven anew, under the log's checkpoint of now.
+
+    Raises:
+      PermanentError: the ledger does not hold a receipt that a record names.
+      LedgerTampered, ServiceUnavailable: the witness refuses the log, or does not answer.
     """
     folder, signer = run.public(FOLDER), keys.signer(settings, "launch")
     if not concludes(record.stage, stages):
@@ -70,8 +86,34 @@ def add(run: RunDir, record: StageRecord, stages: Stages, settings: Settings) ->
     require_listed(KEY)
     write_bytes(folder / KEY, keys.pem(signer.public_key))
     _write(folder / LAYOUT, layout(records, stages, signer.public_key), signer)
+    _add_receipts(run, records.values(), PrivacyLedger.of(settings), signer)
     if attests := stages[record.stage].attests:
         imported(attests)(run, settings, record)
+
+
+def receipts(records: Iterable[StageRecord]) -> dict[str, str]:
+    """Hashes of the ledger's entries that records name, by the files that prove them."""
+    return {f"{record.stage}.{kind}{SUFFIX}": receipt for record in records for kind, receipt in record.ledger.items()}
+
+
+def _add_receipts(run: RunDir, records: Iterable[StageRecord], ledger: PrivacyLedger, signer: "CryptoSigner") -> None:
+    from in_toto.models.metadata import Envelope
+
+    folder, wanted = run.public(FOLDER), receipts(records)
+    proofs = ledger.inclusions(run.launch_id, frozenset(wanted.values()))
+    for name, receipt in wanted.items():
+        if receipt not in proofs:
+            raise PermanentError(
+                f"{run.launch_id}: the ledger holds no entry {receipt[:12]} of this launch, which a record names "
+                f"({name}); restore result.json"
+            )
+        require_listed(name)
+        write_text(folder / name, proofs[receipt].text)
+    for old in folder.glob(f"*{SUFFIX}"):
+        if old.name not in wanted:
+            old.unlink()
+    payload = json.dumps(ledger.verifier_keys(), sort_keys=True).encode()
+    write_signed(folder / LOG_KEYS, Envelope(payload, _LOG_KEYS_TYPE, {}), signer)
 
 
 def write_link(folder: Path, record: StageRecord, signer: "CryptoSigner") -> Path:

@@ -300,7 +300,11 @@ FILES: dict[str, Mapping[str, Source]] = {
 }
 # The files of a launch's proof: digests of what is listed above, which this installation signs.
 _PROVEN = ("*.link", "root.layout", "provenance.json", "model.sig", "*.pub")
-PROOF: Mapping[str, Source] = dict.fromkeys(_PROVEN, _INSTALLATION)
+PROOF: Mapping[str, Source] = {
+    **dict.fromkeys(("log-keys.json", *_PROVEN), _INSTALLATION),
+    # Of the launch's own entries what its records say, in a log whose size and last second the witness states.
+    "*.tlog-proof": _LEDGER,
+}
 # Fields whose keys are set by code: each key is a figure of its own.
 FREE = ("headline", "curve", "secagg")
 

@@ -1,6 +1,7 @@
-"""Merkle trees of RFC 6962: hashes, roots and consistency proofs, of whichever nodes a log keeps.
+"""Merkle trees of RFC 6962: hashes, roots, inclusion and consistency proofs, of whichever nodes a log keeps.
 
-Leaves and nodes have different first bytes, so no node passes for a leaf. Proofs are those of RFC 9162, section 2.1.4.
+Leaves and nodes have different first bytes, so no node passes for a leaf. Proofs are those of RFC 9162, sections 2.1.3
+(inclusion) and 2.1.4 (consistency).
 """
 
 import hashlib
@@ -60,6 +61,38 @@ def subtree(nodes: Nodes, begin: int, end: int) -> bytes:
         return nodes(level, begin >> level)
     half = _half(size)
     return node_hash(subtree(nodes, begin, begin + half), subtree(nodes, begin + half, end))
+
+
+def inclusion(nodes: Nodes, place: int, size: int) -> list[bytes]:
+    """Proof that the tree of the first ``size`` leaves has a leaf at ``place``, from 0: the hashes beside its path."""
+    begin, end, path = 0, size, list[bytes]()
+    while end - begin > 1:
+        half = begin + _half(end - begin)
+        if place < half:
+            path.append(subtree(nodes, half, end))
+            end = half
+        else:
+            path.append(subtree(nodes, begin, half))
+            begin = half
+    return path[::-1]
+
+
+def is_included(leaf: bytes, place: int, size: int, root: bytes, proof: Sequence[bytes]) -> bool:
+    """Verify an inclusion proof of a leaf hash (RFC 9162, section 2.1.3.2)."""
+    if not 0 <= place < size:
+        return False
+    at, last, made = place, size - 1, leaf
+    for each in proof:
+        if last == 0:
+            return False
+        if at & 1 or at == last:
+            made = node_hash(each, made)
+            while not at & 1 and at:
+                at, last = at >> 1, last >> 1
+        else:
+            made = node_hash(made, each)
+        at, last = at >> 1, last >> 1
+    return (made, last) == (root, 0)
 
 
 def consistency(nodes: Nodes, old: int, new: int) -> list[bytes]:

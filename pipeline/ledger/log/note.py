@@ -13,7 +13,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 _DASH = "\N{EM DASH}"
-_ED25519, _COSIGNATURE = b"\x01", b"\x04"  # types of keys
+ED25519, COSIGNATURE = b"\x01", b"\x04"  # types of keys: of a log, and of a witness
 _ID_BYTES, _TIME_BYTES, _ROOT_BYTES = 4, 8, 32
 MOST_BYTES = 1 << 16
 _HEAD_LINES, _BLANKS = 3, 2  # of a text without extensions; between the words of a signature line
@@ -76,6 +76,10 @@ class Signed:
         """The whole text, as it is kept and sent."""
         return f"{self.checkpoint.text}\n" + "".join(f"{line}\n" for line in self.lines)
 
+    def by(self, name: str) -> Self:
+        """The same checkpoint with the signatures of one name alone."""
+        return type(self)(self.checkpoint, tuple(line for line in self.lines if line.split(" ")[1] == name))
+
     def with_lines(self, lines: Iterable[str]) -> Self:
         """The same checkpoint with further signatures."""
         return type(self)(self.checkpoint, (*self.lines, *lines))
@@ -85,13 +89,13 @@ class Signed:
         return any(
             _verifies(key, signature, self.checkpoint.text.encode())
             for key in keys
-            for signature in self._signatures(self.checkpoint.origin, _ED25519, key)
+            for signature in self._signatures(self.checkpoint.origin, ED25519, key)
         )
 
     def cosigned_at(self, name: str, keys: Iterable[bytes]) -> int | None:
         """Time of a witness' cosignature, in seconds since 1970; None without a valid one."""
         for key in keys:
-            for stamped in self._signatures(name, _COSIGNATURE, key):
+            for stamped in self._signatures(name, COSIGNATURE, key):
                 time, signature = int.from_bytes(stamped[:_TIME_BYTES], "big"), stamped[_TIME_BYTES:]
                 if _verifies(key, signature, _cosigned(time, self.checkpoint)):
                     return time
@@ -116,13 +120,32 @@ def sign(checkpoint: Checkpoint, public: bytes, signs: Callable[[bytes], bytes])
       public: the log's public key, 32 bytes.
       signs: signs a message with its private key, 64 bytes.
     """
-    return _line(checkpoint.origin, _key_id(checkpoint.origin, _ED25519, public) + signs(checkpoint.text.encode()))
+    return _line(checkpoint.origin, _key_id(checkpoint.origin, ED25519, public) + signs(checkpoint.text.encode()))
 
 
 def cosign(checkpoint: Checkpoint, name: str, key: Ed25519PrivateKey, time: int) -> str:
     """Signature line of a witness: as of ``time``, this is the largest consistent tree that it has seen of the log."""
     public, signature = key.public_key().public_bytes_raw(), key.sign(_cosigned(time, checkpoint))
-    return _line(name, _key_id(name, _COSIGNATURE, public) + time.to_bytes(_TIME_BYTES, "big") + signature)
+    return _line(name, _key_id(name, COSIGNATURE, public) + time.to_bytes(_TIME_BYTES, "big") + signature)
+
+
+def verifier_key(name: str, kind: bytes, key: bytes) -> str:
+    """A public key as other tools take it: its name, its id and itself (signed-note, verifier keys)."""
+    return f"{name}+{_key_id(name, kind, key).hex()}+{base64.b64encode(kind + key).decode()}"
+
+
+def parsed_key(text: str) -> tuple[str, bytes]:
+    """Name and bytes of a verifier key.
+
+    Raises:
+      ValueError: it is none.
+    """
+    name, _, encoded = text.split("+", 2)
+    kind_and_key = base64.b64decode(encoded, validate=True)
+    kind, key = kind_and_key[:1], kind_and_key[1:]
+    if verifier_key(name, kind, key) != text:
+        raise ValueError(f"{text}: not a verifier key, whose id follows from its name and the key")
+    return name, key
 
 
 def _cosigned(time: int, checkpoint: Checkpoint) -> bytes:

@@ -32,6 +32,7 @@ def cosigned(log: Log, where: str | Path, keys: Sequence[bytes]) -> Signed:
     """
     signed, last = log.checkpoint(), log.checkpoint(WITNESSED)
     assert signed is not None, "a log that is witnessed has a checkpoint"
+    signed = signed.by(signed.checkpoint.origin)  # one cosignature: each states a time
     head, old = signed.checkpoint, last.checkpoint.size if last else 0
     for _ in range(_TURNS):
         answer = _ask(where, witness.request(old, log.consistency(old, head.size), signed))

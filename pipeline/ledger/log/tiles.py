@@ -111,6 +111,10 @@ class Log:
         """Proof that the tree of ``old`` leaves begins the one of ``new``, which has a checkpoint."""
         return merkle.consistency(self.nodes(new), old, new)
 
+    def inclusion(self, place: int, size: int) -> list[bytes]:
+        """Proof that the tree of ``size`` leaves, which has a checkpoint, has its leaf at ``place``."""
+        return merkle.inclusion(self.nodes(size), place, size)
+
     def leaves(self, size: int) -> Iterator[bytes]:
         """Contents of the first ``size`` leaves, in order, of a tree of that size."""
         for number in range(-(-size // WIDTH)):

@@ -4,7 +4,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +14,13 @@ from safetensors.numpy import load_file, save_file
 
 from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.log.inclusion import Inclusion
+from pipeline.ledger.log.note import Signed
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, receipt_digest, record_text
 from pretrain.files import sha256
 
 Edit = Callable[["Launch"], None]
+SPENT = "public/proof/fine_tune.commit.tlog-proof"
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,37 @@ def one_weight(values: np.ndarray) -> np.ndarray:
     changed = values.copy()
     changed.flat[0] += 1.0
     return changed
+
+
+def receipt(change: Callable[[Inclusion], Inclusion]) -> Edit:
+    """Change the proof that the log has the spend of training."""
+
+    def edit(launch: Launch) -> None:
+        file = launch.file(SPENT)
+        file.write_text(change(Inclusion.parsed(file.read_text(encoding="utf-8"))).text, encoding="utf-8")
+
+    return edit
+
+
+def another_place(found: Inclusion) -> Inclusion:
+    return replace(found, path=(bytes(32), *found.path[1:]))
+
+
+def half_spent(found: Inclusion) -> Inclusion:
+    shown = json.loads(found.extra)
+    return replace(found, extra=json.dumps(shown | {"rho": shown["rho"] / 2}).encode())
+
+
+def unwitnessed(found: Inclusion) -> Inclusion:
+    return replace(found, signed=Signed(found.signed.checkpoint, found.signed.lines[:1]))
+
+
+def receipt_of_another(launch: Launch) -> None:
+    """A spend of another launch that stands in the witnessed log, as that of this one."""
+    ledger = PrivacyLedger.of(launch.settings)
+    spent = next(entry for entry in ledger.spends() if (entry.stage, entry.kind) == ("fine_tune", "reserve"))
+    made = ledger.note("attempt", spent.population, "another", "fine_tune", {})
+    launch.file(SPENT).write_text(ledger.inclusions("another", {made.hash})[made.hash].text, encoding="utf-8")
 
 
 def participation(change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Edit:

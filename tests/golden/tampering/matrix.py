@@ -19,7 +19,21 @@ from pipeline.run.run_dir import ERASED, STATE, RunDir
 from pipeline.verify import files, proof
 from pipeline.verify.check import Check
 from pipeline.verify.launch import verify, verify_public
-from tests.golden.tampering.edits import Edit, Launch, in_json, in_text, in_tracking, removed, written
+from tests.golden.tampering.edits import (
+    SPENT,
+    Edit,
+    Launch,
+    another_place,
+    half_spent,
+    in_json,
+    in_text,
+    in_tracking,
+    receipt,
+    receipt_of_another,
+    removed,
+    unwitnessed,
+    written,
+)
 from tests.golden.tampering.ways import ACCOUNTED, BETTER, LEFT, REPORTED, TRACKED, Tampering
 
 FILE = Path(__file__).with_suffix(".json")
@@ -113,6 +127,11 @@ HISTORY = (
     Tampering("the proof deleted", "", removed("public/proof")),
     Tampering("the proof's layout", "", in_text("public/proof/root.layout", "payload", "paylod")),
     Tampering("a proof's file more", "", written("public/proof/more.link")),
+    Tampering("the place of a spend in the log", "", receipt(another_place)),
+    Tampering("a spend in the log", "", receipt(half_spent)),
+    Tampering("a spend of another launch in the log", "", receipt_of_another),
+    Tampering("the log's checkpoint without the witness", "", receipt(unwitnessed)),
+    Tampering("no proof of a spend in the log", "", removed(SPENT)),
     Tampering(
         "the model's description in MLflow",
         "publish",

@@ -26,6 +26,7 @@ from pipeline.stages.graph import STAGES
 from pipeline.verify.check import Check
 from pipeline.verify.launch import verify_public
 from pretrain.files import sha256
+from tests.golden.tampering import edits
 from tests.golden.tampering.edits import Launch
 from tests.helpers.launches.command import answered
 
@@ -50,9 +51,12 @@ class Published:
     model_key: Path
     signer: CryptoSigner
 
+    @property
+    def run(self) -> RunDir:
+        return RunDir(self.public.parent.parent, self.public.parent.name, as_it_lies)
+
     def record(self, stage: str) -> StageRecord:
-        run = RunDir(self.public.parent.parent, self.public.parent.name, as_it_lies)
-        record = run.record(stage)
+        record = self.run.record(stage)
         assert record is not None, stage
         return record
 
@@ -195,6 +199,17 @@ def of_another_model(got: Published) -> None:
     proof.write_signed(path, envelope, got.signer)
 
 
+def in_copy(edit: edits.Edit) -> Callable[[Published], None]:
+    return lambda got: edit(Launch(got.settings, got.run))
+
+
+def keys_of_another_log(got: Published) -> None:
+    """The log's keys, replaced by others that another launch key signed."""
+    path, other = got.public / "proof" / proof.LOG_KEYS, CryptoSigner.generate_ed25519()
+    envelope = Envelope.load(str(path))
+    proof.write_signed(path, Envelope(envelope.payload, envelope.payload_type, {}), other)
+
+
 def added(got: Published) -> None:
     (got.public / BUNDLE / "more.bin").write_bytes(b"more")
 
@@ -219,6 +234,12 @@ FORGERIES: Mapping[str, tuple[Callable[[Published], None], set[str]]] = {
     "everything by another key": (by_another_key, OF_STAGES),
     "a Statement of another model": (of_another_model, OF_STATEMENTS),
     "no Statement": (removed(provenance.STATEMENT), OF_STATEMENTS),
+    "a place in the log": (in_copy(edits.receipt(edits.another_place)), OF_STATEMENTS),
+    "a spend in the log": (in_copy(edits.receipt(edits.half_spent)), OF_STATEMENTS),
+    "a spend of another launch in the log": (in_copy(edits.receipt_of_another), OF_STATEMENTS),
+    "a checkpoint without the witness": (in_copy(edits.receipt(edits.unwitnessed)), OF_STATEMENTS),
+    "no place in the log": (removed("fine_tune.commit.tlog-proof"), OF_STATEMENTS),
+    "the log's keys by another key": (keys_of_another_log, OF_STATEMENTS),
     "no layout": (removed(proof.LAYOUT), OF_STAGES),
     "the model's signature by another key": (model_by_another_key, OF_STATEMENTS | {"model_signing"}),
 }

@@ -8,9 +8,10 @@ import pytest
 from sqlalchemy import select
 
 from pipeline.ground.settings import Settings
-from pipeline.ledger import clock, results, schema
+from pipeline.ledger import chain, clock, results, schema
 from pipeline.ledger.entries import Entry, canonical, revealed, sha256_of
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.log.note import parsed_key
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.spends import device, reserve
 
@@ -84,3 +85,26 @@ def test_every_entry_has_a_salt_of_its_own(ledger: PrivacyLedger):
     salts = [entry.salt for entry in ledger.entries()] + [str(last(ledger, "result")[1]["salt"])]
     assert len({*salts}) == len(salts) == 4
     assert all(len(bytes.fromhex(each)) >= 16 for each in salts)
+
+
+def test_proofs_of_a_launch_are_of_its_own_entries_and_name_nothing_else(ledger: PrivacyLedger, settings: Settings):
+    reserve(ledger, "second", device(0.1))
+    ledger.release("first", "fine_tune", "for a reason of ours")
+    ledger.note("review", ledger.entries()[0].population, "first", "publish", {"account": "somebody"})
+    with ledger.transaction() as connection:
+        every = {leaf.hash: leaf for leaf in chain.leaves(connection)}
+    proofs = ledger.inclusions("first", every)
+    own = {entry.hash for entry in ledger.entries_of_launch("first")} | {ledger.bound_results("first")["fine_tune"][1]}
+    assert proofs.keys() == own
+    for digest, found in proofs.items():
+        assert sha256_of(found.extra.decode()) == digest
+        assert found.holds(every[digest].content)
+        assert not found.holds(every[ledger.entries()[0].hash].content)
+        text = found.text + found.extra.decode()
+        assert not any(each in text for each in ("second", "somebody", "reason", "2026-", "2027-"))
+    (checkpoint,) = {found.signed for found in proofs.values()}
+    (log,), (witness,) = (list(map(parsed_key, named)) for named in ledger.verifier_keys().values())
+    assert log[0] == checkpoint.checkpoint.origin
+    assert checkpoint.is_signed_by([log[1]])
+    assert checkpoint.cosigned_at(*witness[:1], [witness[1]]) is not None
+    assert not checkpoint.is_signed_by([witness[1]])

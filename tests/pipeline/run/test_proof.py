@@ -10,10 +10,11 @@ from in_toto.models.metadata import Metadata
 from in_toto.verifylib import verify_all_item_rules
 
 from pipeline.ground import keys
-from pipeline.ground.errors import KeyUnusable
+from pipeline.ground.errors import KeyUnusable, PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.log.inclusion import Inclusion
 from pipeline.run import proof
 from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import ABSENT, GIVEN, RESULT, RunDir, StageRecord, record_digest, record_text
@@ -21,7 +22,9 @@ from pipeline.run.runner import run_stage
 from pipeline.run.stage import concludes
 from pipeline.stages.graph import STAGES
 from pretrain.files import text_sha256, write_text
+from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Calls, launch_config
+from tests.helpers.launches.spends import device, reserve
 
 DIGEST = "5a" * 32
 
@@ -118,9 +121,39 @@ def test_a_concluding_stage_signs_the_layout_and_every_link_again(settings: Sett
     new = keys.public_keys(settings, "launch")[-1]
     proof.add(run, records["decide"], STAGES, settings)
     expected = {proof.link_name(name, new) for name in records if not concludes(name, STAGES) or name == "decide"}
-    assert {path.name for path in folder.iterdir()} == expected | {proof.LAYOUT, proof.KEY}
+    assert {path.name for path in folder.iterdir()} == expected | {proof.LAYOUT, proof.KEY, proof.LOG_KEYS}
     for path in folder.glob("*.l*"):
         Metadata.load(str(path)).verify_signature({"keyid": new.keyid, **new.to_dict()})
+
+
+def test_receipts_are_proven_under_the_newest_checkpoint_and_no_older_proof_is_left(settings: Settings, tmp_path: Path):
+    ledger, run = PrivacyLedger.of(settings), RunDir(tmp_path, "trial-0123abcd", as_it_lies)
+    registered(ledger, "people")
+    reserved, folder = reserve(ledger, run.launch_id, device(0.4)), run.path / "public" / proof.FOLDER
+    receipts = {"reserve": reserved.hash, "commit": ledger.commit(run.launch_id, "fine_tune", device(0.3)).hash}
+    receipts["result"] = ledger.bind_result(run.launch_id, "fine_tune", "d" * 64)
+    write_text(run.public("fine_tune") / RESULT, record_text(record("fine_tune", ledger=receipts)))
+    sizes = []
+    for left in ({"reserve", "commit", "result"}, {"reserve", "result"}):
+        kept = record("fine_tune", ledger={kind: each for kind, each in receipts.items() if kind in left})
+        write_text(run.public("fine_tune") / RESULT, record_text(kept))
+        proof.add(run, record("decide"), STAGES, settings)
+        made = {path.name: Inclusion.parsed(path.read_text("utf-8")) for path in folder.glob("*.tlog-proof")}
+        assert made.keys() == {f"fine_tune.{kind}.tlog-proof" for kind in left}
+        sizes.append({each.signed.checkpoint.size for each in made.values()})
+        reserve(ledger, f"later-{left}", device(0.1))
+    assert sizes == [{4}, {5}]
+
+
+def test_no_entry_of_another_launch_leaves_by_an_edited_receipt(settings: Settings, tmp_path: Path):
+    """Receipts are beside what the ledger's digest of a record covers."""
+    ledger, run = PrivacyLedger.of(settings), RunDir(tmp_path, "trial-0123abcd", as_it_lies)
+    registered(ledger, "people")
+    other = reserve(ledger, "another", device(0.4))
+    write_text(run.public("fine_tune") / RESULT, record_text(record("fine_tune", ledger={"reserve": other.hash})))
+    with pytest.raises(PermanentError, match=rf"no entry {other.hash[:12]} of this launch.*fine_tune\.reserve"):
+        proof.add(run, record("decide"), STAGES, settings)
+    assert not list((run.path / "public" / proof.FOLDER).glob("*.tlog-proof"))
 
 
 def test_nothing_is_spent_without_the_keys_that_sign(settings: Settings):

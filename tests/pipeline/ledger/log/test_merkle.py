@@ -49,6 +49,26 @@ PROOFS = {
         "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
     ],
 }
+# Leaf, from 0, and size of the tree.
+INCLUDED = {
+    (0, 1): [],
+    (0, 8): [
+        "96a296d224f285c67bee93c30f8a309157f0daa35dc5b87e410b78630a09cfc7",
+        "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
+        "6b47aaf29ee3c2af9af889bc1fb9254dabd31177f16232dd6aab035ca39bf6e4",
+    ],
+    (5, 8): [
+        "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
+        "ca854ea128ed050b41b35ffc1b87b8eb2bde461e9e3b5596ece6b9d5975a0ae0",
+        "d37ee418976dd95753c1c73862b9398fa2a2cf9b4ff0fdfe8b30cd95209614b7",
+    ],
+    (2, 3): ["fac54203e7cc696cf0dfcb42c92a1d9dbaf70ad9e621f4bd8d98662f00e3c125"],
+    (1, 5): [
+        "6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d",
+        "5f083f0a1a33ca076a95279832580db3e0ef4584bdff1f54c8a360f50de3031e",
+        "bc1a0643b12e4d2d7c77918f44e0f4f79a838b6cf9ec5b5c283e1f4d88599e6b",
+    ],
+}
 SIZES = (1, 2, 255, 256, 257, 300, 511, 512, 513, 700)
 
 
@@ -82,6 +102,31 @@ def test_roots_and_proofs_are_those_of_certificate_transparency(tmp_path: Path, 
         assert [each.hex() for each in smaller.consistency(old, new)] == proof
         roots = [bytes.fromhex(ROOTS[each - 1]) for each in (old, new)]
         assert merkle.is_consistent(old, roots[0], new, roots[1], list(map(bytes.fromhex, proof)))
+
+
+def test_inclusion_proofs_are_those_of_certificate_transparency(tmp_path: Path):
+    for (place, size), proof in INCLUDED.items():
+        log = log_with(tmp_path / f"{size}", LEAVES[:size])
+        assert [each.hex() for each in log.inclusion(place, size)] == proof
+        leaf, root = merkle.leaf_hash(LEAVES[place]), bytes.fromhex(ROOTS[size - 1])
+        assert merkle.is_included(leaf, place, size, root, list(map(bytes.fromhex, proof)))
+
+
+def test_only_the_proof_of_a_leaf_at_its_place_verifies(tmp_path: Path):
+    drawn = random.Random(8)
+    log = log_of(tmp_path, 700)
+    for _ in range(60):
+        size = drawn.randrange(2, 701)
+        place, root, other = drawn.randrange(size), log.root_at(size, 700), drawn.randbytes(32)
+        leaf, proof = merkle.leaf_hash(str(place).encode()), merkle.inclusion(log.nodes(700), place, size)
+        assert merkle.is_included(leaf, place, size, root, proof)
+        assert not merkle.is_included(other, place, size, root, proof)
+        assert not merkle.is_included(leaf, place, size, other, proof)
+        assert not any(merkle.is_included(leaf, each, size, root, proof) for each in (place - 1, place + 1, -1, size))
+        assert not merkle.is_included(leaf, place, size, root, [*proof, other])
+        assert not merkle.is_included(leaf, place, size, root, proof[:-1])
+        at = drawn.randrange(len(proof))
+        assert not merkle.is_included(leaf, place, size, root, [*proof[:at], other, *proof[at + 1 :]])
 
 
 def log_with(folder: Path, leaves: list[bytes]) -> Log:

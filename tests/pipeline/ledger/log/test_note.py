@@ -4,7 +4,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from pipeline.ledger.log import merkle
-from pipeline.ledger.log.note import Checkpoint, Signed, cosign, sign
+from pipeline.ledger.log.note import COSIGNATURE, ED25519, Checkpoint, Signed, cosign, parsed_key, sign, verifier_key
 
 KEY, OTHER = Ed25519PrivateKey.from_private_bytes(bytes(range(32))), Ed25519PrivateKey.from_private_bytes(bytes(32))
 PUBLIC, PUBLIC_OTHER = (key.public_key().public_bytes_raw() for key in (KEY, OTHER))
@@ -75,3 +75,25 @@ def test_a_changed_head_is_signed_by_nobody(changed: Checkpoint):
 def test_what_is_no_checkpoint_is_refused(note: str):
     with pytest.raises(ValueError, match="not a checkpoint"):
         Signed.parsed(note)
+
+
+def test_a_verifier_key_of_another_tool_is_read_and_written_back():
+    text = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW"  # of Go's documentation of notes
+    name, key = parsed_key(text)
+    assert (name, len(key)) == ("PeterNeumann", 32)
+    assert verifier_key(name, ED25519, key) == text
+    assert parsed_key(verifier_key("a/witness", COSIGNATURE, PUBLIC)) == ("a/witness", PUBLIC)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "PeterNeumann+c74f20a4+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW",
+        "JohnNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW",
+        "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10T",
+        "PeterNeumann",
+    ],
+)
+def test_a_key_whose_id_or_name_is_another_is_none(text: str):
+    with pytest.raises(ValueError, match=r"not a verifier key|Incorrect padding|not enough values"):
+        parsed_key(text)

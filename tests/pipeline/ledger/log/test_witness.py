@@ -132,6 +132,8 @@ def test_the_ledger_s_log_is_cosigned_and_refused(
     made = cosigned(grown.log, where, public(here))
     assert made.cosigned_at(witness.NAME, public(here)) is not None
     assert grown.log.checkpoint() == grown.log.checkpoint(WITNESSED) == made
+    again = cosigned(grown.log, where, public(here))
+    assert [line.split(" ")[1] for line in again.lines] == [made.checkpoint.origin, witness.NAME]
     grown.grow("c")
     (grown.log.root / WITNESSED).unlink()  # as after a restore of an older folder
     cosigned(grown.log, where, public(here))
