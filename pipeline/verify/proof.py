@@ -4,22 +4,17 @@ privacy ledger in its witnessed log, and the model's own.
 Needs public files alone. The same follows from ``in-toto-verify`` and ``model_signing verify``, which are not tacit's.
 """
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger import leaves
-from pipeline.ledger.log import note, witness
-from pipeline.ledger.log.inclusion import Inclusion
-from pipeline.ledger.log.note import Signed
-from pipeline.ledger.spend import Spend
 from pipeline.publication.provenance import MODEL_KEY, SIGNATURE, STATEMENT, statement
 from pipeline.run import proof
 from pipeline.run.proof import FOLDER, KEY, LAYOUT, LOG_KEYS
-from pipeline.run.run_dir import RunDir, StageRecord, receipt_digest
+from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.stages.graph import STAGES
+from pipeline.verify import receipts
 from pipeline.verify.check import Check, in_words
 from pretrain.files import sha256
 
@@ -96,60 +91,10 @@ def _chain(run: RunDir, records: Mapping[str, StageRecord], key: "SSlibKey") -> 
 
 
 def _receipts(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord], key: "SSlibKey") -> Check:
-    """Check that the witnessed log has each entry that a record names, and that it says what the record says."""
-    signed = _signed(run, LOG_KEYS, key)
-    if signed is None:
+    named = _signed(run, LOG_KEYS, key)
+    if named is None:
         return Check(id="proof:log", passed=False, detail=f"{LOG_KEYS} is not signed by {KEY}")
-    checkpoints, count, wrong = set[Signed](), 0, list[str]()
-    for record in records.values():
-        spent = () if record.result.get("spend") is None else ("reserve", "commit")
-        wrong += [f"{record.stage} names no {kind}" for kind in (*spent, "result") if kind not in record.ledger]
-        for (name, receipt), kind in zip(proof.receipts([record]).items(), record.ledger, strict=True):
-            try:
-                found = Inclusion.parsed((run.path / "public" / FOLDER / name).read_text(encoding="utf-8"))
-            except (OSError, ValueError):
-                wrong.append(f"{name} is lost or damaged")
-                continue
-            fault = _fault(found, receipt, kind) or _contradiction(found, kind, record, config)
-            wrong += [f"{name} {fault}"] if fault else []
-            checkpoints.add(found.signed)
-            count += 1
-    wrong += [fault for each in checkpoints for fault in _unwitnessed(each, signed["log"], signed["witness"])]
-    detail = in_words(wrong) or f"{count} entries of the launch stand in a log that a witness cosigned"
-    return Check(id="proof:log", passed=not wrong, detail=detail)
-
-
-def _fault(found: Inclusion, receipt: str, kind: str) -> str:
-    """Reason why a proof is not that of a receipt; empty if it is."""
-    if hashlib.sha256(found.extra).hexdigest() != receipt:
-        return "is not the entry that the record names"
-    leaf = leaves.content("result" if kind == "result" else "entry", json.loads(found.extra)["seq"], receipt)
-    return "" if found.holds(leaf) else "is not in the tree of its checkpoint"
-
-
-def _contradiction(found: Inclusion, kind: str, record: StageRecord, config: LaunchConfig) -> str:
-    """Reason why an entry says something else than a record; empty if it says the same."""
-    says: dict[str, object] = {"launch_id": record.launch_id, "stage": record.stage}
-    if kind == "result":
-        says["digest"] = receipt_digest(record)
-    else:
-        says["population"] = config.population
-    if kind in ("reserve", "commit"):
-        says["config"] = record.config_digest
-    if kind == "commit":
-        says |= Spend.model_validate(record.result["spend"]).model_dump(exclude={"note"})
-    shown = json.loads(found.extra)
-    same = kind == "result" or shown["kind"].partition(" ")[0] == kind
-    wrong = [name for name, value in says.items() if shown.get(name) != value]
-    return "" if same and not wrong else f"says another {in_words(wrong or ['kind'])} than the record"
-
-
-def _unwitnessed(signed: Signed, of_log: Iterable[str], of_witness: Iterable[str]) -> Iterator[str]:
-    head = signed.checkpoint
-    if not signed.is_signed_by(key for name, key in map(note.parsed_key, of_log) if name == head.origin):
-        yield f"the checkpoint of {head.size} leaves is not signed by a key of the log in {LOG_KEYS}"
-    if signed.cosigned_at(witness.NAME, (key for _, key in map(note.parsed_key, of_witness))) is None:
-        yield f"the checkpoint of {head.size} leaves is not cosigned by a key of the witness in {LOG_KEYS}"
+    return receipts.logged(run.path / "public" / FOLDER, records, config.population, named)
 
 
 def _statement(config: LaunchConfig, run: RunDir, record: StageRecord, key: "SSlibKey") -> Check:
