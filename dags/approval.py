@@ -21,10 +21,10 @@ ANSWER, COMMENT = "answer", "comment"
 _COMMENT = "kept for ever in the privacy ledger, with your answer; it may stay empty"
 
 _BODY = """
-Launch `{{ ti.xcom_pull(task_ids='check')['launch_id'] }}`:
+Launch `{{ ti.xcom_pull(task_ids='check')['launch_id'] }}` waits for an answer:
 {{ ti.xcom_pull(task_ids='decide')['reasons'] | join('; ') }}.
-**[Read the report](tacit/{{ dag.dag_id | urlencode }}/runs/{{ run_id | urlencode }}/report/report.html)** before you
-answer, or `runs/{{ ti.xcom_pull(task_ids='check')['launch_id'] }}/public/report/report.html`; its page one says:
+**[Read the report](tacit/{{ dag.dag_id | urlencode }}/runs/{{ run_id | urlencode }}/report/report.html)**, in
+MLflow too, before you answer. Its page one says:
 
 {% for line in ti.xcom_pull(task_ids='report').get('summary', []) -%}
 - {{ line }}
@@ -34,7 +34,7 @@ WHAT FOLLOWS
 {% if ti.xcom_pull(task_ids='report').get('concerns') %}
 Each of its main concerns is a box below: an approval must tick every box.
 {% endif %}
-Your answer and your comment are recorded in the privacy ledger, with the SHA-256 of the report's disclosure,
+Your answer and your comment are recorded in the privacy ledger; the report's disclosure has SHA-256
 `{{ ti.xcom_pull(task_ids='report')['disclosure_sha256'] }}`. A rejection is final. Without an answer in seven days
 nothing is published; run this task again to be asked again.
 """

@@ -108,7 +108,7 @@ def summary(disclosure: Disclosure) -> tuple[str, ...]:
         f"first suggestion correct in {percent(first.value)} of cases ({percent(first.low)} to {percent(first.high)})"
     )
     if start := utility.value("start", "top1_recall"):
-        lines.append(f"before private training in {percent(start.value)}")
+        lines.append(f"before private training correct in {percent(start.value)}")
     had, difference = utility.champion, gained(disclosure)
     if had is None:
         lines.append("users have no model of this keyboard yet")

@@ -36,7 +36,7 @@ from tests.helpers.processes.stack import DAG, REVIEWER, Stack, stack
 from tests.helpers.reports.browser import Page, tab
 
 PUBLIC, EXPERIMENT = f"public_model-{DAG}", f"experiment-{DAG}"
-MODEL = "keyboard-en-US-NWP"
+MODEL = "simulated-keyboard-en-US-NWP"
 # No reviewer. Two persons cannot be told apart here: one account runs the whole stack.
 OTHER = "admin"
 PATIENCE = 1200.0  # seconds for each wait, on a machine that does other things too
@@ -55,7 +55,7 @@ LAUNCH = {
         "max_words_per_device": 60,
         "test_fraction": 0.35,
     },
-    "mechanism": MECHANISM | {"noise_multiplier": 8.0, "randomness": "seeded"},
+    "mechanism": MECHANISM | {"noise_multiplier": 8.0, "randomness": "secure"},
     # Small steps, so that the gates let it pass.
     "server": {"learning_rate": 0.05},
     "policy": POLICY,

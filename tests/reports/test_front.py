@@ -217,7 +217,7 @@ def test_the_summary_states_the_one_number_and_says_where_nothing_was_compared()
     assert summary(example())[0] == f"guarantee of one device: epsilon {bound} at delta 1e-06 ({parts})"
     assert summary(example())[1].startswith("outside the guarantee: ")
     start = example().utility.value("start", "top1_recall")
-    assert summary(example())[3] == f"before private training in {percent(start.value)}"
+    assert summary(example())[3] == f"before private training correct in {percent(start.value)}"
     first = example(utility=block("utility") | {"champion": None})
     assert summary(first)[-1] == "users have no model of this keyboard yet"
     apart = block("utility")["champion"] | {"left_out": "it trained on other devices"}

@@ -1,5 +1,6 @@
 """An answer in Airflow is what its API says of it, whatever the command was told."""
 
+import ast
 import json
 import os
 import subprocess
@@ -9,8 +10,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jinja2
 import pytest
 
 from pipeline.ground import settings
@@ -18,6 +21,7 @@ from pipeline.ground.errors import ReleaseRefused
 from pipeline.ground.settings import AirflowReader, Settings
 from pipeline.publication import airflow_answer
 from pipeline.publication.approvals import Question
+from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.pipeline_launch import launch_config
 
@@ -31,12 +35,29 @@ WARNINGS = ("The population is synthetic.", "Words have a loss of 80.")
 ME = f"os:{settings.account()}"
 
 
+def asked_body(launch_id: str, report: str) -> str:
+    """The question of `dags/approval.py`, which this environment cannot import, as Airflow renders it."""
+    tree = ast.parse((ROOT / "dags" / "approval.py").read_text(encoding="utf-8"))
+    (body,) = (
+        ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_BODY"
+    )
+    results = {
+        "check": {"launch_id": launch_id},
+        "decide": {"reasons": ["all 28 gates passed"]},
+        "report": {"disclosure_sha256": report, "summary": ["one line"], "concerns": list(WARNINGS)},
+    }
+    ti = SimpleNamespace(xcom_pull=lambda task_ids: results[task_ids])
+    return jinja2.Template(body).render(ti=ti, run_id="manual+1", dag=SimpleNamespace(dag_id="people"))
+
+
 def question(launch_id: str, report: str, warnings: tuple[str, ...] = (), **changes: Any) -> dict[str, Any]:
     """What Airflow says of an approved question, as `dags/approval.py` asks it."""
     boxes = {f"concern_{number}": {"value": False, "description": each} for number, each in enumerate(warnings, 1)}
     return {
         "subject": f"Publish NWP for en-US: {launch_id}?",
-        "body": f"\nLaunch `{launch_id}` passed every automatic gate.\n- its disclosure has SHA-256\n  `{report}`",
+        "body": asked_body(launch_id, report),
         "params": boxes,
         "options": ["Approve", "Reject"],
         "responded_by_user": {"id": "ana", "name": "Ana"},
