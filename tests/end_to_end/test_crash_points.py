@@ -5,7 +5,6 @@ import random
 import pytest
 
 from tests.helpers.launches.crashes import Undisturbed, disturbed, undisturbed
-from tests.helpers.processes.crash_points import CrashPoint, Fault
 from tests.helpers.processes.forked import Forked
 
 DRAWN = 30
@@ -19,16 +18,11 @@ def whole(strace: None, tmp_path_factory: pytest.TempPathFactory, forked: Forked
 
 
 @pytest.mark.parametrize("number", range(DRAWN))
-def test_the_same_command_finishes_a_launch_that_crashed_with_one_spend_and_the_same_bits(
+def test_the_launch_finishes_after_a_crash_of_a_stage_with_one_spend_and_the_same_bits(
     whole: Undisturbed, number: int
 ) -> None:
-    point, fault = drawn(whole, random.Random(number))
-    assert list(disturbed(whole, point, fault)) == [], f"{fault} at {point}"
-
-
-def drawn(whole: Undisturbed, chance: random.Random) -> tuple[CrashPoint, Fault]:
-    """Draw a kind of crash point, one of its points and a fault."""
-    kinds = sorted({point.kind for point in whole.points})
-    kind = chance.choice(kinds)
-    point = chance.choice([point for point in whole.points if point.kind == kind])
-    return point, chance.choice(point.faults)
+    chance = random.Random(number)
+    kind = chance.choice(sorted({point.kind for _, point in whole.points}))
+    step, point = chance.choice([(step, point) for step, point in whole.points if point.kind == kind])
+    fault = chance.choice(point.faults)
+    assert list(disturbed(whole, step, point, fault, to_end=True)) == [], f"{fault} at {point}"

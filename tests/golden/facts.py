@@ -78,7 +78,7 @@ def of_run(run: Path, ledger: Path) -> dict[str, Fact]:
         path = next((run / half / name for half in ("public", "private") if (run / half / name).exists()), run / name)
         facts[f"file/{name}"] = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
     facts |= _private(run / "private" / "fine_tune")
-    facts |= _ledger(run.name, ledger)
+    facts |= of_ledger(run.name, ledger)
     facts |= _released(run / "private" / "ab_test" / "released.json")
     facts |= {f"verdict/{row['type']}/{row['tested']}": row["verdict"] for row in _result(run, "audit")["audits"]}
     decided = _result(run, "decide")
@@ -156,7 +156,8 @@ def _released(file: Path) -> dict[str, Fact]:
     return {f"released/ab_test/{place}": value for place, value in enumerate(sums)}
 
 
-def _ledger(launch_id: str, ledger: Path) -> dict[str, Fact]:
+def of_ledger(launch_id: str, ledger: Path) -> dict[str, Fact]:
+    """A launch's entries in the ledger, by kind and stage."""
     columns = ("unit", "adjacency", "rho", "epsilon", "delta")
     query = f"SELECT kind, stage, {', '.join(columns)} FROM privacy_ledger WHERE launch_id = ? ORDER BY seq"
     with sqlite3.connect(f"file:{ledger}?mode=ro", uri=True) as database:

@@ -15,11 +15,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from tests.helpers.launches.command import environment
-from tests.helpers.processes.forked import STOPPED
+from tests.helpers.processes.forked import KILLED, STOPPED
 
 # Calls that reach a file's content, its name or its disk.
 CALLS = (
@@ -33,8 +33,9 @@ _INJECTED = {"SIGKILL": "signal=SIGKILL", "ENOSPC": "error=ENOSPC"}
 _LINE = re.compile(r"(\d+) +(\w+)\((.*)")
 _FAILED = re.compile(r" = -1 E[A-Z]+ \(")
 _JOURNAL = "-journal"
-# What differs between two runs in a file's name: process, launch and keys of caches.
-_PASSING = re.compile(r"[0-9a-f]{8,}|\d+")
+# What differs between two runs in a file's path: process, launch, keys of caches, eight letters of a temporary file.
+_PASSING = re.compile(r"(?<=[.-])[a-z0-9_]{8}(?=[./]|$)|[0-9a-f]{8,}|\d+")
+_NAMED = 2  # parts of a path: of deeper files the folder says the kind
 _SECONDS = 600
 
 
@@ -48,8 +49,9 @@ class CrashPoint:
 
     @property
     def kind(self) -> str:
-        """Call and file, without what differs between two runs or between rounds of one."""
-        return f"{self.call} {_PASSING.sub('*', self.file)}"
+        """Call and folder of the file, without what differs between two runs or between rounds of one."""
+        path = PurePosixPath(_PASSING.sub("*", self.file))
+        return f"{self.call} {path if len(path.parts) <= _NAMED else path.parent}"
 
     @property
     def faults(self) -> tuple[Fault, ...]:
@@ -59,10 +61,15 @@ class CrashPoint:
 
 @dataclass(frozen=True)
 class Ended:
-    """Exit code of a traced command, and all that it said."""
+    """Exit code of a traced command, and all that it said.
+
+    Attributes:
+      injected: True if it made the call of the crash point.
+    """
 
     code: int
     output: str
+    injected: bool
 
 
 def counted(home: Path, program: Path, *arguments: str) -> tuple[Ended, list[CrashPoint]]:
@@ -73,17 +80,20 @@ def counted(home: Path, program: Path, *arguments: str) -> tuple[Ended, list[Cra
     """
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace"
-        ended, main = _traced(home, program, arguments, ["-y", "-s", "0", "-o", str(trace)])
+        ended, main = _traced(home, program, arguments, ["-y", "-s", "0"], trace)
         return ended, list(_without_inner(_points(trace, main, home)))
 
 
 def crashed(home: Path, program: Path, point: CrashPoint, fault: Fault, *arguments: str) -> Ended:
     """Run a command with a fault at one point."""
     inject = f"inject={point.call}:{_INJECTED[fault]}:when={point.number}"
-    return _traced(home, program, arguments, ["-e", inject, "-o", "/dev/null"])[0]
+    with tempfile.TemporaryDirectory() as folder:
+        return _traced(home, program, arguments, ["-e", inject], Path(folder) / "trace")[0]
 
 
-def _traced(home: Path, program: Path, arguments: Sequence[str], options: Sequence[str]) -> tuple[Ended, int]:
+def _traced(
+    home: Path, program: Path, arguments: Sequence[str], options: Sequence[str], trace: Path
+) -> tuple[Ended, int]:
     with tempfile.TemporaryDirectory() as folder:
         place, said = Path(folder) / "pid", Path(folder) / "said"
         with said.open("wb") as output:
@@ -96,11 +106,12 @@ def _traced(home: Path, program: Path, arguments: Sequence[str], options: Sequen
             )
             main = _stopped(place)
             calls = "trace=" + ",".join(CALLS)
-            with subprocess.Popen(["strace", "-f", "-qq", "-p", str(main), "-e", calls, *options]):
+            with subprocess.Popen(["strace", "-f", "-qq", "-p", str(main), "-e", calls, "-o", trace, *options]):
                 _until(lambda: not re.search(r"^TracerPid:\s0$", _status(main), re.MULTILINE))
                 os.kill(main, signal.SIGCONT)
                 code = command.wait(timeout=_SECONDS)
-        return Ended(code, said.read_text(encoding="utf-8", errors="replace")), main
+        output = said.read_text(encoding="utf-8", errors="replace")
+        return Ended(code, output, code == KILLED or b"(INJECTED)" in trace.read_bytes()), main
 
 
 def _stopped(place: Path) -> int:
