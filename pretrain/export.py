@@ -16,11 +16,11 @@ import torch
 from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor, nn
 
 from pretrain.config import ModelConfig
-from pretrain.files import atomic
+from pretrain.files import atomic, write_bytes
 from pretrain.model import KeyboardLM, build_model
 from pretrain.predictor import open_graph, step
 from pretrain.vocabulary import PAD, SPECIALS
@@ -53,11 +53,7 @@ def save_model(model: KeyboardLM, path: Path) -> None:
       OSError: the file cannot be written, as on a full disk.
     """
     weights = {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}
-    with atomic(path) as temporary:
-        try:
-            save_file(weights, temporary)
-        except SafetensorError as error:
-            raise OSError(f"{path}: {error}") from error
+    write_bytes(path, save(weights))  # ``save_file`` writes a temporary file of its own, which a crash would leave
 
 
 def load_model(path: Path, config: ModelConfig) -> KeyboardLM:

@@ -104,7 +104,9 @@ def find_done(
     run = open_run(config, run_id, settings, tracker)
     if (record := run.record(name)) is None or not still_true(record, config, run):
         return None
-    outcome_path(run, name).unlink(missing_ok=True)  # left by an attempt that died after writing the record
+    # Left by an attempt that died after its record was in MLflow.
+    outcome_path(run, name).unlink(missing_ok=True)
+    remove_leavings(run.public(name), below=False)
     return StageOutcome(record, skipped=True)
 
 

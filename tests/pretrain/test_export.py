@@ -1,5 +1,8 @@
 """Exported graphs are the model, and parity notices when they are not."""
 
+import os
+import resource
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +13,7 @@ import torch
 
 from pretrain.config import ModelConfig
 from pretrain.export import export_onnx, load_graph, load_model, parity, quantise, save_model
+from pretrain.files import remove_leavings
 from pretrain.model import KeyboardLM, build_model, sentence_rows
 from tests.helpers.text.pretrain_streams import TINY, chain_stream, trained_on_chains
 
@@ -29,6 +33,17 @@ def test_weights_round_trip(tmp_path: Path, tied: bool) -> None:
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name])
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+def test_a_killed_writer_of_weights_leaves_nothing_that_is_not_taken_away(tmp_path: Path, tiny_model: KeyboardLM):
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # the kernel ends who writes more
+        save_model(tiny_model, tmp_path / "model.safetensors")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGXFSZ
+    (left,) = tmp_path.iterdir()
+    assert remove_leavings(tmp_path) == [left.name]
 
 
 def test_weights_of_another_shape_are_refused(tmp_path: Path, tiny_model: KeyboardLM) -> None:

@@ -307,6 +307,18 @@ def test_a_crash_at_any_step_is_repaired_by_running_again(
     assert runner.run_stage("fine_tune", CONFIG, ID, settings, calls.stages).skipped
 
 
+def test_a_finished_stage_keeps_no_half_of_its_record(calls: Calls, settings: Settings):
+    """As after a crash that left the whole record in MLflow."""
+    run_all(calls, settings)
+    gone = multiprocessing.get_context("fork").Process(target=int)
+    gone.start()
+    gone.join()
+    half = settings.runs_dir / ID / "public" / "plan" / f".{RESULT}.{gone.pid}.tmp"
+    half.write_text("{", encoding="utf-8")
+    assert runner.find_done("plan", CONFIG, ID, settings) is not None
+    assert not half.exists()
+
+
 @pytest.mark.slow
 def test_launch_runs_every_stage_in_order_and_leaves_publication_to_reviewers(settings: Settings):
     seen: list[str] = []
