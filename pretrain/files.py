@@ -13,7 +13,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PUBLIC = 0o644
@@ -48,6 +48,15 @@ def scratch(folder: Path, name: str) -> Iterator[Path]:
     prefix = f".{name}.{os.getpid()}.in-"
     with tempfile.TemporaryDirectory(prefix=prefix, suffix=".tmp", dir=folder, ignore_cleanup_errors=True) as made:
         yield Path(made)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, if it exists: after a crash it is whole, or among what ``remove_leavings`` takes away."""
+    gone = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(gone, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        folder.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
 
 
 def remove_leavings(folder: Path, *, below: bool = True) -> list[str]:

@@ -6,7 +6,6 @@ All arms share one vocabulary: the launch's, followed by the words that only the
 
 import copy
 import logging
-import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +23,7 @@ from pipeline.publication.champion import Champion
 from pipeline.releases.release import asked_for
 from pipeline.stages.ab_inputs import ComparisonInputs
 from pretrain import vocabulary as vocabularies
+from pretrain.files import remove_folder
 from pretrain.model import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
@@ -126,7 +126,7 @@ def without_privacy(inputs: ComparisonInputs, config: LaunchConfig, work: Workpl
         config.server,
         replace(work, directory=folder, runtime=runtime),
     )
-    shutil.rmtree(folder)
+    remove_folder(folder)
     _log.info("without privacy, simulation only: %d rounds done, the model is not kept", done.rounds)
     return model
 

@@ -1,6 +1,5 @@
 """Stages ``pretrain`` and ``adapt``: training on public text."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from pipeline.run.stage import StageContext, StageResult
 from pipeline.telemetry.allowed import two_digits
 from pretrain import export, extend, new_words
 from pretrain import train as public_training
+from pretrain.files import remove_folder
 from pretrain.model import KeyboardLM, build_model, parameter_count, placed
 from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
 from reports.disclosure.findings import NewWordAdaptation
@@ -86,7 +86,7 @@ def _new_words(
 
 def _trained(ctx: StageContext, model: KeyboardLM, curve: public_training.TrainingCurve) -> PublicTraining:
     export.save_model(placed(model, "cpu"), ctx.public / "model.safetensors")
-    shutil.rmtree(ctx.private / "work", ignore_errors=True)
+    remove_folder(ctx.private / "work")  # A resumed attempt reads all of it.
     last = curve.points[-1]
     return PublicTraining(
         parameters=parameter_count(model),

@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -14,6 +15,7 @@ from pretrain.files import (
     PUBLIC,
     atomic,
     private_directory,
+    remove_folder,
     remove_leavings,
     scratch,
     sha256,
@@ -126,6 +128,7 @@ def test_nobody_writes_in_another_way(package: str):
 KILLED = """
 import os, sys
 from pathlib import Path
+from unittest import mock
 from pretrain.files import atomic, scratch
 folder = Path(sys.argv[1])
 with scratch(folder, "bundle") as made, atomic(folder / "inner" / "result.json") as temporary:
@@ -151,3 +154,18 @@ def test_what_a_killed_process_left_is_taken_away_and_nothing_else(tmp_path: Pat
         assert temporary.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, "inner", "other"])
     assert list((tmp_path / "inner").iterdir()) == []
+
+
+def test_a_folder_that_was_being_removed_is_whole_or_a_leaving(tmp_path: Path):
+    folder = tmp_path / "work"
+    (folder / "checkpoint").mkdir(parents=True)
+    (folder / "weights").touch()
+    child = os.fork()
+    if child == 0:
+        with mock.patch("os.unlink", side_effect=lambda *_, **__: os._exit(9)):
+            remove_folder(folder)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert not folder.exists()
+    assert len(remove_leavings(tmp_path)) == 1
+    assert list(tmp_path.iterdir()) == []
+    remove_folder(folder)

@@ -1,6 +1,5 @@
 """Positive control of every audit: the attack must find canaries that a model has certainly learnt."""
 
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from evaluation.audit.memorisation import CanaryRow, completed
 from evaluation.config import BEAM_WIDTH
 from pipeline.launch.config import LaunchConfig
 from pipeline.stages.training.twin import CONTROL_ROUNDS, train_control
+from pretrain.files import remove_folder
 from pretrain.model import KeyboardLM
 from reports.disclosure.findings import ControlBlock, ControlRow
 
@@ -40,7 +40,7 @@ def control(
         summary = summed_up(attack(model, chosen), rounds, len(chosen.devices))
         if summary.passed:
             break
-    shutil.rmtree(directory)
+    remove_folder(directory)
     return summary
 
 
