@@ -246,6 +246,8 @@ def reuse(ctx: StageContext, stages: Stages, planned: Spend | None, shelf: Shelf
         if source.paid is not None and source.audit is not None:
             write_text(ctx.private / AUDIT, source.audit.model_dump_json(indent=1) + "\n", PRIVATE)
             cited = {**source.paid, "audit": audit_digest(source.audit)}
+            if before := ledger.noted("reuse", ctx.run.launch_id, ctx.stage):
+                cited["record"] = before.names("record")  # The source may have run again: another record of the same.
             noted = ledger.note("reuse", ctx.population, ctx.run.launch_id, ctx.stage, cited)
             receipts["reuse"] = noted.hash
         _log.info("%s: reused from launch %s", ctx.stage, record.launch_id)
@@ -404,6 +406,7 @@ def _brought_private(there: RunDir, ctx: StageContext, names: tuple[str, ...]) -
     files, folder = there.sealed(ctx.stage, names), there.path / "private" / ctx.stage
     if not files:
         return False
+    ctx.run.unseal_private(ctx.stage)
     if (window := folder / WINDOW).is_file():  # Written before the text that it covers.
         for name in names:
             shutil.rmtree(ctx.private / name, ignore_errors=True)

@@ -19,13 +19,20 @@ _log = logging.getLogger(__name__)
 
 
 def still_true(record: StageRecord, config: LaunchConfig, run: RunDir, *, released: bool | None = None) -> bool:
-    """Return whether a record still holds: same configuration, same inputs, outputs with the recorded digests."""
+    """Return whether a record still holds: same configuration, same inputs, outputs with the recorded digests.
+
+    Private files are those of the record if their seal is: an attempt that writes others removes the seal first.
+    """
     if record.config_digest != config_digest(config):
         return False
     # A release still holds when its private folder is gone; other stages make theirs again.
     released = not record.ledger.keys().isdisjoint(("reserve", "reuse")) if released is None else released
-    if record.private_outputs and not (released or run.erased or has_private_files(run, record.stage)):
-        return False
+    if record.private_outputs and not run.erased:
+        if not has_private_files(run, record.stage):
+            if not released:
+                return False
+        elif not is_same(run.path / "private" / record.stage / SEAL, str(record.private_digest)):
+            return False
     names = (path.partition("/")[2] for path in record.inputs if path.startswith(f"{GIVEN}/"))
     if any(run.given_digest(name) != record.inputs[f"{GIVEN}/{name}"] for name in names) or changed_inputs(record, run):
         return False

@@ -140,6 +140,10 @@ class RunDir:
         write_text(self.private(stage) / SEAL, sealed, PRIVATE)
         return text_sha256(sealed)
 
+    def unseal_private(self, stage: str) -> None:
+        """Remove the seal of an earlier attempt, before the files under it change."""
+        (self.private(stage) / SEAL).unlink(missing_ok=True)
+
     def sealed(self, stage: str, names: Iterable[str]) -> dict[str, str]:
         """Digests, from the seal, of a stage's private files that are named, or are in a folder named, in ``names``."""
         path = self.path / "private" / stage / SEAL

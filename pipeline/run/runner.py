@@ -235,6 +235,7 @@ def _computed(ctx: StageContext, stages: Stages, binding: Mapping[str, str] | No
 def _compute(ctx: StageContext, config: LaunchConfig, stage: Stage) -> StageRecord:
     """Call the stage, and record its outputs."""
     started, clock, ran_on = this_hour(), time.monotonic(), _attempted_on(ctx.public, processor())
+    ctx.run.unseal_private(ctx.stage)
     _log.info("%s: started", ctx.stage)
     with progress.kept_in(ctx.private / progress.FILE):
         result = stage.function(ctx)

@@ -8,7 +8,7 @@ from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.cache import commit_of, said
 from pipeline.run.known import as_it_lies
-from pipeline.run.run_dir import RunDir, StageRecord, receipt_digest
+from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.stages.graph import STAGES
 from pipeline.verify.check import Check
 
@@ -17,7 +17,7 @@ def reused(run: RunDir, records: Mapping[str, StageRecord], ledger: PrivacyLedge
     """Check each reused release against the ledger, and against the launch that made it.
 
     Guarantee: passes only if the ledger holds the commit of the named launch, before the reuse and on the same
-    population, and the digest of that launch's release; and this launch has the same result and files.
+    population, and once held the digest of that launch's record; and this launch has the same result and files.
     """
     entries = ledger.entries()
     for name, record in records.items():
@@ -42,10 +42,10 @@ def _problem(run: RunDir, record: StageRecord, ledger: PrivacyLedger, entries: l
         return f"the ledger says that {commit.launch_id} paid for it, the record {record.reused_from}", ""
     if said(record) != paid["said"]:
         return f"differs from the release of launch {commit.launch_id}", ""
-    if ledger.bound_results(commit.launch_id).get(record.stage, ("", ""))[0] != paid["record"]:
-        return f"the ledger holds another record of launch {commit.launch_id} than the reused one", ""
+    if not ledger.holds_digest(paid["record"]):
+        return f"the ledger never held the record of launch {commit.launch_id} that the reuse names", ""
     there = RunDir(run.root, commit.launch_id, as_it_lies).record(record.stage)
-    if there is not None and receipt_digest(there) != paid["record"]:
+    if there is not None and said(there) != paid["said"]:  # The stage may have run again: another record of the same.
         return f"the record of launch {commit.launch_id} was changed", ""
     amount = f"epsilon {commit.epsilon:g} per item" if commit.unit == "item" else f"rho {commit.rho:g}"
     return "", f"released and paid for by launch {commit.launch_id} ({amount}); no new spend"

@@ -10,6 +10,7 @@ from pipeline.ground import settings
 from pipeline.ground.errors import TEMPORARY
 from pipeline.launch.config import load_launch
 from pipeline.run.bookkeeping import TRACES
+from pipeline.run.proof import FOLDER
 from pipeline.run.run_dir import RESULT
 from pipeline.run.stage import of_launch
 from pipeline.stages.graph import STAGES
@@ -116,8 +117,11 @@ def disturbed(whole: Undisturbed, step: Step, point: CrashPoint, fault: Fault, *
     else:
         yield f"run again, it ends with {repeated.returncode}: {repeated.stderr[-300:]}"
         return
+    run = seeded_launch.run_of(whole.home, whole.name)
     # As ``tacit verify`` does: a copy of text that was being written when its process died.
-    remove_leavings(seeded_launch.run_of(whole.home, whole.name) / "private")
+    remove_leavings(run / "private")
+    if not to_end:  # As stage ``decide`` does.
+        remove_leavings(run / "public" / FOLDER)
     found = _facts(whole.home, whole.name)
     yield from (f"left behind: {name}" for name in sorted(found.keys() - again.found.keys()))
     yield from (f"lost: {name}" for name in sorted(again.found.keys() - found.keys()))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -132,6 +133,47 @@ def test_a_release_that_cannot_be_audited_any_more_is_made_anew(
     monkeypatch.setattr(private, "audit", lambda *asked: None)
     assert run(private, settings, SECOND)[1].reused_from is None
     assert "its release was never audited, and its private files no longer allow" in caplog.text
+
+
+@pytest.mark.slow
+def test_a_source_that_ran_again_is_the_same_release(private: Private, settings: Settings):
+    """Its record was lost, so it made the same words once more, in another record."""
+    run(private, settings, FIRST)
+    run(private, settings, SECOND)
+    for launch in (A, B):
+        (settings.runs_dir / launch / "public" / "discover" / RESULT).unlink()
+    # Its time may be the same to two digits.
+    with mock.patch.object(runner, "this_hour", return_value="2027-01-01T00:00:00+00:00"):
+        run(private, settings, FIRST)
+    assert run(private, settings, SECOND)[1].reused_from == A
+    assert private.made == [*NAMES, "discover"]
+    assert entries(settings, "reserve", "commit", "reuse") == [
+        (A, "discover", "reserve"),
+        (A, "discover", "commit"),
+        (B, "discover", "reuse"),
+    ]
+    assert checked(settings, B).passed
+
+
+@pytest.mark.slow
+def test_a_record_does_not_hold_over_the_private_files_of_an_interrupted_attempt(private: Private, settings: Settings):
+    text = private.text.read_text(encoding="utf-8")
+
+    def put_text(content: str) -> None:
+        private.text.write_text(content, encoding="utf-8")
+        for launch in (A, B, C):
+            (settings.runs_dir / launch / "public" / "ingest_private" / RESULT).unlink(missing_ok=True)
+
+    run(private, settings, FIRST)
+    run(private, settings, SECOND)
+    put_text("other text")
+    run(private, settings, THIRD)
+    cut_off = mock.patch.object(cache, "_put", side_effect=ArithmeticError("cut off"))
+    with cut_off, pytest.raises(ArithmeticError, match="cut off"):
+        run(private, settings, SECOND)
+    put_text(text)
+    run(private, settings, SECOND)
+    assert words(settings, B) == words(settings, A)
 
 
 @pytest.mark.slow
