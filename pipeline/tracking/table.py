@@ -6,6 +6,7 @@ released values. Only a published launch gets a tick.
 
 import fcntl
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,8 +91,10 @@ def columns(record: StageRecord) -> dict[str, float | str]:
     """Columns that a finished stage adds to its launch's row; strings are tags."""
     result: Mapping[str, Any] = record.result
     row: dict[str, float | str] = dict(result.get("headline", {}))
-    if isinstance(rho := row.get("rho"), int | float):
-        row["rho"] = float(up(rho, 4))  # as on every page: 0.499992 would be cut to 0.4999...
+    # As on every page: 0.499992 would be cut to 0.4999..., and 12.884 shown as 12.88.
+    for name, digits in (("rho", 4), ("epsilon", 2)):
+        if isinstance(loss := row.get(name), int | float) and math.isfinite(loss):
+            row[name] = float(up(loss, digits))
     if record.stage == "fine_tune":
         row |= {ours: float(result[name]) for name, ours in _OF_TRAINING.items() if result.get(name) is not None}
     if record.stage == "ab_test":

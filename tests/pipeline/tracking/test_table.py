@@ -28,8 +28,16 @@ def arm(metric: str, value: float, name: str = "private") -> dict[str, object]:
 
 def test_training_gives_the_columns_of_the_papers_table():
     trained = {"rounds": 800, "observed_mins": 31, "observed_max_participations": 4, "report_goal": 6500}
-    row = table.columns(record("fine_tune", **trained, headline={"rho": 0.4999921, "delta": 1e-10}))
-    assert row == {"rounds": 800, "MinS": 31, "MaxP": 4, "report_goal": 6500, "rho": 0.5, "delta": 1e-10}
+    row = table.columns(record("fine_tune", **trained, headline={"rho": 0.4999921, "epsilon": 12.8812, "delta": 1e-10}))
+    assert row == {
+        "rounds": 800,
+        "MinS": 31,
+        "MaxP": 4,
+        "report_goal": 6500,
+        "rho": 0.5,
+        "epsilon": 12.89,
+        "delta": 1e-10,
+    }
 
 
 def test_the_comparison_gives_recall_and_rates_of_this_launch_with_their_intervals():
