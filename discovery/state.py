@@ -10,7 +10,7 @@ import numpy as np
 from discovery.config import AFTERWARDS, CentralConfig, TrieConfig
 from discovery.device.typed import TypedWords
 from discovery.results import LayerState
-from pretrain.files import PRIVATE, atomic, private_directory, write_text
+from pretrain.files import PRIVATE, private_directory, write_array, write_text
 
 
 def fingerprint(
@@ -57,8 +57,7 @@ def save(directory: Path, state: LayerState, votes_d: np.ndarray) -> None:
     Votes are noisy, message by message, so the sum reveals no more than its words; an audit repeats the selection from
     it.
     """
-    with atomic(_votes(directory, state.row.layer), PRIVATE) as temporary, temporary.open("wb") as file:
-        np.save(file, votes_d)
+    write_array(_votes(directory, state.row.layer), votes_d, PRIVATE)
     write_text(_path(directory, state.row.layer), state.model_dump_json(), PRIVATE)
 
 

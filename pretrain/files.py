@@ -8,6 +8,7 @@ the old content or the new, never a part of it. What a killed process leaves has
 
 import errno
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -15,6 +16,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 PUBLIC = 0o644
 PRIVATE = 0o600
@@ -96,6 +101,19 @@ def write_bytes(path: Path, content: bytes, mode: int = PUBLIC) -> None:
 def write_text(path: Path, content: str, mode: int = PUBLIC) -> None:
     """Write UTF-8 text whole or not at all; folders above it are made."""
     write_bytes(path, content.encode(), mode)
+
+
+def write_array(path: Path, array: "NDArray[Any]", mode: int = PUBLIC) -> None:
+    """Write an array as ``.npy``, whole or not at all.
+
+    NumPy's ``tofile``, and ``save`` to an open file, lose what a full disk does not take without an error: they write
+    through a buffer of C's, and do not look at how its last part was written.
+    """
+    import numpy as np  # slow to import
+
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    write_bytes(path, buffer.getvalue(), mode)
 
 
 def private_directory(path: Path) -> Path:

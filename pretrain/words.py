@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pretrain.files import PUBLIC, atomic, undamaged, write_text
+from pretrain.files import PUBLIC, atomic, undamaged, write_array, write_text
 from pretrain.vocabulary import EOS, UNK, TokenStream, Vocabulary
 
 SENTENCE_END = 0
@@ -116,10 +116,10 @@ def write_words(directory: Path, owners: Iterable[Sequence[Sequence[str]]], mode
                     pending.append(SENTENCE_END)
             offsets.append(written + len(pending))
             if len(pending) >= FLUSH_TOKENS:
-                np.asarray(pending, dtype="<u4").tofile(file)
+                file.write(np.asarray(pending, dtype="<u4").tobytes())
                 written += len(pending)
                 pending.clear()
-        np.asarray(pending, dtype="<u4").tofile(file)
+        file.write(np.asarray(pending, dtype="<u4").tobytes())
     return _finished(directory, np.asarray(offsets, dtype=np.int64), index, mode)
 
 
@@ -135,15 +135,14 @@ def join_words(directory: Path, pieces: Sequence[WordStore], mode: int = PUBLIC)
             numbers = [index.setdefault(word, len(index) + 1) for word in piece.lexicon]
             table = np.array([SENTENCE_END, *numbers], dtype="<u4")
             for first in range(0, len(piece.tokens_N), FLUSH_TOKENS):
-                table[piece.tokens_N[first : first + FLUSH_TOKENS]].tofile(file)
+                file.write(table[piece.tokens_N[first : first + FLUSH_TOKENS]].tobytes())
             lengths.append(np.diff(piece.offsets_D1))
     return _finished(directory, np.cumsum(np.concatenate(lengths)), index, mode)
 
 
 def _finished(directory: Path, offsets_D1: np.ndarray, index: dict[str, int], mode: int) -> WordStore:
     """Finish the store after its tokens are written, and open it."""
-    with atomic(directory / "offsets.npy", mode) as temporary, temporary.open("wb") as file:
-        np.save(file, offsets_D1)
+    write_array(directory / "offsets.npy", offsets_D1, mode)
     write_text(directory / "lexicon.json", json.dumps(list(index), ensure_ascii=False), mode)
     meta = {"format": _FORMAT, "owners": len(offsets_D1) - 1, "tokens": int(offsets_D1[-1])}
     write_text(directory / "meta.json", json.dumps(meta | {"digest": _digest(directory)}), mode)

@@ -27,7 +27,7 @@ from federated.config.population import (
 from federated.devices import parts, pieces, synthetic
 from federated.devices import readers as sources
 from federated.devices.withdrawals import NOBODY, Withdrawals
-from pretrain.files import PRIVATE, atomic, private_directory, undamaged, write_text
+from pretrain.files import PRIVATE, atomic, private_directory, undamaged, write_array, write_text
 from pretrain.text import require_spaced_script
 from pretrain.vocabulary import TokenStream, Vocabulary
 from pretrain.words import SENTENCE_END, WordStore
@@ -190,8 +190,7 @@ def build_store(
             + "; check the source"
         )
     split_D = _splits(whole.clients, key or f"tacit split {seed}".encode(), config)
-    with atomic(directory / _SPLIT_FILE, PRIVATE) as temporary, temporary.open("wb") as file:
-        np.save(file, split_D)
+    write_array(directory / _SPLIT_FILE, split_D, PRIVATE)
     summary = StoreSummary(
         population=key_of(config),
         source=config.source,

@@ -61,7 +61,7 @@ from federated.planning.verdict import (
 from federated.rounds import server
 from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
-from pretrain.files import atomic
+from pretrain.files import write_array
 from pretrain.model import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
@@ -368,8 +368,7 @@ def trained(
             except ArithmeticError:
                 # It diverged: a network that always says the same.
                 weights_P = np.zeros_like(server.flat_weights(model))
-            with atomic(path) as temporary, temporary.open("wb") as file:
-                np.save(file, weights_P.astype(np.float32))
+            write_array(path, weights_P.astype(np.float32))
             minutes, left = (time.monotonic() - begun) / 60, len(once) - place + later
             if left:
                 on_progress(f"took {minutes:.2g} min; {left} more at most, about {left * minutes:.2g} min")

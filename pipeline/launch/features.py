@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import TypeAdapter
 
 from evaluation.comparison.results import ComposeSetting
@@ -17,7 +16,7 @@ from evaluation.config import HISTORY_WEIGHT
 from evaluation.keyboard.sessions import PHRASE_WORDS, WEIGHT
 from evaluation.keyboard.strip import SHOWN, SPELLING_NATS
 from pretrain.dictionary.from_model import Arm, word_scores
-from pretrain.files import atomic
+from pretrain.files import write_array
 from pretrain.ngrams.counted import NETWORK_SHARE
 
 WORD_SCORES = "word_scores.npy"
@@ -48,8 +47,7 @@ def write(
     if "SC" in features:
         settings["SC"] = _compose(compose)
     if "OTF" in features:
-        with atomic(folder / WORD_SCORES) as temporary, temporary.open("wb") as file:
-            np.save(file, word_scores(arm))
+        write_array(folder / WORD_SCORES, word_scores(arm))
         settings["OTF"] = {"weight": WEIGHT, "spelling_nats": SPELLING_NATS, "word_scores": WORD_SCORES}
     return settings
 

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from evaluation.config import NGRAM_ORDER
 from federated.accounting.composition import compose
 from federated.config.counts import START_WEIGHT, CountsConfig
@@ -17,7 +15,7 @@ from pipeline.releases.counts import counts
 from pipeline.run import artifacts
 from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult
-from pretrain.files import PRIVATE, atomic
+from pretrain.files import PRIVATE, write_array
 from pretrain.ngrams import counted
 from pretrain.ngrams.ngram import NGram
 from reports.disclosure.releases import Counts
@@ -50,8 +48,7 @@ def count(ctx: StageContext) -> Count:
         counted.require_loadable(fitted, len(cells.context_K) * min(len(words), round(1 / LEAST_PAIR)))
     devices = artifacts.store(ctx).encode(words, "train")
     released_U = released_counts(devices, cells, config.noise_multiplier, ctx.noise_key)
-    with atomic(ctx.private / artifacts.RELEASED, PRIVATE) as temporary, temporary.open("wb") as file:
-        np.save(file, released_U)  # for the audit
+    write_array(ctx.private / artifacts.RELEASED, released_U, PRIVATE)  # for the audit
     model = counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier)
     counted.save(model, ctx.public / artifacts.COUNTS)
     return _stated(config, cells, delta, loss.epsilon[delta])

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from federated.config.population import VALIDATION_FRACTION, Files, PopulationKey, Retention, SyntheticPopulation
 from federated.devices import parts, pieces, store
 from federated.devices.withdrawals import Withdrawals
@@ -29,7 +27,7 @@ from pipeline.run.second_run import outcome_differences
 from pipeline.run.stage import Dataset, StageContext, StageResult
 from pipeline.stages import identity
 from pretrain import corpus, selection, vocabulary
-from pretrain.files import atomic
+from pretrain.files import write_array
 from pretrain.text import letter_of
 from pretrain.words import WordStore
 from reports.disclosure.guarantee import PublicText, Selection
@@ -174,8 +172,7 @@ def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageC
     stream = artifacts.encode(shards, words)
     private_S = selection.log_probabilities(artifacts.on_device(ctx, model), stream, ctx.config.pretrain.sequence_words)
     weight_S = selection.importance(private_S, selection.unread(stream, words, ctx.private), selection.targets(stream))
-    with atomic(ctx.public / artifacts.SELECTION) as temporary, temporary.open("wb") as file:
-        np.save(file, selection.copies(weight_S, ctx.config.seed))
+    write_array(ctx.public / artifacts.SELECTION, selection.copies(weight_S, ctx.config.seed))
     return Selection(
         registered_model=published.name,
         version=published.version,

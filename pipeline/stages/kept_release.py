@@ -18,7 +18,7 @@ from federated.counts.bounded_sum import released_sum, require_few_enough
 from pipeline.launch.config import LaunchConfig
 from pipeline.publication.registry import Champions, PublishedModel
 from pipeline.releases.evaluation import clip_norm
-from pretrain.files import PRIVATE, atomic, write_text
+from pretrain.files import PRIVATE, write_array, write_text
 
 STREAM = "evaluation"
 Vectors = Iterator[tuple[np.ndarray, np.ndarray]]
@@ -88,5 +88,4 @@ def _noted(vectors: Callable[[], Vectors], kept: list[np.ndarray]) -> Vectors:
 
 
 def _save(vectors_DM: np.ndarray, path: Path) -> None:
-    with atomic(path, PRIVATE) as temporary, temporary.open("wb") as file:
-        np.save(file, vectors_DM)
+    write_array(path, vectors_DM, PRIVATE)

@@ -1,13 +1,16 @@
 """Files appear whole or not at all, in the mode that was asked for, and are on the disk."""
 
+import errno
 import os
 import re
+import resource
 import stat
 import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from pretrain.files import (
@@ -20,6 +23,7 @@ from pretrain.files import (
     scratch,
     sha256,
     text_sha256,
+    write_array,
     write_bytes,
     write_text,
 )
@@ -108,6 +112,7 @@ def test_digests(tmp_path: Path):
 
 OTHER_WAYS = re.compile(
     r"\.(?:write_text|write_bytes)\(|\bos\.(?:fsync|replace|rename)\(|(?<!temporary)\.open\(\"[wx]b?\""
+    r"|\.tofile\(|\bnp\.save\("
 )
 
 
@@ -154,6 +159,25 @@ def test_what_a_killed_process_left_is_taken_away_and_nothing_else(tmp_path: Pat
         assert temporary.exists()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, "inner", "other"])
     assert list((tmp_path / "inner").iterdir()) == []
+
+
+@pytest.mark.parametrize("size", [7, 1000, 100_000])
+def test_an_array_that_the_disk_does_not_take_is_an_error(tmp_path: Path, size: int):
+    """All but its header: what a disk with one free block does."""
+    write_array(tmp_path / "array.npy", np.arange(3))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (130, 130))
+            write_array(tmp_path / "array.npy", np.arange(size))
+        except OSError as error:
+            code = error.errno or 1
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == errno.EFBIG
+    assert np.load(tmp_path / "array.npy").tolist() == [0, 1, 2]
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_folder_that_was_being_removed_is_whole_or_a_leaving(tmp_path: Path):

@@ -21,7 +21,7 @@ from federated.local_training.rows import round_rows, rows_digest
 from federated.rounds import witness
 from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, TrainingData
-from pretrain.files import PRIVATE, atomic
+from pretrain.files import PRIVATE, atomic, write_array
 from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import subkey
 from pretrain.vocabulary import TokenStream
@@ -77,8 +77,7 @@ def load(path: Path) -> tuple[np.ndarray, Trace, Directions]:
 
 def save_evidence(state: WatchState, path: Path) -> None:
     """Save the logarithms of the e-values after each round of a stopped run. Secret."""
-    with atomic(path, PRIVATE) as temporary, temporary.open("wb") as file:
-        np.save(file, state.log_values_T2)
+    write_array(path, state.log_values_T2, PRIVATE)
 
 
 def whitener(mechanism: mechanisms.Mechanism, rounds: int) -> np.ndarray:
