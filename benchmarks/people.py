@@ -52,6 +52,7 @@ def steps(reviewer: str) -> Iterator[Step]:
     yield Step("the ledger and its budget, once", ("ledger", "init"))
     register = ("--max-rho", "2", "--max-epsilon", "200", "--delta", "1e-5")
     yield Step("the ledger and its budget, once", ("ledger", "register", "careful", *register))
+    yield Step("a key to review with, once", ("ledger", "reviewer", "careful", reviewer))
     yield Step("launch on own text", ("init", "careful.yaml", *ASKED, *to_set(sizes | {"policy.min_top1_gain": 0.9})))
     yield Step("launch on own text", ("check", "careful.yaml"))
     yield Step("learn what a launch costs", ("plan", "careful.yaml"))
@@ -102,7 +103,8 @@ def run(folder: Path, arguments: tuple[str, ...], code: int) -> str:
     Raises:
       ValueError: it ended with another code.
     """
-    command = ["env", *(f"--unset={name}" for name in UNSET), f"TACIT_HOME={folder}", TACIT, *arguments]
+    own = (f"TACIT_HOME={folder}", f"TACIT_REVIEW_KEY={folder / 'review.pem'}")
+    command = ["env", *(f"--unset={name}" for name in UNSET), *own, TACIT, *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     with (folder / "said.txt").open("a", encoding="utf-8") as said:
         said.write(f"$ tacit {' '.join(arguments)}\n{done.stdout}{done.stderr}\n")

@@ -58,7 +58,7 @@ def review(
 
     Example: tacit review en-US-0123abcd --answer approve --accept 1 --accept 2
     """
-    from pipeline.publication.approvals import Question
+    from pipeline.publication.answers import Question
     from pipeline.publication.review import WaitingReview, answer_review, review_state
 
     config, run, here = open_existing(launch)

@@ -133,6 +133,46 @@ def ledger_budget(
     _answer_population(ledger, ledger.change_budget(key, budget, settings.account(), reason), as_json)
 
 
+@app.command("key")
+@command
+def ledger_key(as_json: AsJson = False) -> None:
+    """Print your public key for reviews; the first time, make your private key in the file of TACIT_REVIEW_KEY.
+
+    Example: tacit ledger key
+    """
+    from pipeline.ground.keys import make_reviewer
+
+    here = settings.load()
+    public = make_reviewer(here.review_key).public_key.keyval["public"]
+    answer({"account": settings.account(), "file": str(here.review_key), "public": public}, as_json, text=public)
+
+
+@app.command("reviewer")
+@command
+def ledger_reviewer(
+    population: Annotated[str, typer.Argument(help="a registered population, as 'tacit ledger show' lists it")],
+    account: Annotated[str, typer.Argument(help="the reviewer's account in the operating system")],
+    key: Annotated[
+        str | None, typer.Option(help="their public key, as 'tacit ledger key' prints it; default: yours")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Register a reviewer's public key for a population; only accounts that may change its budget may.
+
+    Example: tacit ledger reviewer en-US ana --key 8f5dc80b...
+    """
+    from federated.config.population import population_key
+    from pipeline.ground.keys import make_reviewer
+
+    own, of = settings.account(), population_key(population)
+    if key is None:
+        if account != own:
+            raise ValueError(f"--key: missing, and you are {own}; give what 'tacit ledger key' prints to {account}")
+        key = make_reviewer(settings.load().review_key).public_key.keyval["public"]
+    made = _ledger().register_reviewer(of, account, key, own)
+    answer(made, as_json, text=f"{account} answers about {made.population} with key {made.names('public')[:16]}")
+
+
 @app.command("show")
 @command
 def ledger_show(

@@ -140,7 +140,7 @@ def begun(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Experimen
     """
     tried = experiment.of(config, run.launch_id, ledger.entries_of_launch(run.launch_id))
     if tried is None:
-        now = standing(config, run, ledger.entries_of_launch(run.launch_id))
+        now = standing(config, run, ledger)
         how = (
             "it begins when the launch is published" if config.experiment else "its launch file has no block experiment"
         )

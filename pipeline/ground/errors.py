@@ -6,7 +6,7 @@
     │   ├── LedgerConflict        a retry differs from the first attempt, so it would be a second release
     │   ├── LedgerTampered        the ledger was altered after it was written
     │   ├── LedgerMissing         no ledger exists at the configured address
-    │   ├── KeyUnusable           a key that signs for the installation is missing or damaged
+    │   ├── KeyUnusable           a key of the installation or of a reviewer is missing or damaged
     │   ├── PopulationUnknown     the population is not registered, so it has no budget
     │   ├── StageInputMissing     an earlier stage's output is neither on disk nor in MLflow
     │   ├── RefusedUntouched      a stage that spends refused before any device took part
@@ -105,7 +105,7 @@ class LedgerMissing(PermanentError):
 
 
 class KeyUnusable(PermanentError):
-    """A key of this installation is missing or damaged; one is only ever made on purpose or restored."""
+    """A key of this installation or of a reviewer is missing or damaged; it is made on purpose or restored."""
 
 
 class PopulationUnknown(PermanentError):

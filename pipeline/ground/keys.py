@@ -113,6 +113,40 @@ def folder_of(settings: "Settings", role: Role) -> Path:
     return settings.witness if role == "witness" and isinstance(settings.witness, Path) else settings.keys_dir
 
 
+def reviewer(path: Path) -> "CryptoSigner":
+    """Signer with a reviewer's own Ed25519 key, which lies with the reviewer (TACIT_REVIEW_KEY).
+
+    Raises:
+      KeyUnusable: it is missing or damaged, or this account may not read it.
+    """
+    from securesystemslib.signer import CryptoSigner
+
+    try:
+        made = CryptoSigner(_loaded(path.read_bytes()))
+    except FileNotFoundError as error:
+        raise KeyUnusable(
+            f"{path}: missing (TACIT_REVIEW_KEY), and a reviewer signs with a key of their own; make it: "
+            "tacit ledger key"
+        ) from error
+    except PermissionError as error:
+        raise KeyUnusable(f"{path}: this account may not read it; TACIT_REVIEW_KEY names the reviewer's own") from error
+    except Exception as error:
+        raise KeyUnusable(f"{path}: damaged, or no private key in PEM; restore it from a backup ({error})") from error
+    if made.public_key.keytype != "ed25519":
+        raise KeyUnusable(f"{path}: a key of type {made.public_key.keytype}; reviewers sign with Ed25519")
+    return made
+
+
+def make_reviewer(path: Path) -> "CryptoSigner":
+    """Make a reviewer's own key, mode 600, if there is none; raises as ``reviewer``."""
+    from securesystemslib.signer import CryptoSigner
+
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, CryptoSigner.generate_ed25519().private_bytes, mode=PRIVATE)
+    return reviewer(path)
+
+
 def add(folder: Path, name: str) -> None:
     """Make the first key of a name in a folder."""
     begin(folder, name)

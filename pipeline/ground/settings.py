@@ -4,6 +4,7 @@ TACIT_HOME             project root                      default: the checkout t
 TACIT_RUNS_DIR         runs, ledger and tracking store   default: $TACIT_HOME/runs
 TACIT_LEDGER_URL       SQLAlchemy URL of the ledger      default: SQLite in the runs directory
 TACIT_KEYS             private and public keys           default: keys in the runs directory
+TACIT_REVIEW_KEY       private key of whoever reviews    default: .config/tacit/review.pem in their home
 TACIT_TRANSPARENCY_LOG tiles and checkpoint of the ledger's log  default: log in the runs directory
 TACIT_WITNESS          address of the log's witness, or its folder  default: witness in the runs directory
 AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS, _AUTH_MANAGER  who can approve   default: as in dags/airflow.env
@@ -70,6 +71,7 @@ class Settings:
 
     Attributes:
       witness: address of the log's witness, or the folder from which a process of its own answers.
+      review_key: file of the private key with which whoever runs a command reviews.
       airflow_users: accounts that can approve in Airflow; None where only its own auth manager knows them.
       users_are_uuids: Airflow's users are those of Keycloak, which it names by their IDs.
       prints: reports are also made as PDF.
@@ -79,6 +81,7 @@ class Settings:
     runs_dir: Path
     ledger_url: str
     keys_dir: Path
+    review_key: Path
     log_dir: Path
     witness: str | Path
     tracking_uri: str
@@ -137,6 +140,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         runs_dir=runs_dir,
         ledger_url=environment.get("TACIT_LEDGER_URL") or f"sqlite:///{runs_dir / 'ledger.db'}",
         keys_dir=_folder(environment, "TACIT_KEYS", runs_dir / "keys"),
+        review_key=_folder(environment, "TACIT_REVIEW_KEY", _own_home() / ".config" / "tacit" / "review.pem"),
         log_dir=_folder(environment, "TACIT_TRANSPARENCY_LOG", runs_dir / "log"),
         witness=_witness(environment, runs_dir / "witness"),
         tracking_uri=tracking_uri,
@@ -289,6 +293,14 @@ def account() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return str(os.getuid())
+
+
+def _own_home() -> Path:
+    """Home of the account that runs this process; of one that the system does not know, HOME or the root."""
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        return Path(os.environ.get("HOME") or "/")
 
 
 def has_account(name: str) -> bool:

@@ -214,7 +214,7 @@ def length(connection: Connection) -> int:
     return schema.read_head(connection)[0] + results.length(connection)
 
 
-def keys(connection: Connection, first: bytes) -> Keys:
-    """Keys of the ledger, and the leaf from which each signs: a rotation's entry is signed by the key before."""
-    rotated = (entry for entry in of_kinds(connection, "key") if entry.names("role") == "ledger")
+def keys(connection: Connection, first: bytes, role: str = "ledger") -> Keys:
+    """Keys of a role, and the leaf from which each signs: a rotation's entry is signed by the key before."""
+    rotated = (entry for entry in of_kinds(connection, "key") if entry.names("role") == role)
     return [(0, first), *((entry.leaf + 1, bytes.fromhex(entry.names("public"))) for entry in rotated)]

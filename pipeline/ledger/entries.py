@@ -27,7 +27,7 @@ NO_UNIT = "none"
 UNITS = frozenset({"device", "item"})
 SPENDING = frozenset({"reserve", "commit", "release"})
 KINDS = SPENDING | {"register", "budget", "devices", "withdrawal"}
-KINDS |= {"review", "rollback", "model", "reuse", "attempt", "experiment", "key"}
+KINDS |= {"review", "rollback", "model", "reuse", "attempt", "experiment", "key", "reviewer"}
 # In a binding: the version of the rule that decides a device's split (``Population.split_rule``).
 SPLIT_RULE = "split_rule"
 # In a binding: the last day of the text that the launch reads, where retention is limited.

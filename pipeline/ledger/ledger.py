@@ -35,7 +35,7 @@ from collections.abc import Iterable, Mapping
 from federated.config.population import PopulationKey
 from pipeline.ground.errors import LedgerConflict
 from pipeline.ledger import budget as budgets
-from pipeline.ledger import clock, populations
+from pipeline.ledger import chain, clock, populations, reviewers
 from pipeline.ledger.budget import Budget, Population
 from pipeline.ledger.chain import (
     append,
@@ -51,6 +51,7 @@ from pipeline.ledger.database import WholeLedger
 from pipeline.ledger.dates import require_once
 from pipeline.ledger.entries import AS_OF, GENESIS, NO_UNIT, SPLIT_RULE, Entry, canonical
 from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
+from pipeline.ledger.reviewers import AnswerKeys
 from pipeline.ledger.room import SpendRequest, require_room
 from pipeline.ledger.spend import Spend
 
@@ -98,6 +99,33 @@ class PrivacyLedger(WholeLedger):
         """
         with self.transaction() as connection:
             return budgets.require_registered(of_kinds(connection, *budgets.REGISTRATION, population=key), key)
+
+    def register_reviewer(self, key: PopulationKey, account: str, public: str, by: str) -> Entry:
+        """Register a reviewer's public key for launches on a population; repeating the same call is free.
+
+        Guarantee: answers given before keep the reviewer's earlier key. In a simulation each account may register its
+        own key.
+
+        Args:
+          account: the reviewer's name in the operating system.
+          public: 64 hexadecimal digits.
+
+        Raises:
+          PopulationUnknown: people that are not registered.
+          LedgerConflict: ``by`` may not change the budget, or ``public`` is no key or that of another reviewer.
+        """
+        with self.writing() as connection:
+            return reviewers.register(connection, key, account, public, by)
+
+    def answer_keys(self, key: PopulationKey) -> AnswerKeys:
+        """Return the public keys that sign answers about launches on a population.
+
+        Raises:
+          KeyUnusable: the installation's own public key for answers is missing or damaged.
+        """
+        first = self._writable().first_of_answers
+        with self.transaction() as connection:
+            return AnswerKeys(reviewers.in_force(connection, key), chain.keys(connection, first, "answers"))
 
     def split_secret(self, key: PopulationKey) -> bytes:
         """Secret that decides the split of a population's devices: 32 bytes, the same for all its launches.

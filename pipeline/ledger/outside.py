@@ -64,6 +64,11 @@ class Outside:
         """The first key of the ledger, 32 bytes; each later one is in an entry that the one before signed."""
         return self._keys[0]
 
+    @cached_property
+    def first_of_answers(self) -> bytes:
+        """The first key that signed answers given in Airflow, as ``first_key``."""
+        return bytes.fromhex(keys.public_keys(self._here, "answers")[0].keyval["public"])
+
     @property
     def origin(self) -> str:
         """Name of the log, by the first key of the ledger."""

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline.ground.errors import ReleaseRefused
 from pipeline.ground.settings import AirflowReader
-from pipeline.publication.approvals import Question, Review
+from pipeline.publication.answers import Question, Review
 
 _OPENER = urllib.request.build_opener(
     urllib.request.ProxyHandler({})

@@ -6,20 +6,20 @@ stays so, regardless of later changes to the launch file or to the state of a ta
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from federated.config.population import PopulationKey
 from pipeline.ground.errors import ReleaseRefused
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
-from pipeline.launch.policy import ACCOUNT_NAME
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication import experiment
+from pipeline.publication.answers import Review, counting, is_reviewer, person, problem, stage_of
 from pipeline.publication.registry import Registry, require_restorable, void
 from pipeline.run.known import changed_inputs
 from pipeline.run.run_dir import STATE, RunDir, StageRecord
@@ -28,8 +28,6 @@ from pipeline.tracking.mlflow_tracker import checkpoints_of_locale
 from pretrain.files import write_text
 from reports.standing import badge
 
-# Authenticating system, and the account's name there.
-Account = Annotated[str, Field(pattern=f"^(os|airflow):{ACCOUNT_NAME}$")]
 State = Literal["unfinished", "held", "waiting", "approved", "in experiment", "rejected", "published", "rolled back"]
 MAY_PUBLISH = frozenset({"approved", "in experiment", "published"})
 # Stages after the approval; an experiment reads logs, which no stage made.
@@ -44,17 +42,6 @@ class Standing(BaseModel):
     state: State
     detail: str
     approvers: tuple[str, ...] = ()
-
-
-class Question(BaseModel):
-    """The attempt of an Airflow task that asked a reviewer."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dag_id: str
-    run_id: str
-    task_id: str
-    try_number: int
 
 
 @dataclass(frozen=True)
@@ -73,43 +60,15 @@ class Rollback:
     launch_id: str
 
 
-class Review(BaseModel):
-    """One reviewer's answer.
-
-    Attributes:
-      account: the account that answered, as the system authenticated it: ``os:NAME`` of the operating system, or
-        ``airflow:NAME``.
-      indistinct_from: an account of the operating system that both runs Airflow's server and recorded the answer, so
-        that it could have answered itself; empty if there is none.
-      report: SHA-256 of the reviewed ``disclosure.json``.
-      question: None for an answer on the command line.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    account: Account
-    indistinct_from: Account | Literal[""] = ""
-    answer: Literal["approve", "reject"]
-    reason: str
-    report: str
-    question: Question | None = None
-
-    @property
-    def who(self) -> str:
-        """Return the account, with the one that it cannot be distinguished from."""
-        return (
-            f"{self.account} (indistinguishable from {self.indistinct_from})" if self.indistinct_from else self.account
-        )
-
-
-def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Standing:
+def standing(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Standing:
     """Derive the state of a launch from the records that the ledger holds; no other code decides it.
 
-    Args:
-      entries: all entries of the launch, in order.
+    An answer that its account did not sign counts for nothing (``answers``).
     """
-    entries = list(entries)
-    now, tried = _without_experiment(config, run, entries), experiment.of(config, run.launch_id, entries)
+    entries = ledger.entries_of_launch(run.launch_id)
+    answers = counting(ledger, config.population, entries)
+    now = _without_experiment(config, run, entries, answers)
+    tried = experiment.of(config, run.launch_id, entries)
     if now.state != "published" or tried is None:
         return now
     if tried.ended is None:
@@ -119,18 +78,19 @@ def standing(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Sta
     return now.model_copy(update={"state": "rolled back", "detail": f"from its experiment {tried.said}"})
 
 
-def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Entry]) -> Standing:
+def _without_experiment(
+    config: LaunchConfig, run: RunDir, entries: Iterable[Entry], answers: Sequence[tuple[str, Review]]
+) -> Standing:
     decided, reported, published = (run.record(stage) for stage in ("decide", "report", "publish"))
     if decided is None or reported is None:
         return Standing(state="unfinished", detail="not every stage up to the report has finished")
     if decided.result.get("decision") != "launch":
         return Standing(state="held", detail="; ".join(decided.result.get("reasons", ())))
-    of_launch = [entry for entry in entries if entry.launch_id == run.launch_id]
-    for when, review in _reviews(of_launch):
+    for when, review in answers:
         if review.answer == "reject":
             return Standing(state="rejected", detail=f"by {review.who} at {when[:19]}Z: {review.reason}")
-    reviews = [each for each in _reviews(of_launch) if is_reviewer(each[1].account, config.reviewers)]
-    undone, left = [entry for entry in of_launch if entry.kind == "rollback"], _versions(published)
+    reviews = [each for each in answers if is_reviewer(each[1].account, config.reviewers)]
+    undone, left = [entry for entry in entries if entry.kind == "rollback"], _versions(published)
     for entry in undone:
         left.pop(json.loads(entry.binding)["registered_model"], None)
     taken_back = ""
@@ -141,12 +101,12 @@ def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Ent
             return Standing(state="rolled back", detail=taken_back)
         taken_back = f"; no longer for its other features, rolled back {taken_back}"
     needed, report = config.policy.approvals, reported.result["disclosure_sha256"]
-    answers = {
+    approvals = {
         review.report: persons(_of_report(reviews, review.report)) for _, review in reviews
     }  # None of these rejects.
-    approved = answers.get(report, [])
+    approved = approvals.get(report, [])
     who = tuple(review.who for review in approved)
-    if left and (any(len(enough) >= needed for enough in answers.values()) or not config.reviewers):
+    if left and (any(len(enough) >= needed for enough in approvals.values()) or not config.reviewers):
         each = " and ".join(f"version {version} of {name}" for name, version in left.items())
         never = f"; never champion, as {why}" if (why := void(config)) else ""
         return Standing(state="published", detail=f"as {each}{never}{taken_back}", approvers=who)
@@ -162,13 +122,6 @@ def _without_experiment(config: LaunchConfig, run: RunDir, entries: Iterable[Ent
     return Standing(state="waiting", detail=f"for approval by {asked}{again}{so_far}", approvers=who)
 
 
-def approvers(run_id: str, entries: Iterable[Entry]) -> tuple[str, ...]:
-    """Accounts that approved a launch, each once, in order of their approval."""
-    answers = (entry for entry in entries if entry.kind == "review" and entry.launch_id == run_id)
-    reviews = [Review.model_validate_json(entry.binding) for entry in answers]
-    return tuple(dict.fromkeys(review.who for review in reviews if review.answer == "approve"))
-
-
 def show(run: RunDir, now: Standing) -> None:
     """Draw the state of a launch as a picture beside its report, which itself never changes after the review."""
     picture, drawn = run.public("launch") / STATE, badge(now.state, now.detail)
@@ -179,30 +132,37 @@ def show(run: RunDir, now: Standing) -> None:
 def announce(config: LaunchConfig, run: RunDir, settings: Settings) -> Standing:
     """Derive the state of a launch, and show it beside its report and in MLflow."""
     ledger, tracker = PrivacyLedger.of(settings), mlflow_tracker.MlflowTracker(settings, config, run.launch_id)
-    now = standing(config, run, ledger.entries_of_launch(run.launch_id))
+    now = standing(config, run, ledger)
     show(run, now)
     tracker.show_state(now.state, ", ".join(now.approvers))
     tracker.keep_checkpoint(ledger.witnessed())
     return now
 
 
+def require_reviewer(config: LaunchConfig, launch_id: str, account: str) -> None:
+    """Check that a launch file names an account; ReleaseRefused otherwise."""
+    if not is_reviewer(account, config.reviewers):
+        named = ", ".join(config.reviewers) or "no one"
+        raise ReleaseRefused(f"review: {account!r} is no reviewer of {launch_id}; its launch file names {named}")
+
+
 def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Review) -> Standing:
-    """Record a reviewer's answer, and return the launch's new state; repeating the same answer is free.
+    """Record a reviewer's signed answer, and return the launch's new state; repeating the same answer is free.
 
     Raises:
-      ReleaseRefused: the account is no reviewer of this launch, read another report, or the launch does not wait.
+      ReleaseRefused: the account is no reviewer of this launch, did not sign the answer, read another report, or the
+        launch does not wait.
     """
-    if not is_reviewer(verdict.account, config.reviewers):
-        named = ", ".join(config.reviewers) or "no one"
-        raise ReleaseRefused(
-            f"review: {verdict.account!r} is no reviewer of {run.launch_id}; its launch file names {named}"
-        )
+    require_reviewer(config, run.launch_id, verdict.account)
+    if wrong := problem(run.launch_id, verdict, ledger.answer_keys(config.population)):
+        raise ReleaseRefused(f"review: {run.launch_id}: {wrong}, so the answer does not count")
     if verdict.answer == "reject" and not verdict.reason.strip():
         raise ReleaseRefused(f"review: say why {run.launch_id} is rejected: --reason ...")
-    before = standing(config, run, ledger.entries_of_launch(run.launch_id))
-    noted = ledger.noted("review", run.launch_id, _stage_of(verdict))
+    before = standing(config, run, ledger)
+    noted = ledger.noted("review", run.launch_id, stage_of(verdict))
     earlier = Review.model_validate_json(noted.binding) if noted else None
-    if earlier is not None and verdict.model_copy(update={"question": earlier.question}) == earlier:
+    # A task that is tried again asks another question.
+    if earlier and verdict.model_copy(update={"question": earlier.question, "signature": earlier.signature}) == earlier:
         return before
     if before.state != "waiting":
         raise ReleaseRefused(
@@ -214,15 +174,16 @@ def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Re
             f"review: the report of {run.launch_id} has digest {report[:12]} by now, and {verdict.account} read "
             f"{verdict.report[:12]}; let them read it again"
         )
-    before_them = _of_report(_reviews(ledger.entries_of_launch(run.launch_id)), report)
+    given = counting(ledger, config.population, ledger.entries_of_launch(run.launch_id))
+    before_them = _of_report(given, report)
     if verdict.answer == "approve" and noted is None and verdict not in persons([*before_them, verdict]):
         them = " and ".join(each.who for each in before_them)
         raise ReleaseRefused(
             f"review: {verdict.who} may be the same person as {them}, who approved; policy.approvals: "
             f"{config.policy.approvals} requires different persons, each with an account of their own"
         )
-    ledger.note("review", config.population, run.launch_id, _stage_of(verdict), verdict.model_dump())
-    return standing(config, run, ledger.entries_of_launch(run.launch_id))
+    ledger.note("review", config.population, run.launch_id, stage_of(verdict), verdict.model_dump())
+    return standing(config, run, ledger)
 
 
 def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> None:
@@ -241,7 +202,7 @@ def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
                 f"publish: {run.launch_id}: {changed[0]} has changed since stage {record.stage!r} read it; run "
                 f"{record.stage!r} and the stages after it again"
             )
-    now = standing(config, run, ledger.entries_of_launch(run.launch_id))
+    now = standing(config, run, ledger)
     if now.state not in MAY_PUBLISH:
         how = f"; a reviewer answers in Airflow, or by: tacit review {run.launch_id}" if now.state == "waiting" else ""
         raise ReleaseRefused(f"publish: {run.launch_id} is {now.state} ({now.detail}), so it is not published{how}")
@@ -288,13 +249,6 @@ def rollback(
     return Rollback(registered_model=name, champion=previous, rolled_back=champion, launch_id=launch)
 
 
-def _reviews(entries: Iterable[Entry]) -> list[tuple[str, Review]]:
-    """Time and content of each answer among a launch's entries."""
-    return [
-        (entry.created_at, Review.model_validate_json(entry.binding)) for entry in entries if entry.kind == "review"
-    ]
-
-
 def _of_report(reviews: Iterable[tuple[str, Review]], report: str) -> list[Review]:
     return [review for _, review in reviews if review.report == report and review.answer == "approve"]
 
@@ -304,16 +258,6 @@ def _versions(published: StageRecord | None) -> dict[str, int]:
     if published is None or not published.result["published"]:
         return {}
     return dict(published.result["versions"])
-
-
-def _stage_of(verdict: Review) -> str:
-    """Stage name of a review's entry, which allows one answer by each reviewer about each report."""
-    return f"review of {verdict.report[:16]} by {person(verdict.account)}"
-
-
-def person(account: str) -> str:
-    """Name for comparing accounts: without the authenticating system, in lower case."""
-    return account.partition(":")[2].casefold()
 
 
 def persons(approvals: Iterable[Review]) -> list[Review]:
@@ -329,8 +273,3 @@ def persons(approvals: Iterable[Review]) -> list[Review]:
             distinct.append(each)
             counted |= names
     return distinct
-
-
-def is_reviewer(account: str, reviewers: Iterable[str]) -> bool:
-    """True if a launch file names this account."""
-    return person(account) in {name.casefold() for name in reviewers}

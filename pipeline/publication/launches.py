@@ -247,20 +247,21 @@ def _launches(here: Settings, stages: Stages, entries: Sequence[Entry] | None, i
       entries: entries of the ledger; None without a ledger, when no state is known.
     """
     believes = ledger_belief_now(here.ledger_url)
-    read = [launch for run_id in ids if (launch := _launch(here, stages, run_id, entries, believes))]
+    ledger = None if entries is None else PrivacyLedger.of(here)
+    read = [launch for run_id in ids if (launch := _launch(here, stages, run_id, ledger, believes))]
     return sorted(read, key=lambda launch: (launch.row.began, launch.row.launch_id), reverse=True)
 
 
 def _launch(
-    here: Settings, stages: Stages, run_id: str, entries: Sequence[Entry] | None, believes: Belief
+    here: Settings, stages: Stages, run_id: str, ledger: PrivacyLedger | None, believes: Belief
 ) -> _Launch | None:
     run = RunDir(here.runs_dir, run_id, believes)
     state, detail, approvers = UNKNOWN, "there is no privacy ledger", tuple[str, ...]()
     try:
         config = named.kept_config(here, run_id)
         records = {name: record for name in stages if (record := run.record(name))}
-        if entries is not None:
-            now = standing(config, run, entries)
+        if ledger is not None:
+            now = standing(config, run, ledger)
             state, detail, approvers = now.state, now.detail, now.approvers
     except (ValueError, OSError) as error:
         _log.warning("%s: its state is unknown: %s", run_id, error)

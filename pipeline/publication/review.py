@@ -2,14 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from federated.config.population import is_simulation
+from pipeline.ground import keys
+from pipeline.ground.errors import ReleaseRefused
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication import airflow_answer, approvals
-from pipeline.publication.approvals import Question, Review, Standing
+from pipeline.publication.answers import Question, Review
+from pipeline.publication.approvals import Standing
 from pipeline.run.run_dir import RunDir
 from pipeline.tracking.mlflow_tracker import checkpoints_of_locale
+
+if TYPE_CHECKING:
+    from securesystemslib.signer import CryptoSigner
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,7 @@ class WaitingReview(ReviewState):
 def review_state(config: LaunchConfig, run: RunDir, here: Settings) -> ReviewState:
     """Return the state of a launch for its reviewers; writes nothing."""
     ledger = PrivacyLedger.of(here)
-    return _state(run, ledger, approvals.standing(config, run, ledger.entries_of_launch(run.launch_id)))
+    return _state(run, ledger, approvals.standing(config, run, ledger))
 
 
 def answer_review(
@@ -60,23 +68,53 @@ def answer_review(
 
     Raises:
       ValueError: the verdict is unknown, or a concern is not accepted.
-      ReleaseRefused: see ``approvals.review``.
+      KeyUnusable: the account has no key of its own (``keys.reviewer``).
+      ReleaseRefused: the account's key is not registered; or see ``approvals.review``.
     """
+    if question is None and verdict not in ("approve", "reject"):
+        raise ValueError(f"--answer: {verdict!r}; write approve or reject")
     ledger, account = PrivacyLedger.of(here), f"os:{by}"
+    if question is None:
+        approvals.require_reviewer(config, run.launch_id, account)
+        signer = _own_signer(config, ledger, here, by)
     ledger.require_whole(checkpoints_of_locale(here, config.locale))
     reported = run.result("report")
     if verdict == "approve":
         _require_accepted(reported["concerns"], accept)
     if question is not None:
         answer = airflow_answer.read(question, run.launch_id, reported["concerns"], here.airflow, account)
-    elif verdict in ("approve", "reject"):
+        signer = keys.signer(here, "answers")
+    else:
         seen = report or reported["disclosure_sha256"]
         answer = Review.model_validate({"account": account, "answer": verdict, "reason": reason, "report": seen})
-    else:
-        raise ValueError(f"--answer: {verdict!r}; write approve or reject")
-    now = approvals.review(config, run, ledger, answer)
+        if is_simulation(config.population):
+            # It protects no one, so nobody has to register its reviewers.
+            ledger.register_reviewer(config.population, by, signer.public_key.keyval["public"], by)
+    now = approvals.review(config, run, ledger, answer.signed(run.launch_id, signer))
     approvals.announce(config, run, here)
     return _state(run, ledger, now)
+
+
+def _own_signer(config: LaunchConfig, ledger: PrivacyLedger, here: Settings, by: str) -> "CryptoSigner":
+    """Signer of the account that runs the command; in a simulation its key is made here if it has none.
+
+    Raises:
+      KeyUnusable: the account's private key is missing or damaged.
+      ReleaseRefused: its public key is not the one that is registered for the population.
+    """
+    if is_simulation(config.population):
+        return keys.make_reviewer(here.review_key)
+    signer = keys.reviewer(here.review_key)
+    public, owner = signer.public_key.keyval["public"], ledger.population(config.population)
+    registered = ledger.answer_keys(config.population).registration(by)
+    if registered is None or registered.names("public") != public:
+        other = f"another key ({registered.names('public')[:16]})" if registered else "no key"
+        raise ReleaseRefused(
+            f"review: os:{by} has {other} for population {owner.key!r} in the ledger, so an answer signed with "
+            f"{here.review_key} does not count; {' or '.join(owner.raised_by)} may register it: tacit ledger reviewer "
+            f"{owner.key} {by} --key {public}"
+        )
+    return signer
 
 
 def _state(run: RunDir, ledger: PrivacyLedger, now: Standing) -> ReviewState:

@@ -12,9 +12,10 @@ from pipeline.ground.settings import Settings
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Ceilings, ceilings, registered
 from pipeline.ledger.entries import SPENDING, Entry
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import releases, together
 from pipeline.ledger.remainder import spent_by
-from pipeline.publication.approvals import approvers
+from pipeline.publication.answers import counting
 from pipeline.publication.launches import entries_of, listed
 from pipeline.run import named
 from pipeline.run.known import ledger_belief_now
@@ -28,8 +29,6 @@ from reports.keyboard import Writing
 from reports.site import Launches, LedgerLaunch, Site
 
 _WEIGHTS = "model.safetensors"
-# Kinds of entries that are about a population, or about a registered model.
-_NO_LAUNCH = frozenset({"register", "budget", "devices", "model"})
 
 
 def build(here: Settings, stages: Stages) -> Site:
@@ -43,7 +42,7 @@ def build(here: Settings, stages: Stages) -> Site:
         public_models(here),
         Launches(
             rows=[asdict(row) | {"began": row.began.isoformat(timespec="seconds")} for row in rows],
-            elsewhere=_elsewhere(entries, named.begun(here)),
+            elsewhere=_elsewhere(here, entries, named.begun(here)),
             courses=[
                 course
                 for name in dict.fromkeys(PopulationKey(row.population) for row in rows)
@@ -88,11 +87,11 @@ def public_models(here: Settings) -> Callable[[str, Path], bytes | None]:
     return graph
 
 
-def _elsewhere(entries: Collection[Entry], begun: Collection[str]) -> list[LedgerLaunch]:
+def _elsewhere(here: Settings, entries: Collection[Entry], begun: Collection[str]) -> list[LedgerLaunch]:
     """Launches of other machines, which only the ledger holds, newest first."""
     others: dict[str, list[Entry]] = {}
     for entry in entries:
-        if entry.does not in _NO_LAUNCH and entry.launch_id not in begun:
+        if entry.launch_id and entry.launch_id not in begun:
             others.setdefault(entry.launch_id, []).append(entry)
     listed = [
         LedgerLaunch(
@@ -101,11 +100,17 @@ def _elsewhere(entries: Collection[Entry], begun: Collection[str]) -> list[Ledge
             spent=tuple(map(str, spent_by(name, theirs))),
             began=theirs[0].created_at,
             ended=theirs[-1].created_at,
-            approvers=approvers(name, theirs),
+            approvers=_approvers(here, theirs),
         )
         for name, theirs in others.items()
     ]
     return sorted(listed, key=lambda each: each.began, reverse=True)
+
+
+def _approvers(here: Settings, of_launch: Collection[Entry]) -> tuple[str, ...]:
+    """Accounts that approved a launch, each once, in order of their approval."""
+    answers = counting(PrivacyLedger.of(here), next(iter(of_launch)).population, of_launch)
+    return tuple(dict.fromkeys(review.who for _, review in answers if review.answer == "approve"))
 
 
 def courses(entries: Collection[Entry], population: PopulationKey) -> list[Course]:

@@ -86,7 +86,7 @@ def launch(
         outcomes = run_launch(config, run_id, here, stages, tracker, on_stage)
     erase_expired(here)
     ledger, run = PrivacyLedger.of(here), runner.open_run(config, run_id, here)
-    now = standing(config, run, ledger.entries_of_launch(run.launch_id))
+    now = standing(config, run, ledger)
     # Also of a launch that had ended: the command that ended it may have died before this.
     show(run, now)
     tracker.show_state(now.state, ", ".join(now.approvers))
@@ -217,7 +217,7 @@ def run_launch(
             raise failed
         if name == "publish" and config.reviewers:
             run = runner.open_run(config, run_id, settings, tracker)
-            now = standing(config, run, PrivacyLedger.of(settings).entries_of_launch(run.launch_id))
+            now = standing(config, run, PrivacyLedger.of(settings))
             if now.state not in MAY_PUBLISH:
                 _log.warning("publish: skipped, the launch is %s: %s", now.state, now.detail)
                 continue

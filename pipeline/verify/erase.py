@@ -128,7 +128,7 @@ def _entries(run: RunDir) -> list[Path]:
 
 def ended_at(config: LaunchConfig, run: RunDir, settings: Settings) -> datetime | None:
     """Time at which a launch was published, or finally held or rejected; None if it has not ended."""
-    now = standing(config, run, PrivacyLedger.of(settings).entries_of_launch(run.launch_id))
+    now = standing(config, run, PrivacyLedger.of(settings))
     last = run.record("publish") or run.record("report")
     if last is None or now.state in ("unfinished", "waiting", "approved"):
         return None

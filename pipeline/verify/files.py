@@ -10,6 +10,7 @@ from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
 from pipeline.publication import experiment
+from pipeline.publication.answers import answers
 from pipeline.publication.approvals import Standing, standing
 from pipeline.releases.experiment import EXPERIMENT as RELEASE
 from pipeline.run import bookkeeping
@@ -44,7 +45,7 @@ def files(
 ) -> Iterator[Check]:
     """Check each stage's files, its record in the ledger and its private folder; then files of no stage."""
     bound = ledger.bound_results(run.launch_id)
-    now = cache(lambda: standing(config, run, ledger.entries_of_launch(run.launch_id)))
+    now = cache(lambda: standing(config, run, ledger))
     for name in STAGES:
         record = records.get(name)
         if record is None:
@@ -195,6 +196,16 @@ def ledger_checks(run: RunDir, records: Mapping[str, StageRecord], ledger: Priva
         same = entry is not None and entry.kind == "commit" and entry.spend == Spend.model_validate(spend)
         detail = "the ledger holds the stage's spend" if same else "the ledger does not hold the stage's spend"
         yield Check(id=f"spend:{name}", passed=same, detail=detail)
+
+
+def answer_checks(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Iterator[Check]:
+    """Check that each answer about the launch was signed for it by who gave it; nothing without answers."""
+    given = answers(ledger, config.population, ledger.entries_of_launch(run.launch_id))
+    wrong = [each.problem for each in given if each.problem]
+    who = ", ".join(each.review.who for each in given if each.review is not None)
+    if given:
+        detail = in_words(wrong) or f"each is signed for this launch and the report that was read: {who}"
+        yield Check(id="answers", passed=not wrong, detail=detail)
 
 
 def experiment_record(run: RunDir) -> dict[str, StageRecord]:

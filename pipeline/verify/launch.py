@@ -41,6 +41,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
         "files": chain(files.files(config, run, records, ledger), files.experiment_ended(config, run, ledger)),
         "ledger": chain(
             files.ledger_checks(run, records | files.experiment_record(run), ledger),
+            files.answer_checks(config, run, ledger),
             reused.reused(run, records, ledger),
         ),
         **_public(config, run, settings, records, ours),

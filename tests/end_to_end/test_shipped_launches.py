@@ -17,14 +17,16 @@ from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.ground.errors import PERMANENT
 from pipeline.launch.config import LaunchConfig, all_fields, launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.approvals import Review, review
+from pipeline.publication.answers import Review
+from pipeline.publication.approvals import review
 from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import RunDir
 from reports.disclosure.document import Disclosure
 from reports.disclosure.releases import Training
 from tests.helpers.audits.made_once import made_once
+from tests.helpers.launches.answering import signed
 from tests.helpers.launches.command import LAUNCHED, answered
-from tests.helpers.launches.installed import installed
+from tests.helpers.launches.installed import at, installed
 from tests.helpers.launches.tiny_launch import write_launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,10 +148,11 @@ def keep_every_word(sheet: Path) -> None:
 
 def approved(home: Path, config: LaunchConfig, run_id: str) -> None:
     """Let as many reviewers as the policy asks for approve a launch, each under an account of their own."""
-    run, ledger = RunDir(home / "runs", run_id, as_it_lies), PrivacyLedger(f"sqlite:///{home / 'runs' / 'ledger.db'}")
+    here, run = at(home), RunDir(home / "runs", run_id, as_it_lies)
     report = run.result("report")["disclosure_sha256"]
     for name in config.reviewers[: config.policy.approvals]:
-        review(config, run, ledger, Review(account=f"airflow:{name}", answer="approve", reason="read", report=report))
+        given = Review(account=f"airflow:{name}", answer="approve", reason="read", report=report)
+        review(config, run, PrivacyLedger.of(here), signed(here, config.population, run_id, given))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

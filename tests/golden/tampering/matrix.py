@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from pipeline.launch.config import LaunchConfig
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.publication.answers import Review, stage_of
 from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import ERASED, STATE, RunDir
 from pipeline.verify import files, proof
@@ -89,6 +91,15 @@ def inserted(**changes: str) -> Edit:
     return edit
 
 
+def approval(launch: Launch) -> None:
+    """Approve in a reviewer's name without the reviewer's key, in an entry as the ledger itself writes it."""
+    ledger, config = PrivacyLedger.of(launch.settings), launch.file("public/launch/launch.json").read_bytes()
+    report = launch.result("report")["result"]["disclosure_sha256"]
+    forged = Review(account="os:ana", answer="approve", reason="read it", report=report)
+    population = LaunchConfig.model_validate_json(config).population
+    ledger.note("review", population, launch.run.launch_id, stage_of(forged), forged.model_dump())
+
+
 def beside_the_launch(change: Callable[[Path], object]) -> Edit:
     """Change something in the folder of all launches."""
     return lambda launch: change(launch.settings.runs_dir)
@@ -97,6 +108,7 @@ def beside_the_launch(change: Callable[[Path], object]) -> Edit:
 HISTORY = (
     Tampering("a spend inserted into the database", "", inserted(kind="reserve", stage="adapt")),
     Tampering("a review inserted into the database", "", inserted(kind="review", stage="publish")),
+    Tampering("an approval written with the ledger's key", "", approval),
     Tampering(
         "a spend lowered in the database", "", in_ledger("UPDATE privacy_ledger SET rho = rho / 2 WHERE rho > 0")
     ),

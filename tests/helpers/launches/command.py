@@ -51,7 +51,7 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     names = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH")  # the last: where a checkout is not the installed one
     return (
         {name: os.environ[name] for name in names if name in os.environ}
-        | {"TACIT_HOME": str(home), "TACIT_PDF": "no"}
+        | {"TACIT_HOME": str(home), "TACIT_PDF": "no", "TACIT_REVIEW_KEY": str(home / "review.pem")}
         | more
     )
 
@@ -100,7 +100,7 @@ def ended(*arguments: str, code: int | Collection[int] = 0, variables: dict[str,
 def answered(home: Path, *arguments: str, code: int | Collection[int] = 0) -> dict:
     """The answer of a command in this process and in a home."""
     # MLflow writes its address into the environment, where the next home would read it.
-    variables = {"TACIT_HOME": str(home), "MLFLOW_TRACKING_URI": None}
+    variables = {"TACIT_HOME": str(home), "MLFLOW_TRACKING_URI": None, "TACIT_REVIEW_KEY": str(home / "review.pem")}
     return json.loads(ended(*arguments, "--json", code=code, variables=variables).stdout)
 
 

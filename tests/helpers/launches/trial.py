@@ -49,7 +49,7 @@ class Trial:
 
     @property
     def now(self) -> Standing:
-        return standing(self.config, self.run, self.ledger.entries())
+        return standing(self.config, self.run, self.ledger)
 
     @property
     def tried(self) -> Experiment:

@@ -55,6 +55,7 @@ def test_environment_wins(tmp_path: Path):
     [
         ({"TACIT_HOME": "/nowhere/at/all"}, "TACIT_HOME"),
         ({"TACIT_HOME": "."}, "TACIT_HOME: '.' depends on the working directory"),
+        ({"TACIT_REVIEW_KEY": "review.pem"}, "TACIT_REVIEW_KEY: 'review.pem' depends on the working directory"),
         ({"MLFLOW_TRACKING_URI": "./mlruns"}, "MLFLOW_TRACKING_URI"),
         ({"MLFLOW_TRACKING_URI": "file:///tmp/mlruns"}, "MLFLOW_TRACKING_URI"),
     ],

@@ -20,7 +20,7 @@ from pipeline.ground import settings
 from pipeline.ground.errors import ReleaseRefused
 from pipeline.ground.settings import AirflowReader, Settings
 from pipeline.publication import airflow_answer
-from pipeline.publication.approvals import Question
+from pipeline.publication.answers import Question
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -256,7 +256,7 @@ def test_an_answer_in_airflow_is_recorded_by_run_and_task(settings: Settings, mo
             monkeypatch.setenv(name, value)
         said = answered(settings.home, "review", case.run.launch_id, *AT)
         again = answered(settings.home, "review", case.run.launch_id, *AT)
-    by = f"airflow:ana (indistinguishable from {ME})"
+    by = f"airflow:ana (signed by the installation, indistinguishable from {ME})"
     assert said["approvers"] == again["approvers"] == [by]
     assert said["detail"].startswith(f"by {by} at ")
     badge = (settings.runs_dir / case.run.launch_id / "public" / "launch" / "state.svg").read_text(encoding="utf-8")

@@ -10,12 +10,14 @@ from pipeline.ground.errors import LedgerConflict, ReleaseRefused
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.approvals import Review, Standing, require_approved, review, standing
+from pipeline.publication.answers import Review, stage_of
+from pipeline.publication.approvals import Standing, require_approved, review, standing
 from pipeline.run import runner
 from pipeline.run.known import run_folder
 from pipeline.run.stage import StageResult, Stages
 from pipeline.stages.graph import STAGES
 from pipeline.stages.launch import run_launch
+from tests.helpers.launches.answering import signed
 from tests.helpers.launches.pipeline_launch import launch_config, stand_in
 from tests.helpers.launches.stages import stages_of
 
@@ -73,11 +75,14 @@ class Case:
         given = Review.model_validate(
             {"account": account, "answer": answer, "reason": reason, "report": report, **more}, strict=True
         )
-        return review(self.config, self.run, self.ledger, given)
+        return review(self.config, self.run, self.ledger, self.signed(given))
+
+    def signed(self, given: Review) -> Review:
+        return signed(self.settings, self.config.population, self.run.launch_id, given)
 
     @property
     def now(self) -> Standing:
-        return standing(self.config, self.run, self.ledger.entries())
+        return standing(self.config, self.run, self.ledger)
 
 
 @pytest.fixture
@@ -98,6 +103,7 @@ def test_a_launch_waits_for_its_reviewers_and_then_for_its_publication(case: Cas
     assert kept == {"account": "os:ana", "answer": "approve", "reason": "read it", "report": SEEN} | {
         "indistinct_from": "",
         "question": None,
+        "signature": kept["signature"],
     }
 
 
@@ -113,7 +119,9 @@ def pair(settings: Settings) -> Case:
 def test_two_persons_approve_where_the_policy_says_so(pair: Case):
     first = pair.answer("approve", "airflow:ana")
     assert first.state == "waiting"
-    assert first.detail.startswith("for approval by bo or cleo; approved by airflow:ana at ")
+    assert first.detail.startswith(
+        "for approval by bo or cleo; approved by airflow:ana (signed by the installation) at "
+    )
     assert first.detail.endswith("1 of 2 that the policy asks for")
     with pytest.raises(ReleaseRefused, match="is waiting"):
         require_approved(TWO, pair.run, pair.ledger)
@@ -121,7 +129,9 @@ def test_two_persons_approve_where_the_policy_says_so(pair: Case):
     assert pair.now.state == "waiting", "a written record of publication is no second approval"
     again = pair.answer("approve", "airflow:ana", question=QUESTION)
     assert again.state == "waiting", "the same answer again is free, and no more"
-    assert pair.answer("approve", "airflow:bo").approvers == ("airflow:ana", "airflow:bo")
+    assert pair.answer("approve", "airflow:bo").approvers == tuple(
+        f"airflow:{name} (signed by the installation)" for name in ("ana", "bo")
+    )
     assert pair.now.state == "published"
     require_approved(TWO, pair.run, pair.ledger)
 
@@ -135,14 +145,17 @@ def test_one_person_is_not_two_by_another_account(pair: Case, account: str, indi
     with pytest.raises((ReleaseRefused, LedgerConflict), match=r"may be the same person|holds another review"):
         pair.answer("approve", account, indistinct_from=indistinct_from)
     # Written past the command, it counts for nothing all the same.
-    forged = Review(account=account, indistinct_from=indistinct_from, answer="approve", reason="", report=SEEN)
-    pair.ledger.note("review", "people", pair.run.launch_id, "another key", forged.model_dump())
+    forged = pair.signed(
+        Review(account=account, indistinct_from=indistinct_from, answer="approve", reason="", report=SEEN)
+    )
+    if pair.ledger.noted("review", pair.run.launch_id, stage_of(forged)) is None:
+        pair.ledger.note("review", "people", pair.run.launch_id, stage_of(forged), forged.model_dump())
     assert (pair.now.state, pair.now.approvers) == ("waiting", ("os:ana",))
 
 
 def test_two_logins_of_a_server_that_one_account_runs_are_one_person(pair: Case):
     first = pair.answer("approve", "airflow:ana", indistinct_from="os:worker")
-    assert "approved by airflow:ana (indistinguishable from os:worker) at " in first.detail
+    assert "approved by airflow:ana (signed by the installation, indistinguishable from os:worker) at " in first.detail
     with pytest.raises(ReleaseRefused, match="may be the same person as airflow:ana"):
         pair.answer("approve", "airflow:bo", indistinct_from="os:worker")
     assert pair.answer("approve", "airflow:bo").state == "approved"
@@ -150,8 +163,8 @@ def test_two_logins_of_a_server_that_one_account_runs_are_one_person(pair: Case)
 
 def test_who_is_no_reviewer_counts_for_nothing_in_the_ledger(pair: Case):
     pair.answer("approve", "os:ana")
-    forged = Review(account="os:eve", answer="approve", reason="", report=SEEN)
-    pair.ledger.note("review", "people", pair.run.launch_id, "another key", forged.model_dump())
+    forged = pair.signed(Review(account="os:eve", answer="approve", reason="", report=SEEN))
+    pair.ledger.note("review", "people", pair.run.launch_id, stage_of(forged), forged.model_dump())
     assert (pair.now.state, pair.now.approvers) == ("waiting", ("os:ana",))
 
 
@@ -234,10 +247,11 @@ def test_a_held_launch_stays_held(case: Case):
 def test_without_reviewers_the_gates_decide(settings: Settings):
     config = launch_config()
     run = run_folder(settings, launch_id(config))
-    assert standing(config, run, []).state == "unfinished"
+    ledger = PrivacyLedger.of(settings)
+    assert standing(config, run, ledger).state == "unfinished"
     for name in ("decide", "report"):
         runner.run_stage(name, config, run.launch_id, settings, stages())
-    assert standing(config, run, []).state == "approved"
+    assert standing(config, run, ledger).state == "approved"
 
 
 def test_reviewers_are_part_of_the_launch(settings: Settings):
@@ -262,5 +276,6 @@ def test_an_approval_publishes_and_nothing_else_does(settings: Settings):
     first = run_launch(CONFIG, launch_id(CONFIG), settings, made)
     assert "publish" not in first
     run, ledger = run_folder(settings, launch_id(CONFIG)), PrivacyLedger.of(settings)
-    review(CONFIG, run, ledger, Review(account="os:bo", answer="approve", reason="", report=SEEN))
+    given = Review(account="os:bo", answer="approve", reason="", report=SEEN)
+    review(CONFIG, run, ledger, signed(settings, CONFIG.population, run.launch_id, given))
     assert "publish" in run_launch(CONFIG, launch_id(CONFIG), settings, made)

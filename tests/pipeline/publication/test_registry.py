@@ -100,7 +100,7 @@ def test_a_void_launch_is_registered_and_never_champion(tracked: Settings, tmp_p
     assert (secret["alias"], again["version"]) == ("champion", 3)
     assert [registry.alias(NAME, name) for name in ("candidate", "champion", "previous")] == [3, 2, None]
     config, run = launch_config(mechanism=SEEDED, seed=8), run_folder(tracked, again["run_id"])
-    assert "never champion, as noise was seeded" in standing(config, run, PrivacyLedger.of(tracked).entries()).detail
+    assert "never champion, as noise was seeded" in standing(config, run, PrivacyLedger.of(tracked)).detail
 
 
 def test_some_users_do_not_get_a_void_launch_either(tracked: Settings, tmp_path: Path):

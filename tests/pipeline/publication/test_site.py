@@ -41,6 +41,7 @@ def test_the_site_lists_what_runs_lists_and_what_only_the_ledger_knows(tracked: 
         raise OSError("the disk is full")
     # Whose the name of a registered model is, as publication writes it down: no launch.
     PrivacyLedger.of(tracked).note("model", "others", "", "keyboard-en-US-NWP", {"population": "others"})
+    PrivacyLedger.of(tracked).note("reviewer", "others", "", "others 1", {"account": "ana"})
     made = answered(tracked.home, "site")
     assert made == {"index": str(tracked.runs_dir / "index.html"), "keyboards": [], "without": 0}
     page = (tracked.runs_dir / "index.html").read_text(encoding="utf-8")

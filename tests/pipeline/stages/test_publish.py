@@ -249,11 +249,11 @@ def test_one_model_is_a_version_for_each_feature_and_each_goes_its_own_way(track
     assert (aliases("NWP"), aliases("OTF")) == ((3, 2), (1, None))
     config = launch_config(seed=9, features=["OTF", "NWP"])
     run, ledger = run_folder(tracked, last["run_id"]), PrivacyLedger.of(tracked)
-    now = standing(config, run, ledger.entries())
+    now = standing(config, run, ledger)
     assert now.state == "published"
     assert now.detail.startswith(f"as version 3 of {names['NWP']}; no longer for its other features, rolled back by me")
     rollback("en-US", "NWP", tracked, "worse too", "me", POPULATION)
-    assert standing(config, run, ledger.entries()).state == "rolled back"
+    assert standing(config, run, ledger).state == "rolled back"
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ from pipeline.ground.errors import RefusedUntouched
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.approvals import Review, review, standing
+from pipeline.publication.answers import Review
+from pipeline.publication.approvals import review, standing
 from pipeline.publication.gates.decide import decide
 from pipeline.run import runner
 from pipeline.run.bookkeeping import OUTCOME, STOPPED
@@ -24,6 +25,7 @@ from pipeline.verify.launch import verify
 from pretrain import progress
 from pretrain.files import write_text
 from reports.disclosure.document import DecisionBlock
+from tests.helpers.launches.answering import signed
 from tests.helpers.launches.decided import Compared, Decided, Discovered, Reported, Trained
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend, stand_in
@@ -94,7 +96,7 @@ class Case:
 
     @property
     def state(self) -> str:
-        return standing(self.config, self.run, self.ledger.entries()).state
+        return standing(self.config, self.run, self.ledger).state
 
     def checks(self) -> list[Check]:
         found = verify(self.config, self.run, self.settings, ("files", "ledger"))
@@ -108,7 +110,8 @@ class Case:
 
     def answer(self, verdict: str) -> None:
         word = Review(account="os:ana", answer=verdict, reason="read it", report="d" * 64)
-        review(self.config, self.run, self.ledger, word)
+        population, run_id = self.config.population, self.run.launch_id
+        review(self.config, self.run, self.ledger, signed(self.settings, population, run_id, word))
 
 
 @pytest.mark.slow
