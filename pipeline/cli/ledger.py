@@ -207,7 +207,7 @@ def ledger_verify(as_json: AsJson = False) -> None:
 @app.command("rotate")
 @command
 def ledger_rotate(
-    role: Annotated[str, typer.Argument(help="ledger, launch, model or witness")], as_json: AsJson = False
+    role: Annotated[str, typer.Argument(help="ledger, launch, model, witness or answers")], as_json: AsJson = False
 ) -> None:
     """Replace a key of this installation; the ledger keeps the new public key, signed with the old one.
 

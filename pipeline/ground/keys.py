@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from pipeline.ground.settings import Settings
 
-# ``ledger`` signs entries and checkpoints, ``launch`` a launch's proof, ``model`` its bundle, and ``witness`` cosigns
-# checkpoints.
-Role = Literal["ledger", "launch", "model", "witness"]
+# ``ledger`` signs entries and checkpoints, ``launch`` a launch's proof, ``model`` its bundle, ``witness`` cosigns
+# checkpoints, and ``answers`` signs answers that people gave in Airflow.
+Role = Literal["ledger", "launch", "model", "witness", "answers"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
 

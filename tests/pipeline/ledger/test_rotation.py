@@ -83,7 +83,7 @@ def test_a_rotation_that_died_goes_on_with_the_same_key(
     assert ledger.verify() == []
 
 
-@pytest.mark.parametrize("role", ["launch", "model", "witness"])
+@pytest.mark.parametrize("role", ["launch", "model", "witness", "answers"])
 def test_every_role_is_rotated(before: PrivacyLedger, settings: Settings, role: keys.Role):
     done = rotate(settings, role)
     assert (done.number, keys.public_keys(settings, role)[-1].keyval["public"]) == (2, done.public)
