@@ -8,12 +8,12 @@ Reads ``crossing.csv`` of the folder; writes ``crossing.md`` there. A dash is a 
 import argparse
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean, stdev
 
 from benchmarks.utility.cell import Cell
-from benchmarks.utility.cell_lists import SMALL
+from benchmarks.utility.cell_lists import LISTS, SMALL
 from pretrain.files import write_text
 
 Rows = Mapping[str, Mapping[str, str]]
@@ -46,6 +46,7 @@ def page(found: Rows) -> str:
         *_little_rho(found),
         *_populations(found),
         *_draws(found),
+        *_learning(found),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -104,6 +105,23 @@ def _draws(found: Rows) -> list[str]:
         lines.append([who, *(_mean(found, _like(draws, way)) for way in WAYS[1:])])
     text = "Points over the start, mean over draws of noise and cohorts on the same people; ± and brackets as above."
     return ["## Draws", text, _table(["population", "training", "both"], lines)]
+
+
+def _learning(found: Rows) -> list[str]:
+    """Training without noise at 3,000 people, with one setting changed in each row."""
+    usual, *others = LISTS["learn"]
+    lines = []
+    for cell in (usual, *others):
+        if row := found.get(cell.name):
+            changed = {name: value for name, value in asdict(cell).items() if asdict(usual)[name] != value}
+            settings = ", ".join(f"{name} {value}" for name, value in changed.items()) or "as the other tables"
+            said = "central training" if cell.arm == "central" else settings
+            lines.append([said, f"{float(row['over_start']):+.2f} ± {float(row['error']):.2f}", row["train_cpu_s"]])
+    text = (
+        "Points over the start of 3,000 people of public talk by training without noise, one setting changed in each "
+        "row; ± is the standard error over held-out people."
+    )
+    return ["## Learning without noise", text, _table(["setting", "over the start", "CPU s"], lines)]
 
 
 def _like(cells: Iterable[Cell], arm: str) -> list[Cell]:
