@@ -69,7 +69,7 @@ check: tools docs ## Lint, format, import directions, types, documents, environm
 	$(STAGES)/kubernetes-validate --strict --quiet dags/kubernetes_gang.yaml docker/gang/kubernetes.yaml \
 		$(filter-out %/values.yaml,$(wildcard docker/kubernetes/*.yaml docker/kubernetes/pods/*.yaml))
 
-BENCHES ?= privacy.accounting privacy.mechanisms speed.simulation speed.growth speed.memory speed.workers privacy.secagg privacy.discovery privacy.audit
+BENCHES ?= privacy.accounting privacy.mechanisms speed.simulation speed.growth speed.memory speed.workers privacy.secagg privacy.discovery privacy.audit stack.crash_points
 
 bench: setup ## Run BENCHES (default: all that need no data of yours; an hour, peers' environments included)
 	@for name in $(BENCHES); do echo "benchmarks.$$name"; $(STAGES)/python -m benchmarks.$$name || exit; done

@@ -1,13 +1,14 @@
 """Table of crash points: a tiny launch killed, or its disk full, at system calls that reach the disk, then run again.
 
-    .venv/stages/bin/python -m benchmarks.stack.crash_points [LAUNCH] [--every] [--to-end] [--drawn N] [--seed N]
+    .venv/stages/bin/python -m benchmarks.stack.crash_points [LAUNCH] [--kinds | --every] [--to-end] [--seed N]
 
 A launch is one command for each stage, as in Airflow. One run for each point and fault, by strace (of Debian): from the
 state before the stage, the command is stopped and run again. After it every file of the launch that two undisturbed
 runs write alike must have the same digest, the others must be there, the values of results and the entries in the
-ledger must be the same, with one spend, no file more, and no client's id outside ``private/``. By default one drawn
-point of each kind (a call in a folder) is tried with each fault; ``--every`` tries all of them, in some ten hours of a
-core. ``--to-end`` runs the whole launch again instead of the one stage. Prints Markdown, and each run on standard
+ledger must be the same, with one spend, no file more, and no client's id outside ``private/``. By default
+20 of these runs are drawn, in some ten minutes; ``--kinds`` tries one drawn point of each kind (a call in a folder)
+with each fault, in an hour and a half, and ``--every`` all of them, in some ten hours of a core. ``--to-end`` runs the
+whole launch again instead of the one stage. Prints Markdown, and each run on standard
 error; exit code 1 if anything is wrong.
 """
 
@@ -24,6 +25,7 @@ from tests.helpers.launches.crashes import Step, Undisturbed, disturbed, undistu
 from tests.helpers.processes.crash_points import CrashPoint, Fault
 from tests.helpers.processes.forked import begun
 
+DRAWN = 20
 Trial = tuple[Step, CrashPoint, Fault]
 # Kinds of files, by the beginning of their path below the home; of the launch's own files, below its folder.
 _PLACES = {
@@ -45,9 +47,10 @@ def main() -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("launch", nargs="?", choices=sorted(LAUNCHES), default="counts")
-    parser.add_argument("--every", action="store_true", help="every point, not one of each kind")
+    many = parser.add_mutually_exclusive_group()
+    many.add_argument("--kinds", action="store_true", help="one point of each kind, with each fault")
+    many.add_argument("--every", action="store_true", help="every point, with each fault")
     parser.add_argument("--to-end", action="store_true", help="run the whole launch again, not the one stage")
-    parser.add_argument("--drawn", type=int, help="only so many of them")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     chance = random.Random(asked.seed)
@@ -56,8 +59,8 @@ def main() -> int:
         trials = [(step, point, fault) for step, point in whole.points for fault in point.faults]
         if not asked.every:
             trials = one_of_each_kind(trials, chance)
-        if asked.drawn:
-            trials = chance.sample(trials, min(asked.drawn, len(trials)))
+        if not (asked.kinds or asked.every):
+            trials = chance.sample(trials, DRAWN)
         wrong = {}
         for number, trial in enumerate(trials, start=1):
             step, point, fault = trial

@@ -27,6 +27,7 @@ None of them depends on the working directory: the same command elsewhere must f
 """
 
 import hashlib
+import logging
 import os
 import pwd
 import re
@@ -274,7 +275,7 @@ def let_threads_sleep() -> None:
 
 
 def quiet_mlflow() -> None:
-    """Switch off MLflow's telemetry and progress output; must run before MLflow is imported."""
+    """Switch off MLflow's telemetry, progress output and tracebacks; must run before MLflow is imported."""
     for name, value in {
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
@@ -285,6 +286,8 @@ def quiet_mlflow() -> None:
         "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",  # then exit 75, so that the scheduler retries later
     }.items():
         os.environ.setdefault(name, value)
+    # It prints the traceback of each error of its database, which the command then states in a line.
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
 
 
 def account() -> str:
