@@ -171,9 +171,13 @@ def by_another_key(got: Published) -> None:
     rules = proof.layout(records, STAGES, signer.public_key)
     proof.write_signed(folder / proof.LAYOUT, Envelope.from_signable(rules), signer)
     (folder / proof.KEY).write_bytes(keys.pem(signer.public_key))
-    path = folder / provenance.STATEMENT
-    payload = Envelope.load(str(path)).payload
-    proof.write_signed(path, Envelope(payload, ENVELOPE_PAYLOAD_TYPE, {}), signer)
+    for name in (provenance.STATEMENT, proof.LOG_KEYS):
+        sign_again(folder / name, signer)
+
+
+def sign_again(path: Path, signer: CryptoSigner) -> None:
+    envelope = Envelope.load(str(path))
+    proof.write_signed(path, Envelope(envelope.payload, envelope.payload_type, {}), signer)
 
 
 def one_link_by_another_key(got: Published) -> None:
@@ -205,9 +209,7 @@ def in_copy(edit: edits.Edit) -> Callable[[Published], None]:
 
 def keys_of_another_log(got: Published) -> None:
     """The log's keys, replaced by others that another launch key signed."""
-    path, other = got.public / "proof" / proof.LOG_KEYS, CryptoSigner.generate_ed25519()
-    envelope = Envelope.load(str(path))
-    proof.write_signed(path, Envelope(envelope.payload, envelope.payload_type, {}), other)
+    sign_again(got.public / "proof" / proof.LOG_KEYS, CryptoSigner.generate_ed25519())
 
 
 def added(got: Published) -> None:
