@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.run.run_dir import RESULT, StageRecord
-from reports.listed import gain
 from reports.losses import up
 
 VIEW = "launches"
@@ -37,7 +36,7 @@ TAGS: Mapping[str, str] = {
     "feature": "features of the keyboard that it serves",
     "locale": "language and region of its users",
     "decision": "of the gates: launch or hold",
-    "gain": "top-1 recall minus that of the starting point, with its interval",
+    "gain": "points of top-1 recall over the starting point; ± the longer side of its interval",
     "guarantee": "epsilon of one device over all releases, rounded up, with its largest part",
     "tacit.state": "state: unfinished, failed, held, waiting, approved, rejected, published, rolled back",
     "approver": "accounts that approved its report",
@@ -99,8 +98,17 @@ def columns(record: StageRecord) -> dict[str, float | str]:
         row |= {ours: float(result[name]) for name, ours in _OF_TRAINING.items() if result.get(name) is not None}
     if record.stage == "ab_test":
         row |= dict(_compared(result))
-        row["gain"] = gain({"top1_gain": None, "top1_gain_low": None, "top1_gain_high": None, **result})
+        row["gain"] = _gain(result)
     return row
+
+
+def _gain(result: Mapping[str, Any]) -> str:
+    """Points, short enough that a column of fixed width shows them with their interval."""
+    value, low, high = (result.get(name) for name in ("top1_gain", "top1_gain_low", "top1_gain_high"))
+    if value is None:
+        return "-"
+    within = "" if low is None or high is None else f" ± {100 * max(value - low, high - value):.1f}"
+    return f"{100 * value:+.1f}{within}"
 
 
 def _compared(result: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
@@ -204,7 +212,7 @@ def description(tags: Mapping[str, str], experiment_id: str, report_run: str | N
       tags: of the launch's run.
       report_run: id of the run of its stage ``report``; None before it.
     """
-    gained = f", {tags['gain']} in top-1 recall over the starting point" if tags.get("gain") else ""
+    gained = f", {tags['gain']} points of top-1 recall over the starting point" if tags.get("gain") else ""
     lines = [f"**{tags['decision'].capitalize()}**{gained}; one device loses epsilon {tags['guarantee']}."]
     if report_run is not None:
         place = f"#/experiments/{experiment_id}/runs/{report_run}/artifacts/report.html"

@@ -42,7 +42,7 @@ def test_training_gives_the_columns_of_the_papers_table():
 
 def test_the_comparison_gives_recall_and_rates_of_this_launch_with_their_intervals():
     arms = [arm("top1_recall", 0.5), arm("prate", 0.25), arm("words_modified", 0.75), arm("top1_recall", 0.9, "start")]
-    row = table.columns(record("ab_test", arms=arms, top1_gain=0.02, top1_gain_low=0.01, top1_gain_high=0.03))
+    row = table.columns(record("ab_test", arms=arms, top1_gain=0.02, top1_gain_low=0.012, top1_gain_high=0.03))
     assert row == {
         "top1_recall": 0.5,
         "top1_recall_low": 0.4,
@@ -53,17 +53,15 @@ def test_the_comparison_gives_recall_and_rates_of_this_launch_with_their_interva
         "WMR": 0.75,
         "WMR_low": 0.65,
         "WMR_high": 0.85,
-        "top1_gain_low": 0.01,
+        "top1_gain_low": 0.012,
         "top1_gain_high": 0.03,
-        "gain": "+2.0 points (+1.0 to +3.0)",
+        "gain": "+2.0 ± 1.0",
     }
 
 
 def test_a_decided_launch_says_what_it_gained_and_where_its_report_is():
-    tags = {"decision": "launch", "gain": "+2.0 points (+1.0 to +3.0)", "guarantee": "12.89 (local words 8.00)"}
-    said = (
-        "**Launch**, +2.0 points (+1.0 to +3.0) in top-1 recall over the starting point; one device loses epsilon 12.89"
-    )
+    tags = {"decision": "launch", "gain": "+2.0 ± 1.0", "guarantee": "12.89 (local words 8.00)"}
+    said = "**Launch**, +2.0 ± 1.0 points of top-1 recall over the starting point; one device loses epsilon 12.89"
     before, after = (table.description(tags, "7", run) for run in (None, "ab"))
     assert before.startswith(said)
     assert "report" not in before
