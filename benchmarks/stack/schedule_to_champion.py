@@ -147,7 +147,7 @@ class Show:
         spent = self.spends()
         said = self.servers.done(*words, "1")
         # Of words that another launch found the forecast still says what finding them would cost at worst.
-        seen = (f"-{PASSED[2]}: rho 0, " in said, "runs of no date; 1 had their run before" in said)
+        seen = (f"-{PASSED[2]}: rho 0, " in said, "runs of no date; 1 already have a run" in said)
         self.step("asked for again: nothing to train, no run", seen, (True, True))
         self.experiment(second, picks=0.2, decision="roll back", now={"champion": "1"})
         self.step("launches of", sorted(self.runs(DAG)), sorted([self.latest, PASSED[2]]))
