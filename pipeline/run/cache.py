@@ -380,7 +380,7 @@ def _brought(source: Source, ctx: StageContext, stage: Stage) -> bool:
         if stage.private and (source.run is None or not _brought_private(source.run, ctx, stage.private)):
             return False
         write_text(staged / CONTENT, source.record.content or "")
-        _put(staged, ctx.public)
+        replace_folder(staged, ctx.public)
         return True
     except OSError as error:
         _log.warning("%s: %s", ctx.stage, error)
@@ -437,7 +437,7 @@ def copy(folder: Path, filename: str, destination: Path) -> bool:
     return True
 
 
-def _put(staged: Path, folder: Path) -> None:
+def replace_folder(staged: Path, folder: Path) -> None:
     """Replace a folder atomically: after a crash it is the old one, the new one or absent."""
     old = folder.with_name(f".{folder.name}.old")
     shutil.rmtree(old, ignore_errors=True)

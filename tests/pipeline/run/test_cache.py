@@ -164,7 +164,7 @@ def test_a_record_does_not_hold_over_the_private_files_of_an_interrupted_attempt
         for launch in (A, B, C):
             (settings.runs_dir / launch / "public" / "ingest_private" / RESULT).unlink(missing_ok=True)
 
-    put = cache._put
+    put = cache.replace_folder
 
     def cut_off(staged: Path, folder: Path) -> None:
         if folder.name == "discover":
@@ -175,7 +175,7 @@ def test_a_record_does_not_hold_over_the_private_files_of_an_interrupted_attempt
     run(private, settings, SECOND)
     put_text("other text")
     run(private, settings, THIRD)
-    with mock.patch.object(cache, "_put", side_effect=cut_off), pytest.raises(ArithmeticError, match="cut off"):
+    with mock.patch.object(cache, "replace_folder", side_effect=cut_off), pytest.raises(ArithmeticError):
         run(private, settings, SECOND)
     put_text(text)
     run(private, settings, SECOND)
