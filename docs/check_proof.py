@@ -93,7 +93,7 @@ def stated(record: dict) -> str:
 
 
 def receipt(path: Path, keys: dict, wanted: str, chain: str) -> dict:
-    """What the ledger's entry with a hash says, which stands in a log that a witness cosigned (C2SP: tlog-proof)."""
+    """Content of the ledger's entry with a hash, which stands in a log that a witness cosigned (C2SP: tlog-proof)."""
     require(path.is_file(), f"{path.name} is there")
     head, text, signatures = path.read_text(encoding="utf-8").split("\n\n")
     _, extra, index, *beside = (line.rpartition(" ")[2] for line in head.split("\n"))

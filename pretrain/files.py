@@ -92,7 +92,7 @@ def _runs(process: int) -> bool:
     return True
 
 
-def write_bytes(path: Path, content: bytes, mode: int = PUBLIC) -> None:
+def write_bytes(path: Path, content: bytes | memoryview, mode: int = PUBLIC) -> None:
     """Write a file whole or not at all; folders above it are made."""
     with atomic(path, mode) as temporary:
         temporary.write_bytes(content)
@@ -113,7 +113,7 @@ def write_array(path: Path, array: "NDArray[Any]", mode: int = PUBLIC) -> None:
 
     buffer = io.BytesIO()
     np.save(buffer, array)
-    write_bytes(path, buffer.getvalue(), mode)
+    write_bytes(path, buffer.getbuffer(), mode)
 
 
 def private_directory(path: Path) -> Path:

@@ -49,23 +49,15 @@ def public_keys(settings: "Settings", role: Role) -> "tuple[SSlibKey, ...]":
 
 def signer_in(folder: Path, name: str) -> "CryptoSigner":
     """Signer with the newest private key of a name in a folder; raises as ``signer``."""
-    from securesystemslib.signer import CryptoSigner
-
     newest = public_keys_in(folder, name)[-1]
     path = folder / f"{name}-{_count(folder, name)}.pem"
-    try:
-        # The library keeps a prefix of paths in the environment, so the file is read here.
-        return CryptoSigner(_loaded(path.read_bytes()), newest)
-    except FileNotFoundError as error:
-        raise KeyUnusable(f"{path}: missing, and nothing can be signed without it; restore it from a backup") from error
-    except PermissionError as error:
-        raise KeyUnusable(
-            f"{path}: this account may not read it; run the command as the account that owns it"
-        ) from error
-    except Exception as error:
-        raise KeyUnusable(
-            f"{path}: damaged, or not the private key of {_public(path).name}; restore it from a backup ({error})"
-        ) from error
+    return _signer(
+        path,
+        newest,
+        missing="missing, and nothing can be signed without it; restore it from a backup",
+        denied="this account may not read it; run the command as the account that owns it",
+        damaged=f"damaged, or not the private key of {_public(path).name}; restore it from a backup",
+    )
 
 
 def public_keys_in(folder: Path, name: str) -> "tuple[SSlibKey, ...]":
@@ -119,19 +111,12 @@ def reviewer(path: Path) -> "CryptoSigner":
     Raises:
       KeyUnusable: it is missing or damaged, or this account may not read it.
     """
-    from securesystemslib.signer import CryptoSigner
-
-    try:
-        made = CryptoSigner(_loaded(path.read_bytes()))
-    except FileNotFoundError as error:
-        raise KeyUnusable(
-            f"{path}: missing (TACIT_REVIEW_KEY), and a reviewer signs with a key of their own; make it: "
-            "tacit ledger key"
-        ) from error
-    except PermissionError as error:
-        raise KeyUnusable(f"{path}: this account may not read it; TACIT_REVIEW_KEY names the reviewer's own") from error
-    except Exception as error:
-        raise KeyUnusable(f"{path}: damaged, or no private key in PEM; restore it from a backup ({error})") from error
+    made = _signer(
+        path,
+        missing="missing (TACIT_REVIEW_KEY), and a reviewer signs with a key of their own; make it: tacit ledger key",
+        denied="this account may not read it; TACIT_REVIEW_KEY names the reviewer's own",
+        damaged="damaged, or no private key in PEM; restore it from a backup",
+    )
     if made.public_key.keytype != "ed25519":
         raise KeyUnusable(f"{path}: a key of type {made.public_key.keytype}; reviewers sign with Ed25519")
     return made
@@ -145,6 +130,20 @@ def make_reviewer(path: Path) -> "CryptoSigner":
         path.parent.mkdir(parents=True, exist_ok=True)
         write_bytes(path, CryptoSigner.generate_ed25519().private_bytes, mode=PRIVATE)
     return reviewer(path)
+
+
+def _signer(path: Path, public: "SSlibKey | None" = None, *, missing: str, denied: str, damaged: str) -> "CryptoSigner":
+    from securesystemslib.signer import CryptoSigner
+
+    try:
+        # The library keeps a prefix of paths in the environment, so the file is read here.
+        return CryptoSigner(_loaded(path.read_bytes()), public)
+    except FileNotFoundError as error:
+        raise KeyUnusable(f"{path}: {missing}") from error
+    except PermissionError as error:
+        raise KeyUnusable(f"{path}: {denied}") from error
+    except Exception as error:  # Each parser raises errors of its own.
+        raise KeyUnusable(f"{path}: {damaged} ({error})") from error
 
 
 def add(folder: Path, name: str) -> None:

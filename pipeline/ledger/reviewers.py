@@ -61,10 +61,11 @@ def register(connection: Connection, key: PopulationKey, account: str, public: s
     if not _may_register(key, owner, account, by):
         them = " or ".join(owner.raised_by) if owner else account
         raise LedgerConflict(f"population {key!r}: reviewers' keys may be registered by {them}, not by {by}")
-    taken = [entry for entry in of_registered(entries, key) if entry.names("public") == public]
+    earlier = of_registered(entries, key)
+    taken = [entry for entry in earlier if entry.names("public") == public]
     if other := next((entry.names("account") for entry in taken if entry.names("account") != account), None):
         raise LedgerConflict(f"--key: {public[:16]} is the key of {other}; each reviewer has a key of their own")
-    newest = AnswerKeys(of_registered(entries, key), ()).registration(account)
+    newest = AnswerKeys(earlier, ()).registration(account)
     if newest is not None and newest.names("public") == public:
         return newest
     if taken:

@@ -171,7 +171,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.head = Checkpoint("", 0, merkle.EMPTY)
 
     def time(self) -> datetime:
-        """What the clock of the machine says."""
+        """Time that the machine's clock shows."""
         return self.model.now
 
     def teardown(self) -> None:

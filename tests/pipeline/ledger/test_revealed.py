@@ -34,7 +34,7 @@ def ledger(settings: Settings) -> PrivacyLedger:
 
 
 def last(ledger: PrivacyLedger, chain: str) -> tuple[str, dict[str, object]]:
-    """What may be shown of the last entry of a chain, and its row."""
+    """The part of a chain's last entry that may be shown, and its row."""
     if chain == "entry":
         entry = ledger.entries()[-1]
         return entry.revealed, entry.model_dump()

@@ -84,7 +84,7 @@ class Work:
 
     @property
     def stages(self) -> Stages:
-        """What the runner takes."""
+        """Arguments of the runner."""
         return stages_of(
             {name: getattr(self, name) for name in NAMES},
             Stage(PLAN, "", asks_people=True),
@@ -130,7 +130,7 @@ _COMPUTE = ("result", "outcome")
 
 @dataclass
 class Made:
-    """What a stage of a launch left, in the model; None where there is nothing.
+    """Files that a stage of a launch left, in the model; None where there is nothing.
 
     Attributes:
       record: content of the record that counts.

@@ -53,7 +53,7 @@ class Proof:
         write_text(path, change(Inclusion.parsed(path.read_text(encoding="utf-8"))).text)
 
     def problem(self) -> str:
-        """What the check names; empty if it passes."""
+        """Faults that the check names; empty if it passes."""
         check = logged(self.folder, self.records, self.population, self.keys)
         return "" if check.passed else check.detail
 
