@@ -39,7 +39,7 @@ from pipeline.run.population import require_population
 from pipeline.run.run_dir import GIVEN, RESULT, RunDir, StageRecord, receipt_digest, record_digest
 from pipeline.run.stage import Stage, StageContext, Stages, field_of, is_public, view
 from pipeline.telemetry.allowed import this_hour, two_digits
-from pretrain.files import PRIVATE, atomic, private_directory, scratch, sha256, text_sha256, write_text
+from pretrain.files import PRIVATE, atomic, private_directory, remove_folder, scratch, sha256, text_sha256, write_text
 from reports.disclosure.findings import ReleaseAudit
 
 _log = logging.getLogger(__name__)
@@ -372,26 +372,28 @@ def _inputs(record: StageRecord, run: RunDir) -> dict[str, str] | None:
 
 
 def _brought(source: Source, ctx: StageContext, stage: Stage) -> bool:
-    """Copy all files into this launch's folders and check their digests; True for all, False for none."""
-    staged = ctx.public.with_name(f".{ctx.stage}.taken")
+    """Copy all files into this launch's folders and check their digests; True for all, False for none.
+
+    After a crash the public folder is the old one, the new one or absent.
+    """
     try:
-        if not _bring(source, staged):
-            return False
-        if stage.private and (source.run is None or not _brought_private(source.run, ctx, stage.private)):
-            return False
-        write_text(staged / CONTENT, source.record.content or "")
-        replace_folder(staged, ctx.public)
-        return True
+        with scratch(ctx.public.parent, ctx.stage) as folder:
+            staged = folder / ctx.stage
+            if not _bring(source, staged):
+                return False
+            if stage.private and (source.run is None or not _brought_private(source.run, ctx, stage.private)):
+                return False
+            write_text(staged / CONTENT, source.record.content or "")
+            remove_folder(ctx.public)
+            staged.rename(ctx.public)
+            return True
     except OSError as error:
         _log.warning("%s: %s", ctx.stage, error)
         return False
-    finally:
-        shutil.rmtree(staged, ignore_errors=True)
 
 
 def _bring(source: Source, staged: Path) -> bool:
     """Copy all outputs into the folder ``staged`` and check their digests; return whether that worked."""
-    shutil.rmtree(staged, ignore_errors=True)
     for name, digest in source.record.outputs.items():
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
@@ -435,15 +437,6 @@ def copy(folder: Path, filename: str, destination: Path) -> bool:
     with atomic(destination) as temporary:
         shutil.copyfile(source, temporary)
     return True
-
-
-def replace_folder(staged: Path, folder: Path) -> None:
-    """Replace a folder atomically: after a crash it is the old one, the new one or absent."""
-    old = folder.with_name(f".{folder.name}.old")
-    shutil.rmtree(old, ignore_errors=True)
-    folder.rename(old)
-    staged.rename(folder)
-    shutil.rmtree(old)
 
 
 @cache

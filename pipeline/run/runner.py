@@ -89,7 +89,7 @@ def open_run(config: LaunchConfig, run_id: str, settings: Settings, tracker: Tra
             f"run: {run_id!r} is not a run of this launch file, whose id is {expected!r}; the file was changed since, "
             "and a changed launch is a new launch: run it under its own id"
         )
-    for folder in (settings.runs_dir, run.public("launch")):
+    for folder in (settings.runs_dir, run.path / "public", run.public("launch")):
         remove_leavings(folder, below=False)
     content = json.dumps(config.model_dump(mode="json"), indent=2, sort_keys=True) + "\n"
     if not path.exists() or path.read_bytes() != content.encode():

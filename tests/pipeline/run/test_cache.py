@@ -164,18 +164,18 @@ def test_a_record_does_not_hold_over_the_private_files_of_an_interrupted_attempt
         for launch in (A, B, C):
             (settings.runs_dir / launch / "public" / "ingest_private" / RESULT).unlink(missing_ok=True)
 
-    put = cache.replace_folder
+    remove = cache.remove_folder
 
-    def cut_off(staged: Path, folder: Path) -> None:
+    def cut_off(folder: Path) -> None:
         if folder.name == "discover":
             raise ArithmeticError("cut off")
-        put(staged, folder)
+        remove(folder)
 
     run(private, settings, FIRST)
     run(private, settings, SECOND)
     put_text("other text")
     run(private, settings, THIRD)
-    with mock.patch.object(cache, "replace_folder", side_effect=cut_off), pytest.raises(ArithmeticError):
+    with mock.patch.object(cache, "remove_folder", side_effect=cut_off), pytest.raises(ArithmeticError):
         run(private, settings, SECOND)
     put_text(text)
     run(private, settings, SECOND)

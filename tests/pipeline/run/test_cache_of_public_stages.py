@@ -205,7 +205,7 @@ def test_a_crash_while_taking_over_leaves_nothing_half(
     folder = settings.runs_dir / B / "public" / "ingest_public"
     owner, name, fatal = {
         "copying": (shutil, "copyfile", lambda source, *_: "vocabulary" in source.name),
-        "putting in place": (Path, "rename", lambda path, *_: path.name.endswith(".taken")),
+        "putting in place": (Path, "rename", lambda path, *_: path.parent.name.endswith(".tmp")),
         "writing the result": (runner, "write_text", lambda path, *_: path.name == RESULT),
     }[at]
     real = getattr(owner, name)

@@ -117,7 +117,7 @@ CRASHES: dict[str, tuple[object, str]] = {
     "result": (Work, "written"),
     "outcome": (finished, "write_down"),
     "commit": (PrivacyLedger, "commit"),
-    "files": (cache, "replace_folder"),
+    "files": (cache, "remove_folder"),
     "note": (PrivacyLedger, "note"),
     "receipt": (runner, "write_down"),
     "proof": (proof, "add"),
