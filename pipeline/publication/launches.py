@@ -159,7 +159,7 @@ def listed(here: Settings, stages: Stages, locale: str | None = None) -> tuple[L
       locale: only launches of this locale.
     """
     now = {each.launch_id: each.stage for each in running(here)}
-    rows = (launch.row for launch in _launches(here, stages, entries_of(here), named.begun(here)))
+    rows = (launch.row for launch in _launches(here, stages, entries_of(here) is not None, named.begun(here)))
     return tuple(
         LaunchSummary(**vars(row), running=now.get(row.launch_id)) for row in rows if locale in (None, row.locale)
     )
@@ -170,7 +170,7 @@ def machine_status(here: Settings, stages: Stages) -> MachineStatus:
     entries, now = entries_of(here), running(here)
     newest = max(named.begun(here), key=lambda name: (named.began(here, name), name), default=None)
     wanted = dict.fromkeys([*(each.launch_id for each in now), *([newest] if newest else [])])
-    by_id = {each.run.launch_id: each for each in _launches(here, stages, entries, wanted)}
+    by_id = {each.run.launch_id: each for each in _launches(here, stages, entries is not None, wanted)}
     last = by_id.get(newest) if newest else None
     return MachineStatus(
         running=tuple(_numbered(each, by_id.get(each.launch_id), stages) for each in now),
@@ -188,7 +188,7 @@ def status(here: Settings, stages: Stages, run_id: str) -> Status:
     """
     now = [each for each in running(here) if each.launch_id == run_id]
     entries = entries_of(here)
-    (launch,) = _launches(here, stages, entries, [run_id]) or (None,)
+    (launch,) = _launches(here, stages, entries is not None, [run_id]) or (None,)
     if launch is None:
         raise ValueError(f"launch: {run_id} cannot be read; see the warning above, and restore it from MLflow")
     decided = launch.records.get("decide")
@@ -240,14 +240,14 @@ def without_ledger(here: Settings) -> str:
     return str(missing(here))
 
 
-def _launches(here: Settings, stages: Stages, entries: Sequence[Entry] | None, ids: Iterable[str]) -> list[_Launch]:
+def _launches(here: Settings, stages: Stages, has_ledger: bool, ids: Iterable[str]) -> list[_Launch]:
     """Read the launches, newest first; unreadable ones are left out with a warning.
 
     Args:
-      entries: entries of the ledger; None without a ledger, when no state is known.
+      has_ledger: whether there is a ledger; without one no state is known.
     """
     believes = ledger_belief_now(here.ledger_url)
-    ledger = None if entries is None else PrivacyLedger.of(here)
+    ledger = PrivacyLedger.of(here) if has_ledger else None
     read = [launch for run_id in ids if (launch := _launch(here, stages, run_id, ledger, believes))]
     return sorted(read, key=lambda launch: (launch.row.began, launch.row.launch_id), reverse=True)
 
