@@ -120,8 +120,8 @@ class AbTestConfig(Config):
     session_words: NonNegativeInt = Field(
         default=4000,
         le=100_000_000,
-        description="words typed again under every arm; deciding arms are typed on more words; 0: none. Under a budget "
-        "any other number means up to 50 words of each of at most 6,000 devices, under deciding arms only",
+        description="least number of words typed again under the deciding arms; 0: none. Under a budget any other "
+        "number means up to 50 words of each of at most 6,000 devices",
     )
     non_private_upper_bound: bool = Field(
         default=False,

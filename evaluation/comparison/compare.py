@@ -2,10 +2,10 @@
 
 Shape legend: P words, D devices.
 
-Launches, benchmarks and notebooks make this one call. Next-word metrics come from all held-out words, session metrics
-from ``session_words`` of them typed again by the median calibration, once for the strip and the corrections and, where
-Smart Compose is a feature of the launch, once more for its phrases. Decisive pairs are typed on more words, for short
-intervals, and also by the other calibrations, which must not contradict. Nothing here is differentially private.
+Launches, benchmarks and notebooks make this one call. Next-word metrics come from all held-out words. The arms that
+decide have session metrics too: enough words for short intervals are typed again by the median calibration, once for
+the strip and the corrections and, where Smart Compose is a feature of the launch, once more for its phrases. The other
+calibrations type the first ``session_words`` of them and must not contradict. Nothing here is differentially private.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,6 +16,7 @@ import numpy as np
 from evaluation.arms.arm import NextWord
 from evaluation.arms.held_out import HeldOut, Ratio, held_out
 from evaluation.comparison import intervals, phrases, scoring, slices, verdicts
+from evaluation.comparison.intervals import AbResult
 from evaluation.comparison.results import Comparison, ComposeSetting, SliceRow
 from evaluation.config import COMPOSE_RATE, CONFIDENCE, MOST_TYPED, RARE_AFTER
 from evaluation.features import FEATURES
@@ -71,8 +72,13 @@ class Entrants:
 
     @property
     def decisive(self) -> tuple[tuple[str, str], ...]:
-        """Pairs that decide the launch: typed on more words, and by every calibration."""
+        """Pairs that decide the launch: only their arms are typed, by every calibration."""
         return (self.pairs[0], *self.also_decisive)
+
+    @property
+    def deciding(self) -> list[str]:
+        """Arms of the decisive pairs, in the order of ``arms``."""
+        return [arm for arm in self.arms if any(arm in pair for pair in self.decisive)]
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class Rules:
       salt: of the buckets.
       seed: of the simulated typists.
       buckets: least number of devices.
-      session_words: words typed again under every arm; 0 for none.
+      session_words: least number of words typed again under the deciding arms; 0 for none.
       compose_rate: share of words before which the baseline may offer a phrase.
       rare_after: public words beyond this many are rare.
       confidence: of each interval.
@@ -114,42 +120,38 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
     advance = progress.along(f"scoring {len(arms)} arms", float(len(arms) * text.lengths_S.sum()))
     scored = {arm: scoring.score(model, text, id_P, workers=workers, advance=advance) for arm, model in arms.items()}
     tables: dict[str, dict[str, Ratio]] = {arm: each.ratios() for arm, each in scored.items()}
+    result = intervals.compare(tables, rules.salt, rules.buckets, pairs, rules.confidence)
     settings: tuple[ComposeSetting, ...] = ()
     signs: list[verdicts.SignCheck] = []
-    at_length: dict[str, dict[str, Ratio]] = {}
     judged_words = 0
     if "SC" in rules.features:
         settings = _thresholds(entrants, devices, rules, workers)
     if rules.session_words:
         thresholds = {row.arm: np.inf if row.threshold_nats is None else row.threshold_nats for row in settings}
-        long = held_out(devices.words, devices.test, _words_at_length(tables, entrants, rules))
-        judged_words, first_P = len(long.word_P), long.first(rules.session_words)
-        typed, at_length = _typed_again(entrants, (long, first_P), rules, thresholds, workers)
-        for arm, table in tables.items():
-            table |= typed[arm]
-        signs = _signs(entrants, long.only(first_P), rules, at_length, workers)
-    result = intervals.compare(tables, rules.salt, rules.buckets, pairs, rules.confidence)
-    if at_length:
-        better = intervals.compare(at_length, rules.salt, rules.buckets, entrants.decisive, rules.confidence)
-        result = intervals.replaced(result, better)
-    typed_again = rules.session_words > 0
+        long = held_out(devices.words, devices.test, _words_to_type(result, entrants, rules))
+        judged_words = len(long.word_P)
+        typed = _typed_again(entrants, long, rules, thresholds, workers)
+        signs = _signs(entrants, long.only(long.first(rules.session_words)), rules, typed, workers)
+        by_typing = intervals.compare(typed, rules.salt, rules.buckets, entrants.decisive, rules.confidence)
+        result = intervals.joined(result, by_typing)
+        tables |= {arm: tables[arm] | table for arm, table in typed.items()}
+    deciding = entrants.decisive if rules.session_words else ()
     at_rate = {row.arm for row in settings if row.equal == "rate"}
     shown = [row.metric for row in result.differences if (row.candidate, row.baseline) == tuple(pairs[0])]
-    longest = {arm: tables[arm] | at_length.get(arm, {}) for arm in pairs[0]}
     return Comparison(
         table=result,
         verdicts=tuple(
             verdicts.verdict(
                 result,
                 *pair,
-                FEATURES[name].decides(typed=typed_again, equal_rate=not at_rate.isdisjoint(pair)),
-                verdicts.guardrails(pair[1], typed=typed_again),
+                FEATURES[name].decides(typed=pair in deciding, equal_rate=not at_rate.isdisjoint(pair)),
+                verdicts.guardrails(pair[1], typed=pair in deciding),
                 name,
             )
             for pair in pairs
             for name in entrants.features(pair[1], rules.features)
         ),
-        second_opinions=tuple(verdicts.second_opinions(longest, result, *pairs[0], shown, rules.seed)),
+        second_opinions=tuple(verdicts.second_opinions(tables, result, *pairs[0], shown, rules.seed)),
         slices=tuple(_slices(scored, text, entrants, rules)),
         head_words=tuple(row for arm, each in scored.items() for row in slices.head_words(arm, each)),
         variety={arm: slices.variety(each) for arm, each in scored.items()},
@@ -161,25 +163,22 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
 
 
 def _thresholds(entrants: Entrants, devices: Devices, rules: Rules, workers: int) -> tuple[ComposeSetting, ...]:
-    """Smart Compose thresholds of each arm, from devices outside the comparison."""
+    """Smart Compose thresholds of the deciding arms, from devices outside the comparison."""
     # Twice the words of the sessions, since the noise of a threshold depends on its sample.
     text = held_out(devices.words, devices.tuning, 2 * rules.session_words or MOST_TYPED)
     if not len(text.word_P):
         raise ValueError(
             "devices.tuning: no word to set thresholds on; bring more devices or set ab_test.session_words to 0"
         )
-    decisive = {arm for pair in entrants.decisive for arm in pair}
-    return phrases.settings(
-        entrants.arms, decisive, phrases.Tuning(text, entrants.vocabulary, rules.compose_rate), workers
-    )
+    arms = {arm: entrants.arms[arm] for arm in entrants.deciding}
+    return phrases.settings(arms, phrases.Tuning(text, entrants.vocabulary, rules.compose_rate), workers)
 
 
-def _words_at_length(tables: Mapping[str, Mapping[str, Ratio]], entrants: Entrants, rules: Rules) -> int:
-    """Number of words on which decisive pairs are typed, for the planned standard error if there are enough.
+def _words_to_type(result: AbResult, entrants: Entrants, rules: Rules) -> int:
+    """Number of words for the planned standard error of decisive pairs, if there are enough.
 
     The scores of all held-out words are known before typing, so the length needs no pilot session.
     """
-    result = intervals.compare(tables, rules.salt, rules.buckets, entrants.decisive)
     wanted = rules.session_words
     for pair in entrants.decisive:
         relative = result.difference(*pair, "top3_recall").relative
@@ -190,66 +189,48 @@ def _words_at_length(tables: Mapping[str, Mapping[str, Ratio]], entrants: Entran
 
 
 def _typed_again(
-    entrants: Entrants,
-    texts: tuple[HeldOut, np.ndarray],
-    rules: Rules,
-    thresholds: Mapping[str, float],
-    workers: int,
-) -> tuple[dict[str, dict[str, Ratio]], dict[str, dict[str, Ratio]]]:
-    """Session metrics of every arm on the first words of a text, and of the decisive pairs' arms on all of it.
+    entrants: Entrants, text: HeldOut, rules: Rules, thresholds: Mapping[str, float], workers: int
+) -> dict[str, dict[str, Ratio]]:
+    """Session metrics of the deciding arms.
 
     Metrics of Smart Compose come from sessions with phrases, all others from sessions without: phrases cost attention,
     and a fault of one feature must not affect another.
 
     Args:
       thresholds: of Smart Compose by arm; empty where it is no feature of the launch, and no phrase is offered.
-      texts: a text, and a mask ``[P]`` of its first words.
     """
-    long, first_P = texts
-    short = long.only(first_P)
-    of_compose, decisive = FEATURES["SC"].metrics, {arm for pair in entrants.decisive for arm in pair}
-    long_script, short_script = (
-        script.prepare(each, entrants.vocabulary, rules.locale, typist.MEDIAN, rules.seed) for each in (long, short)
-    )
-    typed: dict[str, dict[str, Ratio]] = {arm: {} for arm in entrants.arms}
-    at_length: dict[str, dict[str, Ratio]] = {arm: {} for arm in entrants.arms if arm in decisive}
+    arms, ways = entrants.deciding, (False, True) if thresholds else (False,)
+    prepared = script.prepare(text, entrants.vocabulary, rules.locale, typist.MEDIAN, rules.seed)
+    words = float(len(ways) * len(arms) * text.lengths_S.sum())
+    advance = progress.along(f"typing again under {len(arms)} arms", words)
 
-    ways = (False, True) if thresholds else (False,)
-    words = len(ways) * sum(float((long if arm in decisive else short).lengths_S.sum()) for arm in entrants.arms)
-    advance = progress.along(f"typing again under {len(entrants.arms)} arms", words)
-    for arm, model in entrants.arms.items():
-        at_full = arm in decisive
-        text, prepared = (long, long_script) if at_full else (short, short_script)
-        for offers in ways:
-            threshold = thresholds[arm] if offers else None
-            session = sessions.simulate(
-                prepared, text, model, compose_threshold=threshold, workers=workers, advance=advance
-            )
-            first = session.ratios(first_P) if at_full else session.ratios()
-            if at_full:
-                whole = session.ratios()
-                at_length[arm] |= {metric: whole[metric] for metric in whole if (metric in of_compose) == offers}
-            typed[arm] |= {metric: first[metric] for metric in first if (metric in of_compose) == offers}
-    return typed, at_length
+    def ratios(arm: str, offers: bool) -> Iterator[tuple[str, Ratio]]:
+        threshold = thresholds[arm] if offers else None
+        session = sessions.simulate(
+            prepared, text, entrants.arms[arm], compose_threshold=threshold, workers=workers, advance=advance
+        )
+        return ((name, each) for name, each in session.ratios().items() if (name in FEATURES["SC"].metrics) == offers)
+
+    return {arm: dict(row for offers in ways for row in ratios(arm, offers)) for arm in arms}
 
 
 def _signs(
     entrants: Entrants,
     text: HeldOut,
     rules: Rules,
-    at_length: Mapping[str, Mapping[str, Ratio]],
+    typed: Mapping[str, Mapping[str, Ratio]],
     workers: int,
 ) -> list[verdicts.SignCheck]:
     """The decisive pairs under every calibration: the median on more words, the others on ``session_words``."""
-    tables = {typist.MEDIAN.name: at_length}
+    tables = {typist.MEDIAN.name: typed}
     others = len(typist.CALIBRATIONS) - 1
-    advance = progress.along(f"{others} other kinds of typists", float(others * len(at_length) * text.lengths_S.sum()))
+    advance = progress.along(f"{others} other kinds of typists", float(others * len(typed) * text.lengths_S.sum()))
     for calibration in typist.CALIBRATIONS:
         if calibration is not typist.MEDIAN:
             prepared = script.prepare(text, entrants.vocabulary, rules.locale, calibration, rules.seed)
             tables[calibration.name] = {
                 arm: sessions.simulate(prepared, text, entrants.arms[arm], workers=workers, advance=advance).ratios()
-                for arm in at_length
+                for arm in typed
             }
     by_calibration = {
         name: intervals.compare(

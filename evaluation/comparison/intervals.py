@@ -171,14 +171,13 @@ def compare(
     )
 
 
-def replaced(result: AbResult, better: AbResult) -> AbResult:
-    """A result with differences replaced by those in ``better`` of the same pairs and metrics; arms are unchanged."""
-    differences = {(row.candidate, row.baseline, row.metric): row for row in better.differences}
+def joined(result: AbResult, more: AbResult) -> AbResult:
+    """A result with the rows of ``more``, which has other metrics of the same devices, of all arms or of some."""
     return replace(
         result,
-        differences=tuple(
-            differences.get((row.candidate, row.baseline, row.metric), row) for row in result.differences
-        ),
+        arms=(*result.arms, *more.arms),
+        differences=(*result.differences, *more.differences),
+        undefined=(*result.undefined, *more.undefined),
     )
 
 

@@ -3,12 +3,11 @@
 An arm that offers more phrases has a lower acceptance rate, so trigger rates are compared at equal precision (Xu et al.
 2023, section 3, read the trigger rate at a fixed PRate), and acceptance at equal rates. The first arm
 offers phrases at the allowed rate. Every other arm has the lowest threshold at which its phrases are as precise as the
-first's; an arm that never reaches this precision offers at the first's rate instead, so that each has a figure.
-Decisive arms are compared in one way: if one of them never reaches the precision, all arms offer at equal rates.
+first's; if one of them never reaches this precision, all offer at equal rates, so that they are compared in one way.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,14 +37,11 @@ class Tuning:
     rate: float
 
 
-def settings(
-    arms: Mapping[str, NextWord], decisive: Collection[str], tuning: Tuning, workers: int = 1
-) -> tuple[ComposeSetting, ...]:
+def settings(arms: Mapping[str, NextWord], tuning: Tuning, workers: int = 1) -> tuple[ComposeSetting, ...]:
     """The threshold of each arm, in their order.
 
     Args:
       arms: the first sets precision and rate.
-      decisive: arms that decide the launch.
     """
     advance = progress.along(f"tuning phrases of {len(arms)} arms", float(len(arms) * tuning.text.lengths_S.sum()))
     scored = {arm: _scored(model, tuning, workers, advance) for arm, model in arms.items()}
@@ -55,10 +51,9 @@ def settings(
     # If the first arm's phrases are never right, there is no precision to match.
     precise = {arm: scoring.threshold_at_share(each, precision) if precision > 0 else math.inf for arm, each in others}
     precise[name] = loosest if precision > 0 else math.inf
-    together = all(math.isfinite(precise[arm]) for arm in decisive)
+    by_precision = all(map(math.isfinite, precise.values()))
     made = []
     for arm, each in scored.items():
-        by_precision = together and math.isfinite(precise[arm])
         threshold = precise[arm] if by_precision else scoring.threshold_at_rate(each, rate) if rate else math.inf
         share = scoring.right_share(each, threshold)
         made.append(

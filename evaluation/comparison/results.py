@@ -44,7 +44,7 @@ class Comparison:
       table: metrics of all arms and paired differences, with intervals.
       second_opinions: of the first pair.
       variety: different right first candidates of each arm, expected in ``VARIETY_WORDS`` words (``slices.variety``).
-      session_words: words typed again under every arm; 0 if no session was simulated.
+      session_words: words typed again by every kind of typist; 0 if none typed, or under a budget.
       judged_words: words typed again under the arms of the decisive pairs.
     """
 

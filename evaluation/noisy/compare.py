@@ -152,7 +152,7 @@ def phrase_settings(entrants: Entrants, text: HeldOut, rules: Rules, workers: in
     """Thresholds of Smart Compose of the deciding arms, from public text, without any device."""
     names = dict.fromkeys((*entrants.pairs[0][::-1], *decisive(entrants, rules)))
     arms = {name: entrants.arms[name] for name in names}
-    return phrases.settings(arms, arms, phrases.Tuning(text, entrants.vocabulary, rules.compose_rate), workers)
+    return phrases.settings(arms, phrases.Tuning(text, entrants.vocabulary, rules.compose_rate), workers)
 
 
 def parts(

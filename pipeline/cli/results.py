@@ -97,10 +97,9 @@ def comparison_text(compared: dict, features: Sequence[str], feature: str | None
     metrics = ["top1_recall", "top3_recall", *compared["features"][wanted]]
     arms = list(compared["top1_recall"])
     values = {(row["arm"], row["metric"]): row for row in compared["arms"]}
-    typed_again = compared["session_words"] or compared["judged_words"]
     lines = [
         f"{wanted}: {compared['words']:,} words of {compared['devices_at_least']}+ devices, "
-        f"{typed_again:,} typed again; {confidence(compared['confidence'])} intervals",
+        f"{compared['judged_words']:,} typed again; {confidence(compared['confidence'])} intervals",
         "",
         f"{'arm':<18}" + "".join(f"{metric:>24}" for metric in metrics),
     ]

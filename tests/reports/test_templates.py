@@ -282,8 +282,7 @@ def test_typing_under_a_budget_is_told_and_arms_without_it_have_a_dash() -> None
     ("at_rate", "said"),
     [
         ([], "**equally precise** on other devices"),
-        (["non_private"], "offer phrases as often as public model with the new words instead: trained without privacy"),
-        (["start", "private", "non_private"], "all arms offer phrases **equally often**"),
+        (["start", "private"], "so they offer phrases **equally often**"),
     ],
 )
 def test_phrases_are_compared_at_one_rate_or_one_precision(at_rate: list[str], said: str) -> None:

@@ -78,7 +78,7 @@ class Evidence(BaseModel):
         default=None, description="the same of the starting point or the public n-gram, whichever has more"
     )
     session_words: int | None = Field(
-        default=None, description="typed under every arm, by all typists; 0: not asked for, no layout, or noisy"
+        default=None, description="typed by all kinds of typists; 0: not asked for, no layout, or noisy"
     )
     judged_words: int | None = Field(default=None, description="typed under the arms that decide")
     broken_margins: tuple[str, ...] | None = Field(default=None, description="missed margins of simulated typing")

@@ -116,15 +116,14 @@ def test_slices_add_up_and_compose_is_at_equal_rates(compared: Compared, with_ph
     result = with_phrases
     whole = result.table.arm("ngram", "top1_recall").estimate.value
     assert slice_of(result, "all", "ngram", "top1_recall").value == whole
-    base, untrained, history = result.compose
+    base, untrained = result.compose
     # The untrained arm decides, and is never right as often as the first.
     assert {row.equal for row in result.compose} == {"rate"}
     assert base.trigger_rate == pytest.approx(RULES.compose_rate, abs=0.03)
     assert base.right_share > 0.1
-    assert history.trigger_rate == pytest.approx(base.trigger_rate, abs=0.03)
     assert untrained.trigger_rate > 0
-    for arm in entrants.arms:
-        assert result.table.arm(arm, "compose_trigger_rate").estimate.value > 0, "every arm has a figure"
+    for arm in entrants.deciding:
+        assert result.table.arm(arm, "compose_trigger_rate").estimate.value > 0, "every arm that decides has a figure"
     # What is set on the tuning devices holds on the others.
     assert result.table.arm("ngram", "compose_trigger_rate").estimate.value == pytest.approx(
         base.trigger_rate, abs=0.05
@@ -143,6 +142,7 @@ def test_phrases_are_offered_only_for_a_launch_of_smart_compose(compared: Compar
 @pytest.mark.slow
 def test_one_model_is_judged_by_each_feature_it_is_launched_for(compared: Compared) -> None:
     _, entrants, devices = compared
+    entrants = replace(entrants, also_decisive=PAIRS[1:])
     result = run(entrants, devices, replace(RULES, features=("NWP", "SC", "OTF")))
     differing = {row.metric for row in result.table.differences if (row.candidate, row.baseline) == PAIRS[1]}
     judged = {row.feature: row for row in result.verdicts if (row.candidate, row.baseline) == PAIRS[1]}
@@ -162,6 +162,21 @@ def test_one_model_is_judged_by_each_feature_it_is_launched_for(compared: Compar
         ("OTF", "pretrained"),
         ("OTF", "ngram"),
     ]
+
+
+@pytest.mark.slow
+def test_only_the_arms_that_decide_are_typed(compared: Compared) -> None:
+    """Rows of typing are of the same words for both; the others keep their recall, which then decides their pairs."""
+    result, entrants, _ = compared
+    typed = {row.arm for row in result.table.arms if row.metric == "words_modified"}
+    assert typed == set(entrants.deciding) == {"ngram", "pretrained"}
+    (words,) = {row.denominator for row in result.table.arms if row.metric == "words_modified"}
+    assert words == result.judged_words >= RULES.session_words
+    decided, other = result.verdicts
+    assert (decided.primary, other.primary) == ("prate", "top1_recall")
+    assert {check.metric for check in other.checks} == {"top1_recall", "top3_recall"}
+    champion = replace(entrants, also_decisive=PAIRS[1:])
+    assert champion.deciding == ["ngram", "pretrained", "ngram_history"]
 
 
 def test_equally_precise_arms_are_judged_by_how_often_they_speak(compared: Compared) -> None:

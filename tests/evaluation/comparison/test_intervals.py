@@ -64,19 +64,17 @@ def test_values_and_pairs() -> None:
     assert result.devices_at_least == 200
 
 
-def test_what_is_measured_at_length_replaces_differences_and_no_arm() -> None:
-    """Values of one table are of the same words; a few arms measured on more would look better or worse beside."""
+def test_rows_of_some_arms_are_joined_to_those_of_all() -> None:
     rng = np.random.default_rng(2)
-    short = {name: simulated(rng, 205, rate).ratios() for name, rate in (("ngram", 0.1), ("start", 0.2), ("new", 0.3))}
-    at_length = {name: simulated(rng, 205, 0.2).ratios() for name in ("start", "new")}
-    result = intervals.compare(short, "salt", 20, [("new", "ngram"), ("new", "start")])
-    better = intervals.compare(at_length, "salt", 20, [("new", "start")])
-    both = intervals.replaced(result, better)
-    assert both.arms == result.arms
-    for metric in ("top1_recall", "top3_recall"):
-        assert both.difference("new", "ngram", metric) == result.difference("new", "ngram", metric)
-        assert both.difference("new", "start", metric) == better.difference("new", "start", metric)
-        assert both.difference("new", "start", metric) != result.difference("new", "start", metric)
+    every = {name: simulated(rng, 205, rate).ratios() for name, rate in (("ngram", 0.1), ("start", 0.2), ("new", 0.3))}
+    some = {name: {"prate": every[name]["top1_recall"]} for name in ("start", "new")}
+    result = intervals.compare(every, "salt", 20, [("new", "ngram"), ("new", "start")])
+    both = intervals.joined(result, intervals.compare(some, "salt", 20, [("new", "start")]))
+    assert both.arms[: len(result.arms)] == result.arms
+    assert both.differences[: len(result.differences)] == result.differences
+    recall, typed = (both.difference("new", "start", metric) for metric in ("top1_recall", "prate"))
+    assert typed.absolute == recall.absolute
+    assert {row.arm for row in both.arms if row.metric == "prate"} == {"start", "new"}
 
 
 def test_pairing_shortens_the_interval() -> None:

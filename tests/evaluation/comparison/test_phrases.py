@@ -54,7 +54,7 @@ def test_arms_that_can_be_as_precise_as_the_first_are(
     entrants: dict[str, arms.NextWord], tuning: phrases.Tuning
 ) -> None:
     order = {name: entrants[name] for name in ("trigram", "longer")}
-    first, other = phrases.settings(order, order, tuning)
+    first, other = phrases.settings(order, tuning)
     assert (first.equal, other.equal) == ("precision", "precision")
     assert (first.threshold_nats, first.trigger_rate) == pytest.approx(nearest(entrants["trigram"], tuning, RATE))
     assert first.right_share
@@ -62,23 +62,18 @@ def test_arms_that_can_be_as_precise_as_the_first_are(
     assert (other.threshold_nats, other.trigger_rate, other.right_share) == pytest.approx(loosest[:3])
 
 
-@pytest.mark.parametrize("decides", [True, False])
-def test_an_arm_that_is_never_so_precise_speaks_as_often(
-    entrants: dict[str, arms.NextWord], tuning: phrases.Tuning, decides: bool
+def test_where_an_arm_is_never_so_precise_all_speak_equally_often(
+    entrants: dict[str, arms.NextWord], tuning: phrases.Tuning
 ) -> None:
-    """Where it decides something, all speak equally often; otherwise it alone is told apart."""
-    decisive = entrants if decides else ("trigram", "longer")
-    rows = {row.arm: row for row in phrases.settings(entrants, decisive, tuning)}
+    rows = {row.arm: row for row in phrases.settings(entrants, tuning)}
     first = rows["trigram"]
     assert first.right_share
     assert all(share < first.right_share for _, _, share, many in every(entrants["untrained"], tuning) if many >= 20)
-    told = {"trigram": "precision", "longer": "precision", "untrained": "rate"}
-    assert {name: row.equal for name, row in rows.items()} == (dict.fromkeys(told, "rate") if decides else told)
+    assert {name: row.equal for name, row in rows.items()} == dict.fromkeys(("trigram", "longer", "untrained"), "rate")
     for name, row in rows.items():
-        if row.equal == "rate":
-            expected = nearest(entrants[name], tuning, first.trigger_rate)
-            assert (row.threshold_nats, row.trigger_rate) == pytest.approx(expected), "also below a tenth of a chance"
-            assert row.trigger_rate == pytest.approx(first.trigger_rate, abs=0.04)
+        expected = nearest(entrants[name], tuning, first.trigger_rate)
+        assert (row.threshold_nats, row.trigger_rate) == pytest.approx(expected), "also below a tenth of a chance"
+        assert row.trigger_rate == pytest.approx(first.trigger_rate, abs=0.04)
 
 
 def test_a_first_arm_that_is_never_right_leaves_no_precision_to_be_equal_at(
@@ -92,7 +87,7 @@ def test_a_first_arm_that_is_never_right_leaves_no_precision_to_be_equal_at(
 
     monkeypatch.setattr(scoring, "score", never)
     order = {name: entrants[name] for name in ("untrained", "trigram", "longer")}
-    rows = phrases.settings(order, ("untrained", "trigram"), tuning)
+    rows = phrases.settings(order, tuning)
     assert {row.equal for row in rows} == {"rate"}
     assert rows[0].right_share == 0
     assert all(row.threshold_nats is not None and row.trigger_rate > 0.05 for row in rows)
