@@ -1,9 +1,11 @@
 """The start of private training taught what released counts say.
 
-Shape legend: B rows, T steps, M places to predict, K tokens before, V vocabulary.
+Shape legend: S steps, B rows, T words of a row, M places to predict, K tokens before, V vocabulary.
 """
 
 import copy
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -42,19 +44,36 @@ def distil(start: KeyboardLM, counts: CountedNGram, public: TokenStream, sequenc
 def _teach(model: KeyboardLM, start: KeyboardLM, counts: CountedNGram, rows: Rows, rng: np.random.Generator) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=RATE)
     advance = progress.along("moving the start by counts", STEPS)
-    for step in range(STEPS):
+    for step, (teacher_MV, inputs_BT, targets_BT) in enumerate(_lessons(start, counts, rows, rng)):
         for group in optimizer.param_groups:
             group["lr"] = RATE * min(1.0, 10 * (step + 1) / STEPS, (STEPS - step) / STEPS * 2)
-        batch_B = rng.integers(len(rows), size=ROWS)
-        inputs_BT, targets_BT = rows.batch(batch_B)
         inside_BT = targets_BT != PAD
-        teacher_MV = torch.from_numpy(_teacher(start, counts, rows, batch_B, inputs_BT, inside_BT).astype(np.float32))
         student_MV = torch.log_softmax(_logits(model, inputs_BT, inside_BT), dim=1)
         loss = -(teacher_MV * student_MV).sum(dim=1).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         advance(1.0)
+
+
+def _lessons(
+    start: KeyboardLM, counts: CountedNGram, rows: Rows, rng: np.random.Generator
+) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """What the mixture says of each step's rows, ``[M, V]``, with the rows; made while the step before learns."""
+
+    def lesson(batch_B: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        inputs_BT, targets_BT = rows.batch(batch_B)
+        teacher_MV = _teacher(start, counts, rows, batch_B, inputs_BT, targets_BT != PAD)
+        return torch.from_numpy(teacher_MV.astype(np.float32)), inputs_BT, targets_BT
+
+    batches_SB = [rng.integers(len(rows), size=ROWS) for _ in range(STEPS)]
+    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        following = pool.submit(lesson, batches_SB[0])
+        for batch_B in (*batches_SB[1:], None):
+            current = following.result()
+            if batch_B is not None:
+                following = pool.submit(lesson, batch_B)
+            yield current
 
 
 @torch.no_grad()
