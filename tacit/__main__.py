@@ -1,5 +1,7 @@
 """Entry point of the ``tacit`` command and of ``python -m tacit``."""
 
+import atexit
+import gc
 import resource
 
 from pipeline.cli.app import app
@@ -13,6 +15,8 @@ def main() -> None:
     # of 0 bytes to a program that takes cores, such as systemd's (core(5)).
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (1 if most else 0, most))
+    # A process that ends need not look for cycles: with torch and MLflow imported that takes a second.
+    atexit.register(gc.freeze)
     be_patient()
     settings.let_threads_sleep()
     app(prog_name="tacit")
