@@ -9,10 +9,11 @@ import re
 from collections.abc import Mapping
 
 _ALLOWED = re.compile(
-    # The machine: paths of programs, files, libraries and certificates, and the number of threads.
+    # The machine: paths of programs, files, libraries and certificates, the number of threads, the kind of processor.
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_\w+|TZ|TERM|TMPDIR|HOSTNAME|XDG_\w+|PYTHON\w+|LD_LIBRARY_PATH"
     r"|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|(HTTPS?|NO|ALL)_PROXY|(https?|no|all)_proxy"
-    r"|(CUDA|NVIDIA|NCCL|GLOO|TORCH|OMP|MKL|OPENBLAS|NUMBA|NUMEXPR|KMP|HF)_\w+|CUBLAS_WORKSPACE_CONFIG|MPLCONFIGDIR"
+    r"|(CUDA|NVIDIA|NCCL|GLOO|TORCH|ATEN|NPY|OMP|MKL|OPENBLAS|NUMBA|NUMEXPR|KMP|HF)_\w+|CUBLAS_WORKSPACE_CONFIG"
+    r"|GLIBC_TUNABLES|MPLCONFIGDIR"
     # Variables of tacit, of OpenTelemetry, and of MLflow's client.
     r"|(?!TACIT_AIRFLOW|TACIT_CLIENTS|TACIT_MAIL_TO$|TACIT_WEBHOOK$)TACIT_\w+|OTEL_\w+"
     r"|MLFLOW_(TRACKING|HTTP)_\w+"

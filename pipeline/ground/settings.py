@@ -44,7 +44,7 @@ from pretrain.reading.paths import require_folder, shown
 
 # Libraries for linear algebra, and variables that override the processor type that they detect.
 _NUMERIC = ("torch", "numpy", "llvmlite")
-_OVERRIDES = (
+OVERRIDES = (
     "ATEN_CPU_CAPABILITY",
     "MKL_CBWR",
     "MKL_ENABLE_INSTRUCTIONS",
@@ -262,7 +262,7 @@ def processor(environment: Mapping[str, str] | None = None) -> str:
     Equal descriptions give equal digits; different ones may give equal digits too.
     """
     environment = os.environ if environment is None else environment
-    overrides = [f"{name}={environment[name]}" for name in _OVERRIDES if environment.get(name)]
+    overrides = [f"{name}={environment[name]}" for name in OVERRIDES if environment.get(name)]
     return ", ".join([processor_name(), *(f"{name} {version(name)}" for name in _NUMERIC), *overrides])
 
 

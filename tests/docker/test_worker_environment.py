@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from pipeline.ground.settings import OVERRIDES
 from tests.helpers.processes.stack import PYTHON, ROOT
 
 from .test_containers import COMPOSE, SERVICES, WORKERS
@@ -50,6 +51,12 @@ def beyond(names: set[str], reader: bool) -> set[str]:
 def names_in(*files: str) -> set[str]:
     lines = [line for name in files for line in (ROOT / "docker" / name).read_text(encoding="utf-8").splitlines()]
     return {line.partition("=")[0] for line in lines if line and not line.startswith("#")}
+
+
+def test_a_stage_computes_as_the_kind_of_processor_that_its_worker_was_told() -> None:
+    """An installation of several kinds sets one for all, so that any of them gives the same bits."""
+    told = dict.fromkeys(OVERRIDES, "this kind")
+    assert allowed().of_stage(told) == told
 
 
 def test_the_list_has_no_secret_of_airflow_s_services() -> None:

@@ -20,6 +20,7 @@ import yaml
 
 from discovery import filters
 from federated.config.blt_presets import PRESETS
+from pipeline.ground.settings import OVERRIDES
 from tests.helpers.launches.tiny_launch import SHARED_NEW, SIZES
 
 CLIENTS = 60
@@ -178,7 +179,7 @@ def tacit(
       checkout: absolute.
       fault: code that is run first, to plant something in theirs.
     """
-    names = ("PATH", "HOME", "LANG", "LC_ALL")
+    names = ("PATH", "HOME", "LANG", "LC_ALL", *OVERRIDES)
     environment = {name: os.environ[name] for name in names if name in os.environ}
     environment |= {
         "PYTHONPATH": str(checkout),

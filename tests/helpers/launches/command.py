@@ -17,6 +17,7 @@ from click.testing import Result
 
 from pipeline.cli.app import app
 from pipeline.ground.errors import DONE, HELD
+from pipeline.ground.settings import OVERRIDES
 from tests.helpers.processes.telemetry_console import CONSOLE
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -48,7 +49,8 @@ def watched() -> dict[str, str]:
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Only what a user's shell would hold, and everything kept under ``home``."""
-    names = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH")  # the last: where a checkout is not the installed one
+    # PYTHONPATH: where a checkout is not the installed one.
+    names = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", *OVERRIDES)
     return (
         {name: os.environ[name] for name in names if name in os.environ}
         | {"TACIT_HOME": str(home), "TACIT_PDF": "no", "TACIT_REVIEW_KEY": str(home / "review.pem")}
