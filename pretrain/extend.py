@@ -34,7 +34,7 @@ class NewWords:
     Attributes:
       first: ids from here on are new.
       public: text in ids of the grown vocabulary, over whose contexts probabilities are averaged.
-      frequency_N: float64, share of each among all typed words (``new_words.frequencies``); None if unknown.
+      frequency_N: float64, share of each among all typed words (``discovery.frequencies``); None if unknown.
       held_out: text that holds new words and is not trained on (``new_words.hold_back``).
     """
 

@@ -1,6 +1,6 @@
-"""New words: their typed frequencies, upsampling of public text with them, and the quality of their predictions.
+"""New words: upsampling of public text with them, and the quality of their predictions.
 
-Shape legend: S sentences, N tokens (of frequencies: new words), B rows of a batch, T steps, V vocabulary.
+Shape legend: S sentences, N tokens, B rows of a batch, T steps, V vocabulary.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from torch.nn import functional
 from pretrain.batches import find_rows
 from pretrain.config import MOST_COPIES, NEW_WORD_SHARE
 from pretrain.model import KeyboardLM
-from pretrain.vocabulary import EOS, PAD, UNK, TokenStream, join_owners, join_streams
+from pretrain.vocabulary import EOS, PAD, TokenStream, join_owners, join_streams
 
 _ROWS_AT_ONCE = 64
 # One in this many public sentences with a new word is held out for early stopping of adaptation.
@@ -33,25 +33,6 @@ class EnrichedText:
     words: int
     sentences: int
     copies: int
-
-
-def frequencies(share_N: np.ndarray, public: TokenStream, first_new: int) -> np.ndarray:
-    """Frequency of each new word, as a share of all words and sentence ends, float64 ``[N]``.
-
-    Discovery covers OOV words only, so its shares are among those. How many of all words are unknown it does not
-    hear; public text says it of the same vocabulary: what is ``<unk>`` there, or one of the new words. That a device
-    tells a word once however often it types it is left as it is: on the demo's chat that and the public share leave
-    frequent words 1 to 2 times as frequent as they are (commit b3602598).
-
-    Guarantee: post-processing of shares that discovery released; everything else is public.
-
-    Args:
-      share_N: of what devices told discovery, each above 0.
-      public: text in ids of the grown vocabulary.
-      first_new: ids from here on are new words.
-    """
-    unknown = np.mean((public.tokens_N == UNK) | (public.tokens_N >= first_new))
-    return np.asarray(share_N, dtype=np.float64) * max(float(unknown), 1 / max(len(public.tokens_N), 1))
 
 
 def hold_back(train: TokenStream, first_new: int) -> tuple[TokenStream, TokenStream]:

@@ -81,7 +81,7 @@ def choose(
       contexts: K; at most the number of words.
       typical_words, pair_weight: see the constants.
       frequency_N: float64, how often each of the last words of the vocabulary is typed, as a share of all, where
-        discovery says it (``pretrain.new_words.frequencies``): public text hardly holds them.
+        discovery says it (``discovery.frequencies``): public text hardly holds them.
       start_weight: another one for a release that was begun with it.
 
     Raises:

@@ -15,7 +15,7 @@ from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
 from pipeline.telemetry import signals
 from pipeline.telemetry.allowed import two_digits
-from pretrain import corpus, export, new_words, selection
+from pretrain import corpus, export, selection
 from pretrain import vocabulary as vocabularies
 from pretrain.files import sha256
 from pretrain.model import KeyboardLM, placed
@@ -27,7 +27,7 @@ from pretrain.words import WordStore, encode_all
 
 MECHANISM, COUNTS, RELEASED, WORDS = "mechanism.json", "counts.npz", "released.npy", "words.json"
 START = "start.safetensors"
-SELECTION, SHARES, SHOWN = "selection.npy", "shares.json", "shown.json"
+SELECTION, FREQUENCIES, SHOWN = "selection.npy", "frequencies.json", "shown.json"
 _log = logging.getLogger(__name__)
 
 
@@ -83,15 +83,9 @@ def shown_words(ctx: StageContext) -> tuple[str, ...]:
     return tuple(json.loads(ctx.run.input("build_vocabulary", SHOWN).read_text(encoding="utf-8")))
 
 
-def frequencies(ctx: StageContext, base: Vocabulary, public: TokenStream) -> np.ndarray:
-    """Frequency of each added word, float64, where discovery states it.
-
-    Args:
-      base: public words.
-      public: train text in ids of the grown vocabulary.
-    """
-    shares = np.array(json.loads(ctx.run.input("build_vocabulary", SHARES).read_text(encoding="utf-8")), np.float64)
-    return new_words.frequencies(shares, public, len(base))
+def frequencies(ctx: StageContext) -> np.ndarray:
+    """Share of each added word among all typed words, float64."""
+    return np.array(json.loads(ctx.run.input("build_vocabulary", FREQUENCIES).read_text(encoding="utf-8")), np.float64)
 
 
 def model(ctx: StageContext, stage: str) -> KeyboardLM:

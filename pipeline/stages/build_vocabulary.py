@@ -2,13 +2,15 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from discovery import filters, projection, review
+import numpy as np
+
+from discovery import filters, frequencies, projection, review
 from discovery.config import PROJECTED_WORDS, CentralConfig
-from discovery.results import ProjectedCoverage
+from discovery.results import FoundWord, ProjectedCoverage
 from evaluation.config import CONFIDENCE
 from pipeline.ground.errors import PermanentError
 from pipeline.launch.config import LaunchConfig
@@ -41,8 +43,8 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     grown = vocabulary.extend(base, [word.word for word in listed if word.accepted], config.vocabulary.max_new_words)
     vocabulary.save(grown, ctx.public / "vocabulary.json")
     # Weights of the accepted words alone, without the words themselves, which the vocabulary has.
-    shares, shown = {word.word: word.shrunk for word in discovered}, {word.word: word.shown for word in listed}
-    for name, value_of in ((artifacts.SHARES, shares), (artifacts.SHOWN, shown)):
+    frequency, shown = _frequencies(ctx, base, discovered), {word.word: word.shown for word in listed}
+    for name, value_of in ((artifacts.FREQUENCIES, frequency), (artifacts.SHOWN, shown)):
         write_text(ctx.public / name, json.dumps([value_of[word] for word in grown.words[len(base) :]]) + "\n")
     added = set(grown.words) - set(base.words)
     projected = projected_coverage(ctx, base)
@@ -100,6 +102,18 @@ def covered(
         return None, None, None
     counts = [_unknown(words, base) for words in artifacts.store(ctx).device_words("validation")]
     return projection.coverage(added, counts, CONFIDENCE)
+
+
+def _frequencies(ctx: StageContext, base: vocabulary.Vocabulary, discovered: Sequence[FoundWord]) -> dict[str, float]:
+    """Share of each discovered word among all typed words, by its share as shrunk for its being found."""
+    config, share_N = ctx.config.discovery, np.array([word.shrunk for word in discovered])
+    if isinstance(config, CentralConfig):
+        counts = corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).counts()
+        known, every = sum(counts.get(word, 0) for word in base.words), sum(counts.values())
+        frequency_N = frequencies.of_contributions(share_N, max(every - known, 1) / every)
+    else:
+        frequency_N = frequencies.of_messages(share_N, config.messages_per_device)
+    return dict(zip((word.word for word in discovered), frequency_N.tolist(), strict=True))
 
 
 def projected_coverage(ctx: StageContext, base: vocabulary.Vocabulary) -> tuple[ProjectedCoverage, ...]:

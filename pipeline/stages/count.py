@@ -41,7 +41,7 @@ def count(ctx: StageContext) -> Count:
     loss = compose([config.rho], [delta])
     words, base = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.vocabulary(ctx, "ingest_public")
     public, _ = artifacts.public_streams(ctx, words)
-    frequency_N, start_weight = artifacts.frequencies(ctx, base, public), begun_with(ctx)
+    frequency_N, start_weight = artifacts.frequencies(ctx), begun_with(ctx)
     cells = counted_cells.choose(public, words, config.contexts, frequency_N=frequency_N, start_weight=start_weight)
     fitted = NGram.fit(public, words, NGRAM_ORDER, ctx.private)
     with ctx.before_devices():
@@ -72,9 +72,9 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
     config, delta = ctx.config.counts, ctx.config.mechanism.delta
     if config is None:
         return {}
-    words, base = artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.vocabulary(ctx, "ingest_public")
+    words = artifacts.vocabulary(ctx, "build_vocabulary")
     public, _ = artifacts.public_streams(ctx, words)
-    frequency_N = artifacts.frequencies(ctx, base, public)
+    frequency_N = artifacts.frequencies(ctx)
     cells = counted_cells.choose(public, words, config.contexts, frequency_N=frequency_N, start_weight=START_WEIGHT)
     return _stated(config, cells, delta, compose([config.rho], [delta]).epsilon[delta]).model_dump(mode="json")
 

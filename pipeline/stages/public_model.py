@@ -76,7 +76,7 @@ def _new_words(
     ctx: StageContext, model: KeyboardLM, base: Vocabulary, train: TokenStream, validation: TokenStream
 ) -> tuple[extend.NewWords, new_words.EnrichedText]:
     """Set the biases of a grown model's new words; return those words, and the text to learn them from."""
-    frequency_N = artifacts.frequencies(ctx, base, train)
+    frequency_N = artifacts.frequencies(ctx)
     if len(frequency_N):
         extend.set_biases(model, len(base), train, frequency_N)
     learnt, kept_back = new_words.hold_back(train, len(base))

@@ -11,7 +11,7 @@ from pretrain.batches import find_rows
 from pretrain.config import AdaptConfig, ModelConfig, PretrainConfig
 from pretrain.extend import NewWords, adapt, grow, set_biases
 from pretrain.model import KeyboardLM, build_model
-from pretrain.new_words import enrich, frequencies, hold_back, new_word_loss
+from pretrain.new_words import enrich, hold_back, new_word_loss
 from pretrain.train import evaluate, pretrain
 from pretrain.vocabulary import EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary, extend, join_owners
 
@@ -168,12 +168,6 @@ def test_new_words_are_as_probable_as_they_are_typed(taught: KeyboardLM):
     set_biases(grown, FIRST, public, wanted)
     np.testing.assert_allclose(mean_probability(grown, public), wanted, rtol=1e-3)
     assert torch.equal(grown.output_bias[:FIRST], taught.output_bias)
-
-
-def test_a_share_of_unknown_words_becomes_one_of_all_words():
-    public = stream([4, UNK, 30, 31], [5, 6])  # eight with the ends, of which three are unknown to the base words
-    np.testing.assert_allclose(frequencies(np.array([0.5, 0.1]), public, 30), [0.5 * 3 / 8, 0.1 * 3 / 8])
-    assert frequencies(np.array([0.5]), stream([4, 5]), 30)[0] > 0
 
 
 def test_every_fifth_sentence_with_a_new_word_is_kept_back():

@@ -21,7 +21,7 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     assert config is not None, "the launch has no counts"
     start_weight = ctx.run.result("count")["counts"]["start_weight"]
     public, base = artifacts.public_streams(ctx, words)[0], artifacts.vocabulary(ctx, "ingest_public")
-    frequency_N = artifacts.frequencies(ctx, base, public)
+    frequency_N = artifacts.frequencies(ctx)
     cells = counted_cells.choose(public, words, config.contexts, frequency_N=frequency_N, start_weight=start_weight)
     devices, released_U = artifacts.store(ctx).encode(words, "train"), np.load(ctx.private / artifacts.RELEASED)
     fitted = NGram.fit(public, words, NGRAM_ORDER, ctx.private)

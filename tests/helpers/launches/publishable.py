@@ -79,7 +79,7 @@ def stages(decision: str, created_at: str | None = None) -> Stages:
 
     def build_vocabulary(ctx: StageContext) -> Counted:
         vocabulary.save(WORDS, ctx.public / "vocabulary.json")
-        for name in (artifacts.SHARES, artifacts.SHOWN):
+        for name in (artifacts.FREQUENCIES, artifacts.SHOWN):
             write_text(ctx.public / name, "[]\n")
         return Counted(value=1)
 

@@ -103,9 +103,9 @@ def test_what_was_dropped_stands_nowhere_public(ctx: StageContext) -> None:
     assert not [word for word in ("slurword", "secretname") if word.encode() in public]
     assert built.dropped_by_person == 2
     assert {each.name: each.dropped for each in built.filters} == {"blocklist": 0, "digits": 0, "one-letter": 0}
-    shares = json.loads((ctx.public / artifacts.SHARES).read_text(encoding="utf-8"))
+    stated = json.loads((ctx.public / artifacts.FREQUENCIES).read_text(encoding="utf-8"))
     kept = [word.shrunk for word in artifacts.discovered_words(ctx) if word.word not in ("slurword", "secretname")]
-    assert shares == kept
+    assert stated == [0.01 * share for share in kept]
 
 
 @pytest.mark.parametrize(
