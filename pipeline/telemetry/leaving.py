@@ -282,7 +282,7 @@ FIELDS: dict[str, Fields] = {
 FILES: dict[str, Mapping[str, Source]] = {
     "IngestPublic": {"corpus/*": _REPEATED, "vocabulary.json": _PUBLIC, "selection.npy": _LEDGER},
     "PublicTraining": {"model.safetensors": _REPEATED},
-    "BuildVocabulary": {"vocabulary.json": _RELEASE, "shares.json": _RELEASE, "shown.json": _RELEASE},
+    "BuildVocabulary": {"vocabulary.json": _RELEASE, "frequencies.json": _RELEASE, "shown.json": _RELEASE},
     "Plan": {"mechanism.json": _FILE},
     "Count": {"counts.npz": _RELEASE},
     "FineTune": {
