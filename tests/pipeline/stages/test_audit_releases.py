@@ -42,7 +42,7 @@ def made(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> StageContext:
     store = population.open_store(settings.home / "store")
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: words[stage])
     monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))
-    monkeypatch.setattr(artifacts, "frequencies", lambda ctx, base, public: np.empty(0))
+    monkeypatch.setattr(artifacts, "frequencies", lambda ctx: np.empty(0))
     monkeypatch.setattr(artifacts, "store", lambda ctx: store)
     open_run(config, launch_id(config), settings)
     run_all(config, settings, stages())

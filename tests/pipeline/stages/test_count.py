@@ -55,7 +55,7 @@ def stages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Stages:
     store = population.open_store(settings.home / "store")
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: words[stage])
     monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))
-    monkeypatch.setattr(artifacts, "frequencies", lambda ctx, base, public: np.empty(0))
+    monkeypatch.setattr(artifacts, "frequencies", lambda ctx: np.empty(0))
     monkeypatch.setattr(artifacts, "store", lambda ctx: store)
     return after_stand_ins(("ingest_public", "ingest_private", "build_vocabulary", "plan"), counting.count)
 

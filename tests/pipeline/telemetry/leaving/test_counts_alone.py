@@ -51,7 +51,7 @@ def world(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> World:
     public = write_words(settings.home / "public", [[["see", "you", "soon"], ["see", "you"]]] * 30).encode(GROWN)
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: words[stage])
     monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))
-    monkeypatch.setattr(artifacts, "frequencies", lambda ctx, base, public: np.empty(0))
+    monkeypatch.setattr(artifacts, "frequencies", lambda ctx: np.empty(0))
     before = ("ingest_public", "ingest_private", "build_vocabulary", "plan")
 
     def audited(last: int | None) -> dict:
