@@ -238,10 +238,10 @@ def test_the_table_of_arms_begins_with_both_recalls_and_the_launch_s_feature() -
 def test_the_table_of_arms_has_six_at_most_this_launch_and_the_users_model_first() -> None:
     utility = block("utility")
     row = utility["arms"][0]
-    more = [row | {"arm": arm} for arm in ("ngram", "counts", "private_history", "champion", "pretrained")]
+    more = [row | {"arm": arm} for arm in ("ngram", "counts", "start_and_counts", "private_history", "champion")]
     made = example(utility=utility | {"arms": [*utility["arms"], *more]}).utility
     assert made is not None
-    assert shown_arms(made) == ["private", "champion", "start", "ngram", "counts", "non_private"]
+    assert shown_arms(made) == ["private", "champion", "start", "start_and_counts", "counts", "ngram"]
 
 
 def test_marks_are_the_verdicts_on_the_differences() -> None:
