@@ -56,11 +56,6 @@ class HeldOut:
         first = np.searchsorted(self.device_S, self.device_S)
         return np.arange(len(self.device_S)) - first
 
-    def first(self, max_words: int) -> np.ndarray:
-        """``[P]`` bool: the words that ``held_out`` with ``max_words`` would have kept."""
-        keep_S = _in_turn(self.device_S, self.number_S, self.lengths_S, max_words)
-        return keep_S[self.sentence_P]
-
     def only(self, chosen_P: np.ndarray) -> "HeldOut":
         """Some of the words, whole sentences, with the same numbers of spellings and devices."""
         keep_S = chosen_P[self.starts_S]

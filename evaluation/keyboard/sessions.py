@@ -65,29 +65,26 @@ class Session:
     accepted_P: np.ndarray
     devices: int
 
-    def ratios(self, chosen_P: np.ndarray | None = None) -> dict[str, Ratio]:
-        """Numerator and denominator of each metric by device, over chosen words (all if None).
+    def ratios(self) -> dict[str, Ratio]:
+        """Numerator and denominator of each metric by device.
 
         A pick counts as its probability wherever the strip held the word: the random outcome of a look is independent
-          of
-        the difference between arms (Rao and Blackwell), and averaging it out would take three times the words.
+        of the difference between arms (Rao and Blackwell), and averaging it out would take three times the words.
         ``words_per_minute`` counts committed words; ``keystroke_savings`` is the share of saved keystrokes,
         relative to the same touches for the same words with a dark strip, including corrections and repairs
         (Trnka and McCoy 2008 divide by keystrokes without prediction); ``words_modified`` were changed by the
         user while or after typing them (Xu et al. 2023, section 3); ``errors_left`` were committed wrong and
         stayed. Every word outside a phrase is one event of the strip, with three candidates.
         """
-
-        chosen_P = np.ones(len(self.device_P), dtype=bool) if chosen_P is None else chosen_P
-        shared, dark_D = metrics(self.counts(chosen_P)), self._total(chosen_P, self.dark_keystrokes_P)
+        shared, dark_D = metrics(self._counts()), self._total(self.dark_keystrokes_P)
         speed = shared.pop("words_per_minute")
         return shared | {
-            "errors_left": (self._total(chosen_P, ~self.right_P & ~self.noticed_P), shared["words_modified"][1]),
+            "errors_left": (self._total(~self.right_P & ~self.noticed_P), shared["words_modified"][1]),
             "words_per_minute": speed,
-            "keystroke_savings": (dark_D - self._total(chosen_P, self.keystrokes_P), dark_D),
+            "keystroke_savings": (dark_D - self._total(self.keystrokes_P), dark_D),
         }
 
-    def counts(self, chosen_P: np.ndarray) -> dict[str, np.ndarray]:
+    def _counts(self) -> dict[str, np.ndarray]:
         """Counts for ``evaluation.counts``, by device ``[D]``; a pick counts as its probability."""
         events_P = self.how_P != _NOTHING
         values = {
@@ -100,10 +97,10 @@ class Session:
             "modified": self.modified_P,
             "seconds": self.seconds_P,
         }
-        return {name: self._total(chosen_P, values_P) for name, values_P in values.items()}
+        return {name: self._total(values_P) for name, values_P in values.items()}
 
-    def _total(self, chosen_P: np.ndarray, values_P: np.ndarray) -> np.ndarray:
-        return np.bincount(self.device_P, weights=chosen_P * values_P, minlength=self.devices)
+    def _total(self, values_P: np.ndarray) -> np.ndarray:
+        return np.bincount(self.device_P, weights=values_P, minlength=self.devices)
 
 
 def simulate(
