@@ -76,7 +76,7 @@ class Session:
         user while or after typing them (Xu et al. 2023, section 3); ``errors_left`` were committed wrong and
         stayed. Every word outside a phrase is one event of the strip, with three candidates.
         """
-        shared, dark_D = metrics(self._counts()), self._total(self.dark_keystrokes_P)
+        shared, dark_D = metrics(self.counts()), self._total(self.dark_keystrokes_P)
         speed = shared.pop("words_per_minute")
         return shared | {
             "errors_left": (self._total(~self.right_P & ~self.noticed_P), shared["words_modified"][1]),
@@ -84,7 +84,7 @@ class Session:
             "keystroke_savings": (dark_D - self._total(self.keystrokes_P), dark_D),
         }
 
-    def _counts(self) -> dict[str, np.ndarray]:
+    def counts(self) -> dict[str, np.ndarray]:
         """Counts for ``evaluation.counts``, by device ``[D]``; a pick counts as its probability."""
         events_P = self.how_P != _NOTHING
         values = {

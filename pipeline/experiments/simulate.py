@@ -122,8 +122,7 @@ def _typed(
             typed = text.only(chosen_P)
             prepared = script.prepare(typed, words, ctx.config.locale, typist.MEDIAN, ctx.config.seed + day)
             session = sessions.simulate(prepared, typed, arms[arm], compose_threshold=threshold)
-            every_P = np.ones(len(session.device_P), dtype=bool)
-            counts = session.counts(every_P)
+            counts = session.counts()
             # The actual choice, where the comparison uses its probability.
             counts["picked"] = np.bincount(session.device_P, session.how_P == strip.PICKED, session.devices)
             for name, values_D in counts.items():
