@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-# Primary metric without simulated typing: not asked for, or without a keyboard layout.
+# Primary metric without simulated typing: not asked for, no keyboard layout, or a pair of arms that decides nothing.
 UNTYPED = "top1_recall"
 
 

@@ -19,7 +19,7 @@ from pretrain.files import write_bytes
 from pretrain.model import KeyboardLM
 from pretrain.new_words import new_word_loss
 from pretrain.train import TrainingCurve, evaluate, pretrain
-from pretrain.vocabulary import PAD, SPECIALS, UNK, TokenStream, Vocabulary
+from pretrain.vocabulary import EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary
 
 _NGRAM = 3
 # Below this overlap, spelling says nothing about meaning ("gonna" and "gone" share a third).
@@ -34,13 +34,13 @@ class NewWords:
     Attributes:
       first: ids from here on are new.
       public: text in ids of the grown vocabulary, over whose contexts probabilities are averaged.
-      frequency_N: float64, share of each among all typed words (``discovery.frequencies``); None if unknown.
+      frequency_N: float64, share of each among all typed words (``discovery.frequencies``); empty without new words.
       held_out: text that holds new words and is not trained on (``new_words.hold_back``).
     """
 
     first: int
     public: TokenStream
-    frequency_N: np.ndarray | None
+    frequency_N: np.ndarray
     held_out: TokenStream
 
 
@@ -110,7 +110,8 @@ def set_biases(grown: KeyboardLM, first_new: int, public: TokenStream, frequency
     if frequency_N is None:
         wanted_N = torch.logsumexp(logits_MV[:, UNK] - total_M1[:, 0], dim=0) - math.log(2 * len(fresh_N))
     else:
-        wanted_N = torch.from_numpy(np.log(frequency_N * len(features_ME))).to(fresh_N)
+        words = int(((targets_BT != PAD) & (targets_BT != EOS)).sum())  # a frequency is among words, without their ends
+        wanted_N = torch.from_numpy(np.log(frequency_N * words)).to(fresh_N)
     grown.output_bias[first_new:] = wanted_N - fresh_N
 
 
@@ -198,7 +199,7 @@ def _best(
 
     def put(step: int) -> None:
         model.load_state_dict(load(_weights(directory, step).read_bytes()))
-        if new.frequency_N is not None and len(new.frequency_N):
+        if len(new.frequency_N):
             set_biases(model, new.first, new.public, new.frequency_N)
 
     losses = []

@@ -50,7 +50,7 @@ class Entrants:
     """The arms of a comparison, the pairs that are tested, and their common vocabulary.
 
     Attributes:
-      arms: by name, all in ``vocabulary``; the first is the baseline that sets the rate of Smart Compose.
+      arms: by name, all in ``vocabulary``; the first of those that decide sets the rate of Smart Compose.
       pairs: ``(candidate, baseline)``; each gets a verdict.
       vocabulary: the largest of all arms: ``base_size`` public words by frequency, then words of the launch,
         ``launch_size`` in all, then words that only another arm holds, such as the champion.
@@ -72,7 +72,7 @@ class Entrants:
 
     @property
     def decisive(self) -> tuple[tuple[str, str], ...]:
-        """Pairs that decide the launch: only their arms are typed, by every calibration."""
+        """Pairs that decide the launch: people of every calibration type under their arms alone."""
         return (self.pairs[0], *self.also_decisive)
 
     @property
@@ -123,7 +123,7 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
     result = intervals.compare(tables, rules.salt, rules.buckets, pairs, rules.confidence)
     settings: tuple[ComposeSetting, ...] = ()
     signs: list[verdicts.SignCheck] = []
-    judged_words = 0
+    session_words = judged_words = 0
     if "SC" in rules.features:
         settings = _thresholds(entrants, devices, rules, workers)
     if rules.session_words:
@@ -132,20 +132,21 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
         judged_words = len(long.word_P)
         typed = _typed_again(entrants, long, rules, thresholds, workers)
         short = held_out(devices.words, devices.test, rules.session_words)
+        session_words = len(short.word_P)
         signs = _signs(entrants, short, rules, typed, workers)
         by_typing = intervals.compare(typed, rules.salt, rules.buckets, entrants.decisive, rules.confidence)
         result = intervals.joined(result, by_typing)
         tables |= {arm: tables[arm] | table for arm, table in typed.items()}
     deciding = entrants.decisive if rules.session_words else ()
-    at_rate = {row.arm for row in settings if row.equal == "rate"}
-    shown = [row.metric for row in result.differences if (row.candidate, row.baseline) == tuple(pairs[0])]
+    equal_rate = any(row.equal == "rate" for row in settings)
+    shown = [row.metric for row in result.differences if (row.candidate, row.baseline) == pairs[0]]
     return Comparison(
         table=result,
         verdicts=tuple(
             verdicts.verdict(
                 result,
                 *pair,
-                FEATURES[name].decides(typed=pair in deciding, equal_rate=not at_rate.isdisjoint(pair)),
+                FEATURES[name].decides(typed=pair in deciding, equal_rate=equal_rate),
                 verdicts.guardrails(pair[1], typed=pair in deciding),
                 name,
             )
@@ -158,7 +159,7 @@ def run(entrants: Entrants, devices: Devices, rules: Rules, workers: int = 1) ->
         variety={arm: slices.variety(each) for arm, each in scored.items()},
         compose=settings,
         signs=tuple(signs),
-        session_words=min(rules.session_words, len(text.word_P)),
+        session_words=session_words,
         judged_words=judged_words,
     )
 
@@ -222,7 +223,7 @@ def _signs(
     typed: Mapping[str, Mapping[str, Ratio]],
     workers: int,
 ) -> list[verdicts.SignCheck]:
-    """The decisive pairs under every calibration: the median on more words, the others on ``session_words``."""
+    """The decisive pairs under every calibration: the median on all words, the others on ``session_words`` of them."""
     tables = {typist.MEDIAN.name: typed}
     others = len(typist.CALIBRATIONS) - 1
     advance = progress.along(f"{others} other kinds of typists", float(others * len(typed) * text.lengths_S.sum()))

@@ -68,7 +68,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class AbResult:
-    """Every metric of every arm and every paired difference, with intervals.
+    """Metrics of arms and their paired differences, with intervals.
 
     Attributes:
       devices_at_least: devices with at least one word, rounded down to tens.
@@ -172,7 +172,7 @@ def compare(
 
 
 def joined(result: AbResult, more: AbResult) -> AbResult:
-    """A result with the rows of ``more``, which has other metrics of the same devices, of all arms or of some."""
+    """Join two results on the same devices; ``more`` has other metrics, of all arms or of some."""
     return replace(
         result,
         arms=(*result.arms, *more.arms),

@@ -1,4 +1,4 @@
-"""Smart Compose threshold of each arm, set on devices outside the comparison.
+"""Smart Compose threshold of each deciding arm, set on devices outside the comparison.
 
 An arm that offers more phrases has a lower acceptance rate, so trigger rates are compared at equal precision (Xu et al.
 2023, section 3, read the trigger rate at a fixed PRate), and acceptance at equal rates. The first arm

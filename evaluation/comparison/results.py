@@ -23,7 +23,7 @@ class SliceRow:
 
 @dataclass(frozen=True)
 class ComposeSetting:
-    """Smart Compose threshold, set on devices outside the comparison; None: no threshold, or no phrases.
+    """Smart Compose threshold of a deciding arm, set on other devices; None: no threshold, or no phrases.
 
     Attributes:
       equal: the property that matches the first arm: precision of phrases, or rate of offers.
@@ -41,7 +41,7 @@ class Comparison:
     """Findings of an offline comparison: intervals, verdicts, slices, second opinions.
 
     Attributes:
-      table: metrics of all arms and paired differences, with intervals.
+      table: recall of all arms, metrics of typing of those that decide, and paired differences, with intervals.
       second_opinions: of the first pair.
       variety: different right first candidates of each arm, expected in ``VARIETY_WORDS`` words (``slices.variety``).
       session_words: words typed again by every kind of typist; 0 if none typed, or under a budget.

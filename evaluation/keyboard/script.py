@@ -2,7 +2,7 @@
 
 Shape legend: P words, D devices, E looks at the strip inside words, W prefixes, V vocabulary.
 
-The script is prepared once and replayed under every arm (``evaluation.keyboard.sessions``): touches, their
+The script is prepared once and replayed under each arm that decides (``evaluation.keyboard.sessions``): touches, their
 readings, glances and the outcome of each choice. Two arms thus differ only where their suggestions differ,
 and an arm minus itself is exactly zero.
 """

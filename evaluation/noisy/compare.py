@@ -110,7 +110,7 @@ def compare(
     wanted, by_typing = layout(entrants, rules), decisive(entrants, rules)
     text = held_out(data.public, np.arange(len(data.public)), PUBLIC_WORDS)
     settings = phrase_settings(entrants, text, rules, workers) if "SC" in rules.features else ()
-    at_rate = {row.arm for row in settings if row.equal == "rate"}
+    equal_rate = any(row.equal == "rate" for row in settings)
 
     def made() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         return vectors(wanted, parts(entrants, held_out(data.words, data.devices), rules, settings, workers))
@@ -124,7 +124,7 @@ def compare(
                 table,
                 OURS,
                 other,
-                FEATURES[name].decides(typed=other in by_typing, equal_rate=not at_rate.isdisjoint((OURS, other))),
+                FEATURES[name].decides(typed=other in by_typing, equal_rate=equal_rate),
                 verdicts.guardrails(other, typed=other in by_typing),
                 name,
             )

@@ -103,7 +103,7 @@ def choose(
     prior_V = np.ones(len(vocabulary))
     if frequency_N is not None and len(frequency_N):
         new = slice(len(vocabulary) - len(frequency_N), None)
-        prior_V[new] = frequency_N * count_V.sum() / count_V[new]
+        prior_V[new] = frequency_N * (count_V.sum() - count_V[EOS]) / count_V[new]
         count_V *= prior_V
         next_KV *= prior_V
         next_KV /= next_KV.sum(axis=1, keepdims=True)

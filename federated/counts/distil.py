@@ -59,7 +59,7 @@ def _teach(model: KeyboardLM, start: KeyboardLM, counts: CountedNGram, rows: Row
 def _lessons(
     start: KeyboardLM, counts: CountedNGram, rows: Rows, rng: np.random.Generator
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """What the mixture says of each step's rows, ``[M, V]``, with the rows; made while the step before learns."""
+    """Teacher's probabilities ``[M, V]`` of each step, with its rows; a thread makes the next while this one learns."""
 
     def lesson(batch_B: np.ndarray) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         inputs_BT, targets_BT = rows.batch(batch_B)

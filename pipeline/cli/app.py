@@ -142,11 +142,12 @@ def ready() -> None:
     from pipeline.stages.graph import STAGES
     from pipeline.tracking import mlflow_tracker
 
-    gc.disable()  # modules stay, so that looking for cycles among them only takes a fifth longer
-    mlflow_tracker.load()
-    for each in STAGES.values():
-        _ = each.function
-    gc.freeze()
-    gc.enable()
+    gc.disable()  # modules stay; collecting while they are imported adds a fifth
+    try:
+        mlflow_tracker.load()
+        for each in STAGES.values():
+            _ = each.function
+    finally:
+        gc.enable()
     if line := sys.stdin.readline():
         app(json.loads(line), prog_name="tacit")

@@ -60,8 +60,8 @@ def ab(
 ) -> None:
     """Compare the arms of a launch on held-out devices; with --logs, show interim results of its live experiment.
 
-    It prints the metrics of one feature for every arm, with intervals; then, for each pair, whether the
-    candidate is shown not to be inferior. 'tacit stage ab_test' makes the comparison, with every number in
+    It prints the metrics of one feature for every arm, with intervals, a dash where nobody typed; then, for each pair,
+    whether the candidate is shown not to be inferior. 'tacit stage ab_test' makes the comparison, with every number in
     its comparison.json.
 
     Example: tacit ab demo-en-US-0123abcd --feature OTF

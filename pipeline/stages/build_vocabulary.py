@@ -42,7 +42,7 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
         listed = _reviewed(ctx, listed)
     grown = vocabulary.extend(base, [word.word for word in listed if word.accepted], config.vocabulary.max_new_words)
     vocabulary.save(grown, ctx.public / "vocabulary.json")
-    # Weights of the accepted words alone, without the words themselves, which the vocabulary has.
+    # Frequencies and forms of the accepted words alone, without the words themselves, which the vocabulary has.
     frequency, shown = _frequencies(ctx, base, discovered), {word.word: word.shown for word in listed}
     for name, value_of in ((artifacts.FREQUENCIES, frequency), (artifacts.SHOWN, shown)):
         write_text(ctx.public / name, json.dumps([value_of[word] for word in grown.words[len(base) :]]) + "\n")
@@ -105,7 +105,7 @@ def covered(
 
 
 def _frequencies(ctx: StageContext, base: vocabulary.Vocabulary, discovered: Sequence[FoundWord]) -> dict[str, float]:
-    """Share of each discovered word among all typed words, by its share as shrunk for its being found."""
+    """Frequency of each discovered word among all typed words, from its share, shrunk for selection."""
     config, share_N = ctx.config.discovery, np.array([word.shrunk for word in discovered])
     if isinstance(config, CentralConfig):
         counts = corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).counts()

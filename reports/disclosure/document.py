@@ -138,6 +138,15 @@ class Disclosure(Config):
             raise ValueError(f"decision: 'launch' without {' and '.join(missing)}; missing evidence means 'hold'")
         return self
 
+    @property
+    def forecast_is_passed(self) -> bool:
+        """True if this launch gained more than the forecast of training without noise, by two standard deviations."""
+        free, made = self.accounting.without_privacy, self.utility
+        start, reached = (made and made.value(arm, "top1_recall") for arm in ("start", "private"))
+        if free is None or not start or not reached:
+            return False
+        return 100 * (reached.value - start.value) > free.points + 2 * free.error
+
     def release(self, kind: type[_R]) -> _R | None:
         """The release of one kind; None where the launch makes none."""
         return next((release for release in self.releases if isinstance(release, kind)), None)

@@ -191,8 +191,8 @@ class Utility(Config):
     features: dict[str, tuple[str, ...]]
     compose_at_rate: tuple[str, ...] | None = Field(
         default=None,
-        description="arms whose thresholds match the trigger rate of the first arm instead of its precision; none: all "
-        "arms match its precision, or no phrase was offered",
+        description="the deciding arms, if all match the first's rate of offers because one never reaches its "
+        "precision; empty: all match its precision; none: nothing was typed",
     )
     arms: tuple[ArmMetric, ...]
     differences: tuple[Difference, ...]

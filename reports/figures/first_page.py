@@ -36,7 +36,7 @@ def of_first_page(disclosure: Disclosure) -> dict[str, str]:
 def bars_of(disclosure: Disclosure) -> tuple[Bar, ...]:
     """The model before, this launch, and the same without privacy: measured in simulations, else forecast.
 
-    A forecast that this launch has passed, by more than the forecast's error, is refuted and not drawn.
+    A forecast that this launch has passed (``Disclosure.forecast_is_passed``) is not drawn.
     """
     utility = disclosure.utility
     if utility is None:
@@ -54,12 +54,10 @@ def bars_of(disclosure: Disclosure) -> tuple[Bar, ...]:
         if (row := utility.value(arm, _METRIC)) is not None
     ]
     start, free = utility.value("start", _METRIC), disclosure.accounting.without_privacy
-    if start is not None and free is not None and not utility.simulation_without_privacy:
+    measured_or_passed = utility.simulation_without_privacy or disclosure.forecast_is_passed
+    if start is not None and free is not None and not measured_or_passed:
         bars.append(Bar("forecast", 100 * start.value + free.points, 2 * free.error))
-    reached = next((bar.value for bar in bars if bar.kind == "private"), None)
-    if reached is None:
-        return ()
-    return tuple(bar for bar in bars if bar.kind != "forecast" or bar.value + bar.error >= reached)
+    return tuple(bars) if any(bar.kind == "private" for bar in bars) else ()
 
 
 def _drawn(bars: Sequence[Bar], language: str) -> str:

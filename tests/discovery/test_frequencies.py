@@ -1,4 +1,4 @@
-"""How often people type a word follows from what discovery states of it, whatever the number of messages."""
+"""Frequencies of discovered words follow from what discovery states, whatever the number of messages."""
 
 from collections import Counter
 from pathlib import Path
