@@ -26,6 +26,8 @@ from evaluation.config import CONFIDENCE
 
 # Up to this many devices, each is a bucket of its own.
 MOST_ALONE = 1000
+# Metrics that may exceed 1, or be negative; all others are shares.
+_NO_SHARES = frozenset({"cross_entropy", "words_per_minute", "keystroke_savings"})
 # Degrees of freedom of a printed table; rounding down to one of them hides the exact number of devices.
 _DEGREES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 50, 100, 200, 500])
 
@@ -140,6 +142,10 @@ def compare(
     leave_one_out = {key: ratios(*tables[key[0]][key[1]], bucket_D, used, key[1]) for key in keys}
     degrees = {key: degrees_of_freedom(np.bincount(bucket_D, tables[key[0]][key[1]][1], used)) for key in keys}
 
+    def level(name: str, metric: str) -> Estimate:
+        made = interval(leave_one_out[name, metric], confidence, degrees[name, metric])
+        return made if metric in _NO_SHARES else share(made)
+
     def difference(candidate: str, baseline: str, metric: str) -> Difference:
         new, old = leave_one_out[candidate, metric], leave_one_out[baseline, metric]
         fewest, relative = min(degrees[candidate, metric], degrees[baseline, metric]), None
@@ -162,7 +168,7 @@ def compare(
                 metric=metric,
                 numerator=float(np.sum(tables[name][metric][0])),
                 denominator=float(np.sum(tables[name][metric][1])),
-                estimate=interval(leave_one_out[name, metric], confidence, degrees[name, metric]),
+                estimate=level(name, metric),
             )
             for name, metric in keys
         ),
@@ -216,6 +222,12 @@ def interval(values_1B: np.ndarray, confidence: float = CONFIDENCE, degrees: flo
     error = float(np.sqrt((count - 1) / count * np.sum((without_B - without_B.mean()) ** 2)))
     margin = half_widths(confidence, degrees) * error
     return Estimate(value=value, low=value - margin, high=value + margin, standard_error=error, degrees=degrees)
+
+
+def share(made: Estimate) -> Estimate:
+    """An estimate cut to [0, 1], where shares lie; the coverage of its interval does not change."""
+    value, low, high = (min(max(end, 0.0), 1.0) for end in (made.value, made.low, made.high))
+    return replace(made, value=value, low=low, high=high)
 
 
 def half_widths(confidence: float, degrees: float) -> float:

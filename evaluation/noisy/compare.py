@@ -16,11 +16,11 @@ import numpy as np
 from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.comparison import phrases, scoring, slices, verdicts
 from evaluation.comparison.compare import Entrants, Rules
-from evaluation.comparison.intervals import AbResult, Difference, Estimate
+from evaluation.comparison.intervals import AbResult, Difference, Estimate, share
 from evaluation.comparison.results import Comparison, ComposeSetting, SliceRow
 from evaluation.features import FEATURES
 from evaluation.noisy import typing_metrics
-from evaluation.noisy.estimates import estimate, less, relative, share, unknown
+from evaluation.noisy.estimates import estimate, less, relative, unknown
 from evaluation.noisy.questions import (
     FINE,
     MOST_WORDS,

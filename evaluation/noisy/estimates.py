@@ -7,7 +7,6 @@ that of few devices and that of its own noise.
 """
 
 import math
-from dataclasses import replace
 
 import numpy as np
 from scipy import optimize, special
@@ -78,12 +77,6 @@ def relative(gain: Estimate, theirs: Estimate, level: Estimate) -> Estimate | No
     stretch = math.hypot(1.0, value * level.standard_error / max(gain.standard_error, 1e-300))
     down, up = ((gain.value - gain.low) * stretch / theirs.value, (gain.high - gain.value) * stretch / theirs.value)
     return Estimate(value, value - down, value + up, gain.standard_error * stretch / theirs.value, gain.degrees)
-
-
-def share(made: Estimate) -> Estimate:
-    """An estimate cut to [0, 1], where shares lie; the coverage of its interval does not change."""
-    value, low, high = (min(max(end, 0.0), 1.0) for end in (made.value, made.low, made.high))
-    return replace(made, value=value, low=low, high=high)
 
 
 def _half_widths(confidence: float, degrees: float, sampling: float, noise: float, spread_error: float) -> float:

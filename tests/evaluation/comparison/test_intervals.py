@@ -77,6 +77,17 @@ def test_rows_of_some_arms_are_joined_to_those_of_all() -> None:
     assert {row.arm for row in both.arms if row.metric == "prate"} == {"start", "new"}
 
 
+def test_no_interval_of_a_share_goes_below_nothing_or_above_all() -> None:
+    """One device of thirty is ever right, or one ever wrong; what may be negative or above 1 keeps its interval."""
+    words_D, once_D = np.full(30, 4), np.eye(1, 30, 3)[0]
+    table = {"rare": (once_D, words_D), "sure": (words_D - once_D, words_D), "cross_entropy": (40 * once_D, words_D)}
+    result = intervals.compare({"new": table}, "salt", 20, [])
+    rare, sure, loss = (result.arm("new", metric).estimate for metric in table)
+    assert (rare.low, sure.high) == (0.0, 1.0)
+    assert 0 < rare.value < rare.high < 1 - sure.low + 1e-9
+    assert loss.low < 0
+
+
 def test_pairing_shortens_the_interval() -> None:
     rng = np.random.default_rng(3)
     words_D = np.ceil(rng.lognormal(4, 1, 400)).astype(np.int64)
