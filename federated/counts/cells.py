@@ -80,7 +80,7 @@ def choose(
       public: public text, in the vocabulary's ids.
       contexts: K; at most the number of words.
       typical_words, pair_weight: see the constants.
-      frequency_N: float64, how often each of the last words of the vocabulary is typed, as a share of all, where
+      frequency_N: float64, share of each of the last words of the vocabulary among all typed words, where
         discovery says it (``discovery.frequencies``): public text hardly holds them.
       start_weight: another one for a release that was begun with it.
 
