@@ -93,26 +93,31 @@ stack-status: setup ## Say of each service of the stack whether it runs and is w
 stack-down: ## Stop what `make stack` started, and nothing else; its data stay in .stack/, the privacy ledger too
 	@.venv/airflow/bin/python docker/stack down
 
-lock: ## Compile requirements/*.in to *.lock in clean environments
-	@for name in airflow stages; do \
-		$(PYTHON) -m venv --clear build/lock-$$name && \
-		build/lock-$$name/bin/pip install -r requirements/$$name.in && \
-		build/lock-$$name/bin/pip freeze --all --exclude pip | sed 's/+cpu//' >requirements/$$name.lock || exit; \
-	done
-	@build/lock-stages/bin/pip install -c requirements/stages.lock -r requirements/check.in
-	@build/lock-stages/bin/pip freeze --all --exclude pip | sed 's/+cpu//' | grep -vxFf requirements/stages.lock >requirements/check.lock
+# Resolves for the lowest patch version; tests/test_locks.py checks all others. Versions that a lock has stay: to
+# upgrade a package, delete its line first.
+UV = build/hashes/bin/uv pip compile --quiet --no-header --no-annotate --python-version 3.11.0
+lock: build/hashes/bin/uv ## Compile requirements/*.in to *.lock, for every patch version of the Python that README names
+	@cat requirements/cuda.lock >>requirements/stages.lock && cat requirements/stages.lock requirements/check.lock >build/check.lock
+	@for name in airflow stages; do $(UV) requirements/$$name.in -o requirements/$$name.lock || exit; done
+	@$(UV) requirements/check.in -c requirements/stages.lock -o build/check.lock
+	@grep -vxFf requirements/stages.lock build/check.lock >requirements/check.lock
+	@grep -E '^(nvidia|cuda|triton)' requirements/stages.lock >requirements/cuda.lock
+	@sed -i -E '/^(nvidia|cuda|triton)/d' requirements/stages.lock
 	@$(MAKE) -s hashes
 
 # torch has a file of its own, as its build for a CPU is only on PyTorch's index: each of its builds has a hash there.
-hashes: ## Hashes of every file of what is pinned, which make setup and the images install by; make lock does it too
-	@$(PYTHON) -m venv --clear build/hashes && build/hashes/bin/pip install --quiet uv && mkdir -p requirements/hashes
+hashes: build/hashes/bin/uv ## Hashes of every file of what is pinned, which make setup and the images install by; make lock does it too
+	@mkdir -p requirements/hashes && rm -f requirements/hashes/*.txt
 	@for name in airflow stages check cuda; do cp requirements/$$name.lock build/hashes/$$name.in; done
 	@sed -i '/^torch==/w build/hashes/torch.in' build/hashes/stages.in && sed -i '/^torch==/d' build/hashes/stages.in
-	@for name in airflow stages check cuda torch; do build/hashes/bin/uv pip compile --quiet --no-deps --generate-hashes --no-header \
-		--no-annotate --python-version 3.11 build/hashes/$$name.in -o requirements/hashes/$$name.txt || exit; done
+	@for name in airflow stages check cuda torch; do \
+		$(UV) --no-deps --generate-hashes build/hashes/$$name.in -o requirements/hashes/$$name.txt || exit; done
 	@build/hashes/bin/pip download --quiet --no-deps --dest build/hashes -r build/hashes/torch.in \
 		--index-url $$(sed -n 's/^ARG TORCH_INDEX=//p' docker/stages.Dockerfile)
 	@sed -i "1a \    --hash=sha256:$$(sha256sum build/hashes/torch-*.whl | cut -d' ' -f1) \\\\" requirements/hashes/torch.txt
+
+build/hashes/bin/uv:
+	@$(PYTHON) -m venv --clear build/hashes && build/hashes/bin/pip install --quiet uv
 
 clean: down ## Remove Airflow's state and caches; keeps the environments, and runs/ and .stack/, which hold privacy ledgers
 	@rm -rf .airflow build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis benchmarks/.envs
