@@ -40,6 +40,11 @@ def gaussian(key: bytes, stream: str, index: int, size: int) -> np.ndarray:
     return np.concatenate(drawn).ravel()[:size]
 
 
+def uniform_words(key: bytes, stream: str, index: int, size: int) -> np.ndarray:
+    """Uniform 64-bit words, uint64 ``[size]``: the keystream under the info ``tacit words 1|<stream>|<index>``."""
+    return _words(_keystream(key, f"tacit words 1|{stream}|{index}"), size)
+
+
 def subkey(key: bytes, info: str) -> bytes:
     """HKDF-SHA256 (RFC 5869) of a stage's key, without salt: 32 bytes."""
     extracted = hmac.digest(bytes(32), key, hashlib.sha256)

@@ -9,7 +9,6 @@ Shape legend: N elements of a vector.
 """
 
 import hmac
-import secrets
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from federated.workers.streams import add_mask
+from pretrain.randomness.entropy import fresh_bytes
 from pretrain.randomness.noise import KEY_BYTES, subkey
 
 WORD = np.dtype("<u8")
@@ -57,7 +57,7 @@ class MaskedSum:
           pass_on: may raise OSError where a neighbour is gone.
         """
         self._rank, self._size, self._pass_on = rank, size, pass_on
-        passed = np.frombuffer(secrets.token_bytes(KEY_BYTES), np.uint8)
+        passed = np.frombuffer(fresh_bytes(KEY_BYTES), np.uint8)
         fresh = {rank: passed.tobytes()}
         for step in range(1, size):
             passed = pass_on(passed, KEY_BYTES)

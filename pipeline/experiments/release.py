@@ -4,7 +4,6 @@ The loss is reserved before the logs are read, and the reservation is bound to t
 of another export would reveal the difference of the two.
 """
 
-import hashlib
 import hmac
 import json
 from collections.abc import Iterable, Iterator
@@ -26,7 +25,7 @@ from pipeline.releases.experiment import EXPERIMENT, STAGE
 from pipeline.releases.release import asked_for
 from pipeline.run.population import asked
 from pipeline.run.run_dir import RunDir
-from pipeline.run.stage import StageContext, stage_key
+from pipeline.run.stage import StageContext, commitment, release_key
 from pipeline.stages.audit_releases import audited
 from pretrain.files import PRIVATE, write_text
 from pretrain.randomness import noise
@@ -99,7 +98,7 @@ def release(config: LaunchConfig, run: RunDir, settings: Settings, tried: Experi
       ReleaseRefused: the reservation is bound to other files.
       ValueError: a file is damaged; the reservation is given back, as nothing was released.
     """
-    ledger, key = PrivacyLedger.of(settings), stage_key(config, run, STAGE)
+    ledger, key = PrivacyLedger.of(settings), release_key(config, run, STAGE)
     before, bound = ledger.reserved(run.launch_id, STAGE), bound_digest(key, files.digests)
     if before is not None and before.names("logs") != bound:
         raise ReleaseRefused(
@@ -116,7 +115,7 @@ def release(config: LaunchConfig, run: RunDir, settings: Settings, tried: Experi
         asked=asked(config),
         binding={
             "config": config_digest(config),
-            "key": hashlib.sha256(b"tacit key commitment" + key).hexdigest(),
+            **commitment(config, key),
             "logs": bound,
             # The window of the spend holds every day of the logs.
             AS_OF: tried.first.isoformat(),

@@ -10,7 +10,9 @@ from pipeline.ledger import clock, results, schema, triggers
 from pipeline.ledger.budget import require_clock
 from pipeline.ledger.entries import (
     GENESIS,
+    KEY,
     NO_UNIT,
+    SPENDING,
     Entry,
     canonical,
     chain_problems,
@@ -153,6 +155,25 @@ def require_same(old: Entry, population: PopulationKey, spend: Spend, binding: M
             "a second, unaccounted release. Restore the launch's folder (its private part holds the key), "
             "or start a new launch"
         )
+
+
+def require_own_key(entries: Iterable[Entry], launch_id: str, stage: str, binding: Mapping[str, str]) -> None:
+    """Refuse a secret key that another stage, or another launch, has reserved with, on any population.
+
+    Guarantee: noise is a function of key, stream and number, so that two releases under one key could have the same
+    noise, and their difference none. A reservation that was given back keeps its key.
+
+    Raises:
+      LedgerConflict: the ledger holds the key's commitment for another release.
+    """
+    for entry in entries if KEY in binding else ():
+        other = (entry.launch_id, entry.stage) != (launch_id, stage)
+        if other and entry.does in SPENDING and entry.names(KEY) == binding[KEY]:
+            raise LedgerConflict(
+                f"{launch_id}/{stage}: {entry.launch_id}/{entry.stage} has this key, and the difference of two "
+                "releases under one key has no noise. Find out how it came here, delete the file 'key' in the private "
+                "folder of this stage, and run it again: it draws a key of its own"
+            )
 
 
 def require_whole(

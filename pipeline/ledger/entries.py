@@ -10,7 +10,6 @@ could have: their digest covers a salt of 128 bits. Without it, an exact time wo
 import hashlib
 import json
 import math
-import secrets
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 
 from federated.config.population import PopulationKey
 from pipeline.ledger.spend import BESIDE, Spend, Split
+from pretrain.randomness.entropy import fresh_bytes
 
 GENESIS = "0" * 64
 # Unit of entries that spend nothing and have no amounts.
@@ -30,6 +30,9 @@ KINDS = SPENDING | {"register", "budget", "devices", "withdrawal"}
 KINDS |= {"review", "rollback", "model", "reuse", "attempt", "experiment", "key", "reviewer"}
 # In a binding: the version of the rule that decides a device's split (``Population.split_rule``).
 SPLIT_RULE = "split_rule"
+# In a binding: the commitment to the secret key of a release's noise. A key that follows from a public seed has another
+# name there.
+KEY = "key"
 # In a binding: the last day of the text that the launch reads, where retention is limited.
 AS_OF = "as_of"
 _DONE = (PopulationKey(""), "", "", "", "")
@@ -162,7 +165,7 @@ def revealed(shown: Mapping[str, object], withheld: Mapping[str, object]) -> str
 
 def salt() -> str:
     """Draw the salt of an entry."""
-    return secrets.token_hex(_SALT_BYTES)
+    return fresh_bytes(_SALT_BYTES).hex()
 
 
 def chain_problems(entries: list[Entry]) -> list[str]:
@@ -185,9 +188,9 @@ def _content_problems(entries: list[Entry]) -> list[str]:
 
     Guarantee: an amount is non-negative and finite, and replaces only the reservation of the same stage of the same
     launch, so that appending entries never lowers a spend. A reuse names an earlier commit of the same stage on the
-    same population, so that no release is used without a spend.
+    same population, so that no release is used without a spend. No two stages or launches have one secret key.
     """
-    problems, reserved, committed = [], {}, set()
+    problems, reserved, committed, owners = [], {}, set(), dict[str, tuple[str, str]]()
     for entry in entries:
         name = f"entry {entry.seq} ({entry.kind} of {entry.launch_id}/{entry.stage})"
         release = (entry.launch_id, entry.stage)
@@ -204,6 +207,8 @@ def _content_problems(entries: list[Entry]) -> list[str]:
             problems.append(f"{name} is about items, and does not state their device's loss")
         if entry.split not in _SPLITS:
             problems.append(f"{name} is about devices of an unknown split")
+        if entry.does in SPENDING and (key := entry.names(KEY)) and owners.setdefault(key, release) != release:
+            problems.append(f"{name} has the key of {'/'.join(owners[key])}")
         if (entry.does in SPENDING) != (entry.unit in UNITS) or (entry.unit == "device") != (entry.rho is not None):
             problems.append(f"{name} is per {entry.unit} with rho {entry.rho}")
         elif entry.does == "reuse":

@@ -44,6 +44,7 @@ from pipeline.ledger.chain import (
     numbered,
     of_kinds,
     of_launch,
+    require_own_key,
     require_same,
     standing_reservation,
 )
@@ -171,7 +172,7 @@ class PrivacyLedger(WholeLedger):
         Raises:
           PopulationUnknown: the population is not registered.
           BudgetExceeded: no room is left, the launch asks for more than the registered budget, or its date has spent.
-          LedgerConflict: this stage of this launch already reserved something else.
+          LedgerConflict: this stage of this launch already reserved something else, or another one has its key.
           LedgerTampered: the ledger cannot be relied on.
           PermanentError: the clock is far ahead of the population's last entry.
         """
@@ -180,6 +181,7 @@ class PrivacyLedger(WholeLedger):
             if old:
                 require_same(old, population, spend, binding)
                 return old
+            require_own_key(entries_of(connection), launch_id, stage, binding)
             entries = entries_of(connection, population)
             registered = budgets.require_registered(entries, population)
             budgets.require_no_more(registered, asked)

@@ -4,7 +4,6 @@ Both are entries of the chain; the secrets are in a table beside it.
 """
 
 import hashlib
-import secrets
 from collections.abc import Iterable
 
 from sqlalchemy import Connection, insert, select
@@ -15,6 +14,7 @@ from pipeline.ledger import schema
 from pipeline.ledger.budget import REGISTRATION, Budget, Population, registered, require_registered
 from pipeline.ledger.chain import append, entries_of, of_kinds
 from pipeline.ledger.entries import Entry
+from pretrain.randomness.entropy import fresh_bytes
 
 SECRET_BYTES = 32
 
@@ -33,7 +33,7 @@ def register(
         return old
     # A simulation protects no one, and its secret is a function of its key so that runs repeat anywhere.
     repeatable = hashlib.sha256(f"tacit split secret of {key}".encode()).digest()
-    secret = repeatable if is_simulation(key) else secrets.token_bytes(SECRET_BYTES)
+    secret = repeatable if is_simulation(key) else fresh_bytes(SECRET_BYTES)
     made = Population(
         key=key,
         budget=budget,

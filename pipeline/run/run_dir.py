@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pipeline.ground.errors import StageBusy, StageInputMissing
 from pipeline.run.bookkeeping import LOCK, SEAL, differences, digests
 from pretrain.files import PRIVATE, private_directory, sha256, text_sha256, write_bytes, write_text
+from pretrain.randomness.entropy import fresh_bytes
 from pretrain.reading.paths import shown
 
 _log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class RunDir:
         """The stage's 256-bit key, drawn from the operating system once and kept in the private folder."""
         path = self.private(stage) / KEY
         if not path.exists():
-            write_bytes(path, secrets.token_bytes(KEY_BYTES), PRIVATE)
+            write_bytes(path, fresh_bytes(KEY_BYTES), PRIVATE)
         key = path.read_bytes()
         if len(key) != KEY_BYTES:
             raise ValueError(f"{path}: {len(key)} bytes, but a key has {KEY_BYTES}; restore the file")
@@ -136,7 +136,7 @@ class RunDir:
         files = digests(self.private(stage))
         if not files:
             return None
-        sealed = json.dumps({"secret": secrets.token_hex(KEY_BYTES), "files": files}, sort_keys=True)
+        sealed = json.dumps({"secret": fresh_bytes(KEY_BYTES).hex(), "files": files}, sort_keys=True)
         write_text(self.private(stage) / SEAL, sealed, PRIVATE)
         return text_sha256(sealed)
 

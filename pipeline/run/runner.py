@@ -36,7 +36,7 @@ from pipeline.run.finished import (
 from pipeline.run.known import run_folder, write_down
 from pipeline.run.population import asked, kept, register_simulation
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_text
-from pipeline.run.stage import Stage, StageContext, Stages, binding_of, stage_key, view
+from pipeline.run.stage import Stage, StageContext, Stages, binding_of, release_key, view
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.telemetry.leaving import require_listed
 from pipeline.telemetry.signals import budget, watched
@@ -173,7 +173,7 @@ def _released(ctx: StageContext, stages: Stages, planned: Spend) -> StageRecord:
     """Reserve the planned spend, run the stage, and commit the actual spend."""
     config, run, name, ledger = ctx.config, ctx.run, ctx.stage, PrivacyLedger.of(ctx.settings)
     stage = stages[name]
-    key = stage_key(config, run, name)
+    key = release_key(config, run, name)
     _log.info("%s: spends from the budget in the privacy ledger %s", name, ledger.address)
     register_simulation(config, ledger)
     population = ledger.registered(ctx.population)

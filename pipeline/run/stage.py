@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import json
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,8 +16,9 @@ from federated.config.population import PopulationKey
 from pipeline.ground.errors import PermanentError, RefusedUntouched
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, config_digest
+from pipeline.ledger import entries
 from pipeline.ledger.spend import Spend
-from pipeline.run.run_dir import RESULT, RunDir
+from pipeline.run.run_dir import KEY, RESULT, RunDir
 from pretrain.config import Config
 from reports.disclosure.findings import ReleaseAudit
 
@@ -293,10 +295,44 @@ def stage_key(config: LaunchConfig, run: RunDir, name: str) -> bytes:
     return run.secret(name)
 
 
+def drawn_anew(config: LaunchConfig, run: RunDir, name: str) -> bytes:
+    """Return the stage's key as an empty folder of the same launch draws it: another one, unless it is derived."""
+    with tempfile.TemporaryDirectory() as folder:
+        return stage_key(config, RunDir(Path(folder), run.launch_id), name)
+
+
+def public_facts(config: LaunchConfig, run: RunDir, name: str) -> tuple[str, ...]:
+    """Public facts of a stage's launch, from which no key of its noise may follow."""
+    facts = (run.launch_id, config.name, config.locale, str(config.population), str(config.seed), name)
+    return (*facts, config_digest(config))
+
+
+def release_key(config: LaunchConfig, run: RunDir, name: str) -> bytes:
+    """Return the key of a stage's release.
+
+    Guarantee: unless the launch file declares a seed, the key follows neither from public facts of the launch, by
+    common constructions, nor from launch and stage, by any: an empty folder draws another one.
+
+    Raises:
+      PermanentError: anyone could make this key.
+    """
+    from evaluation.audit.released.key import is_public  # numpy, which a look at a launch does not need
+
+    key = stage_key(config, run, name)
+    if config.mechanism.randomness == "seeded":
+        return key
+    if key == drawn_anew(config, run, name) or is_public(key, public_facts(config, run, name)):
+        raise PermanentError(
+            f"private/{name}/{KEY}: anyone could make this key and subtract its noise; find out how it came there, "
+            "delete it, and run the stage again, or launch under another name if its noise was released"
+        )
+    return key
+
+
 def binding_of(
     config: LaunchConfig, run: RunDir, key: bytes, stage: Stage, begun: Mapping[str, Any] | None
 ) -> dict[str, str]:
-    """Binding that makes a retry the same release: configuration, key (by commitment), inputs and constants.
+    """Binding that makes a retry the same release: configuration, key (``commitment``), inputs and constants.
 
     Args:
       begun: binding of the standing reservation; None if there is none.
@@ -311,5 +347,11 @@ def binding_of(
         **constants,
         "config": config_digest(config),
         "inputs": hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest(),
-        "key": hashlib.sha256(b"tacit key commitment" + key).hexdigest(),
+        **commitment(config, key),
     }
+
+
+def commitment(config: LaunchConfig, key: bytes) -> dict[str, str]:
+    """Commitment to a release's key, as its binding states it; the ledger lets no other release have a secret one."""
+    name = f"seeded_{entries.KEY}" if config.mechanism.randomness == "seeded" else entries.KEY
+    return {name: hashlib.sha256(b"tacit key commitment" + key).hexdigest()}

@@ -11,14 +11,14 @@ from dataclasses import replace
 from evaluation.audit.released.key import key_audit, seeded_key
 from evaluation.audit.verdict import Verdict
 from pipeline.ground.errors import LaunchError, StageInputMissing
-from pipeline.launch.config import config_digest, load_kept_launch
+from pipeline.launch.config import load_kept_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases import uses
 from pipeline.releases.release import Release
 from pipeline.run.cache import cited_audit
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import KEY, RunDir
-from pipeline.run.stage import StageContext, StageResult, imported
+from pipeline.run.stage import StageContext, StageResult, commitment, drawn_anew, imported, public_facts
 from pipeline.stages.decide import optional
 from reports.disclosure.findings import ReleaseAudit, ReleaseVerdict
 
@@ -116,8 +116,12 @@ def audited(ctx: StageContext, release: Release) -> tuple[Verdict, ...]:
             f"{path}: the key of a release is gone, so that its noise cannot be audited; restore it"
         )
     key = seeded_key(config.seed, release.stage) if seeded else path.read_bytes()
-    facts = (launch_id, config.name, config.locale, str(ctx.population), str(config.seed), release.stage)
+    (named,) = commitment(config, key)
     on_key = key_audit(
-        key, "" if reserved is None else reserved.names("key"), (*facts, config_digest(config)), seeded=seeded
+        key,
+        "" if reserved is None else reserved.names(named),
+        public_facts(config, ctx.run, release.stage),
+        drawn_anew(config, ctx.run, release.stage),
+        seeded=seeded,
     )
     return (on_key, *imported(release.audit)(replace(ctx, key=key)))

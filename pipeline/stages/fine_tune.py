@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 
 from evaluation.audit import canaries
-from evaluation.audit.released.key import is_public
 from federated.accounting import amplification
 from federated.accounting import guarantees as accounting
 from federated.participation import observation
@@ -17,14 +16,13 @@ from federated.rounds import commitments
 from federated.rounds.commitments import Commitment
 from federated.rounds.server import flat_weights
 from federated.secagg.bounds import plan_encoding
-from pipeline.ground.errors import PermanentError
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.log import merkle
 from pipeline.ledger.spend import Spend
 from pipeline.releases import spent as spends
 from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts, gang
-from pipeline.run.run_dir import KEY, RunDir, StageRecord
+from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences, outcome_differences
 from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.training import audit_trace, fine_tune_workers
@@ -69,23 +67,7 @@ def fine_tune(ctx: StageContext) -> FineTune:
         if not planned["feasible"]:
             raise ValueError(f"mechanism: this plan cannot be carried out: {'; '.join(planned['reasons'])}")
         gang.require(ctx.config.runtime.hosts, ctx.settings.gang)
-        require_secret_key(ctx)
     return _trained(ctx, open_inputs(ctx))
-
-
-def require_secret_key(ctx: StageContext) -> None:
-    """Refuse a key that follows from public facts of the launch, before it makes any noise.
-
-    Raises:
-      PermanentError: anyone could make this key.
-    """
-    if ctx.config.mechanism.randomness == "seeded":
-        return
-    if is_public(ctx.noise_key, (ctx.run.launch_id, str(ctx.population), str(ctx.config.seed), ctx.stage)):
-        raise PermanentError(
-            f"private/{ctx.stage}/{KEY}: this key follows from public facts of the launch, so anyone could subtract "
-            "its noise; find out how it came there, and launch under another name, which draws a new key"
-        )
 
 
 def _trained(ctx: StageContext, inputs: TrainingInputs) -> FineTune:
@@ -136,7 +118,7 @@ def _accounted(config: LaunchConfig, guarantee: accounting.Guarantee, rounds: in
         "accountants_agree": True,
         "accounting_methods": tuple(guarantee.methods),
         "norm_inflation": guarantee.norm_inflation,
-        "amplified": _amplified(guarantee.amplified, delta),
+        "amplified": _amplified(config, guarantee.amplified),
     }
 
 
@@ -248,9 +230,10 @@ def timetable(of_rounds: observation.Timetable) -> Timetable:
     )
 
 
-def _amplified(sampled: amplification.AmplifiedGuarantee | None, delta: float) -> Amplification | None:
-    """Return the amplified guarantee at the launch's own delta."""
-    if sampled is None:
+def _amplified(config: LaunchConfig, sampled: amplification.AmplifiedGuarantee | None) -> Amplification | None:
+    """Return the amplified guarantee at the launch's own delta; None if a public seed draws the sample."""
+    delta = config.mechanism.delta
+    if sampled is None or config.mechanism.randomness == "seeded":
         return None
     second = None if sampled.epsilon_second is None else sampled.epsilon_second[delta]
     at_delta = vars(sampled) | {"epsilon": sampled.epsilon[delta], "epsilon_second": second}

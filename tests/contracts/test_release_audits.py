@@ -67,7 +67,7 @@ def planted(module: ModuleType, plant: Plant) -> Iterator[None]:
 def secret(key: bytes) -> Verdict:
     """The verdict on a key that the ledger is committed to: the same for every release, and a second of guesses."""
     commitment = hashlib.sha256(b"tacit key commitment" + key).hexdigest()
-    return key_audit(key, commitment, FACTS, seeded=False)
+    return key_audit(key, commitment, FACTS, b"", seeded=False)
 
 
 @cache

@@ -1,7 +1,7 @@
 """The audit of a release's key: it matches the ledger's commitment, and public facts do not give it.
 
 No test can prove that a key is secret. This one rejects keys that follow from public facts of a launch by common
-constructions.
+constructions, and keys that the launch's code makes again for the same launch and stage, by whatever construction.
 """
 
 import hashlib
@@ -17,16 +17,21 @@ _BYTES = 32
 _SEEDS = range(1 << 14)
 _BETWEEN = ("", " ", "-", "_", ":", "/", "|", ",", ".", "\n")
 _BEFORE = ("", "tacit ", "tacit seeded ", "tacit seeded noise ")
-_SLACK = "any key but the committed one; of keys made from public facts those of one or two facts, hashed or keyed"
+_VERSIONS = ("v1/", "v2/")
+_SLACK = (
+    "any key but the committed one; a key that its code makes again; of other keys made from public facts those of one "
+    "or two facts, hashed or keyed"
+)
 
 
-def key_audit(key: bytes, commitment: str, facts: Iterable[str], *, seeded: bool) -> Verdict:
+def key_audit(key: bytes, commitment: str, facts: Iterable[str], anew: bytes, *, seeded: bool) -> Verdict:
     """The verdict on a release's key.
 
     Args:
       key: content of its file.
       commitment: to the key, from the reservation in the ledger; SHA-256 as hexadecimal digits.
       facts: public facts: launch id, population, locale, seed, names of stages, digests.
+      anew: key that the code under audit draws for the same launch and stage in an empty folder.
       seeded: True if the launch file declares seeded noise, which anyone can subtract.
     """
     tested = "the noise's key is the one that the ledger was committed to before the release, and no public one"
@@ -35,7 +40,7 @@ def key_audit(key: bytes, commitment: str, facts: Iterable[str], *, seeded: bool
         reason = "the key is not the one that the ledger holds a commitment to"
     elif seeded:
         return Verdict("key", tested, _SLACK, True, "by the launch file the key follows from its seed: anyone has it")
-    elif is_public(key, facts):
+    elif key == anew or is_public(key, facts):
         reason = "the key follows from what everybody knows of the launch"
     return Verdict("key", tested, _SLACK, not reason, reason)
 
@@ -67,7 +72,7 @@ def _derived(facts: tuple[str, ...]) -> set[bytes]:
 def _texts(facts: tuple[str, ...]) -> Iterator[bytes]:
     together = (between.join(pair) for pair in itertools.permutations(facts, 2) for between in _BETWEEN)
     for text in itertools.chain(facts, together):
-        yield from ((before + text).encode() for before in _BEFORE)
+        yield from ((before + text).encode() for before in (*_BEFORE, *_VERSIONS))
     for text in facts:
         try:
             yield bytes.fromhex(text)

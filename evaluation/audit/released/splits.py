@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from evaluation.audit.keyed_noise import uniform_words
 from evaluation.audit.verdict import Verdict
 
 TRAIN, VALIDATION, TEST = range(3)
@@ -28,7 +29,26 @@ def splits_of(ids: Iterable[str], population: str, secret: bytes, test: float, v
     return np.where(shares < test, TEST, np.where(shares < test + validation, VALIDATION, TRAIN)).astype(np.uint8)
 
 
-def split_audit(split_D: np.ndarray, stored_D: np.ndarray, cohorts: Iterable[np.ndarray], synthetic: int) -> Verdict:
+def sampled(key: bytes, number: int, devices: int, rate: float, size: int | None) -> np.ndarray:
+    """Devices of a round's secret sample, ascending: a word of the key's keystream decides for each device.
+
+    Args:
+      rate: chance of a device, where each has a coin of its own.
+      size: devices with the least words make up the sample; None: each by its coin.
+    """
+    words_D = uniform_words(key, "sampling", number, devices)
+    if size is None:
+        return np.flatnonzero(np.ldexp((words_D >> np.uint64(11)).astype(np.float64), -53) < rate)
+    return np.sort(np.argsort(words_D, kind="stable")[:size])
+
+
+def split_audit(
+    split_D: np.ndarray,
+    stored_D: np.ndarray,
+    cohorts: Sequence[np.ndarray],
+    synthetic: int,
+    samples: Iterable[np.ndarray] = (),
+) -> Verdict:
     """The verdict on the trained devices: rounds contain only devices of the train split and synthetic ones.
 
     Args:
@@ -36,6 +56,8 @@ def split_audit(split_D: np.ndarray, stored_D: np.ndarray, cohorts: Iterable[np.
       stored_D: split of each device in the store, which training used.
       cohorts: devices of every round, as indices among training devices.
       synthetic: number of synthetic devices after the people.
+      samples: ``sampled`` devices of the same rounds; empty where no secret sample is drawn. A round whose sum was
+        lost has no devices.
     """
     devices = int(np.sum(split_D == TRAIN)) + synthetic
     numbers = np.concatenate([np.empty(0, dtype=np.int64), *cohorts])
@@ -44,9 +66,12 @@ def split_audit(split_D: np.ndarray, stored_D: np.ndarray, cohorts: Iterable[np.
         reason = "the store's splits are not those of its devices' ids"
     elif len(numbers) and not (numbers.min() >= 0 and numbers.max() < devices):
         reason = "rounds were recorded with devices that are not among those that train"
+    elif any(len(own) and not np.array_equal(own, drawn) for own, drawn in zip(cohorts, samples, strict=False)):
+        reason = "devices of a round are not the secret sample of the key"
     return Verdict(
         "split",
-        "devices of every round are of the train split, which follows from their ids and the population's secret",
+        "devices of every round are of the train split, which follows from their ids and the population's secret; a "
+        "secret sample follows from the key",
         "any device; that its own text was trained on, the chosen rounds tell",
         not reason,
         reason,

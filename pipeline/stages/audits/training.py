@@ -12,7 +12,7 @@ from evaluation.audit import canaries, strategies
 from evaluation.audit.directions import Directions
 from evaluation.audit.keyed_noise import subkey
 from evaluation.audit.noise import Trace
-from evaluation.audit.released.splits import split_audit, splits_of, trains
+from evaluation.audit.released.splits import sampled, split_audit, splits_of, trains
 from evaluation.audit.released.training import (
     AdaptiveRule,
     KeptRound,
@@ -101,8 +101,17 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
         devices=len(people) + len(synthetic),
         text=text,
     )
-    who = split_audit(split_D, store.split_D, finished.recorded.values(), len(synthetic))
+    who = split_audit(split_D, store.split_D, list(finished.recorded.values()), len(synthetic), _samples(finished))
     return who, *verdicts(finished, len(os.sched_getaffinity(0)))
+
+
+def _samples(run: TrainingRun) -> Iterator[np.ndarray]:
+    """Yield the secret sample of each recorded round; nothing where the launch's public seed picks the devices."""
+    config = run.rule.config
+    if isinstance(config, IndependentMechanism):
+        size, rate = config.report_goal, config.report_goal / config.population
+        for number in run.recorded:
+            yield sampled(run.rule.key, number, run.devices, rate, None if config.sampling == "poisson" else size)
 
 
 def verdicts(run: TrainingRun, threads: int = 1) -> tuple[Verdict, ...]:

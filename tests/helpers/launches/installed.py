@@ -41,8 +41,7 @@ def registered(ledger: PrivacyLedger, *populations: str, budget: float | Budget 
     for key in map(population_key, populations):
         secret = hashlib.sha256(key.encode()).digest()
         # In that module alone: what else draws meanwhile, as the salt of an entry, draws anew.
-        with mock.patch("pipeline.ledger.populations.secrets") as drawn:
-            drawn.token_bytes.return_value = secret
+        with mock.patch("pipeline.ledger.populations.fresh_bytes", return_value=secret):
             ledger.register(key, granted, "tests")
     return ledger
 

@@ -5,7 +5,7 @@ from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
 
-BINDING = {"config": "c", "inputs": "i", "key": "k"}
+BINDING = {"config": "c", "inputs": "i", "seeded_key": "k"}
 
 
 def device(rho: float, note: str = "") -> Spend:

@@ -92,7 +92,7 @@ def test_a_retry_is_free_even_when_the_budget_is_spent(ledger: PrivacyLedger):
     assert len(ledger.spends()) == 2
 
 
-@pytest.mark.parametrize("change", ["key", "inputs", "config"])
+@pytest.mark.parametrize("change", ["seeded_key", "inputs", "config"])
 def test_a_retry_that_is_another_release_is_refused(ledger: PrivacyLedger, change: str):
     reserve(ledger, "first", device(0.4))
     with pytest.raises(LedgerConflict, match=f"the {change} changed since"):

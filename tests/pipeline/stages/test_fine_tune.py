@@ -13,18 +13,19 @@ import torch
 
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
+from federated.mechanisms.independent import Independent
 from federated.participation.availability import Availability
 from federated.participation.cohorts import Cohorts
 from federated.participation.observation import Observation, Timetable, observe
 from federated.participation.records import no_records
 from federated.rounds.commitments import Commitment
 from federated.secagg.bounds import plan_encoding
-from pipeline.ground.errors import PermanentError
+from pipeline.launch.config import LaunchConfig
 from pipeline.stages import fine_tune as stage
 from pipeline.stages.fine_tune import participation, timetable
 from pretrain.config import ModelConfig
 from pretrain.model import build_model
-from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.pipeline_launch import RAW, launch_config
 
 DEVICES, SYNTHETIC, ROUNDS = 3000, 40, 120
 
@@ -120,21 +121,17 @@ def test_a_launch_whose_counts_move_no_start_has_none_to_hold() -> None:
         assert not list(stage.start_differences(SimpleNamespace(config=launch_config(counts=counts)), start))
 
 
-@pytest.mark.parametrize("key", [bytes(32), hashlib.sha256(b"11").digest(), b"demo-0123".ljust(32, b"\0")])
-def test_a_key_that_anyone_can_make_is_refused_before_devices(key: bytes) -> None:
-    ctx = SimpleNamespace(
-        config=launch_config(mechanism={"randomness": "secure"}).model_copy(update={"seed": 11}),
-        run=SimpleNamespace(launch_id="demo-0123"),
-        population="people",
-        stage="fine_tune",
-        noise_key=key,
-    )
-    with pytest.raises(PermanentError, match="follows from public facts"):
-        stage.require_secret_key(ctx)
-    ctx.noise_key = np.random.default_rng(0).bytes(32)
-    stage.require_secret_key(ctx)
-    ctx.noise_key, ctx.config = key, launch_config(mechanism={"randomness": "seeded"})
-    stage.require_secret_key(ctx)  # the launch file says so
+@pytest.mark.slow
+@pytest.mark.parametrize("randomness", ["seeded", "secure"])
+def test_a_sample_by_a_public_seed_amplifies_nothing(randomness: str) -> None:
+    sampling = {"kind": "independent", "sampling": "poisson", "population": 1000, "report_goal": 10}
+    mechanism = {key: value for key, value in RAW["mechanism"].items() if key in ("clip_norm", "delta")} | sampling
+    raw = RAW | {"mechanism": mechanism | {"rounds": 4, "noise_multiplier": 2.0, "randomness": randomness}}
+    config = LaunchConfig.model_validate(raw)
+    reached = guarantee_of(Independent(2.0, "poisson", 0.01, 1000), 4, 1, 4, (config.mechanism.delta,))
+    stated = stage._accounted(config, reached, 4)
+    assert (stated["amplified"] is None) == (randomness == "seeded")
+    assert stated["epsilon"] == reached.epsilon[config.mechanism.delta]
 
 
 def climbed(leaves: list[bytes]) -> bytes:

@@ -1,11 +1,10 @@
 """Version 1: the chain of entries and its length, the secrets of populations, digests of stage results."""
 
-import secrets
-
 import sqlalchemy as sa
 from alembic import op
 
 from pipeline.ledger import triggers
+from pretrain.randomness.entropy import fresh_bytes
 
 revision, down_revision = "1", None
 
@@ -47,7 +46,7 @@ def upgrade() -> None:
         sa.Column("devices", sa.LargeBinary, nullable=False),
         sa.Column("withdrawn", sa.LargeBinary, nullable=False),
     )
-    op.bulk_insert(meta, [{"id": 1, "device_key": secrets.token_hex(32)}])
+    op.bulk_insert(meta, [{"id": 1, "device_key": fresh_bytes(32).hex()}])
     op.create_table(
         "privacy_ledger_results",
         sa.Column("seq", sa.Integer, primary_key=True, autoincrement=False),

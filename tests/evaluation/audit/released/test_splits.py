@@ -7,10 +7,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evaluation.audit.released.splits import TRAIN, VALIDATION, split_audit, splits_of, trains
+from evaluation.audit.released.splits import TRAIN, VALIDATION, sampled, split_audit, splits_of, trains
 from federated.config.population import VALIDATION_FRACTION, MadeUpFilePopulation, key_of
 from federated.devices import store
 from federated.devices.pieces import device_ids
+from federated.participation.secret_sample import SampledCohorts
+from pretrain.randomness.noise import seeded_key
 
 IDS, SECRET = [f"made-up-{number}" for number in range(300)], bytes(range(32))
 SPLIT_D = splits_of(IDS, "made_up_files:people", SECRET, 0.2, VALIDATION_FRACTION)
@@ -49,3 +51,18 @@ def test_a_validation_device_in_the_train_split_is_seen(seed: int) -> None:
 def test_devices_beyond_those_that_train_are_seen() -> None:
     assert not split_audit(SPLIT_D, SPLIT_D, [np.array([TRAINING + 5])], 5).passed
     assert not split_audit(SPLIT_D, SPLIT_D, [np.array([-1])], 5).passed
+
+
+@pytest.mark.parametrize("size", [None, 7])
+def test_a_secret_sample_is_the_key_s(size: int | None) -> None:
+    """Drawn by another program than training's; by a public seed it would be others."""
+    rule = SampledCohorts(TRAINING, size or 20, 0.1, size is None, SECRET, rounds=9)
+    cohorts = [rule.draw(rule.init(), number)[0] for number in range(9)]
+    own = [sampled(SECRET, number, TRAINING, 0.1, size) for number in range(9)]
+    assert all(map(np.array_equal, cohorts, own))
+    assert split_audit(SPLIT_D, SPLIT_D, cohorts, 0, own).passed
+    seeds = [sampled(seeded_key(0), number, TRAINING, 0.1, size) for number in range(9)]
+    verdict = split_audit(SPLIT_D, SPLIT_D, seeds, 0, own)
+    assert not verdict.passed
+    assert "sample" in verdict.sentence
+    assert not split_audit(SPLIT_D, SPLIT_D, [*cohorts[:8], cohorts[7]], 0, own).passed
