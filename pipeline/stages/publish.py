@@ -24,7 +24,6 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import require_approved
 from pipeline.publication.experiment import offer
 from pipeline.publication.registry import Registry, void
-from pipeline.releases.spent import launch_loss
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import file_differences
@@ -113,7 +112,7 @@ def publish(ctx: StageContext) -> Publish:
     name = names[config.feature]
     # A rewritten report of the same model is no second publication.
     about = _published_before(registry, name, launch_id, bundle) or about
-    tags = registered_tags(config, ctx.run, bundle)
+    tags = registered_tags(config, launch_id, bundle)
     versions = {each: registry.register(config, launch_id, bundle, tags, feature) for feature, each in names.items()}
     # All features share one model, so it is registered for each before any alias moves.
     alias = offer(config, launch_id, versions, registry, PrivacyLedger.of(ctx.settings))
@@ -192,19 +191,18 @@ def _named(champion: Mapping[str, Any] | None) -> str:
     return "nothing" if champion is None else f"version {champion['version']} (launch {champion['launch_id']})"
 
 
-def registered_tags(config: LaunchConfig, run: RunDir, bundle: Path) -> dict[str, str]:
-    """Return the tags of a bundle in the registry."""
-    loss = launch_loss(config, run)
-    whole = Disclosure.model_validate_json((bundle / "disclosure.json").read_bytes()).accounting.total
+def registered_tags(config: LaunchConfig, launch_id: str, bundle: Path) -> dict[str, str]:
+    """Return the tags of a bundle in the registry; what they state of the loss is the bundled disclosure's."""
+    loss = Disclosure.model_validate_json((bundle / "disclosure.json").read_bytes()).accounting
     return {
-        "tacit.launch": run.launch_id,
+        "tacit.launch": launch_id,
         "tacit.population": config.population,
         "bundle.sha256": sha256(bundle / "bundle.json"),
         "report.sha256": sha256(bundle / "disclosure.json"),
         "privacy.unit": "device",
         "privacy.void": void(config) or "no",
         "privacy.rho": f"{loss.rho:.6g}",
-        "privacy.epsilon": f"{whole.epsilon:.6g}",
+        "privacy.epsilon": f"{loss.bound:.6g}",
         "privacy.delta": f"{loss.delta:.3g}",
         "reviewers": ", ".join(config.reviewers) or "none: the automatic gates alone decide",
     }

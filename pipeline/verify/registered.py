@@ -104,7 +104,7 @@ def registered(
         yield Check(id="registered", passed=False, detail=detail)
         return
     for name, version in versions.items():
-        expected = registered_tags(config, run, run.path / "public" / "publish" / "bundle")
+        expected = registered_tags(config, run.launch_id, run.path / "public" / "publish" / "bundle")
         passed, detail = _version(registry, record, name, version, expected)
         yield Check(id="registered" if name == main else f"registered:{name}", passed=passed, detail=detail)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from discovery.config import CentralConfig
 from evaluation import int8
 from pipeline.ground import settings as settings_module
 from pipeline.ground.errors import ReleaseRefused
@@ -18,8 +19,10 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import rollback, standing
 from pipeline.publication.prediction import predict
 from pipeline.publication.registry import Registry, promote
-from pipeline.run.known import run_folder
+from pipeline.run.known import as_it_lies, run_folder
+from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
+from pipeline.stages.graph import STAGES
 from pipeline.stages.publish import keyboard_dictionary, publish, write_dictionary
 from pipeline.tracking import mlflow_tracker
 from pretrain import export, vocabulary
@@ -92,6 +95,28 @@ def test_bundle_predicts_what_the_model_predicts(published: Published, tmp_path:
     assert len(predictor.suggest("see", count=99)) == len(WORDS) - len(SPECIALS)
     with pytest.raises(ValueError, match=r"lacks model\.onnx"):
         KeyboardPredictor(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {
+            "discovery": CentralConfig(kind="central", noise_multiplier=2.0, words_per_device=5, delta=5e-7),
+            "policy": {"max_discovery_epsilon0": None},
+        },
+        {"evaluation": {"noise_multiplier": 1.0}},
+        {"counts": {"noise_multiplier": 1.5, "model": "mixture"}},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_publication_opens_what_its_stage_declares(tracked: Settings, tmp_path: Path, changes: dict):
+    """Its link lists what it opened, and everybody's tools refuse one that lists another stage."""
+    done = launch(tracked, tmp_path, **changes)
+    assert done["published"]
+    record = RunDir(tracked.runs_dir, done["run_id"], as_it_lies).record("publish")
+    assert record is not None
+    assert {path.partition("/")[0] for path in record.inputs} <= {*STAGES["publish"].opens}
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def passed(
         files=lambda name, version, folder: FILES | ({"MLmodel": "c" * 64} if name == wrong else {}),
     )
     monkeypatch.setattr(registered, "Registry", lambda here: registry)
-    monkeypatch.setattr(registered, "registered_tags", lambda config, run, bundle: TAGS)
+    monkeypatch.setattr(registered, "registered_tags", lambda config, launch_id, bundle: TAGS)
     config, here = launch_config(features=features or ("NWP", "OTF")), settings.load({"TACIT_HOME": str(tmp_path)})
     run = RunDir(tmp_path, "launch-1")
     return {check.id: check.passed for check in registered.registered(config, run, here, {"publish": published})}
