@@ -3,6 +3,7 @@
 The key of a launch's noise decides which words are found and, where an audit errs one time in a hundred, whether the
 launch is held. Drawn anew in every run, some test of thousands would fail by chance; drawn alike, what fails fails
 again, and what passes passed by these keys and will. Where a process of a test's own draws, ``keyed`` draws before it.
+``pytest --draw 7`` draws others: a test that passes by one key and not by another fails by chance.
 
 Used in Airflow's environment too: no import of this project.
 """
@@ -34,12 +35,18 @@ with contextlib.suppress(ModuleNotFoundError):  # Airflow's environment has none
     settings.load_profile("ci")  # the same examples in every run, however long one takes
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--draw", type=int, default=0, help="draw keys, salts and first weights anew, by this number")
+
+
 @contextlib.contextmanager
-def _drawing_for(name: str) -> Iterator[None]:
+def _drawing_for(name: str, config: pytest.Config) -> Iterator[None]:
     global _draws
-    outside, _draws = _draws, (f"{name}|{number}" for number in itertools.count())
+    draw = config.getoption("draw")
+    named = f"{name}|{draw}" if draw else name
+    outside, _draws = _draws, (f"{named}|{number}" for number in itertools.count())
     if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(0)  # weights of a model that says no seed
+        sys.modules["torch"].manual_seed(draw)  # weights of a model that says no seed
     try:
         yield
     finally:
@@ -49,11 +56,11 @@ def _drawing_for(name: str) -> Iterator[None]:
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef, request: pytest.FixtureRequest) -> Iterator[None]:
     """Whichever test is the first to ask for it."""
-    with _drawing_for(f"{fixturedef.baseid}|{fixturedef.argname}|{getattr(request, 'param', '')}"):
+    with _drawing_for(f"{fixturedef.baseid}|{fixturedef.argname}|{getattr(request, 'param', '')}", request.config):
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    with _drawing_for(item.nodeid):
+    with _drawing_for(item.nodeid, item.config):
         return (yield)
