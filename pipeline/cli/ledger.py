@@ -1,5 +1,6 @@
 """``tacit ledger``: budgets of populations, and spends of launches."""
 
+from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,13 +13,21 @@ from pretrain.reading.paths import shown
 from reports.losses import up
 
 if TYPE_CHECKING:
-    from pipeline.ledger.budget import Budget, Population
+    from pipeline.ledger.budget import Budget, Population, Rules
     from pipeline.ledger.entries import Entry
     from pipeline.ledger.ledger import PrivacyLedger
     from pipeline.ledger.statement import Statement
 
 # Limit on the days of a forecast; no backfill is longer.
 _MOST_DAYS = 1830
+# Fix of each option, where its value is refused.
+_RULES = {
+    "--retention-days": "give a number of days from 1 to 36,500",
+    "--min-approvals": "give a number from 0 to 9",
+    "--reviewer": "name an account by letters, digits and ._@+-",
+    "--gate": "give a finite number, as in min_top1_gain=0",
+    "--airflow": "write an address with https, or one on this machine, as in http://127.0.0.1:8080, without a login",
+}
 
 app = typer.Typer(no_args_is_help=True, help="Budgets and spends. Example: tacit ledger show")
 
@@ -38,6 +47,26 @@ LifetimeRho = Annotated[
 ]
 LifetimeEpsilon = Annotated[
     float | None, typer.Option(help="beside a window: epsilon over all releases of all launches, without a window")
+]
+
+RetentionDays = Annotated[int | None, typer.Option(help="days for which text is kept; default: --window-days")]
+MinApprovals = Annotated[int | None, typer.Option(help="least number of different persons who approve a launch")]
+Reviewers = Annotated[
+    list[str] | None, typer.Option("--reviewer", help="account that launch files may name as reviewer (repeatable)")
+]
+Gates = Annotated[
+    list[str] | None,
+    typer.Option("--gate", help="bound that no launch file may loosen, as in min_top1_gain=0 (repeatable)"),
+]
+AirflowAddress = Annotated[
+    str | None, typer.Option("--airflow", help="Airflow's API that is asked for answers: https, or on this machine")
+]
+AirflowPeople = Annotated[
+    bool | None,
+    typer.Option(
+        "--airflow-people/--airflow-person",
+        help="each account of Airflow is a separate person; default: all answers through Airflow are one person's",
+    ),
 ]
 
 
@@ -69,12 +98,21 @@ def ledger_register(
     window_days: WindowDays = None,
     lifetime_rho: LifetimeRho = None,
     lifetime_epsilon: LifetimeEpsilon = None,
+    retention_days: RetentionDays = None,
+    min_approvals: MinApprovals = None,
+    reviewer: Reviewers = None,
+    gate: Gates = None,
+    airflow: AirflowAddress = None,
+    airflow_people: AirflowPeople = None,
+    case_sensitive_ids: Annotated[
+        bool, typer.Option("--case-sensitive-ids", help="ids that differ only by case are different devices")
+    ] = False,
     raised_by: Annotated[
-        list[str] | None, typer.Option(help="account that may change the budget (repeatable); default: yours")
+        list[str] | None, typer.Option(help="account that may change all of this (repeatable); default: yours")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a population its budget, once, before its first launch.
+    """Give a population its budget and its rules, once, before its first launch.
 
     Example: tacit ledger register en-US --max-rho 1 --max-epsilon 40 --delta 1e-9 --max-discovery-epsilon 80
     """
@@ -90,8 +128,17 @@ def ledger_register(
         lifetime_rho=lifetime_rho,
         lifetime_epsilon=lifetime_epsilon,
     )
+    rules = _rules(
+        {"case_sensitive_ids": case_sensitive_ids},
+        reviewer,
+        gate,
+        retention_days=retention_days,
+        min_approvals=min_approvals,
+        airflow=airflow,
+        airflow_people=airflow_people,
+    )
     ledger = _ledger()
-    _answer_population(ledger, ledger.register(key, budget, settings.account(), raised_by or ()), as_json)
+    _answer_population(ledger, ledger.register(key, budget, settings.account(), raised_by or (), rules), as_json)
 
 
 @app.command("budget")
@@ -108,9 +155,15 @@ def ledger_budget(
     window_days: WindowDays = None,
     lifetime_rho: LifetimeRho = None,
     lifetime_epsilon: LifetimeEpsilon = None,
+    retention_days: RetentionDays = None,
+    min_approvals: MinApprovals = None,
+    reviewer: Reviewers = None,
+    gate: Gates = None,
+    airflow: AirflowAddress = None,
+    airflow_people: AirflowPeople = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change a population's budget; only accounts named at its registration may. Options left out stay unchanged.
+    """Change a population's budget or rules; only accounts of its --raised-by may. Options left out stay unchanged.
 
     Example: tacit ledger budget en-US --max-rho 2 --max-discovery-epsilon 80 --reason "reviewed 2026-11"
     """
@@ -126,11 +179,21 @@ def ledger_budget(
         "lifetime_rho": lifetime_rho,
         "lifetime_epsilon": lifetime_epsilon,
     }
+    ruled = {
+        "retention_days": retention_days,
+        "min_approvals": min_approvals,
+        "airflow": airflow,
+        "airflow_people": airflow_people,
+    }
     changed = {option: value for option, value in named.items() if value is not None}
-    if not changed:
-        raise ValueError("--max-rho: no amount is given, so nothing would change; give at least one")
-    budget = _budget(**ledger.population(key).budget.model_dump() | changed)
-    _answer_population(ledger, ledger.change_budget(key, budget, settings.account(), reason), as_json)
+    if not changed and not any(value is not None for value in (*ruled.values(), reviewer, gate)):
+        raise ValueError("--max-rho: no option is given, so nothing would change; give at least one")
+    before = ledger.population(key)
+    budget, rules = (
+        _budget(**before.budget.model_dump() | changed),
+        _rules(before.rules.model_dump(), reviewer, gate, **ruled),
+    )
+    _answer_population(ledger, ledger.change_budget(key, budget, settings.account(), reason, rules), as_json)
 
 
 @app.command("key")
@@ -349,3 +412,24 @@ def _budget(**named: float | None) -> "Budget":
         bounds = {"--window-days": "from 1 to 36,500", "--delta": "between 0 and 1"}
         bound = bounds.get(option, "above 0 and finite")
         raise ValueError(f"{option}: {wrong['input']!r}; give a positive number, {bound}") from error
+
+
+def _rules(
+    before: "Mapping[str, object]", reviewer: list[str] | None, gate: list[str] | None, **named: object
+) -> "Rules":
+    """Build rules from those before and the options that are given; ValueError that names the option."""
+    from pydantic import ValidationError
+
+    from pipeline.launch.policy import is_gate
+    from pipeline.ledger.budget import Rules
+
+    bounds = {name: bound for name, _, bound in (each.partition("=") for each in gate or ())}
+    if unknown := next((name for name in bounds if not is_gate(name)), None):
+        raise ValueError(f"--gate: {shown(repr(unknown))} is no gate of policy; write one as in min_top1_gain=0")
+    named |= {"reviewers": reviewer, "gates": bounds or None}
+    try:
+        return Rules.model_validate({**before, **{name: value for name, value in named.items() if value is not None}})
+    except ValidationError as error:
+        field = str(error.errors()[0]["loc"][0])
+        option = "--" + {"reviewers": "reviewer", "gates": "gate"}.get(field, field).replace("_", "-")
+        raise ValueError(f"{option}: {shown(repr(error.errors()[0]['input']))}; {_RULES[option]}") from error

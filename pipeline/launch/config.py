@@ -23,7 +23,6 @@ from pipeline.launch import config_errors
 from pipeline.launch.policy import (
     ExperimentConfig,
     PolicyConfig,
-    Reviewer,
     require_allowed_discovery,
     require_canaries_rare_by_chance,
     require_coverable,
@@ -34,6 +33,7 @@ from pipeline.launch.policy import (
 from pretrain.config import (
     BEARING,
     LOCALE,
+    AccountName,
     AdaptConfig,
     Config,
     CorpusConfig,
@@ -118,7 +118,7 @@ class LaunchConfig(Config):
     report: ReportConfig
     runtime: RuntimeConfig = RuntimeConfig()
     schedule: Line | None = Field(default=None, description="cron expression or preset such as '@monthly'")
-    reviewers: tuple[Reviewer, ...] = Field(
+    reviewers: tuple[AccountName, ...] = Field(
         default=(), max_length=100, description="accounts, of Airflow or the operating system, that must approve"
     )
 

@@ -13,9 +13,6 @@ from federated.config.population import PopulationConfig
 from pretrain.config import Amount, Config, Fraction, SpendingBlock
 
 MOST_DAYS = 36_500
-# An account's name has no look-alike letters and no invisible spaces.
-ACCOUNT_NAME = r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}"
-Reviewer = Annotated[str, Field(pattern=f"^{ACCOUNT_NAME}$")]
 
 
 class BudgetConfig(Config):
@@ -96,6 +93,11 @@ class PolicyConfig(Config):
         description="every use of private text spends from a budget, of a device or of a typed word in local discovery;"
         " a use without a budget holds the launch",
     )
+
+
+def is_gate(name: str) -> bool:
+    """Return whether a field of the policy is a gate whose bound a population's registration may hold."""
+    return name in PolicyConfig.model_fields and (name.startswith(("min_", "max_")) or name == "cover_everything")
 
 
 # Least number of buckets with logs in each arm of an experiment.

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -15,11 +15,14 @@ from pipeline.ledger import clock
 from pipeline.ledger.entries import NO_UNIT, Entry, canonical
 from pipeline.ledger.loss import Unit
 from pipeline.ledger.room import Ceiling
+from pretrain.config import AccountName
 
 # Raised when ``federated.devices.store`` changes the split.
 _SPLIT_RULE = "tacit split 1"
 # Longer than a yearly schedule pauses.
 _REST = timedelta(days=400)
+# An answer in the clear could be anybody's, unless it stays on this machine.
+AIRFLOW = r"^(https://[^\s/?#@]+(/[^\s?#@]*)?|http://(127\.0\.0\.1|\[::1\]|localhost)(:[0-9]{1,5})?(/[^\s?#@]*)?)?$"
 Finite = Annotated[PositiveFloat, Field(allow_inf_nan=False)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
 
@@ -46,12 +49,41 @@ class Budget(BaseModel):
     lifetime_epsilon: Finite | None = None
 
 
+class Rules(BaseModel):
+    """Rules of a population beside its budget, which no launch file, setting or folder may loosen.
+
+    Attributes:
+      case_sensitive_ids: ids of devices that differ only by case are different devices; fixed at the registration.
+      retention_days: days for which typed text is kept; None for the budget's window.
+      min_approvals: least number of different persons who approve a launch.
+      reviewers: accounts that a launch file may name as reviewers; empty for any.
+      gates: bound of each gate, by its field of the launch file's policy: a least value, and of ``max_...`` a greatest.
+      airflow: address of the API that is asked for answers given in Airflow; empty: no such answer counts.
+      airflow_people: Airflow's accounts are separate people; otherwise all answers through it count as one person.
+      witness: public key of the log's witness at the registration, 64 hexadecimal digits; empty for a simulation.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    case_sensitive_ids: bool = False
+    retention_days: Days | None = None
+    min_approvals: Annotated[int, Field(ge=0, le=9)] = 0
+    reviewers: tuple[AccountName, ...] = ()
+    gates: Mapping[str, Annotated[float, Field(allow_inf_nan=False)]] = {}
+    airflow: Annotated[str, Field(pattern=AIRFLOW)] = ""
+    airflow_people: bool = False
+    witness: Annotated[str, Field(pattern="^([0-9a-f]{64})?$")] = ""
+
+
+NO_RULES = Rules()
+
+
 class Population(BaseModel):
     """A registered population.
 
     Attributes:
       key: kind and name.
-      raised_by: accounts of the operating system that may change the budget.
+      raised_by: accounts of the operating system that may change the budget and the rules.
       secret_digest: SHA-256 of the split secret, so that a replaced secret is detected.
       registered_by: the account, or the launch file of a simulation.
     """
@@ -60,7 +92,8 @@ class Population(BaseModel):
 
     key: PopulationKey
     budget: Budget
-    raised_by: tuple[str, ...]
+    rules: Rules
+    raised_by: Annotated[tuple[AccountName, ...], Field(min_length=1)]
     registered_by: str
     secret_digest: str
 
@@ -84,7 +117,7 @@ REGISTRATION = ("register", "budget")
 
 
 def registered(entries: Iterable[Entry], key: PopulationKey) -> Population | None:
-    """Return a population with its latest budget; None if it is not registered."""
+    """Return a population with its latest budget and rules; None if it is not registered."""
     population = None
     for entry in entries:
         if entry.population != key:
@@ -92,8 +125,9 @@ def registered(entries: Iterable[Entry], key: PopulationKey) -> Population | Non
         if entry.kind == "register":
             population = Population.model_validate(json.loads(entry.binding))
         elif entry.kind == "budget" and population is not None:
-            budget = Budget.model_validate(json.loads(entry.binding)["budget"])
-            population = population.model_copy(update={"budget": budget})
+            changed = json.loads(entry.binding)
+            budget, rules = Budget.model_validate(changed["budget"]), Rules.model_validate(changed["rules"])
+            population = population.model_copy(update={"budget": budget, "rules": rules})
     return population
 
 
@@ -239,9 +273,9 @@ def ceilings(population: Population | None, asked: Ceilings, *units: Unit) -> tu
 
 
 def days_kept(population: Population, asked: Ceilings) -> int | None:
-    """Days for which typed text is kept: the shorter window; None for no limit, and for simulated text.
+    """Days for which typed text is kept: the shortest of all; None for no limit, and for simulated text.
 
     A window of the ledger bounds a device's loss only if text typed before the window is deleted.
     """
-    windows = [days for days in (population.budget.window_days, asked.days) if days is not None]
-    return None if population.simulated else min(windows, default=None)
+    stated = (population.rules.retention_days, population.budget.window_days, asked.days)
+    return None if population.simulated else min((days for days in stated if days is not None), default=None)

@@ -36,7 +36,7 @@ from federated.config.population import PopulationKey
 from pipeline.ground.errors import LedgerConflict
 from pipeline.ledger import budget as budgets
 from pipeline.ledger import chain, clock, populations, reviewers
-from pipeline.ledger.budget import Budget, Population
+from pipeline.ledger.budget import NO_RULES, Budget, Population, Rules
 from pipeline.ledger.chain import (
     append,
     entries_of,
@@ -62,30 +62,34 @@ Content = Mapping[str, object]
 class PrivacyLedger(WholeLedger):
     """Registrations, reservations, spends and approvals; ``WholeLedger`` checks them against the log."""
 
-    def register(self, key: PopulationKey, budget: Budget, by: str, raised_by: Iterable[str] = ()) -> Population:
+    def register(
+        self, key: PopulationKey, budget: Budget, by: str, raised_by: Iterable[str] = (), rules: Rules = NO_RULES
+    ) -> Population:
         """Register a population with its budget and its split secret, once; repeating the same call is free.
 
         Args:
           by: the account that registers, or the launch file of a simulation.
-          raised_by: accounts that may change the budget; by default ``by``.
+          raised_by: accounts that may change the budget and the rules; by default ``by``.
 
         Raises:
-          LedgerConflict: it is registered with another budget or other people.
+          LedgerConflict: it is registered with another budget, other rules or other people.
           LedgerTampered: the ledger cannot be relied on.
         """
         with self.writing() as connection:
             accounts = tuple(sorted(set(raised_by))) or (by,)
-            return populations.register(connection, key, budget, by, accounts)
+            return populations.register(connection, key, budget, rules, by, accounts)
 
-    def change_budget(self, key: PopulationKey, budget: Budget, by: str, reason: str) -> Population:
-        """Replace a population's budget.
+    def change_budget(
+        self, key: PopulationKey, budget: Budget, by: str, reason: str, rules: Rules | None = None
+    ) -> Population:
+        """Replace a population's budget and rules; None for ``rules`` leaves them as they are.
 
         Raises:
           PopulationUnknown: it is not registered.
           LedgerConflict: ``by`` may not change the budget, or the reason is empty.
         """
         with self.writing() as connection:
-            return populations.change_budget(connection, key, budget, by, reason)
+            return populations.change_budget(connection, key, budget, by, reason, rules)
 
     def registered(self, key: PopulationKey) -> Population | None:
         """Return a population; None if it is not registered."""

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, insert, select
 from federated.config.population import PopulationKey, is_simulation
 from pipeline.ground.errors import LedgerConflict, LedgerTampered
 from pipeline.ledger import schema
-from pipeline.ledger.budget import REGISTRATION, Budget, Population, registered, require_registered
+from pipeline.ledger.budget import REGISTRATION, Budget, Population, Rules, registered, require_registered
 from pipeline.ledger.chain import append, entries_of, of_kinds
 from pipeline.ledger.entries import Entry
 from pretrain.randomness.entropy import fresh_bytes
@@ -20,12 +20,12 @@ SECRET_BYTES = 32
 
 
 def register(
-    connection: Connection, key: PopulationKey, budget: Budget, by: str, raised_by: tuple[str, ...]
+    connection: Connection, key: PopulationKey, budget: Budget, rules: Rules, by: str, raised_by: tuple[str, ...]
 ) -> Population:
     """Register a population, with a split secret of its own; see ``PrivacyLedger.register``."""
     old = registered(entries_of(connection, key), key)
     if old is not None:
-        if (old.budget, old.raised_by) != (budget, raised_by):
+        if (old.budget, old.rules, old.raised_by) != (budget, rules, raised_by):
             raise LedgerConflict(
                 f"population {key!r}: registered by {old.registered_by} with rho {old.budget.max_rho:g}; "
                 f"{' or '.join(old.raised_by)} may change that: tacit ledger budget {key}"
@@ -37,6 +37,7 @@ def register(
     made = Population(
         key=key,
         budget=budget,
+        rules=rules,
         raised_by=raised_by,
         registered_by=by,
         secret_digest=_secret_digest(secret),
@@ -47,8 +48,10 @@ def register(
     return made
 
 
-def change_budget(connection: Connection, key: PopulationKey, budget: Budget, by: str, reason: str) -> Population:
-    """Record a changed budget; see ``PrivacyLedger.change_budget``."""
+def change_budget(
+    connection: Connection, key: PopulationKey, budget: Budget, by: str, reason: str, rules: Rules | None
+) -> Population:
+    """Record a changed budget and rules; see ``PrivacyLedger.change_budget``."""
     if not reason.strip():
         raise LedgerConflict(f"population {key!r}: say why its budget changes: --reason ...")
     entries = entries_of(connection, key)
@@ -57,9 +60,14 @@ def change_budget(connection: Connection, key: PopulationKey, budget: Budget, by
         raise LedgerConflict(
             f"population {key!r}: its budget may be changed by {' or '.join(population.raised_by)}, not by {by}"
         )
-    change = {"budget": budget.model_dump(), "by": by, "reason": reason}
+    rules = rules or population.rules
+    if rules.case_sensitive_ids != population.rules.case_sensitive_ids:
+        raise LedgerConflict(
+            f"population {key!r}: --case-sensitive-ids is fixed at the registration, as devices are counted by it"
+        )
+    change = {"budget": budget.model_dump(), "rules": rules.model_dump(mode="json"), "by": by, "reason": reason}
     append(connection, "budget", key, "", numbered_stage(entries, "budget", key), None, change)
-    return population.model_copy(update={"budget": budget})
+    return population.model_copy(update={"budget": budget, "rules": rules})
 
 
 def split_secret(connection: Connection, key: PopulationKey) -> bytes:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from federated.config.population import PopulationKey
-from pipeline.launch.policy import ACCOUNT_NAME
 from pipeline.ledger.entries import Entry, canonical
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.reviewers import AnswerKeys
+from pretrain.config import ACCOUNT_NAME
 
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner

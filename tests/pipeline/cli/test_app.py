@@ -177,7 +177,7 @@ def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(ta
     again = tacit.json("ledger", "register", "people", "--max-rho", "9", *EPSILON, code=65)
     assert "registered by" in again["error"]
     assert (
-        "--max-rho: no amount is given" in tacit.json("ledger", "budget", "people", "--reason", "x", code=65)["error"]
+        "--max-rho: no option is given" in tacit.json("ledger", "budget", "people", "--reason", "x", code=65)["error"]
     )
     assert "--reason" in tacit.json("ledger", "budget", "people", "--max-rho", "9", "--reason", " ", code=65)["error"]
     changed = tacit.json("ledger", "budget", "people", "--max-rho", "9", "--reason", "reviewed")

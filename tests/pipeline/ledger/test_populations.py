@@ -11,6 +11,7 @@ from pipeline.ground.errors import BudgetExceeded, LedgerConflict, LedgerMissing
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id
 from pipeline.ledger import clock, schema
+from pipeline.ledger.budget import Rules
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run import runner
 from pipeline.run.population import require_population
@@ -74,6 +75,25 @@ def test_a_budget_is_changed_by_those_named_and_with_a_reason(ledger: PrivacyLed
     reserve(ledger, "first", device(2.5), budget_rho=3.0)
     assert [entry.kind for entry in ledger.entries()] == ["register", "budget", "budget", "reserve"]
     assert ledger.verify() == []
+
+
+def test_rules_are_kept_and_changed_by_those_named_alone(ledger: PrivacyLedger):
+    rules = Rules(retention_days=30, min_approvals=2, reviewers=("ana", "ben"), gates={"min_top1_gain": 0.0})
+    ledger.register("people", budget(max_rho=1.0), "owner", ["owner"], rules)
+    assert ledger.population("people").rules == rules
+    with pytest.raises(LedgerConflict, match="rho 1"):
+        ledger.register("people", budget(max_rho=1.0), "owner", ["owner"])
+    fewer = rules.model_copy(update={"min_approvals": 1})
+    with pytest.raises(LedgerConflict, match="may be changed by owner"):
+        ledger.change_budget("people", budget(max_rho=1.0), "ana", "holiday", fewer)
+    with pytest.raises(LedgerConflict, match="--case-sensitive-ids is fixed"):
+        ledger.change_budget(
+            "people", budget(max_rho=1.0), "owner", "ids", rules.model_copy(update={"case_sensitive_ids": True})
+        )
+    ledger.change_budget("people", budget(max_rho=2.0), "owner", "a new study")
+    assert ledger.population("people").rules == rules
+    ledger.change_budget("people", budget(max_rho=2.0), "owner", "holiday", fewer)
+    assert ledger.population("people").rules == fewer
 
 
 def test_a_window_forgets_what_is_older(ledger: PrivacyLedger, monkeypatch: pytest.MonkeyPatch):
