@@ -124,9 +124,30 @@ def split_key(population: PopulationKey, secret: bytes) -> bytes:
     return hmac.digest(secret, f"tacit split {population}".encode(), hashlib.sha256)
 
 
-def keyed_digest(digest: str, key: bytes) -> str:
-    """A store's digest for publication: without ``split_key`` it is indistinguishable from a random number."""
-    return hmac.digest(key, f"tacit store {digest}".encode(), hashlib.sha256).hex()
+def keyed_digest(digest: str, key: bytes, launch_id: str) -> str:
+    """A store's digest for publication by one launch.
+
+    Guarantee: without ``split_key`` it is indistinguishable from a random number, and the digests that two launches
+    publish of one store are two of them.
+    """
+    return hmac.digest(key, f"tacit store {launch_id} {digest}".encode(), hashlib.sha256).hex()
+
+
+def stored_digest(directory: Path) -> str:
+    """Read the digest that a finished store states of itself; ``open_store`` checks it. Private.
+
+    Raises:
+      ValueError: the store is unfinished or damaged.
+    """
+    path = directory / _SUMMARY_FILE
+    if not path.exists():
+        raise ValueError(f"{directory.name}: no {_SUMMARY_FILE}, so the device store is unfinished; {_FIX}")
+    with undamaged(path, _FIX):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        form, digest = content.get("format"), content["summary"]["digest"]
+    if form != _FORMAT:
+        raise ValueError(f"{directory.name}: format {form!r}, not {_FORMAT!r}; {_FIX}")
+    return digest
 
 
 def require_readable(config: PopulationConfig, locale: str) -> None:
@@ -213,14 +234,7 @@ def open_store(directory: Path) -> DeviceStore:
     Raises:
       ValueError: unfinished or damaged.
     """
-    path = directory / _SUMMARY_FILE
-    if not path.exists():
-        raise ValueError(f"{directory.name}: no {_SUMMARY_FILE}, so the device store is unfinished; {_FIX}")
-    with undamaged(path, _FIX):
-        content = json.loads(path.read_text(encoding="utf-8"))
-        form, digest = content.get("format"), content["summary"]["digest"]
-    if form != _FORMAT:
-        raise ValueError(f"{directory.name}: format {form!r}, not {_FORMAT!r}; {_FIX}")
+    digest = stored_digest(directory)
     whole = pieces.open_piece(directory)
     with undamaged(directory / _SPLIT_FILE, _FIX):
         split_D = np.load(directory / _SPLIT_FILE)

@@ -18,6 +18,10 @@ from reports.disclosure.releases import DataAccess
 
 _HELD_OUT = "aggregate metrics of held-out devices, released without noise; their text trains nothing"
 
+_REUSE_TELLS = (
+    "A launch that reuses another one's words or counts shows that no device's text changed between the two, and a "
+    "launch that does not may show that some did. No budget covers this."
+)
 _EVALUATED_WITHOUT_NOISE = (
     "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
     "devices whose text trains nothing."
@@ -48,7 +52,7 @@ USES: tuple[Use, ...] = (
         asked=_open,
         says=lambda config: (
             "the store stays private; counts of devices rounded down to tens, of rows of other locales "
-            "rounded down to hundreds, and a digest leave it"
+            "rounded down to hundreds, and a commitment under a salt of the launch leave it"
         ),
     ),
     # A device that typed nothing stays in the population, so under zero-out adjacency neighbours have the same devices.
@@ -56,10 +60,11 @@ USES: tuple[Use, ...] = (
         stage="ingest_private",
         asked=lambda config: not _open(config),
         says=lambda config: (
-            "the number of devices, which does not depend on what one of them typed, and a digest under the "
-            "population's secret key; nothing else leaves the store"
+            "the number of devices, which does not depend on what one of them typed, and a commitment under a salt of "
+            "the launch; nothing else leaves the store"
         ),
         covered=True,
+        limits=lambda config: (_REUSE_TELLS,),
     ),
     LOCAL_WORDS,
     CENTRAL_WORDS,

@@ -37,7 +37,7 @@ from pipeline.run.bookkeeping import AUDIT, CONTENT, PROCESSORS, WINDOW, is_same
 from pipeline.run.known import as_it_lies, ledger_belief_now
 from pipeline.run.population import require_population
 from pipeline.run.run_dir import GIVEN, RESULT, RunDir, StageRecord, receipt_digest, record_digest
-from pipeline.run.stage import Stage, StageContext, Stages, field_of, is_public, view
+from pipeline.run.stage import Stage, StageContext, Stages, field_of, imported, is_public, view
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pretrain.files import PRIVATE, atomic, private_directory, remove_folder, scratch, sha256, text_sha256, write_text
 from reports.disclosure.findings import ReleaseAudit
@@ -134,6 +134,17 @@ def content_key(ctx: StageContext, stages: Stages) -> str | None:
     return hmac.new(key, json.dumps(content, sort_keys=True).encode(), hashlib.sha256).hexdigest()
 
 
+def shown_key(content: str, ctx: StageContext, launch_id: str, stages: Stages) -> str:
+    """Content key as a launch's public record states it.
+
+    Guarantee: two launches state two keys for one private stage, so that equal text does not show in them; without the
+    population's secret neither gives the other.
+    """
+    if is_public(ctx.stage, stages):
+        return content
+    return hmac.digest(bytes.fromhex(content), launch_id.encode(), hashlib.sha256).hex()
+
+
 def sources(
     ctx: StageContext,
     stages: Stages,
@@ -157,7 +168,9 @@ def sources(
             record = run.record(ctx.stage)
         except (OSError, ValueError):
             continue  # Damaged, or deleted since.
-        if record is not None and record.content == content and run.launch_id != ctx.run.launch_id:
+        if record is None or run.launch_id == ctx.run.launch_id:
+            continue
+        if record.content == shown_key(content, ctx, run.launch_id, stages):
             paid, audit = paid_for(record, ctx, planned) if stage.spends else None, None
             problem = refusal(ctx, stages, record, run, paid)
             if stage.spends and not problem:
@@ -217,7 +230,8 @@ def reuse(ctx: StageContext, stages: Stages, planned: Spend | None, shelf: Shelf
     Guarantee: no new release. The reused outputs either release nothing, or come from a launch whose commit the ledger
     holds for the same amounts, and passed an audit that the ledger's entry cites. The record is the one that the ledger
     holds, and every file has the digest that the stage recorded. No key is copied, and no name leads out of the stage's
-    folder. A stage that has a standing reservation of its own resumes it.
+    folder. A stage that has a standing reservation of its own resumes it. The reuse of a stage that commits to
+    text (``salted``) stands in no record and no log line: it would say that no device typed a word since.
 
     Args:
       ctx: context with the whole configuration, without a key.
@@ -233,14 +247,16 @@ def reuse(ctx: StageContext, stages: Stages, planned: Spend | None, shelf: Shelf
         if ledger.reserved(ctx.run.launch_id, ctx.stage):
             return None
     content = content_key(ctx, stages)
+    shown = "" if content is None else shown_key(content, ctx, ctx.run.launch_id, stages)
     for source in sources(ctx, stages, content, planned, shelf, audits=True) if content else ():
         record, problem = source.record, source.problem
         inputs = None if problem else _inputs(record, ctx.run)
-        if inputs is None or not _brought(source, ctx, stage):
+        if inputs is None or not _brought(source, ctx, stage, shown):
             why = problem or ("its inputs differ from those here" if inputs is None else "its files are incomplete")
-            _log.warning(
-                "%s: launch %s has the same result, but it is not reused: %s", ctx.stage, record.launch_id, why
-            )
+            if not stage.salted:
+                _log.warning(
+                    "%s: launch %s has the same result, but it is not reused: %s", ctx.stage, record.launch_id, why
+                )
             continue
         receipts = {}
         if source.paid is not None and source.audit is not None:
@@ -250,7 +266,9 @@ def reuse(ctx: StageContext, stages: Stages, planned: Spend | None, shelf: Shelf
                 cited["record"] = before.names("record")  # The source may have run again: another record of the same.
             noted = ledger.note("reuse", ctx.population, ctx.run.launch_id, ctx.stage, cited)
             receipts["reuse"] = noted.hash
-        _log.info("%s: reused from launch %s", ctx.stage, record.launch_id)
+        if not stage.salted:
+            _log.info("%s: reused from launch %s", ctx.stage, record.launch_id)
+        own = imported(stage.salted)(ctx) if stage.salted else {}
         return record.model_copy(
             update={
                 "launch_id": ctx.run.launch_id,
@@ -262,8 +280,9 @@ def reuse(ctx: StageContext, stages: Stages, planned: Spend | None, shelf: Shelf
                 "started_at": started,
                 "seconds": two_digits(time.monotonic() - clock),
                 # This launch spends nothing on it.
-                "result": record.result | ({"spend": None} if "spend" in record.result else {}),
-                "reused_from": record.reused_from or record.launch_id,
+                "result": record.result | ({"spend": None} if "spend" in record.result else {}) | own,
+                "content": shown,
+                "reused_from": None if stage.salted else record.reused_from or record.launch_id,
             }
         )
     return None
@@ -278,17 +297,18 @@ def marked(ctx: StageContext, stages: Stages, compute: Callable[[], StageRecord]
     content, marker = content_key(ctx, stages), ctx.public / CONTENT
     if content is None:
         return compute()
+    shown = shown_key(content, ctx, ctx.run.launch_id, stages)
     if not marker.exists():
         left = any(path.name != PROCESSORS for path in ctx.public.iterdir())
         begun_before = left or ctx.run.left_by_devices(ctx.stage)
-        write_text(marker, "unknown" if begun_before else content)
+        write_text(marker, "unknown" if begun_before else shown)
     record = compute()
-    same = marker.is_file() and marker.read_text(encoding="utf-8") == content and content_key(ctx, stages) == content
+    same = marker.is_file() and marker.read_text(encoding="utf-8") == shown and content_key(ctx, stages) == content
     if is_public(ctx.stage, stages):
         undeclared = {path.partition("/")[0] for path in record.inputs} - set(stages[ctx.stage].opens)
         assert not undeclared, f"{ctx.stage}: it read {undeclared}, which its content key does not cover"
         same = same and not record.private_outputs
-    return record.model_copy(update={"content": content if same else None})
+    return record.model_copy(update={"content": shown if same else None})
 
 
 def paid_for(record: StageRecord, ctx: StageContext, planned: Spend | None) -> Mapping[str, object] | None:
@@ -371,7 +391,7 @@ def _inputs(record: StageRecord, run: RunDir) -> dict[str, str] | None:
     return here
 
 
-def _brought(source: Source, ctx: StageContext, stage: Stage) -> bool:
+def _brought(source: Source, ctx: StageContext, stage: Stage, shown: str) -> bool:
     """Copy all files into this launch's folders and check their digests; True for all, False for none.
 
     After a crash the public folder is the old one, the new one or absent.
@@ -383,7 +403,7 @@ def _brought(source: Source, ctx: StageContext, stage: Stage) -> bool:
                 return False
             if stage.private and (source.run is None or not _brought_private(source.run, ctx, stage.private)):
                 return False
-            write_text(staged / CONTENT, source.record.content or "")
+            write_text(staged / CONTENT, shown)
             remove_folder(ctx.public)
             staged.rename(ctx.public)
             return True
@@ -484,7 +504,8 @@ def _are_others(run_id: str, settings: Settings) -> bool:
 def preview(config: LaunchConfig, run_id: str, settings: Settings, stages: Stages) -> list[CacheHit]:
     """List stages that another launch on this machine has already run, in order; runs and writes nothing.
 
-    A finished stage is listed if it was reused, as its release spends nothing again.
+    A finished stage is listed if it was reused, as its release spends nothing again. A stage that commits to text is
+    not listed; see ``reuse``.
 
     Text files are read for their digests. Text that a champion selects is left out, as that would query the registry.
     """
@@ -499,7 +520,8 @@ def preview(config: LaunchConfig, run_id: str, settings: Settings, stages: Stage
                 continue
             if (source := _first(ctx, stages)) is None:
                 continue
-            hits.append(_hit(source, ctx))
+            if not stages[name].salted:
+                hits.append(_hit(source, ctx))
         except (LaunchError, ValueError, LookupError, OSError):
             continue  # The stage itself reports the error.
         if not source.problem:

@@ -151,6 +151,7 @@ def _run_held(
     ledger = PrivacyLedger.of(settings)
     proof.require_keys(settings)
     ledger.require_whole(tracker.checkpoints() if tracker else {})
+    _log.info("%s: started", name)
     stage = stages[name]
     planned = stage.planned(config, run) if stage.planned else None
     ctx = StageContext(config, run, settings, name, None, config.population)
@@ -166,6 +167,7 @@ def _run_held(
         tracker.keep_checkpoint(ledger.checkpoint())
     write_text(run.public(name) / RESULT, record_text(record))
     outcome_path(run, name).unlink(missing_ok=True)
+    _log.info("%s: done in %.1f s", name, record.seconds)
     return record
 
 
@@ -236,12 +238,11 @@ def _compute(ctx: StageContext, config: LaunchConfig, stage: Stage) -> StageReco
     """Call the stage, and record its outputs."""
     started, clock, ran_on = this_hour(), time.monotonic(), _attempted_on(ctx.public, processor())
     ctx.run.unseal_private(ctx.stage)
-    _log.info("%s: started", ctx.stage)
     with progress.kept_in(ctx.private / progress.FILE):
         result = stage.function(ctx)
     outputs = ctx.run.manifest(ctx.stage)
     require_listed(result, outputs)
-    record = StageRecord(
+    return StageRecord(
         launch_id=ctx.run.launch_id,
         stage=ctx.stage,
         config_digest=config_digest(config),
@@ -254,8 +255,6 @@ def _compute(ctx: StageContext, config: LaunchConfig, stage: Stage) -> StageReco
         processor=ran_on,
         result=result.model_dump(mode="json"),
     )
-    _log.info("%s: done in %.1f s", ctx.stage, record.seconds)
-    return record
 
 
 def _attempted_on(folder: Path, here: str) -> str:

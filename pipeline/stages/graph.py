@@ -131,6 +131,7 @@ _LIST = (
         private=("store",),
         replay=Replay(again="pipeline.stages.ingest:store_again", anywhere=True),
         remade="pipeline.stages.ingest:private_text_remade",
+        salted="pipeline.stages.ingest:committed",
     ),
     Stage(
         name="pretrain",

@@ -7,23 +7,41 @@ stages that a launch would reuse.
 from dataclasses import asdict
 from pathlib import Path
 
-from federated.config.population import Retention
+from federated.config.population import PopulationKey, Retention
 from federated.devices import store
+from pipeline.ground.settings import Settings
 from pipeline.ledger import withdrawals
 from pipeline.ledger.budget import Population
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.registry import published_before
 from pipeline.run import population as populations
-from pipeline.run.run_dir import RunDir
+from pipeline.run.run_dir import RESULT, RunDir
 from pipeline.run.stage import StageContext
 from pretrain import sources
 from pretrain.files import sha256
 
+_STAGE = "ingest_private"
 
-def people(run: RunDir) -> dict[str, object]:
-    """Identity of the device store: population, text and split."""
-    stated = run.result("ingest_private")
-    return {name: stated[name] for name in ("population", "store_digest", "split")}
+
+def people(ctx: StageContext) -> dict[str, object]:
+    """Identity of the device store: population, text and split. Private.
+
+    Raises:
+      ValueError: the store is not the one that its record commits to.
+    """
+    stated, record = ctx.run.result(_STAGE), ctx.run.record(_STAGE)
+    assert record is not None, "its result was read"
+    # Before a launch has run, the record is that of the launch whose store it would reuse.
+    folder = ctx.run.root / record.launch_id / "private" / _STAGE / "store"
+    if store_commitment(ctx.settings, stated["population"], folder, record.launch_id) != stated["store_digest"]:
+        raise ValueError(f"{_STAGE}: the device store is not that of {RESULT}; run the stage again")
+    return {"population": stated["population"], "store": store.stored_digest(folder)}
+
+
+def store_commitment(settings: Settings, key: PopulationKey, folder: Path, launch_id: str) -> str:
+    """Commitment to a population's store for publication by a launch; see ``store.keyed_digest``."""
+    secret = PrivacyLedger.of(settings).split_secret(key)
+    return store.keyed_digest(store.stored_digest(folder), store.split_key(key, secret), launch_id)
 
 
 def outputs(run: RunDir, *stages: str) -> dict[str, object]:
@@ -54,13 +72,13 @@ def private_text(ctx: StageContext) -> dict[str, object]:
 
 def kept_by(ctx: StageContext, population: Population) -> Retention | None:
     """Retention window of the launch's text; a launch without a date keeps the window of its first read."""
-    before = ctx.run.record("ingest_private")
+    before = ctx.run.record(_STAGE)
     return populations.kept(ctx.config, population, ctx.run.launch_id, before.result.get("as_of") if before else None)
 
 
 def words(ctx: StageContext) -> dict[str, object]:
     """Identity of the known words, and of the devices."""
-    return {"known": ctx.run.result("ingest_public")["vocabulary_digest"], **people(ctx.run)}
+    return {"known": ctx.run.result("ingest_public")["vocabulary_digest"], **people(ctx)}
 
 
 def public_training(ctx: StageContext) -> dict[str, object]:
@@ -74,11 +92,11 @@ def vocabulary(ctx: StageContext) -> dict[str, object] | None:
     if ctx.config.vocabulary.review:
         return None
     blocked = None if blocklist is None else sha256(Path(blocklist))
-    return {"words": words, "blocked": blocked, **outputs(ctx.run, "ingest_public"), **people(ctx.run)}
+    return {"words": words, "blocked": blocked, **outputs(ctx.run, "ingest_public"), **people(ctx)}
 
 
 def counts(ctx: StageContext) -> dict[str, object] | None:
     """Identity of public text, vocabulary and devices; None without counts."""
     if ctx.config.counts is None:
         return None
-    return outputs(ctx.run, "ingest_public", "build_vocabulary") | people(ctx.run)
+    return outputs(ctx.run, "ingest_public", "build_vocabulary") | people(ctx)

@@ -1,7 +1,5 @@
 """Stages ``ingest_public`` and ``ingest_private``: text into shards and into the device store."""
 
-import hashlib
-import json
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -57,7 +55,8 @@ class IngestPrivate(StageResult):
 
     Attributes:
       population: its key, of kind and name.
-      split: digest of the key that splits devices; ``split_rule`` also covers the held-out fractions.
+      store_digest: commitment to the store, of this launch alone (``store.keyed_digest``).
+      split_rule: digest of what decides a device's split: the population's secret and the held-out fractions.
     """
 
     population: PopulationKey
@@ -66,7 +65,6 @@ class IngestPrivate(StageResult):
     devices_at_least: int
     devices_by_split: dict[str, int]
     store_digest: str
-    split: str | None = None
     split_rule: str | None = None
     other_locales: int = 0
     days_kept: int | None = None
@@ -255,22 +253,26 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     covered = EVALUATION.asked(config)
     if not covered:
         _require_heard(config, store.open_store(target))
-    digest = store.keyed_digest(summary.digest, key)
     return IngestPrivate(
         population=summary.population,
         source=summary.source,
         synthetic=summary.synthetic,
         devices_at_least=summary.devices,
         devices_by_split=summary.devices_by_split,
-        store_digest=digest,
-        split=hashlib.sha256(key).hexdigest()[:16],
         split_rule=population.split_rule(config.private_text.test_fraction),
         other_locales=0 if covered else summary.other_locales,
         days_kept=kept and kept.days,
         as_of=kept and kept.as_of.isoformat(),
         older=0 if covered else summary.older,
-        datasets=(Dataset(name=summary.population, digest=digest, context="fine-tuning"),),
+        **committed(ctx),
     )
+
+
+def committed(ctx: StageContext) -> dict[str, Any]:
+    """Fields of the result that commit to the store in the launch's folder, under a salt of this launch."""
+    population = ctx.config.population
+    digest = identity.store_commitment(ctx.settings, population, ctx.private / "store", ctx.run.launch_id)
+    return {"store_digest": digest, "datasets": [{"name": population, "digest": digest, "context": "fine-tuning"}]}
 
 
 def public_text_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
@@ -305,11 +307,7 @@ def store_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator
     """Open the store, which checks its own digest, and compare that with the record."""
     ctx = replace(ctx, run=run)
     opened = artifacts.store(ctx)
-    stored = json.loads((ctx.run.private("ingest_private") / "store" / "store.json").read_text(encoding="utf-8"))
-    key = ctx.config.population
-    secret = PrivacyLedger.of(ctx.settings).split_secret(key)
-    digest = store.keyed_digest(stored["summary"]["digest"], store.split_key(key, secret))
-    if digest != record.result["store_digest"]:
+    if committed(ctx)["store_digest"] != record.result["store_digest"]:
         yield "store_digest"
     counts = {name: len(opened.devices(name)) // 10 * 10 for name in store.SPLITS}
     if counts != record.result["devices_by_split"]:

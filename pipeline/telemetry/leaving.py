@@ -82,7 +82,7 @@ FIELDS: dict[str, Fields] = {
     "IngestPrivate": {
         _FILE: "population source synthetic",
         _LEDGER: "split_rule days_kept as_of",
-        _KEYED: "split store_digest",
+        _KEYED: "store_digest",
         _STORE: "devices_at_least devices_by_split other_locales older",
     },
     "PublicTraining": {_RELEASED: "parameters validation_loss validation_top1", _REPEATED: "steps"},
@@ -255,7 +255,6 @@ FIELDS: dict[str, Fields] = {
     "Population": {
         _FILE: "name source synthetic",
         _LEDGER: "split_rule days_kept as_of",
-        _KEYED: "split",
         _STORE: "devices_at_least devices_by_split other_locales older",
     },
     "Mechanism": {

@@ -47,11 +47,11 @@ class Population(Config):
     synthetic: bool
     devices_at_least: int
     devices_by_split: dict[str, int]
-    split: str | None = Field(
+    split_rule: str | None = Field(
         default=None,
-        description="identifier of the split; launches with the same one hold out the same devices",
+        description="identifier of the split and its held-out fractions; launches with the same one hold out the same "
+        "devices",
     )
-    split_rule: str | None = Field(default=None, description="identifier of the split and its held-out fractions")
     other_locales: int = Field(default=0, description="rows of other locales, left out; rounded down to hundreds")
     days_kept: int | None = Field(default=None, description="retention of text in days; None where nothing is deleted")
     as_of: str | None = Field(default=None, description="last day of the retention window")

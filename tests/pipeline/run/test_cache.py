@@ -21,6 +21,7 @@ from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RESULT, RunDir
 from pipeline.run.runner import StageOutcome
 from pipeline.run.stage import StageContext
+from pipeline.stages import identity
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.private_stages import (
@@ -60,7 +61,7 @@ def test_another_noise_multiplier_asks_nobody_again(private: Private, settings: 
     assert words(settings, B) == words(settings, A)
     for record, source in zip(second, first, strict=True):
         assert (record.launch_id, record.reused_from, source.reused_from) == (B, A, None)
-        assert record.content == source.content is not None
+        assert None is not record.content != source.content is not None, "one key would tell that the text is one"
         assert record.outputs == source.outputs
         assert record.result == source.result | {"spend": None}
         assert runner.find_done(record.stage, SECOND, B, settings) == StageOutcome(record, skipped=True)
@@ -327,11 +328,13 @@ def test_a_key_tells_nothing_of_the_text(private: Private, settings: Settings):
     ledger = PrivacyLedger.of(settings)
     secret = ledger.split_secret("chitchat:people")
     ctx = StageContext(FIRST, run_folder(settings, A), settings, "ingest_private", None, "chitchat:people")
-    assert cache.content_key(ctx, private.stages) == content
+    key = cache.content_key(ctx, private.stages)
+    assert key != content == cache.shown_key(key, ctx, A, private.stages)
+    assert content != cache.shown_key(key, ctx, B, private.stages)
     other = type("Other", (PrivacyLedger,), {"split_secret": lambda self, name: bytes(reversed(secret))})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache, "PrivacyLedger", other)
-        assert cache.content_key(ctx, private.stages) != content
+        assert cache.content_key(ctx, private.stages) != key
 
 
 def test_a_stage_sees_no_field_that_it_does_not_say_it_reads(
@@ -426,16 +429,13 @@ def test_what_decides_the_answers_decides_whose_words_they_are() -> None:
     assert set(reads(launch_config(mechanism={"randomness": "seeded"}))) == {*reads(FIRST), "seed"}
 
 
-def test_people_decide_on_words_launch_by_launch() -> None:
-    results = {
-        "discover": {"words_sha256": "w"},
-        "ingest_private": {"population": "p", "store_digest": "d", "split": "s"},
-    }
-    run_dir = SimpleNamespace(result=results.__getitem__, outputs=lambda stage: {})
+def test_people_decide_on_words_launch_by_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = SimpleNamespace(result={"discover": {"words_sha256": "w"}}.__getitem__, outputs=lambda stage: {})
+    monkeypatch.setattr(identity, "people", lambda ctx: {"store": "d"})
 
     def given(**changes: object) -> object:
         ctx = SimpleNamespace(config=launch_config(vocabulary=changes), run=run_dir)
         return STAGES["build_vocabulary"].given(ctx)
 
-    assert given(review=False) == {"words": "w", "blocked": None, "ingest_public": {}, **results["ingest_private"]}
+    assert given(review=False) == {"words": "w", "blocked": None, "ingest_public": {}, "store": "d"}
     assert given(review=True) is None

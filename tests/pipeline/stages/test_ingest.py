@@ -14,14 +14,18 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run import artifacts
+from pipeline.run.known import run_folder
 from pipeline.run.runner import open_run, run_stage
 from pipeline.run.stage import StageContext
+from pipeline.stages import identity
 from pipeline.stages.graph import STAGES
 from pretrain import corpus, export, selection, sources
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.published import THEIRS, publish
 from tests.helpers.text.c4_clone import write_clone
+
+MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 60, "max_words_per_device": 30}
 
 pytestmark = [
     # MLflow's own code uses what SQLAlchemy 2.1 deprecates, and warns about type hints of its own.
@@ -212,3 +216,21 @@ def test_what_devices_wrote_in_another_script_is_refused_but_under_a_budget(
         return
     with pytest.raises(ValueError, match="most words of population 'people' have no letter of the script of 'en-US'"):
         run_stage("ingest_private", config, launch_id(config), settings, STAGES)
+
+
+def test_a_store_is_named_as_its_record_commits_to_it(settings: Settings) -> None:
+    """In two launches alike, for the cache alone; an edited summary names no other store."""
+    ids = []
+    for name in ("one", "other"):
+        config = launch_config(name=name, private_text=MADE_UP)
+        run_stage("ingest_private", config, launch_id(config), settings, STAGES)
+        run = run_folder(settings, launch_id(config))
+        ctx = StageContext(config, run, settings, "discover", None, config.population)
+        ids.append((identity.people(ctx), run.result("ingest_private")["store_digest"]))
+    assert ids[0][0] == ids[1][0]
+    assert ids[0][1] != ids[1][1]
+    path = run.private("ingest_private") / "store" / "store.json"
+    digest = str(ids[0][0]["store"])
+    path.write_text(path.read_text("utf-8").replace(digest, digest[::-1]), "utf-8")
+    with pytest.raises(ValueError, match=r"the device store is not that of result\.json"):
+        identity.people(ctx)
