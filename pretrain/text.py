@@ -46,7 +46,8 @@ _FOLD = str.maketrans(
 _NEEDS_FOLD = regex.compile(
     "[\u2019\u2018\u201b\u02bc\uff07\u00b4`\u2010\u2011\u00ad\u200b\ufeff\u200e\u200f\u202a-\u202e\u2066-\u2069\u0640]"
 )
-_ENTITY = regex.compile(r"&(?:#\d+|#x[0-9a-fA-F]+|[a-zA-Z]+);")
+# A number of more digits names no character, and above 4,300 Python refuses to read it.
+_ENTITY = regex.compile(r"&(?:#[0-9]{1,10}|#x[0-9a-fA-F]{1,10}|[a-zA-Z]{1,32});")
 
 # Inside a word only: apostrophe, hyphen, Catalan middle dot, Persian and Indic joiners, Hebrew marks.
 _JOINER = r"['\-\u00b7\u200c\u200d\u05f3\u05f4]"
@@ -182,7 +183,8 @@ def _composed(text: str) -> str:
         return text.replace("`", "'") if "`" in text else text
     if _NEEDS_FOLD.search(text):
         text = text.translate(_FOLD)
-    return unicodedata.normalize("NFC", text)
+    # A loose dot is lost in lower case, and would cut the written text elsewhere.
+    return unicodedata.normalize("NFC", text).replace("i\u0307", "i")
 
 
 def sentences(text: str, locale: str) -> list[list[str]]:

@@ -2,13 +2,24 @@
 
 import time
 import unicodedata
+from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pretrain.text import MAX_WORD_CHARACTERS, alphabet, normalise, require_spaced_script, sentences, written
+from pretrain.text import (
+    MAX_WORD_CHARACTERS,
+    alphabet,
+    normalise,
+    require_spaced_script,
+    sentences,
+    unfinished,
+    written,
+)
+from pretrain.writing.case import parted, signed
 from pretrain.writing.rules import rules_of
+from pretrain.writing.truecasing import add_forms
 
 
 @pytest.mark.parametrize(
@@ -116,6 +127,63 @@ def test_written_words_are_the_same_words(text: str, locale: str) -> None:
         for word, form in zip(words, forms, strict=True):
             if form.isalpha() and form.isascii():
                 assert word == normalise(form, locale)
+
+
+@pytest.mark.parametrize("reference", ["&#{};", "&#{}", "&#x{};"])
+@pytest.mark.parametrize("digits", [4_301, 200_000])
+def test_a_reference_of_thousands_of_digits_is_no_character(reference: str, digits: int) -> None:
+    text = f"see {reference.format('1' * digits)} here &#39;tis &#x41;"
+    assert sentences(text, "en-US") == [["see"], ["here", "'tis", "a"]]
+    assert unfinished(f"{text} so", "en-US") == (["here", "'tis", "a", "so"], False)
+
+
+# What numbers, references, terminals, joined pictures and the two kinds of cased text make of their neighbours.
+HARD = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                *("&#", "&#1", "&#x", "&#x1F600;", "&#55357;", "&#1114112;", "&amp;", "&notit;", "1", "٣", "Ⅷ", "a"),
+                *("\x00", "\x05", "\x1b[31m", "\u202e", "\ud800", "\udfff", "\u0301", "i\u0307", "I\u0307", "İ"),
+                *(
+                    "ß",
+                    "ŉ",
+                    "ﬃ",
+                    "\u0345",
+                    "Σ",
+                    "ΐ",
+                    "\u200d",
+                    "\ufe0f",
+                    "❤",
+                    "😂",
+                    "🏽",
+                    "🇫",
+                    "🏴\U000e0067",
+                    "\U0010ffff",
+                ),
+                *("가", "ᄀ", "ᅡ", "\u0f73", "A.", "2NITE", "MP3", "xD", "X)", "://", "www.", "@", "<", ">", "_", "'"),
+                *("-", ".", "\n", " ", "\u2028", "\u3164", "﷽"),
+            ]
+        ),
+        st.sampled_from([1, 1, 1, 2, 41, 5_000]),
+    ).map(lambda unit: unit[0] * unit[1])
+    | st.text(max_size=20),
+    max_size=8,
+).map("".join)
+
+
+@given(HARD, st.sampled_from(["en-US", "fr-FR", "tr-TR", "el-GR", "hi-IN", "he-IL"]))
+@settings(max_examples=40, deadline=None)
+@example("A.i\u0307", "en-US")
+def test_no_text_raises_and_both_cuts_agree(text: str, locale: str) -> None:
+    """One text of one person, or one page, would stop the launch of everybody."""
+    began = time.process_time()
+    plain, cased = sentences(text, locale), written(text, locale)
+    assert [len(words) for words in plain] == [len(words) for words in cased]
+    add_forms(Counter(), plain, cased)
+    for words in signed(plain, cased, locale):
+        assert [parted(word)[0] for word in words] in plain
+    unfinished(text, locale)
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.slow
