@@ -40,6 +40,19 @@ def shown(value: object) -> str:
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}... ({len(text):,} characters)"
 
 
+def kind_of(value: object) -> str:
+    """Kind and length of a value of people's data, for errors, which never show the value itself."""
+    match value:
+        case None | bool():
+            return "null" if value is None else "true or false"
+        case int() | float():
+            return "a number"
+        case str():
+            return f"text of {len(value):,} characters"
+        case _:
+            return f"a {'list' if isinstance(value, list) else type(value).__name__} of {len(value):,}"  # type: ignore[arg-type]
+
+
 def require_file(path: Path, field: str, hint: str, most_bytes: int | None = None) -> Path:
     """The path, if an ordinary file is there that this user can read.
 

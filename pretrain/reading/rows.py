@@ -3,6 +3,9 @@
 A file may be damaged, lie about its size or hold other things than text. Whatever it does ends in a ``ValueError``
 that names the file, the row and the fix, before it takes more memory than the batch at hand: texts are counted before
 they are unpacked, lines are read up to a limit, and a file that unpacks to far more than text ever does is refused.
+
+Guarantee: no error shows a value of the file, a field's name or a library's words, which may quote one; causes, which a
+traceback would show, are dropped. Errors name place, column, kind and length.
 """
 
 import bz2
@@ -10,7 +13,7 @@ import glob
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +26,7 @@ import pyarrow.parquet as pq
 
 from pretrain.reading import objects
 from pretrain.reading.objects import StoredObject
-from pretrain.reading.paths import require_file, require_walkable, shown
+from pretrain.reading.paths import kind_of, require_file, require_walkable, shown
 
 # Text shrinks to a third, repetitive lines to a twentieth. Small files may do as they like.
 MOST_EXPANSION, FREE_BYTES = 100, 1 << 26
@@ -156,11 +159,11 @@ def _readable(path: StoredFile, field: str, at: Callable[[], str] = lambda: "") 
         # The disk gives a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        why = shown(" ".join(str(error).split()) or type(error).__name__)
+        why = "text that is not UTF-8" if "UTF" in str(error) else type(error).__name__
         kind = "Parquet" if path.suffix == ".parquet" else "JSON lines"
         raise ValueError(
             f"{field}: {shown(path)}{at()} is not readable as {kind}, so damaged or cut short ({why}); copy it again"
-        ) from error
+        ) from None
 
 
 def _most_bytes(path: StoredFile) -> int:
@@ -176,10 +179,11 @@ def _too_much(path: StoredFile, field: str, most: int) -> ValueError:
     )
 
 
-def _missing(path: StoredFile, field: str, column: Column, names: Sequence[str]) -> ValueError:
-    """Say that a column is not there, and which are."""
-    has = shown(", ".join(map(repr, names))) or "none"
-    return ValueError(f"{field}: {shown(path)}: column {column.name!r} is missing; it has {has}")
+def missing(path: StoredFile, field: str, column: str, names: Collection[str]) -> ValueError:
+    """Say that a column is not there; the names that are may be ids or texts, so they are counted."""
+    return ValueError(
+        f"{field}: {shown(path)}: column {column!r} is missing among its {len(names):,}; give the column that name"
+    )
 
 
 def _too_long(path: StoredFile, field: str) -> ValueError:
@@ -200,7 +204,7 @@ def _of_parquet(
         if names.count(column.name) > 1:
             raise ValueError(f"{field}: {shown(path)} has two columns {column.name!r}; drop one")
         if column.required and column.name not in names:
-            raise _missing(path, field, column, names)
+            raise missing(path, field, column.name, names)
     there = [column for column in columns if column.name in names]
     schema = pq.ParquetFile(_source(path)).schema_arrow
     strings = [column.name for column in there if _is_string(_plain(schema.field(column.name).type))]
@@ -318,7 +322,7 @@ def _of_json_lines(
             taken, size = [], 0
     for column in columns:
         if column.required and column.name not in seen:
-            raise _missing(path, field, column, sorted(seen))
+            raise missing(path, field, column.name, seen)
     if taken:
         yield _batch(path, field, columns, taken)
 
@@ -330,26 +334,26 @@ def _batch(path: StoredFile, field: str, columns: Sequence[Column], taken: list[
     for column, content in zip(columns, values, strict=True):
         if column.kind == "order":
             try:
-                arrays.append(pa.array(content))
-            except (TypeError, ValueError, OverflowError) as error:
+                arrays.append(pa.array(_order(content)))
+            except (TypeError, ValueError, OverflowError):
                 raise ValueError(
                     f"{field}: {shown(path)}, {place}: {column.name!r} is not a time in each row, nor a number in "
-                    f"each ({shown(error)}); write one of them"
-                ) from error
+                    f"each; write one of them"
+                ) from None
             continue
         for line, value in zip(lines, content, strict=True):
             if value is not None and not isinstance(value, str):
                 at = f"{field}: {shown(path)}, line {line:,}: {column.name!r}"
-                raise ValueError(f"{at} is {shown(repr(value))}, not text; write it as a string")
+                raise ValueError(f"{at} is {kind_of(value)}, not text; write it as a string")
         try:
             array = pa.array(content, pa.large_string())
-        except UnicodeEncodeError as error:
+        except UnicodeEncodeError:
             # Half a surrogate pair is not a character.
             if column.kind == "id":
                 raise ValueError(
-                    f"{field}: {shown(path)}, {place}: {column.name!r} holds what is no character, "
-                    f"{shown(error.object)}; write ids in letters and digits"
-                ) from error
+                    f"{field}: {shown(path)}, {place}: {column.name!r} holds what is no character; write ids in "
+                    "letters and digits"
+                ) from None
             whole = (text and text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") for text in content)
             array = pa.array(whole, pa.large_string())
         arrays.append(array)
@@ -361,16 +365,28 @@ def _records(path: StoredFile, field: str) -> Iterator[tuple[int, dict[str, Any]
     for number, line in _lines(path, field):
         at = f"{field}: {shown(path)}, line {number:,}"
         try:
-            record = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))
+            record = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"), parse_int=_number)
         except UnicodeDecodeError as error:
-            raise ValueError(f"{at} is not UTF-8 (byte {error.start:,}); save the file as UTF-8") from error
-        except ValueError as error:
-            raise ValueError(f"{at} is not JSON ({shown(error)}); write one JSON object a line") from error
-        except RecursionError as error:
-            raise ValueError(f"{at} is JSON nested too deep; write one flat object a line") from error
+            raise ValueError(f"{at} is not UTF-8 (byte {error.start:,}); save the file as UTF-8") from None
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{at} is not JSON (character {error.pos + 1:,}); write one JSON object a line") from None
+        except RecursionError:
+            raise ValueError(f"{at} is JSON nested too deep; write one flat object a line") from None
         if not isinstance(record, dict):
-            raise ValueError(f"{at} must hold one JSON object, got {type(record).__name__}; write one a line")
+            raise ValueError(f"{at} must hold one JSON object, got {kind_of(record)}; write one a line")
         yield number, record
+
+
+def _order(content: Sequence[Any]) -> Sequence[Any]:
+    """Times or numbers of a column; whole numbers beside fractions become fractions, which Arrow would refuse."""
+    if not any(isinstance(value, float) for value in content):
+        return content
+    return [float(value) if type(value) is int else value for value in content]
+
+
+def _number(digits: str) -> int | float:
+    """A whole number; beyond 64 bits only its size, as more digits cost time and Python refuses thousands."""
+    return int(digits) if len(digits) < 19 else float(digits)
 
 
 def _lines(path: StoredFile, field: str) -> Iterator[tuple[int, bytes]]:
