@@ -166,8 +166,10 @@ class _HubStream:
                     yield Document(example["text"])
         except httpx.HTTPError as error:
             raise OSError(f"public_text: the connection to the hub broke: {error}; run the stage again") from error
-        except (EOFError, zlib.error, ValueError) as error:
-            raise ValueError(f"public_text: a file is damaged or has no 'text' column: {error}") from error
+        except (EOFError, zlib.error, ValueError):
+            raise ValueError(
+                "public_text: a file of the hub is damaged or has no 'text' column; copy it again"
+            ) from None
 
     def state(self) -> dict:
         return {"rows": self._rows}
@@ -281,10 +283,9 @@ def _columns(path: Path) -> tuple[Column, ...]:
         raise ValueError(f"public_text: {path} is neither .parquet nor one of {' '.join(_JSON_SUFFIXES)}")
     names = rows.fields(path, "public_text")
     needed = _WRITTEN_FIELDS if _MODEL in names else ("text",)
-    if missing := sorted(set(needed) - set(names)):
-        raise ValueError(
-            f"public_text: {path} has the fields {sorted(names)}; {', '.join(map(repr, missing))} is missing"
-        )
+    for column in needed:
+        if column not in names:
+            raise rows.missing(path, "public_text", column, names)
     return tuple(Column(name) for name in ("text", _MODEL) if name in needed)
 
 

@@ -190,7 +190,7 @@ def _store(people: "pd.DataFrame | str | Path", config: "LaunchConfig", seed: in
         pattern = str(people)
         if not isinstance(people, str | Path):
             pattern = f"{folder}/people.parquet"
-            people.to_parquet(pattern, index=False)
+            _write(people, pattern)
         private = config.private_text
         population = FilePopulation(
             source="files",
@@ -201,6 +201,22 @@ def _store(people: "pd.DataFrame | str | Path", config: "LaunchConfig", seed: in
         )
         build_store(population, config.locale, seed, Path(folder) / "store")
         yield open_store(Path(folder) / "store")
+
+
+def _write(people: "pd.DataFrame", path: str) -> None:
+    """Write the columns of a frame that a store reads; pandas' and Arrow's errors would quote a value."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns = {}
+    for name in ("client_id", "text", "locale", "ts"):
+        if name not in people.columns:
+            continue
+        try:
+            columns[name] = pa.array(people[name], from_pandas=True)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            raise ValueError(f"people: column {name!r} holds values of several kinds; give one kind, or text") from None
+    pq.write_table(pa.table(columns), path)
 
 
 def _simulated_discovery(config: "LaunchConfig", ctx: "StageContext", store: "DeviceStore", seed: int) -> Discovery:

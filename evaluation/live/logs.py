@@ -83,25 +83,26 @@ class _Sums:
     def add(self, batch: pa.RecordBatch, at: str) -> None:
         """Check every row, then add all."""
         arms = batch.column("arm").to_pylist()
-        for arm in set(arms) - set(ARMS):
-            raise ValueError(f"{at}: arm {shown(repr(arm))} is neither 'control' nor 'treatment'; write one of them")
+        for row, arm in enumerate(arms):
+            if arm not in ARMS:
+                raise ValueError(f"{_row(at, row)}: arm is neither 'control' nor 'treatment'; write one of them")
         keys = batch.column("bucket").to_pylist()
         self._grow(keys, at)
         bucket_R = np.array([self.place[key] for key in keys], dtype=np.int64)
         day_R = self._days(batch.column("day"), at)
-        self._once(keys, bucket_R, day_R, at)
-        self._one_arm(keys, bucket_R, np.array([arm == TREATMENT for arm in arms], dtype=np.int8), at)
+        self._once(bucket_R, day_R, at)
+        self._one_arm(bucket_R, np.array([arm == TREATMENT for arm in arms], dtype=np.int8), at)
         values = {name: batch.column(name).to_numpy(zero_copy_only=False) for name in self.sums}
-        _check(values, keys, at)
+        _check(values, at)
         for name, values_R in values.items():
             self.sums[name] += np.bincount(bucket_R, values_R, len(self.arm_B))
 
     def _grow(self, keys: list[str], at: str) -> None:
-        for key in dict.fromkeys(keys):
+        for row, key in enumerate(keys):
             if key not in self.place:
                 if not key or len(key.encode()) > MOST_KEY_BYTES:
                     raise ValueError(
-                        f"{at}: bucket {shown(repr(key))} is no key of 1 to {MOST_KEY_BYTES} bytes; write a short one"
+                        f"{_row(at, row)}: bucket is no key of 1 to {MOST_KEY_BYTES} bytes; write a short one"
                     )
                 self.place[key] = len(self.place)
         if len(self.place) > MOST_BUCKETS:
@@ -120,33 +121,30 @@ class _Sums:
         if len(outside):
             last = self.first + timedelta(days=self.days - 1)
             raise ValueError(
-                f"{at}: day {column[int(outside[0])]} is outside the experiment, {self.first} to {last}; leave it out"
+                f"{_row(at, outside[0])}: day is outside the experiment, {self.first} to {last}; leave it out"
             )
         return day_R
 
-    def _once(self, keys: list[str], bucket_R: np.ndarray, day_R: np.ndarray, at: str) -> None:
+    def _once(self, bucket_R: np.ndarray, day_R: np.ndarray, at: str) -> None:
         place_R = bucket_R * self.days + day_R
         _, first_R = np.unique(place_R, return_index=True)
         again_R = self.seen_BD[bucket_R, day_R]
         again_R |= ~np.isin(np.arange(len(place_R)), first_R)
         if again_R.any():
-            row = int(np.argmax(again_R))
-            day = self.first + timedelta(days=int(day_R[row]))
             raise ValueError(
-                f"{at}: bucket {shown(repr(keys[row]))} has two rows for day {day}; give each file once, and one row "
-                "to a bucket and day"
+                f"{_row(at, np.argmax(again_R))}: its bucket has two rows for its day; give each file once, and one "
+                "row to a bucket and day"
             )
         self.seen_BD[bucket_R, day_R] = True
 
-    def _one_arm(self, keys: list[str], bucket_R: np.ndarray, arm_R: np.ndarray, at: str) -> None:
+    def _one_arm(self, bucket_R: np.ndarray, arm_R: np.ndarray, at: str) -> None:
         fresh_R = self.arm_B[bucket_R] < 0
         self.arm_B[bucket_R[fresh_R]] = arm_R[fresh_R]
         other_R = self.arm_B[bucket_R] != arm_R
         if other_R.any():
-            key = keys[int(np.argmax(other_R))]
             raise ValueError(
-                f"{at}: bucket {shown(repr(key))} is in both arms; a bucket stays in one for the whole experiment, so "
-                "check the assignment"
+                f"{_row(at, np.argmax(other_R))}: its bucket is in both arms; a bucket stays in one for the whole "
+                "experiment, so check the assignment"
             )
 
 
@@ -159,7 +157,7 @@ def read(patterns: Iterable[str], first: date, days: int) -> Logs:
 
     Raises:
       ValueError: no such file, damaged, other columns or types, nulls, impossible counts, a bucket in two arms, two
-        rows for one bucket and day, a day outside the window; names file, rows, column, value and fix.
+        rows for one bucket and day, a day outside the window; names file, row, column and fix, never a value.
       OSError: the disk does not answer.
     """
     sums, digests, simulated = _Sums(first, days), [], False
@@ -217,31 +215,35 @@ def require_schema(path: Path, schema: pa.Schema) -> bool:
     extra = [name for name in names if name not in schema.names]
     if extra:
         raise ValueError(
-            f"{FIELD}: {shown(path)}: column {shown(repr(extra[0]))} is not part of the logs, which hold only "
-            f"counts of {schema.names[1]}s; drop it"
+            f"{FIELD}: {shown(path)}: {len(extra):,} of its columns are not part of the logs, which hold only counts "
+            f"of {schema.names[1]}s; write {', '.join(schema.names)}"
         )
     there = pq.read_schema(path)
     for field in schema:
         kind = there.field(field.name).type
         if field.name not in _TEXT and kind != field.type:
-            raise ValueError(f"{FIELD}: {shown(path)}: column {field.name!r} is {kind}, not {field.type}; cast it")
+            found = str(kind).partition("<")[0]
+            raise ValueError(f"{FIELD}: {shown(path)}: column {field.name!r} is {found}, not {field.type}; cast it")
     return (there.metadata or {}).get(SIMULATED) == b"true"
 
 
-def _check(values: Mapping[str, np.ndarray], keys: list[str], at: str) -> None:
+def _row(at: str, row: int | np.integer) -> str:
+    """Place of a row of a batch; the batch's first row is 1."""
+    return f"{at}: row {row + 1:,} of these"
+
+
+def _check(values: Mapping[str, np.ndarray], at: str) -> None:
     """Raise ValueError for an impossible count."""
 
-    def refuse(wrong_R: np.ndarray, about: str, fix: str) -> None:
+    def refuse(wrong_R: np.ndarray, said: str) -> None:
         if wrong_R.any():
-            row = int(np.argmax(wrong_R))
-            said = about.format(**{name: values_R[row] for name, values_R in values.items()})
-            raise ValueError(f"{at}: bucket {shown(repr(keys[row]))}: {said}; {fix}")
+            raise ValueError(f"{_row(at, np.argmax(wrong_R))}: {said}")
 
     for name, values_R in values.items():
         fine_R = (values_R >= 0) & (values_R <= MOST_COUNT)  # False for NaN
-        refuse(~fine_R, f"{name} {{{name}}} is not between 0 and {MOST_COUNT:,}", "look at what counts it")
+        refuse(~fine_R, f"{name} is not between 0 and {MOST_COUNT:,}; look at what counts it")
     for part, whole in PARTS:
-        fix = f"what is {part} is counted among {whole}, on the same day"
-        refuse(values[part] > values[whole], f"{part} {{{part}}} is above {whole} {{{whole}}}", fix)
+        said = f"{part} is above {whole}; what is {part} is counted among {whole}, on the same day"
+        refuse(values[part] > values[whole], said)
     idle_R = (values["committed"] > 0) & (values["seconds"] == 0)
-    refuse(idle_R, "committed {committed} in seconds 0", "log the seconds in which these words were typed")
+    refuse(idle_R, "words are committed in seconds 0; log the seconds in which these words were typed")

@@ -202,7 +202,7 @@ def order_of(column: pa.ChunkedArray, at: str) -> pa.ChunkedArray:
     if pa.types.is_null(kind):
         return column
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return column.cast(pa.float64())
+        return column.cast(pa.float64(), safe=False)
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         zone = getattr(kind, "tz", None)
         return column.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64())
@@ -216,10 +216,12 @@ def order_of(column: pa.ChunkedArray, at: str) -> pa.ChunkedArray:
 
         try:
             times = pd.to_datetime(column.to_pylist(), utc=True, format="ISO8601")
-        except ValueError as error:
+        except (ValueError, OverflowError):
             raise ValueError(
                 f"{at}: column 'ts' is text that is not ISO 8601; write 2026-01-31T12:00:00Z or a number"
-            ) from error
+            ) from None
         microseconds = times.tz_convert(None).to_numpy().astype("datetime64[us]")
         return pa.chunked_array([pa.array(microseconds, from_pandas=True).cast(pa.int64())])
-    raise ValueError(f"{at}: column 'ts' is {column.type}; write a timestamp, a number or ISO 8601 text")
+    raise ValueError(
+        f"{at}: column 'ts' is {str(kind).partition('<')[0]}; write a timestamp, a number or ISO 8601 text"
+    )

@@ -4,6 +4,7 @@ import importlib.util
 import itertools
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -67,6 +68,7 @@ class FileCounts:
       older: rows of the locale outside the retention window.
       everybody: number of devices in the files.
       of_locale: number of devices with a row of the locale, of any time.
+      largest_share: share of the rows used that the device with the most of them has.
       tags: number of devices without a row of the locale, by their tag; None if no file has a column ``locale``.
     """
 
@@ -76,6 +78,7 @@ class FileCounts:
     older: int
     everybody: int
     of_locale: int
+    largest_share: float
     tags: Mapping[str, int] | None
 
     @property
@@ -188,7 +191,7 @@ def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None
         names = rows.fields(path, FIELD)
         for column in ("client_id", "text"):
             if column not in names:
-                raise ValueError(f"{FIELD}: {path.name}: column {column!r} is missing; it needs client_id and text")
+                raise rows.missing(path, FIELD, column, names)
         # A later JSON line may have a time; for Parquet the columns are known.
         if retention is not None and path.suffix == ".parquet" and "ts" not in names:
             kept_rows(pa.table({"ts": pa.nulls(1)}), retention, path.name)
@@ -204,11 +207,13 @@ def count(
       OSError: the disk does not answer.
     """
     total = others = older = 0
-    clients, mine = set[str](), set[str]()
+    clients, mine = Counter[str](), set[str]()
     tags: dict[str, set[str]] | None = None
     for taken in taken_rows(patterns, locale, retention, withdrawn, read_text=False):
         total, others, older = total + taken.rows, others + taken.other_locales, older + taken.older
-        clients |= _ids(taken.table["client_id"])
+        counts = pc.value_counts(taken.table["client_id"])
+        numbered = zip(*(counts.field(place).to_pylist() for place in (0, 1)), strict=True)
+        clients.update({client: number for client, number in numbered if client})
         mine |= _ids(taken.of_locale)
         if taken.tags is None:
             continue
@@ -217,10 +222,18 @@ def count(
         for client, tag in set(zip(*(taken.tags[name].to_pylist() for name in ("client_id", "locale")), strict=True)):
             if client:
                 tags.setdefault(tag or "", set()).add(client)
+    largest = max(clients.values(), default=0) / max(clients.total(), 1)
     everybody = mine.union(*(tags or {}).values())
     left_out = {tag: len(devices - mine) for tag, devices in (tags or {}).items() if devices - mine}
     return FileCounts(
-        frozenset(clients), total, others, older, len(everybody), len(mine), None if tags is None else left_out
+        clients=frozenset(clients),
+        rows=total,
+        other_locales=others,
+        older=older,
+        everybody=len(everybody),
+        of_locale=len(mine),
+        largest_share=largest,
+        tags=None if tags is None else left_out,
     )
 
 

@@ -26,6 +26,8 @@ from federated.config.population import (
 )
 from federated.devices import parts, pieces, synthetic
 from federated.devices import readers as sources
+from federated.devices.files import FIELD
+from federated.devices.ids import require_distinct
 from federated.devices.withdrawals import NOBODY, Withdrawals
 from pretrain.files import PRIVATE, atomic, private_directory, undamaged, write_array, write_text
 from pretrain.text import require_spaced_script
@@ -189,8 +191,8 @@ def build_store(
     The summary file is written last: an unfinished store does not open.
 
     Raises:
-      ValueError: locale without spaces between words, bad columns (names file, column and fix),
-        or no device at all.
+      ValueError: locale without spaces between words, bad columns (names file, column and fix), no device at all, or
+        two spellings of one id (``ids.require_distinct``).
       OSError: a file cannot be read.
     """
     require_readable(config, locale)
@@ -210,6 +212,7 @@ def build_store(
             + ("" if retention is None else f" typed in the {retention.days} days before {retention.as_of}")
             + "; check the source"
         )
+    require_distinct(whole.clients, FIELD, case_sensitive=withdrawn.case_sensitive_ids)
     split_D = _splits(whole.clients, key or f"tacit split {seed}".encode(), config)
     write_array(directory / _SPLIT_FILE, split_D, PRIVATE)
     summary = StoreSummary(

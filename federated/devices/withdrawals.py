@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from federated.config.population import PopulationKey
+from federated.devices.ids import normal_form
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,15 +23,22 @@ class Withdrawals:
 
     Attributes:
       key: of the hashes, as hex digits.
-      hashes: of the ids, byte for byte as in the source, as hex digits.
+      hashes: of the normal forms of ids (``ids.normal_form``), as hex digits.
+      case_sensitive_ids: of the population's registration.
     """
 
     key: str
     hashes: frozenset[str]
+    case_sensitive_ids: bool = False
+
+    def hashed(self, device_id: str) -> str:
+        """The keyed hash of an id's normal form, as hex digits."""
+        content = normal_form(device_id, case_sensitive=self.case_sensitive_ids).encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(content, digest_size=HASH_BYTES, key=bytes.fromhex(self.key)).hexdigest()
 
     def has(self, device_id: str) -> bool:
         """True if the person of a device withdrew."""
-        return bool(self.hashes) and hashed(device_id, self.key) in self.hashes
+        return bool(self.hashes) and self.hashed(device_id) in self.hashes
 
     def any_of(self, device_ids: Iterable[str]) -> bool:
         """True if the person of any of these devices withdrew."""
@@ -64,9 +72,3 @@ NOBODY = Withdrawals("", frozenset())
 def withdrawal_key(population: PopulationKey, secret: bytes) -> str:
     """Key of a population's withdrawn devices, from its key and the secret of its registration."""
     return hmac.digest(secret, f"tacit withdrawn {population}".encode(), hashlib.sha256).hex()
-
-
-def hashed(device_id: str, key: str) -> str:
-    """The keyed hash of an id, as hex digits; ids are compared byte for byte."""
-    content = device_id.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(content, digest_size=HASH_BYTES, key=bytes.fromhex(key)).hexdigest()

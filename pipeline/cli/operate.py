@@ -154,9 +154,9 @@ def withdraw(
 ) -> None:
     """Exclude the devices of people who withdrew permanently, and erase launches that read their text.
 
-    Ids are compared byte for byte. The ledger keeps keyed hashes of them and no id. The private files of each launch
-    here that holds their text are erased, finished or not; released models stay. After an interruption, run it again
-    with the same list, or run 'tacit erase --expired'.
+    Ids are compared in any spelling: case, spaces, Unicode form, a trailing .0, the writing of a UUID. The ledger keeps
+    keyed hashes of them and no id. The private files of each launch here that holds their text are erased, finished or
+    not; released models stay. After an interruption, run it again with the same list, or run 'tacit erase --expired'.
 
     Example: tacit withdraw en-US --ids withdrawn.txt
     """

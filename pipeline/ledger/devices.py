@@ -2,7 +2,7 @@
 
 A budget belongs to a population, so the same devices under another name would get a second one. The ledger keeps a
 64-bit hash per device, under a key of its own, of at most a million devices (the smallest hashes, so that two samples
-hold the same ones of their common devices).
+hold the same ones of their common devices). A device is not new under another spelling of its id (``ids.normal_form``).
 
 Guarantee: the hashes are as private as the ledger's database: with the key, which is stored there too, anyone can test
 whether a device of known id takes part. No entry holds them, so no command shows or exports them.
@@ -16,6 +16,7 @@ import numpy as np
 from sqlalchemy import Connection, select, update
 
 from federated.config.population import PopulationKey, is_simulation
+from federated.devices.ids import normal_form
 from pipeline.ground.errors import BudgetExceeded, LedgerTampered
 from pipeline.ledger import schema
 from pipeline.ledger.budget import require_registered
@@ -55,9 +56,9 @@ def bind(connection: Connection, key: PopulationKey, device_ids: Iterable[str]) 
 
 
 def _hashes(device_ids: Iterable[str], key: bytes) -> np.ndarray:
-    """Ascending 64-bit hashes of device ids, at most ``MOST_HASHES`` of them."""
+    """Ascending 64-bit hashes of device ids in normal form, at most ``MOST_HASHES`` of them."""
     digests = b"".join(
-        hashlib.blake2b(device.encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
+        hashlib.blake2b(normal_form(device).encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
         for device in device_ids
     )
     return np.unique(np.frombuffer(digests, dtype=_TYPE))[:MOST_HASHES]

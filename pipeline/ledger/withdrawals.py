@@ -7,13 +7,15 @@ of the database cannot undo a withdrawal.
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from sqlalchemy import Connection, select, update
 
 from federated.config.population import PopulationKey
-from federated.devices.withdrawals import HASH_BYTES, NOBODY, Withdrawals, hashed, withdrawal_key
+from federated.devices.withdrawals import HASH_BYTES, NOBODY, Withdrawals, withdrawal_key
 from pipeline.ground.errors import LedgerMissing, LedgerTampered, PopulationUnknown
 from pipeline.ledger import populations, schema
+from pipeline.ledger.budget import REGISTRATION, require_registered
 from pipeline.ledger.chain import append, of_kinds
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
@@ -31,14 +33,14 @@ def withdraw(ledger: PrivacyLedger, population: PopulationKey, device_ids: Itera
     with ledger.writing() as connection:
         noted = of_kinds(connection, _KIND, population=population)
         before = _read(connection, population, noted)
-        hashes = before.hashes | {hashed(device, before.key) for device in device_ids}
+        hashes = before.hashes | set(map(before.hashed, device_ids))
         if hashes != before.hashes:
             content = bytes.fromhex("".join(sorted(hashes)))
             of_key = schema.POPULATIONS.c.population == population
             connection.execute(update(schema.POPULATIONS).where(of_key).values(withdrawn=content))
             stage = f"{population} {len(noted) + 1}"
             append(connection, _KIND, population, "", stage, None, {"digest": _digest(content)})
-        return Withdrawals(before.key, hashes)
+        return replace(before, hashes=frozenset(hashes))
 
 
 def withdrawn(url: str, population: PopulationKey) -> Withdrawals:
@@ -70,6 +72,7 @@ def foreseen_of(url: str, population: PopulationKey) -> Withdrawals:
 
 def _read(connection: Connection, population: PopulationKey, noted: Sequence[Entry]) -> Withdrawals:
     """Read a population's list, and hold it against the last of its entries."""
+    rules = require_registered(of_kinds(connection, *REGISTRATION, population=population), population).rules
     key = withdrawal_key(population, populations.split_secret(connection, population))
     of_key = select(schema.POPULATIONS.c.withdrawn).where(schema.POPULATIONS.c.population == population)
     content = connection.execute(of_key).scalar_one()
@@ -79,7 +82,8 @@ def _read(connection: Connection, population: PopulationKey, noted: Sequence[Ent
             "Restore the ledger from a backup"
         )
     digits = content.hex()
-    return Withdrawals(key, frozenset(digits[at : at + 2 * HASH_BYTES] for at in range(0, len(digits), 2 * HASH_BYTES)))
+    hashes = frozenset(digits[at : at + 2 * HASH_BYTES] for at in range(0, len(digits), 2 * HASH_BYTES))
+    return Withdrawals(key, hashes, rules.case_sensitive_ids)
 
 
 def _digest(content: bytes) -> str:

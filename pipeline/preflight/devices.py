@@ -13,13 +13,14 @@ from federated.config.population import Files, Retention
 from pipeline.ground.errors import LedgerMissing, PopulationUnknown
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.evaluation import EVALUATION
-from pretrain.reading.paths import shown
 
 if TYPE_CHECKING:
     from federated.devices.readers import FileCounts
 
 # Rows of larger files are counted when the launch reads them, which is also before any spend.
 MOST_COUNTED_BYTES = 1 << 30
+# A device with a larger share of the rows, among this many devices, is no device but a placeholder such as "unknown".
+_LARGE_SHARE, _FEWEST_COMPARED = 0.1, 50
 # Tags of other locales that a message names.
 _MOST_TAGS = 5
 
@@ -70,10 +71,11 @@ def count_devices(config: LaunchConfig, ledger_url: str, kept: Retention | None)
       kept: retention window of the population's text; None for no limit.
 
     Raises:
-      ValueError: a file is damaged, or no row is left.
+      ValueError: a file is damaged, no row is left, or two spellings of one id are there.
       OSError: the disk does not answer.
     """
     from federated.devices import readers, store
+    from federated.devices.ids import require_distinct
     from pipeline.ledger.withdrawals import foreseen_of  # sqlalchemy is slow to import
 
     private, left_out = config.private_text, foreseen_of(ledger_url, config.population)
@@ -84,10 +86,16 @@ def count_devices(config: LaunchConfig, ledger_url: str, kept: Retention | None)
     if not taken:
         typed, fix = (f" was typed in {within}", "locale, ts") if within else ("", "locale")
         raise ValueError(f"private_text.paths: {no_row(found, config.locale, f'correct {fix}, or the files', typed)}")
+    require_distinct(found.clients, "private_text.paths", case_sensitive=left_out.case_sensitive_ids)
     told, covered = "", EVALUATION.asked(config)
     if not covered:
         all_rows, other, older = (readers.hundreds(each) for each in (taken, found.other_locales, found.older))
         told += f" with {all_rows:,}+ rows" if all_rows else ""
+        if found.devices >= _FEWEST_COMPARED and found.largest_share >= _LARGE_SHARE:
+            told += (
+                f"; over {int(found.largest_share * 10):d}0% of them have one client_id, as of people without an id: "
+            )
+            told += "leave such rows out"
         told += f"; {other:,}+ of other locales are left out" if other else ""
         told += f"; {older:,}+ that were typed outside {within} are deleted" if older else ""
     secret = _split_secret(config, ledger_url)
@@ -133,11 +141,13 @@ def no_row(found: "FileCounts", locale: str, fix: str, typed: str = "") -> str:
 
 
 def _tags(tags: Mapping[str, int], *, with_counts: bool = True) -> str:
-    """Most frequent tags of ten devices and more; rarer ones could name one device."""
+    """Most frequent tags of ten devices and more; rarer ones could name one device, and what is no locale is text."""
+    from langcodes import tag_is_valid
+
     from federated.devices.readers import tens
 
     told = sorted(((tens(count), tag) for tag, count in tags.items() if tens(count)), key=lambda row: (-row[0], row[1]))
-    named = [shown(tag) if tag else "no tag" for _, tag in told]
+    named = [(tag if tag_is_valid(tag) else "no locale") if tag else "no tag" for _, tag in told]
     rows = [f"{name} ({count:,}+)" for name, (count, _) in zip(named, told, strict=True)] if with_counts else named
     return ", ".join(rows[:_MOST_TAGS]) + (" and others" if len(rows) > _MOST_TAGS else "")
 

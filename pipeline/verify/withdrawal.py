@@ -23,9 +23,11 @@ from pipeline.run.bookkeeping import SEAL, TRACES
 from pipeline.run.population import read_window
 from pipeline.run.run_dir import RunDir
 from pretrain.reading import rows
+from pretrain.reading.paths import require_file
 from pretrain.reading.rows import Column
 
 _FIELD = "--ids"
+_MOST_BYTES = 1 << 30
 _log = logging.getLogger(__name__)
 
 
@@ -33,23 +35,26 @@ def read_ids(path: Path | None) -> frozenset[str]:
     """Read a list of client ids, as ``ingest_private`` reads ids.
 
     Args:
-      path: Parquet or JSON lines with ``client_id``, or text with one id a line, compared byte for byte; None for text
-        on standard input.
+      path: Parquet or JSON lines with ``client_id``, or text with one id a line; None for text on standard input.
 
     Raises:
-      ValueError: the list holds no id, is not UTF-8, or is damaged.
+      ValueError: the list holds no id, is no file, too large, not UTF-8, or damaged.
       OSError: it cannot be read.
     """
     if path is not None and path.suffix in (".parquet", ".jsonl", ".json", ".gz"):
         batches = rows.batches(path, _FIELD, [Column("client_id", "id")])
         ids = {device for batch in batches for device in batch["client_id"].to_pylist() if device}
     else:
-        content = sys.stdin.buffer.read() if path is None else path.read_bytes()
+        if path is not None:
+            require_file(path, _FIELD, "give a file, or - for standard input", _MOST_BYTES)
+        content = sys.stdin.buffer.read(_MOST_BYTES + 1) if path is None else path.read_bytes()
+        if len(content) > _MOST_BYTES:
+            raise ValueError(f"{_FIELD}: more than {_MOST_BYTES:,} bytes on standard input; give a shorter list")
         try:
             lines = content.decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:
             line = content[: error.start].count(b"\n") + 1
-            raise ValueError(f"{_FIELD}: line {line} is not UTF-8; write it in UTF-8") from error
+            raise ValueError(f"{_FIELD}: line {line} is not UTF-8; write it in UTF-8") from None
         ids = {line.removesuffix("\r") for line in lines} - {""}
     if not ids:
         raise ValueError(f"{_FIELD}: the list holds no id; write one client id a line")
@@ -62,10 +67,14 @@ def withdraw(settings: Settings, population: PopulationKey, device_ids: Collecti
     Raises:
       PopulationUnknown, LedgerTampered: as of ``withdrawals.withdraw``.
     """
-    withdrawals.withdraw(PrivacyLedger.of(settings), population, device_ids)
-    seen = {device for run in _runs(settings) if _population(run) in (None, population) for device in _read_ids(run)}
-    there = len(seen.intersection(device_ids))
-    return "all" if there == len(device_ids) else "some" if there else "none"
+    withdrawn = withdrawals.withdraw(PrivacyLedger.of(settings), population, device_ids)
+    runs = (run for run in _runs(settings) if _population(run) in (None, population))
+    seen, asked = (
+        {withdrawn.hashed(device) for run in runs for device in _read_ids(run)},
+        set(map(withdrawn.hashed, device_ids)),
+    )
+    there = len(seen & asked)
+    return "all" if there == len(asked) else "some" if there else "none"
 
 
 def holds_text_of(run: RunDir, left_out: Mapping[PopulationKey, Withdrawals]) -> bool:

@@ -212,9 +212,10 @@ def _of_parquet(
         kind = _plain(schema.field(column.name).type)
         whole = column.kind == "id" and pa.types.is_integer(kind)
         if column.kind != "order" and column.name not in strings and not whole:
+            # A struct's type holds the names of its fields.
+            found = str(kind).partition("<")[0]
             raise ValueError(
-                f"{field}: {shown(path)}, column {column.name!r} is {schema.field(column.name).type}, not text; write "
-                "it as strings"
+                f"{field}: {shown(path)}, column {column.name!r} is {found}, not text; write it as strings"
             )
     # Texts stay packed, each distinct one once, until they are counted.
     file = pq.ParquetFile(_source(path), read_dictionary=strings, buffer_size=_BUFFER_BYTES)

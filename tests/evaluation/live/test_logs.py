@@ -51,21 +51,24 @@ def test_buckets_may_be_numbers_and_text_may_be_large_or_a_category(tmp_path: Pa
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([{"picked": 6}], r"bucket 'a': picked 6 is above correct 5; what is picked is counted among correct"),
-        ([{"correct": 11}], r"correct 11 is above shown 10"),
-        ([{"accepted": 4}], r"accepted 4 is above triggered 3"),
-        ([{"modified": 13}], r"modified 13 is above committed 12"),
-        ([{"shown": -1}], r"shown -1 is not between 0 and 1,000,000,000,000; look at what counts it"),
-        ([{"committed": 10**13}], r"committed 10000000000000 is not between"),
-        ([{"seconds": float("nan")}], r"seconds nan is not between"),
-        ([{"seconds": 0.0}], r"committed 12 in seconds 0; log the seconds"),
-        ([{"arm": "treated"}], r"arm 'treated' is neither 'control' nor 'treatment'; write one of them"),
-        ([{"bucket": ""}], r"bucket '' is no key of 1 to 200 bytes"),
+        ([{"picked": 6}], r"row 2 of these: picked is above correct; what is picked is counted among correct"),
+        ([{"correct": 11}], r"correct is above shown"),
+        ([{"accepted": 4}], r"accepted is above triggered"),
+        ([{"modified": 13}], r"modified is above committed"),
+        ([{"shown": -1}], r"shown is not between 0 and 1,000,000,000,000; look at what counts it"),
+        ([{"committed": 10**13}], r"committed is not between"),
+        ([{"seconds": float("nan")}], r"seconds is not between"),
+        ([{"seconds": 0.0}], r"committed in seconds 0; log the seconds"),
+        ([{"arm": "treated"}], r"row 2 of these: arm is neither 'control' nor 'treatment'; write one of them"),
+        ([{"bucket": ""}], r"row 2 of these: bucket is no key of 1 to 200 bytes"),
         ([{"shown": None}], r"shown is null; write every value"),
-        ([{"day": FIRST - timedelta(days=1)}], r"day 2026-11-01 is outside .* 2026-11-02 to 2026-11-04; leave it out"),
-        ([{"day": FIRST + timedelta(days=3)}], r"day 2026-11-05 is outside the experiment"),
-        ([{}, {}], r"bucket 'a' has two rows for day 2026-11-02; give each file once"),
-        ([{}, {"arm": "treatment", "day": FIRST + timedelta(days=1)}], r"bucket 'a' is in both arms"),
+        (
+            [{"day": FIRST - timedelta(days=1)}],
+            r"row 2 of these: day is outside .* 2026-11-02 to 2026-11-04; leave it out",
+        ),
+        ([{"day": FIRST + timedelta(days=3)}], r"day is outside the experiment"),
+        ([{}, {}], r"row 3 of these: its bucket has two rows for its day; give each file once"),
+        ([{}, {"arm": "treatment", "day": FIRST + timedelta(days=1)}], r"row \d of these: its bucket is in both arms"),
         ([], r"no rows at all"),
     ],
 )
@@ -79,7 +82,9 @@ def test_what_cannot_be_is_refused(tmp_path: Path, rows: list[dict], said: str):
     [[{}, {}], [{}, {"arm": "treatment", "day": FIRST + timedelta(days=1)}]],
 )
 def test_one_file_does_not_hide_it_from_another(tmp_path: Path, rows: list[dict]):
-    with pytest.raises(ValueError, match=r"1\.parquet, row group 0, rows 1 to 1: bucket 'a' (has two|is in both)"):
+    with pytest.raises(
+        ValueError, match=r"1\.parquet, row group 0, rows 1 to 1: row 1 of these: its bucket (has|is in both)"
+    ):
         read(tmp_path, *(table(row) for row in rows))
 
 
@@ -87,7 +92,7 @@ def test_one_file_does_not_hide_it_from_another(tmp_path: Path, rows: list[dict]
     ("change", "said"),
     [
         (lambda made: made.drop_columns(["seconds"]), "column 'seconds' is missing"),
-        (lambda made: made.append_column("device_id", made["arm"]), "column 'device_id' is not part of the logs"),
+        (lambda made: made.append_column("device_id", made["arm"]), "1 of its columns are not part of the logs"),
         (lambda made: made.append_column("arm", made["arm"]), "column 'arm' is there twice"),
         (lambda made: made.set_column(2, "day", made["day"].cast(pa.timestamp("s"))), r"'day' is timestamp\[ms\], not"),
         (lambda made: made.set_column(3, "shown", made["shown"].cast(pa.float64())), "'shown' is double, not int64"),

@@ -29,7 +29,7 @@ def row(rng: np.random.Generator, number: int) -> dict[str, object]:
     ]
     return {
         # Devices of many rows and of few; one starts as another ends.
-        "client_id": ["né", "a", "a ", "Z", "10", "9"][number % 6]
+        "client_id": ["né", "a", "a b", "Z", "10", "9"][number % 6]
         if number % 3
         else f"c{int(rng.integers(DEVICES)) ** 2 % DEVICES:03d}",
         "text": text,

@@ -54,7 +54,9 @@ def test_no_text_is_read(tmp_path: Path):
     text = pa.array([b"\xf4\x28", b"fine"]).view(pa.string())
     pq.write_table(pa.table({"client_id": ["a", "b"], "text": text}), path)
     both = frozenset(("a", "b"))
-    assert readers.count([str(path)], "en-US") == readers.FileCounts(both, 2, 0, 0, everybody=2, of_locale=2, tags=None)
+    assert readers.count([str(path)], "en-US") == readers.FileCounts(
+        both, 2, 0, 0, everybody=2, of_locale=2, largest_share=0.5, tags=None
+    )
     with pytest.raises(ValueError, match="UTF"):
         readers.from_files([str(path)], "en-US")
 
@@ -82,7 +84,9 @@ def test_what_was_typed_outside_the_days_is_gone(tmp_path: Path, kind: str):
     everything, older = read(tmp_path / "typed.parquet", kept=None)
     assert (len(everything["a"]), list(everything), older) == (5, ["a", "gone"], 0)
     counted = readers.count([str(tmp_path / "typed.parquet")], "en-US", KEPT)
-    assert counted == readers.FileCounts(frozenset("a"), 6, 0, older=4, everybody=2, of_locale=2, tags=None)
+    assert counted == readers.FileCounts(
+        frozenset("a"), 6, 0, older=4, everybody=2, of_locale=2, largest_share=1.0, tags=None
+    )
 
 
 def test_devices_are_counted_before_and_after_each_filter(tmp_path: Path):

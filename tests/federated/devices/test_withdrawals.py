@@ -10,7 +10,7 @@ import pytest
 
 from federated.config.population import ChitchatPopulation, FilePopulation, SyntheticPopulation
 from federated.devices import parts, pieces, readers, store
-from federated.devices.withdrawals import NOBODY, Withdrawals, hashed
+from federated.devices.withdrawals import NOBODY, Withdrawals
 
 KEY = "5a" * 32
 SPLIT = b"k" * 32
@@ -23,7 +23,7 @@ Writer = Callable[[Path, list[dict]], None]
 
 
 def withdrawn(*ids: str) -> Withdrawals:
-    return Withdrawals(KEY, frozenset(hashed(device, KEY) for device in ids))
+    return Withdrawals(KEY, frozenset(map(Withdrawals(KEY, frozenset()).hashed, ids)))
 
 
 def of_type(kind: pa.DataType) -> Writer:
@@ -92,15 +92,15 @@ def test_simulations_leave_them_out_too(tmp_path: Path, config: SyntheticPopulat
     assert pieces.device_ids(tmp_path / "left") == everybody[:3] + everybody[4:]
 
 
-@pytest.mark.parametrize("other", ["7 ", " 7", "07", "７", "7\n", "é", "e\u0301"])
-def test_ids_are_the_same_only_byte_for_byte(other: str):
-    assert not withdrawn(GONE).has(other)
-    assert withdrawn(other).has(other)
-    assert not withdrawn("é").has("e\u0301")
+@pytest.mark.parametrize("other", ["7 ", " 7", "7.0", "７", "7\n"])
+def test_a_device_has_left_under_any_spelling(other: str):
+    assert withdrawn(GONE).has(other)
+    assert withdrawn(other).has(GONE)
+    assert not withdrawn(other).has("07")
 
 
 def test_the_hashes_tell_nothing_without_the_key():
-    assert hashed(GONE, KEY) != hashed(GONE, "5b" * 32)
+    assert withdrawn().hashed(GONE) != Withdrawals("5b" * 32, frozenset()).hashed(GONE)
     assert not Withdrawals("5b" * 32, withdrawn(GONE).hashes).has(GONE)
     assert NOBODY.digest == ""
     assert withdrawn("a", "b").digest == withdrawn("b", "a").digest != withdrawn("a").digest

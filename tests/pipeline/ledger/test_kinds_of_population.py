@@ -136,6 +136,14 @@ def test_nobody_is_in_a_simulation_and_among_people(settings: Settings):
     assert ledger.verify() == []
 
 
+def test_nobody_is_new_under_another_spelling(settings: Settings):
+    ledger = registered(PrivacyLedger.of(settings), "customers", "others")
+    ledger.bind_devices("customers", IDS)
+    for spelled in ([each.upper() for each in IDS], [f" {each}" for each in IDS], [f"\ufeff{each}" for each in IDS]):
+        with pytest.raises(BudgetExceeded, match="these are devices of population 'customers'"):
+            ledger.bind_devices("others", spelled)
+
+
 @pytest.mark.parametrize(
     "later", [[*IDS[1:], "another"], [*IDS, "one more"], [f"person {number}" for number in range(300)]]
 )
