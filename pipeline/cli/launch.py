@@ -9,10 +9,11 @@ from typing import Annotated
 import typer
 
 from pipeline.cli import display
-from pipeline.cli.support import AsJson, LaunchName, answer, command, printable
+from pipeline.cli.support import AsJson, LaunchName, answer, command
 from pipeline.ground import settings
 from pipeline.ground.errors import HELD, PERMANENT
 from pipeline.telemetry import work
+from pipeline.telemetry.logs import printable
 from pretrain.reading.paths import shown
 
 _log = logging.getLogger(__name__)

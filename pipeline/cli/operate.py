@@ -9,6 +9,7 @@ import typer
 from pipeline.cli.support import AsJson, LaunchName, answer, command, completions, open_existing
 from pipeline.ground import settings
 from pipeline.ground.errors import PERMANENT
+from pipeline.telemetry.logs import printable
 
 if TYPE_CHECKING:
     from pipeline.verify.check import Check
@@ -63,7 +64,7 @@ def _show_checks(checks: Iterable["Check"], as_json: bool) -> None:
 
     made = []
     for check in checks:
-        typer.echo(f"{_MARKS[check.passed]:>8}  {check.id}: {check.detail}", err=as_json)
+        typer.echo(printable(f"{_MARKS[check.passed]:>8}  {check.id}: {check.detail}"), err=as_json)
         made.append(check)
     done = verification(made)
     answer(done, as_json, text=str(done))

@@ -8,6 +8,7 @@ import typer
 from pipeline.cli.support import AsJson, LaunchName, answer, command
 from pipeline.ground import settings
 from pipeline.ground.errors import PERMANENT
+from pipeline.telemetry.logs import printable
 from reports.losses import up
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def rehearse(
 
 
 def _rehearsing(line: str) -> None:
-    typer.echo(f"rehearse: {line}", err=True)
+    typer.echo(printable(f"rehearse: {line}"), err=True)
 
 
 def _stood_in(config: "LaunchConfig", start: Path) -> str:

@@ -16,6 +16,7 @@ import typer
 from pipeline.ground import settings as settings_module
 from pipeline.ground.errors import exit_code
 from pipeline.ground.settings import Settings
+from pipeline.telemetry.logs import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -66,7 +67,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
                 raise
             _log.debug("traceback of the error below", exc_info=True)
             if settings_module.log_form() == "json":
-                _log.error("%s", printable(str(error)))
+                _log.error("%s", error)
             else:
                 typer.echo(printable(f"error: {error}"), err=True)
             if asked.get("as_json"):
@@ -104,11 +105,6 @@ def json_of(value: Any) -> Any:
     if isinstance(value, date | Path):
         return str(value)
     return json_of(value.model_dump(mode="json")) if hasattr(value, "model_dump") else value
-
-
-def printable(text: str) -> str:
-    """Escape characters that no terminal can print: bytes that are not UTF-8, and lone surrogates."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def table_text(table: "Table") -> str:

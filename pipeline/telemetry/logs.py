@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import os
+import re
 import sys
 from datetime import UTC, datetime
 from typing import TextIO
@@ -18,6 +19,18 @@ from pipeline.telemetry import work
 _QUIET = ("mlflow", "alembic", "httpx", "datasets", "matplotlib", "fontTools", "opentelemetry")
 
 
+# Controls but for line break and tab, direction marks, separators, and halves of characters: a name that holds them
+# would clear a terminal, or show other words than it has. Joiners stay, which words and pictures need.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """Escape characters that a terminal would obey or not show, in everything that is printed or logged."""
+    return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 class TextLines(logging.Formatter):
     """A log record as a line for people: with time, level and logger where all are shown, else its message alone."""
 
@@ -26,12 +39,12 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         if logging.getLogger().isEnabledFor(logging.INFO):
-            return super().format(record)
+            return printable(super().format(record))
         message = record.getMessage()
         lines = [message if record.levelno < logging.WARNING else f"{record.levelname.lower()}: {message}"]
         if record.exc_info:
             lines.append(self.formatException(record.exc_info))
-        return "\n".join(lines)
+        return printable("\n".join(lines))
 
 
 class JsonLines(logging.Formatter):
@@ -53,7 +66,7 @@ class JsonLines(logging.Formatter):
             line |= {"launch_id": at_work.launch_id, "stage": at_work.stage, "attempt": at_work.attempt}
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return printable(json.dumps(line, ensure_ascii=False))
 
 
 def configure(level: int | str, form: str) -> None:

@@ -1,6 +1,8 @@
 """No message about people's data shows it: not on standard error, not as JSON, not in logs, not in an exception."""
 
 import json
+import logging
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.telemetry import logs
 from pipeline.tracking import mlflow_tracker
 from tacit.training import _store
 from tests.bad_inputs.cases import PERMANENT, changed
@@ -157,3 +160,54 @@ def test_frames(column: str, wrong: object) -> None:
     with pytest.raises(ValueError, match=f"column '{column}'") as refused, _store(frame, launch_config(), 0):
         pass
     _is_silent(_chain(refused.value))
+
+
+# A terminal would turn red, clear, ring, and show a name from right to left or with an invisible sign.
+ESCAPES = "\x1b[31m", "\x9b2J", "\x07", "\x7f", "\u202e", "\u2066", "\u200f", "\u200b", "\ufeff", "\u2028"
+ESCAPED = "".join(ESCAPES)
+
+
+def _shows_no_escape(said: str) -> None:
+    assert not [each for each in ESCAPES if each in said], ascii(said[-500:])
+
+
+@pytest.mark.parametrize("verbose", [[], ["--verbose"]], ids=["terse", "verbose"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["check", "FILE"],
+        ["check", "FILE", "--json"],
+        ["check", f"no{ESCAPED}.yaml"],
+        ["launch", f"no{ESCAPED}.yaml"],
+        ["status", f"no{ESCAPED}"],
+        ["explain", f"no{ESCAPED}"],
+        ["predict", f"no{ESCAPED}", "hello"],
+        ["verify", f"no{ESCAPED}"],
+        ["stage", f"no{ESCAPED}", "FILE"],
+        ["withdraw", f"no{ESCAPED}", "--ids", f"no{ESCAPED}"],
+        ["withdraw", "people", "--ids", f"no{ESCAPED}.jsonl"],
+        ["ledger", "show", "--population", f"no{ESCAPED}"],
+    ],
+    ids=lambda command: ascii(" ".join(command))[:30],
+)
+def test_names_are_escaped(
+    command: list[str], verbose: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TACIT_HOME", str(tmp_path))
+    file = write_launch(tmp_path, changed(f"private_text.na{ESCAPED}me", ESCAPED)).rename(tmp_path / f"a{ESCAPED}.yaml")
+    done = invoked([*verbose, *(str(file) if each == "FILE" else each for each in command)])
+    assert done.exit_code
+    _shows_no_escape(done.output)
+
+
+@pytest.mark.parametrize("form", [logs.TextLines, logs.JsonLines])
+@pytest.mark.parametrize("level", [logging.INFO, logging.ERROR])
+def test_log_lines_are_escaped(form: Callable[[], logging.Formatter], level: int) -> None:
+    try:
+        raise KeyError(ESCAPED)
+    except KeyError:
+        record = logging.LogRecord("a", level, "b", 1, f"file {ESCAPED} می\u200cخواهم 👩\u200d🚒", (), sys.exc_info())
+    line = form().format(record)
+    _shows_no_escape(line)
+    assert "می\u200cخواهم 👩\u200d🚒" in (json.loads(line)["message"] if form is logs.JsonLines else line)
