@@ -1,6 +1,9 @@
 """Somebody withdraws: no later launch reads their text, and every launch here that has read it is erased."""
 
+import io
 import json
+import os
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -205,6 +208,17 @@ def test_a_list_is_read_byte_for_byte(tmp_path: Path, content: bytes, expected: 
     path = tmp_path / "ids.txt"
     path.write_bytes(content)
     assert withdrawal.read_ids(path) == expected
+
+
+def test_a_list_that_never_ends_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in ((tmp_path / "pipe", "a pipe"), (Path("/dev/zero"), "a device"), (tmp_path, "a folder")):
+        with pytest.raises(ValueError, match=f"^--ids: .* is {kind}, not a file; give a file, or - for standard input"):
+            withdrawal.read_ids(path)
+    monkeypatch.setattr(withdrawal, "_MOST_BYTES", 10)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\n" * 6)))
+    with pytest.raises(ValueError, match="more than 10 bytes on standard input"):
+        withdrawal.read_ids(None)
 
 
 def test_a_list_may_be_a_table_as_the_text_is(tmp_path: Path):
