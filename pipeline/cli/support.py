@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _LEAST_DELTA = 1e-30
+# Libraries that read people's data; no error of theirs is meant for a person, and some quote a value.
+_QUOTING = frozenset(("pyarrow", "pandas", "numpy"))
 _WIDTH = 140  # columns without a terminal
 
 
@@ -65,13 +67,15 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             code = exit_code(error)
             if code is None:
                 raise
-            _log.debug("traceback of the error below", exc_info=True)
+            said, library = str(error), type(error).__module__.partition(".")[0]
+            if library in _QUOTING:
+                said = f"{library} ended with {type(error).__name__}; its message may quote data, and is not shown"
             if settings_module.log_form() == "json":
-                _log.error("%s", error)
+                _log.error("%s", said)
             else:
-                typer.echo(printable(f"error: {error}"), err=True)
+                typer.echo(printable(f"error: {said}"), err=True)
             if asked.get("as_json"):
-                typer.echo(json.dumps({"ok": False, "error": str(error), "exit_code": code}))
+                typer.echo(json.dumps({"ok": False, "error": said, "exit_code": code}))
             raise typer.Exit(code) from error
 
     wrapped.__doc__ = unwrapped(function.__doc__ or "")

@@ -11,7 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 
+from pipeline.cli.support import command
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.telemetry import logs
 from pipeline.tracking import mlflow_tracker
@@ -211,3 +213,29 @@ def test_log_lines_are_escaped(form: Callable[[], logging.Formatter], level: int
     line = form().format(record)
     _shows_no_escape(line)
     assert "می\u200cخواهم 👩\u200d🚒" in (json.loads(line)["message"] if form is logs.JsonLines else line)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda: pa.array([WORD]).cast(pa.int64()),
+        lambda: pd.Timestamp(f"{NUMBER}{NUMBER}-01-01"),
+    ],
+    ids=["a cast", "a time"],
+)
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_library_s_own_error(
+    convert: Callable[[], object], form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a reader that forgot to catch it."""
+    monkeypatch.setenv("TACIT_LOG", form)
+
+    def read(as_json: bool) -> None:
+        convert()
+
+    with pytest.raises(typer.Exit) as ended:
+        command(read)(as_json=True)
+    assert ended.value.exit_code == PERMANENT
+    said = capsys.readouterr()
+    _is_silent(said.out + said.err)
+    assert "may quote data" in said.out
