@@ -7,6 +7,8 @@ import threading
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from pretrain import access
+
 
 def pool(count: int) -> ProcessPoolExecutor:
     """``count`` processes to share work with.
@@ -15,7 +17,13 @@ def pool(count: int) -> ProcessPoolExecutor:
     """
     # Spawned, since a fork would copy the locks of threads that it does not copy.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(count, mp_context=context, initializer=partial(end_with, os.getpid()))
+    started = partial(_start, os.getpid(), access.standing())
+    return ProcessPoolExecutor(count, mp_context=context, initializer=started)
+
+
+def _start(pid: int, accesses: tuple[access.Access, ...]) -> None:
+    access.adopt(accesses)
+    end_with(pid)
 
 
 def end_with(pid: int, code: int = 1) -> None:

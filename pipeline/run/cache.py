@@ -37,8 +37,9 @@ from pipeline.run.bookkeeping import AUDIT, CONTENT, PROCESSORS, WINDOW, is_same
 from pipeline.run.known import as_it_lies, ledger_belief_now
 from pipeline.run.population import require_population
 from pipeline.run.run_dir import GIVEN, RESULT, RunDir, StageRecord, receipt_digest, record_digest
-from pipeline.run.stage import Stage, StageContext, Stages, field_of, imported, is_public, view
+from pipeline.run.stage import StageContext, Stages, access, field_of, imported, is_public, kept, view
 from pipeline.telemetry.allowed import this_hour, two_digits
+from pretrain.access import confined
 from pretrain.files import PRIVATE, atomic, private_directory, remove_folder, scratch, sha256, text_sha256, write_text
 from reports.disclosure.findings import ReleaseAudit
 
@@ -112,7 +113,8 @@ def content_key(ctx: StageContext, stages: Stages) -> str | None:
     }
     seen = replace(ctx, config=view(ctx.config, ctx.stage, stages))
     try:
-        given = stage.given(seen)
+        with confined(access(ctx.config, ctx.run, ctx.settings, ctx.stage, stages)):
+            given = stage.given(seen)
         if given is None:
             return None
         content["given"] = given
@@ -212,10 +214,10 @@ def refusal(
         return "the ledger holds no spend of it"
     if changed := [name for name, digest in record.outputs.items() if not run.available(record.stage, name, digest)]:
         return f"{changed[0]} was changed or lost"
-    return _private_refusal(stage, record, run) if stage.private else ""
+    return _private_refusal(record, run) if kept(ctx.stage, stages) else ""
 
 
-def _private_refusal(stage: Stage, record: StageRecord, run: RunDir) -> str:
+def _private_refusal(record: StageRecord, run: RunDir) -> str:
     if run.erased or not (run.path / "private" / record.stage).is_dir():
         return "its private files were erased"
     if record.private_digest is None:
@@ -241,6 +243,7 @@ def reuse(ctx: StageContext, stages: Stages, planned: Spend | None, shelf: Shelf
       PopulationUnknown, BudgetExceeded: the launch asks for more than its population has.
     """
     started, clock, stage = this_hour(), time.monotonic(), stages[ctx.stage]
+    private = kept(ctx.stage, stages)
     ledger = PrivacyLedger.of(ctx.settings)
     if not is_public(ctx.stage, stages):
         require_population(ctx.config, ledger)
@@ -251,7 +254,7 @@ def reuse(ctx: StageContext, stages: Stages, planned: Spend | None, shelf: Shelf
     for source in sources(ctx, stages, content, planned, shelf, audits=True) if content else ():
         record, problem = source.record, source.problem
         inputs = None if problem else _inputs(record, ctx.run)
-        if inputs is None or not _brought(source, ctx, stage, shown):
+        if inputs is None or not _brought(source, ctx, private, shown):
             why = problem or ("its inputs differ from those here" if inputs is None else "its files are incomplete")
             if not stage.salted:
                 _log.warning(
@@ -274,8 +277,8 @@ def reuse(ctx: StageContext, stages: Stages, planned: Spend | None, shelf: Shelf
                 "launch_id": ctx.run.launch_id,
                 "config_digest": config_digest(ctx.config),
                 "inputs": inputs,
-                "private_outputs": bool(stage.private),
-                "private_digest": ctx.run.seal_private(ctx.stage) if stage.private else None,
+                "private_outputs": bool(private),
+                "private_digest": ctx.run.seal_private(ctx.stage) if private else None,
                 "ledger": receipts,
                 "started_at": started,
                 "seconds": two_digits(time.monotonic() - clock),
@@ -391,8 +394,8 @@ def _inputs(record: StageRecord, run: RunDir) -> dict[str, str] | None:
     return here
 
 
-def _brought(source: Source, ctx: StageContext, stage: Stage, shown: str) -> bool:
-    """Copy all files into this launch's folders and check their digests; True for all, False for none.
+def _brought(source: Source, ctx: StageContext, private: tuple[str, ...], shown: str) -> bool:
+    """Copy public files and the named private ones, and check their digests; True for all of them, False for none.
 
     After a crash the public folder is the old one, the new one or absent.
     """
@@ -401,7 +404,7 @@ def _brought(source: Source, ctx: StageContext, stage: Stage, shown: str) -> boo
             staged = folder / ctx.stage
             if not _bring(source, staged):
                 return False
-            if stage.private and (source.run is None or not _brought_private(source.run, ctx, stage.private)):
+            if private and (source.run is None or not _brought_private(source.run, ctx, private)):
                 return False
             write_text(staged / CONTENT, shown)
             remove_folder(ctx.public)

@@ -11,7 +11,7 @@ from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.run.bookkeeping import OUTCOME, SEAL, is_same
 from pipeline.run.known import changed_inputs, write_down
 from pipeline.run.run_dir import ERASED, GIVEN, RunDir, StageRecord, has_private_files, record_text
-from pipeline.run.stage import Stage, Stages, concludes
+from pipeline.run.stage import Stage, Stages, concludes, kept
 from pretrain.files import PRIVATE, write_text
 
 _NOT_LEFT = "damaged or gone, so nothing was reserved"
@@ -71,7 +71,7 @@ def require_whole(run: RunDir, spending: Stage, stages: Stages) -> None:
         for name, digest in record.outputs.items():
             if not run.available(stage, name, digest):
                 raise StageInputMissing(f"{run.public(stage) / name}: {_NOT_LEFT}; run stage {stage!r} again")
-        folder, files = run.private(stage), stages[stage].private if stage in spending.opens else ()
+        folder, files = run.private(stage), kept(stage, stages) if stage in spending.opens else ()
         if not files or record.private_digest is None:
             continue
         left = {SEAL: record.private_digest}

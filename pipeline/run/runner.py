@@ -36,11 +36,12 @@ from pipeline.run.finished import (
 from pipeline.run.known import run_folder, write_down
 from pipeline.run.population import asked, kept, register_simulation
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_text
-from pipeline.run.stage import Stage, StageContext, Stages, binding_of, release_key, view
+from pipeline.run.stage import StageContext, StageResult, Stages, access, binding_of, release_key, view
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.telemetry.leaving import require_listed
 from pipeline.telemetry.signals import budget, watched
 from pretrain import progress
+from pretrain.access import confined
 from pretrain.files import remove_leavings, write_text
 
 _log = logging.getLogger(__name__)
@@ -228,18 +229,18 @@ def _counted_by(ctx: StageContext, population: Population | None, before: Entry 
 def _computed(ctx: StageContext, stages: Stages, binding: Mapping[str, str] | None) -> StageRecord:
     """Run the stage with its declared fields of the launch file, and save its record against a crash."""
     config, stage = ctx.config, stages[ctx.stage]
-    compute = partial(_compute, replace(ctx, config=view(config, ctx.stage, stages)), config, stage)
+    compute = partial(_compute, replace(ctx, config=view(config, ctx.stage, stages)), config, stages)
     record = cache.marked(ctx, stages, compute) if stage.cached else compute()
     keep_outcome(record, ctx.run, ctx.settings, binding)
     return record
 
 
-def _compute(ctx: StageContext, config: LaunchConfig, stage: Stage) -> StageRecord:
+def _compute(ctx: StageContext, config: LaunchConfig, stages: Stages) -> StageRecord:
     """Call the stage, and record its outputs."""
     started, clock, ran_on = this_hour(), time.monotonic(), _attempted_on(ctx.public, processor())
     ctx.run.unseal_private(ctx.stage)
     with progress.kept_in(ctx.private / progress.FILE):
-        result = stage.function(ctx)
+        result = _confined(ctx, config, stages)
     outputs = ctx.run.manifest(ctx.stage)
     require_listed(result, outputs)
     return StageRecord(
@@ -255,6 +256,25 @@ def _compute(ctx: StageContext, config: LaunchConfig, stage: Stage) -> StageReco
         processor=ran_on,
         result=result.model_dump(mode="json"),
     )
+
+
+def _confined(ctx: StageContext, config: LaunchConfig, stages: Stages) -> StageResult:
+    """Call the stage with the files that it declares.
+
+    Raises:
+      PermanentError: it opened another file, even if it caught the refusal.
+    """
+    function = stages[ctx.stage].function
+    with confined(access(config, ctx.run, ctx.settings, ctx.stage, stages)) as allowed:
+        try:
+            return function(ctx)
+        finally:
+            if allowed.refused:
+                raise PermanentError(
+                    f"{ctx.stage}: it opens {allowed.refused[0]}, which it does not declare; keep the launch, and "
+                    "correct the stage's code, or its fields 'needs', 'may_need' and 'private' in "
+                    "pipeline/stages/graph.py"
+                )
 
 
 def _attempted_on(folder: Path, here: str) -> str:

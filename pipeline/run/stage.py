@@ -3,10 +3,12 @@
 import hashlib
 import importlib
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,14 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.ledger import entries
 from pipeline.ledger.spend import Spend
+from pipeline.run.bookkeeping import AUDIT
 from pipeline.run.run_dir import KEY, RESULT, RunDir
+from pretrain.access import Access
 from pretrain.config import Config
 from reports.disclosure.findings import ReleaseAudit
 
 _UNSTATED = PopulationKey("")
+SOURCES = "private_text.paths"  # in ``Stage.private``: the files of the people's text
 
 
 class Dataset(Config):
@@ -163,7 +168,8 @@ class Stage:
       code: tacit's files and folders that decide its outputs, from the root of the packages. For a release, only the
         release itself: a change elsewhere must not spend again. Empty: every launch runs the stage.
       libraries: third-party libraries that decide its outputs.
-      private: its private files and folders that later stages open.
+      private: private files and folders of other stages that it opens, as ``stage/name``; ``SOURCES`` for those of the
+        people's text. It opens no other private file (``pretrain.access``).
       device: True if it computes on ``runtime.device``; or the field of the launch file, and the value with which it
         does.
       planned: returns the worst-case spend that it reserves before it runs, without reading private data, or None if
@@ -243,9 +249,33 @@ def is_public(name: str, stages: Stages) -> bool:
     public itself.
     """
     stage = stages.get(name)
-    if stage is None or stage.spends or stage.private or not stage.cached:
+    if stage is None or stage.spends or stage.private or kept(name, stages) or not stage.cached:
         return False
     return all(is_public(other, stages) for other in stage.opens)
+
+
+def kept(name: str, stages: Stages) -> tuple[str, ...]:
+    """Private files and folders of a stage that later stages open, and that a launch which reuses it copies."""
+    opened = (each.partition("/") for stage in stages.values() for each in stage.private)
+    return tuple(dict.fromkeys(file for of, _, file in opened if of == name and file not in (KEY, AUDIT)))
+
+
+def access(config: LaunchConfig, run: RunDir, settings: Settings, name: str, stages: Stages) -> Access:
+    """Files that a stage may open: its own, public ones of stages that it declares, and private ones by name.
+
+    Guarantee: a stage opens no other file of any launch, none of the people's text, and no log of a live experiment, as
+    far as ``pretrain.access`` sees.
+    """
+    stage, launches = stages[name], (each for each in run.root.iterdir() if (each / "public").is_dir())
+    # ``Path.glob`` refuses absolute patterns.
+    texts = (glob(each, recursive=True) for each in getattr(config.private_text, "paths", ()))  # noqa: PTH207
+    sources = [path for matches in texts for path in matches]
+    opened = [run.path / half / name for half in ("public", "private")]
+    opened += [run.path / "public" / other for other in stage.opens]
+    opened += [run.path / "private" / file for file in stage.private if file != SOURCES]
+    opened += sources if SOURCES in stage.private else []
+    guarded = (*launches, *sources, settings.experiment_logs)
+    return Access(name, *(frozenset(map(os.path.realpath, paths)) for paths in (guarded, opened)))
 
 
 def view(config: LaunchConfig, name: str, stages: Stages) -> LaunchConfig:

@@ -14,8 +14,11 @@ from federated.config.counts import START_WEIGHT
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.counts import COUNTS
 from pipeline.releases.evaluation import EVALUATION
+from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import RELEASES
-from pipeline.run.stage import Replay, Stage, Stages, everything, later
+from pipeline.run.bookkeeping import AUDIT
+from pipeline.run.run_dir import KEY
+from pipeline.run.stage import SOURCES, Replay, Stage, Stages, everything, later
 
 # Code of public stages. Too much rather than too little: a change here only costs computation.
 _CODE = ("pretrain", "pipeline/run/stage.py", "pipeline/stages", "reports/disclosure")
@@ -62,6 +65,10 @@ _IN_EVERY_LAUNCH = ("discover", "fine_tune", "ab_test", "experiment")
 _ASKED_FOR = tuple(release.stage for release in RELEASES if release.stage not in _IN_EVERY_LAUNCH)
 # Blocks of training on devices, here or on a twin.
 _TRAINING = ("seed", "model", "mechanism", "local_training", "server", "audit", "counts", "evaluation")
+
+
+# The device store.
+_DEVICES = ("ingest_private/store",)
 
 
 def _seed(config: LaunchConfig) -> tuple[str, ...]:
@@ -128,7 +135,7 @@ _LIST = (
             "pipeline/stages/ingest.py",
         ),
         libraries=_LIBRARIES,
-        private=("store",),
+        private=(SOURCES,),
         replay=Replay(again="pipeline.stages.ingest:store_again", anywhere=True),
         remade="pipeline.stages.ingest:private_text_remade",
         salted="pipeline.stages.ingest:committed",
@@ -156,6 +163,7 @@ _LIST = (
             *("locale", "seed", "public_text", "vocabulary", "pretrain", "planning", "schedule", "audit", "ab_test"),
             *("model", "local_training", "server", *_RELEASES),
         ),
+        private=_DEVICES,
         replay=Replay(moving=frozenset({"rehearsed", "verdict"}), afresh=True),
         remade="pipeline.stages.plan:remade",
     ),
@@ -174,7 +182,7 @@ _LIST = (
             "pretrain/writing/case.py",
             "pipeline/stages/discover.py",
         ),
-        private=("words.json", "central/released.json", "layers"),
+        private=_DEVICES,
         planned=later("pipeline.preflight.readiness:planned_discovery"),
         audit=later("pipeline.stages.audit_releases:of_another"),
         replay=Replay(anywhere=True, afresh=True),
@@ -187,6 +195,7 @@ _LIST = (
         needs=("ingest_public", "discover"),
         may_need=("ingest_private",),
         follows=("pretrain",),
+        private=("discover/words.json", *_DEVICES),
         # Without a budget it reads validation devices for coverage; with one it reads no device.
         reads=lambda config: (*("locale", "seed", "vocabulary", "discovery", "evaluation"),),
         sees=("evaluation",),
@@ -223,7 +232,7 @@ _LIST = (
         reads=_count_reads,
         given=later("pipeline.stages.identity:counts"),
         code=("federated", "pretrain", "pipeline/stages/count.py"),
-        private=("released.npy",),
+        private=_DEVICES,
         planned=COUNTS.reserved,
         says={"start_weight": repr(START_WEIGHT)},
         audit=later("pipeline.stages.audit_releases:of_another"),
@@ -239,7 +248,7 @@ _LIST = (
         may_need=("count",),
         reads=lambda config: (*_TRAINING, "public_text.select_by"),
         sees=("runtime",),
-        private=("rounds", "audit.npz"),
+        private=_DEVICES,
         device=True,
         planned=later("pipeline.releases.spent:planned_training"),
         replay=Replay(again="pipeline.stages.fine_tune:trained_again", in_full=_always),
@@ -254,6 +263,7 @@ _LIST = (
         reads=lambda config: (*_TRAINING, "public_text.select_by"),
         sees=("runtime",),
         device=True,
+        private=(*_DEVICES, *(f"fine_tune/{name}" for name in (KEY, *TRAINING.keeps))),
         replay=Replay(in_full=lambda config: bool(config.audit.on_twin)),
         remade="pipeline.stages.audit:remade",
     ),
@@ -269,7 +279,7 @@ _LIST = (
             *(("local_training", "server") if config.ab_test.non_private_upper_bound else ()),
         ),
         sees=("runtime",),
-        private=("released.json", "vectors.npy"),
+        private=_DEVICES,
         device=True,
         planned=EVALUATION.reserved,
         replay=Replay(again="pipeline.stages.ab_test:compared_again"),
@@ -284,6 +294,10 @@ _LIST = (
             *_ASKED_FOR,
         ),
         follows=("audit", "ab_test"),
+        private=(
+            *(*_DEVICES, "discover/words.json"),
+            *(f"{each.stage}/{name}" for each in RELEASES for name in (KEY, AUDIT, *each.keeps)),
+        ),
         # No noise key may follow from the launch file, so each key is tested against the file's digest.
         reads=everything,
         device=True,
@@ -322,7 +336,11 @@ _LIST = (
         line="{reason}",
         run="pipeline.stages.publish:publish",
         needs=("decide",),
-        may_need=("ingest_public", "build_vocabulary", *_ASKED_FOR, "fine_tune", "ab_test", "report"),
+        # An approval covers the records of all stages before it.
+        may_need=(
+            *("ingest_public", "ingest_private", "pretrain", "plan", "discover", "build_vocabulary", "adapt"),
+            *(*_ASKED_FOR, "fine_tune", "audit", "ab_test", "audit_releases", "report"),
+        ),
         # MLflow shows the launch file beside the registered model.
         reads=everything,
         replay=Replay(again="pipeline.stages.publish:exported_again"),

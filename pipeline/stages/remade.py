@@ -11,6 +11,7 @@ files, so that people review its declaration. Of these, times must have two digi
 """
 
 import json
+import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -25,10 +26,11 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.run.run_dir import ABSENT, RESULT, RunDir, StageRecord, record_digest
 from pipeline.run.second_run import differences, same_json
-from pipeline.run.stage import Stage, StageContext, imported
+from pipeline.run.stage import Stage, StageContext, access, imported
 from pipeline.stages.graph import STAGES
 from pipeline.telemetry.allowed import two_digits
 from pipeline.telemetry.leaving import FREE, REMADE, Source, blocks_of, file_source, key_source, source
+from pretrain.access import Access, confined
 
 Made = Mapping[str, Any]
 _HOUR = re.compile(r"\d{4}-\d\d-\d\dT\d\d:00:00\+00:00")
@@ -63,7 +65,8 @@ def of_stage(config: LaunchConfig, run: RunDir, settings: Settings, stage: Stage
         there = public_files(run, Path(folder), stage.name)
         ctx = StageContext(config, there, settings, stage.name, None)
         try:
-            made = imported(stage.remade)(ctx, record, run.path / "public" / stage.name) if stage.remade else {}
+            with confined(_public_alone(config, run, settings, stage.name)):
+                made = imported(stage.remade)(ctx, record, run.path / "public" / stage.name) if stage.remade else {}
         except (LaunchError, ValueError, ArithmeticError, OSError, LookupError, TypeError) as error:
             yield f"cannot be made from public files: {type(error).__name__}: {error}"
             return
@@ -72,6 +75,12 @@ def of_stage(config: LaunchConfig, run: RunDir, settings: Settings, stage: Stage
         yield from fields(result, record.result, made)
         yield from _files(type(result), record, run, there)
     yield from _record(config, run, record)
+
+
+def _public_alone(config: LaunchConfig, run: RunDir, settings: Settings, name: str) -> Access:
+    """Return the rule by which a stage's public half is made again: no private file of any launch."""
+    public = os.path.realpath(run.path / "public")
+    return replace(access(config, run, settings, name, STAGES), allowed=frozenset({public}))
 
 
 def public_files(run: RunDir, folder: Path, without: str) -> RunDir:

@@ -19,7 +19,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import KEY, RunDir, StageRecord
 from pipeline.run.second_run import made_again
-from pipeline.run.stage import Replay, Stage, StageContext, imported, stage_key
+from pipeline.run.stage import Replay, Stage, StageContext, imported, kept, stage_key
 from pipeline.stages.graph import STAGES
 from pipeline.verify.check import Check, in_words
 from pipeline.verify.files import is_gone, missing
@@ -115,7 +115,7 @@ def _private(config: LaunchConfig, run: RunDir, name: str, record: StageRecord) 
     """Yield stages whose private folders a second run reads: those that the stage opened, and its own."""
     for other in (*STAGES[name].needs, *STAGES[name].may_need):
         opened = any(path.startswith(f"{other}/") for path in record.inputs)
-        if opened and STAGES[other].private and (made := run.record(other)) and made.private_outputs:
+        if opened and kept(other, STAGES) and (made := run.record(other)) and made.private_outputs:
             yield other
     # A seeded key has no file.
     keyed = "reserve" in record.ledger and config.mechanism.randomness != "seeded"

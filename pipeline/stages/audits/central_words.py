@@ -23,7 +23,7 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     words = {word.word: (word.share, word.low, word.high, word.form) for word in artifacts.discovered_words(ctx)}
     forms_RF = np.array(kept["forms"], dtype=np.int64)
     found = DiscoveryRelease(kept["weights"], kept["total"], forms_RF, stated["threshold"], words)
-    typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"), ctx.private)
+    typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"), ctx.run.private("audit_releases"))
     rule = Rule.of(
         frozenset(artifacts.vocabulary(ctx, "ingest_public").words),
         config.words_per_device,

@@ -24,7 +24,7 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     frequency_N = artifacts.frequencies(ctx)
     cells = counted_cells.choose(public, words, config.contexts, frequency_N=frequency_N, start_weight=start_weight)
     devices, released_U = artifacts.store(ctx).encode(words, "train"), np.load(ctx.private / artifacts.RELEASED)
-    fitted = NGram.fit(public, words, NGRAM_ORDER, ctx.private)
+    fitted = NGram.fit(public, words, NGRAM_ORDER, ctx.run.private("audit_releases"))
     return counts_audit(
         released_U,
         map(devices.owner, range(len(devices))),

@@ -20,7 +20,7 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     config = ctx.config.discovery
     assert isinstance(config, TrieConfig), "discovery was central"
     folder = ctx.private / KEPT
-    typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"), ctx.private)
+    typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"), ctx.run.private("audit_releases"))
     published = {word.word: word.form for word in artifacts.discovered_words(ctx)}
     known = frozenset(artifacts.vocabulary(ctx, "ingest_public").words)
     rule = rule_of(config, letters_of(text.alphabet(ctx.config.locale)), known)

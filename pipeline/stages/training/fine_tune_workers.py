@@ -33,11 +33,13 @@ from pipeline.run import artifacts, fence, gang
 from pipeline.run.bookkeeping import FAILED, LOCK, PLANTED
 from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import RunDir
-from pipeline.run.stage import StageContext, stage_key
+from pipeline.run.stage import StageContext, access, stage_key
+from pipeline.stages.graph import STAGES
 from pipeline.stages.training import audit_trace
 from pipeline.stages.training.fine_tune_inputs import TrainingInputs, open_in_worker
 from pipeline.telemetry import logs, work
 from pretrain import processes
+from pretrain.access import confined
 from pretrain.files import PRIVATE, write_text
 from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import subkey
@@ -165,6 +167,7 @@ def main(root: Path, launch_id: str, attempt: int, level: str) -> int:
     work.attempt(attempt)
     try:
         with (
+            confined(access(config, run, ctx.settings, _STAGE, STAGES)),
             work.at(launch_id, _STAGE, config.locale, config.features),
             joined(device, 60 * STAGE_TIMEOUT_MINUTES, secret, f"{launch_id}|{_STAGE}|{attempt}") as process,
         ):

@@ -172,5 +172,5 @@ class Calls:
         """What the runner takes."""
         return stages_of(
             {"ingest_private": self.ingest_private, "plan": self.plan, "fine_tune": self.fine_tune},
-            Stage("fine_tune", "", needs=("plan",), planned=lambda config, run: spend(0.4)),
+            Stage("fine_tune", "", needs=("ingest_private", "plan"), planned=lambda config, run: spend(0.4)),
         )

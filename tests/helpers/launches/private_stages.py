@@ -11,7 +11,7 @@ from pipeline.run import runner
 from pipeline.run.cache import cited_audit
 from pipeline.run.known import as_it_lies, run_folder
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord
-from pipeline.run.stage import Stage, StageContext, StageResult, Stages
+from pipeline.run.stage import SOURCES, Stage, StageContext, StageResult, Stages
 from pipeline.verify.check import Check
 from pipeline.verify.reused import reused
 from pretrain.files import PRIVATE, sha256, text_sha256, write_text
@@ -88,7 +88,7 @@ class Private:
                 reads=lambda config: ("private_text",),
                 given=lambda ctx: {"text": sha256(self.text)},
                 code=("federated/devices",),
-                private=("store",),
+                private=(SOURCES,),
             ),
             Stage(
                 "discover",
@@ -98,7 +98,7 @@ class Private:
                 sees=("discovery",),
                 given=lambda ctx: {"text": ctx.run.result("ingest_private")["value"]},
                 code=("discovery",),
-                private=("words.json",),
+                private=("ingest_private/store",),
                 planned=lambda config, run: local_discovery(
                     config.discovery.epsilon0, 1, config.discovery.epsilon0, 5e-7, "planned"
                 ),
@@ -111,6 +111,7 @@ class Private:
                 reads=lambda config: ("vocabulary",),
                 given=lambda ctx: {"words": ctx.run.result("discover")["words_sha256"]},
                 code=("pretrain",),
+                private=("discover/words.json",),
             ),
         )
 

@@ -12,11 +12,13 @@ def stages_of(functions: Mapping[str, StageFunction], *known: Stage) -> dict[str
 
     Args:
       known: what else is known of some of them. Of the others only what decides whether a launch has them, and which
-        of those before them may fail.
+        of those before them may fail; they may open all that stand before them.
     """
     fields = {stage.name: stage for stage in known}
     assert fields.keys() <= functions.keys(), f"nothing runs {fields.keys() - functions.keys()}"
-    return running({name: fields.get(name) or _bare(name) for name in functions}, **functions)
+    names = tuple(functions)
+    bare = {name: _bare(name, names[:number], names) for number, name in enumerate(names)}
+    return running({name: fields.get(name) or bare[name] for name in names}, **functions)
 
 
 def running(stages: Stages, **functions: StageFunction) -> dict[str, Stage]:
@@ -25,6 +27,10 @@ def running(stages: Stages, **functions: StageFunction) -> dict[str, Stage]:
     return {name: replace(stage, run=functions.get(name, stage.run)) for name, stage in stages.items()}
 
 
-def _bare(name: str) -> Stage:
+def _bare(name: str, before: tuple[str, ...], names: tuple[str, ...]) -> Stage:
     real = STAGES.get(name)
-    return Stage(name, "") if real is None else Stage(name, "", block=real.block, evidence=real.evidence)
+    if real is None:
+        return Stage(name, "", may_need=before)
+    private = tuple(file for file in real.private if file.partition("/")[0] in before)
+    left_out = (other for other in (*real.needs, *real.may_need) if other not in names)
+    return Stage(name, "", block=real.block, evidence=real.evidence, may_need=(*before, *left_out), private=private)

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from pipeline.preflight.shortfalls import too_few
 from pipeline.releases.release import Release
 from pipeline.releases.uses import RELEASES, USES, accesses, uncovered
-from pipeline.run.stage import concludes, imported, is_public
+from pipeline.run.stage import concludes, imported, is_public, kept
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import launch_config
 
@@ -79,4 +79,4 @@ def test_what_a_release_names_for_its_audit_is_there(release: Release) -> None:
     assert callable(imported(release.audit))
     assert release.proves[0] == "key"
     if release.audited_by in STAGES:
-        assert set(release.keeps) <= set(STAGES[release.stage].private), "an audit opens what its stage does not keep"
+        assert set(release.keeps) <= set(kept(release.stage, STAGES)), "an audit opens what its stage does not keep"

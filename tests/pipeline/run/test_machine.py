@@ -96,13 +96,12 @@ class Work:
                 sees=("discovery",),
                 given=lambda ctx: {"plan": ctx.run.result(PLAN)["value"]},
                 code=("pretrain/files.py",),
-                private=("words.json",),
                 planned=lambda config, run: local_discovery(
                     config.discovery.epsilon0, 1, config.discovery.epsilon0, 5e-7, "planned"
                 ),
                 audit=self.audit,
             ),
-            Stage(VOCABULARY, "", needs=(WORDS,)),
+            Stage(VOCABULARY, "", needs=(WORDS,), private=(f"{WORDS}/words.json",)),
         )
 
 

@@ -114,7 +114,7 @@ def test_a_changed_output_is_made_again(calls: Calls, settings: Settings):
 @pytest.mark.parametrize("opened", ["needs", "may_need", "evidence"])
 def test_a_changed_input_makes_a_stage_stale(calls: Calls, settings: Settings, opened: str):
     stages = calls.stages
-    stages["fine_tune"] = replace(stages["fine_tune"], **{"needs": (), opened: ("plan",)})
+    stages["fine_tune"] = replace(stages["fine_tune"], **{"needs": (), opened: ("ingest_private", "plan")})
     for name in NAMES:
         runner.run_stage(name, CONFIG, ID, settings, stages)
 
@@ -181,7 +181,7 @@ def test_unknown_stage(calls: Calls, settings: Settings, name: str):
 
 
 def test_an_input_that_is_not_there_spends_nothing(calls: Calls, settings: Settings):
-    with pytest.raises(StageInputMissing, match="stage 'plan' has not finished"):
+    with pytest.raises(StageInputMissing, match="stage 'ingest_private' has not finished"):
         runner.run_stage("fine_tune", CONFIG, ID, settings, calls.stages)
     assert PrivacyLedger.of(settings).spends() == []
 

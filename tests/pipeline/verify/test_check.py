@@ -77,7 +77,8 @@ def stages(decision: str = "launch", **special: Callable[[StageContext], Counted
         "publish": lambda ctx: Published(value=1, published=decision == "launch"),
     }
     trained = Stage("fine_tune", "", needs=("plan",), planned=lambda config, run: spend(0.4))
-    return stages_of(made | special, trained)
+    chosen = made | special
+    return stages_of({name: chosen[name] for name in STAGES if name in chosen}, trained)
 
 
 class Case:

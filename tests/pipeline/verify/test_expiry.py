@@ -41,7 +41,13 @@ STAGES = stages_of(
         "decide": lambda ctx: Counted(value=1),
     },
     graph.STAGES["ingest_private"],
-    Stage("fine_tune", "", needs=("ingest_private",), planned=lambda config, run: spend(0.4)),
+    Stage(
+        "fine_tune",
+        "",
+        needs=("ingest_private",),
+        private=("ingest_private/store",),
+        planned=lambda config, run: spend(0.4),
+    ),
 )
 LAST = timedelta(days=31) - timedelta(hours=12)  # the end of the 30th day after the 15th
 Damage = Callable[[RunDir, Settings], None]
