@@ -2,8 +2,7 @@
 
 The threat is a wrong line of this project, not malice. The hook sees files that Python opens, lists, links or moves,
 and SQLite databases, in every thread; ``processes.pool`` gives the rule to its processes. It does not see files that a
-library opens by itself in C or Rust (Arrow, safetensors), a path relative to an open directory, nor another program; a
-test runs every stage under ``strace`` for these (``tests/end_to_end/test_opened_files.py``).
+library opens by itself in C or Rust (Arrow, safetensors), a path relative to an open directory, nor another program.
 """
 
 import errno

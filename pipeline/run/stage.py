@@ -275,7 +275,7 @@ def access(config: LaunchConfig, run: RunDir, settings: Settings, name: str, sta
     opened += [run.path / "private" / file for file in stage.private if file != SOURCES]
     opened += sources if SOURCES in stage.private else []
     guarded = (*launches, *sources, settings.experiment_logs)
-    return Access(name, *(frozenset(map(os.path.realpath, paths)) for paths in (guarded, opened)))
+    return Access(name, frozenset(map(os.path.realpath, guarded)), frozenset(map(os.path.realpath, opened)))
 
 
 def view(config: LaunchConfig, name: str, stages: Stages) -> LaunchConfig:
