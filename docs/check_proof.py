@@ -92,14 +92,14 @@ def stated(record: dict) -> str:
     return digest(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
 
-def receipt(path: Path, keys: dict, wanted: str, chain: str) -> dict:
+def receipt(path: Path, keys: dict, wanted: str) -> dict:
     """Content of the ledger's entry with a hash, which stands in a log that a witness cosigned (C2SP: tlog-proof)."""
     require(path.is_file(), f"{path.name} is there")
     head, text, signatures = path.read_text(encoding="utf-8").split("\n\n")
     _, extra, index, *beside = (line.rpartition(" ")[2] for line in head.split("\n"))
     shown = base64.b64decode(extra)
     require(digest(shown) == wanted, f"{path.name} is the entry that the record names")
-    leaf = {"chain": chain, "hash": wanted, "seq": json.loads(shown)["seq"]}
+    leaf = {"hash": wanted, "seq": json.loads(shown)["seq"]}
     made = hashlib.sha256(b"\0" + json.dumps(leaf, sort_keys=True, separators=(",", ":")).encode()).digest()
     origin, size, root = text.split("\n")
     # RFC 9162, section 2.1.3.2
@@ -145,13 +145,12 @@ def account(proof: Path, record: dict, keys: dict, config: str) -> int:
     require(needed <= receipts.keys(), f"{record['stage']} names its entries of the ledger")
     for kind, wanted in receipts.items():
         path = proof / f"{record['stage']}.{kind}.tlog-proof"
-        shown = receipt(path, keys, wanted, "result" if kind == "result" else "entry")
+        shown = receipt(path, keys, wanted)
+        require(shown["kind"].partition(" ")[0] == kind, f"{path.name} is a {kind}")
         says = {"launch_id": record["launch_id"], "stage": record["stage"]}
         if kind == "result":
             stated = {name: value for name, value in record.items() if name != "ledger"}
             says["digest"] = digest(json.dumps(stated, sort_keys=True, separators=(",", ":")).encode())
-        else:
-            require(shown["kind"].partition(" ")[0] == kind, f"{path.name} is a {kind}")
         says |= {"config": config} if kind in ("reserve", "commit") else {}
         says |= {name: value for name, value in spend.items() if name != "note"} if kind == "commit" else {}
         wrong = [name for name, value in says.items() if shown.get(name) != value]

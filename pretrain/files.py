@@ -12,6 +12,7 @@ import io
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
 PUBLIC = 0o644
 PRIVATE = 0o600
 _LEFT = re.compile(r"\..+\.([0-9]+)\.(in-[a-z0-9_]+\.)?tmp(-journal|-wal|-shm)?")
+
+
+def widened(path: Path) -> str:
+    """Mode of a file that other accounts may read or write, in octal digits; empty if they may not."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    return f"{mode:o}" if mode & 0o077 else ""
 
 
 @contextmanager

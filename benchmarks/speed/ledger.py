@@ -2,7 +2,7 @@
 
     .venv/stages/bin/python -m benchmarks.speed.ledger [--url postgresql://...] [--sizes 1000,10000,100000]
 
-Each ledger holds weekly launches of fifty populations: eight entries and fifteen results each, in its log. An operation
+Each ledger holds weekly launches of fifty populations: 23 entries each, fifteen of them results. An operation
 opens the ledger anew, as the process of a stage does. CPU milliseconds of one thread, medians of five; the
 last column is the exponent between the smallest and the largest ledger.
 """
@@ -17,14 +17,13 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
 
-from sqlalchemy import insert, update
+from sqlalchemy import insert
 
 from pipeline.ground import settings
 from pipeline.ground.settings import Settings
-from pipeline.ledger import clock, results, schema
+from pipeline.ledger import chain, clock, schema
 from pipeline.ledger.budget import Budget, Ceilings, Window
-from pipeline.ledger.entries import SPLIT_RULE, Entry, canonical, salt, with_spend
-from pipeline.ledger.leaves import signature
+from pipeline.ledger.entries import DIGEST, NO_UNIT, RESULT, SPLIT_RULE, Entry, canonical, salt, with_spend
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
 
@@ -32,6 +31,10 @@ POPULATIONS = 50
 STAGES = ("discover", "count", "fine_tune", "ab_test")
 RESULTS = 15  # stages of a launch
 TURNS = 5
+_LAUNCH = (
+    *((kind, stage) for stage in STAGES for kind in ("reserve", "commit")),
+    *((RESULT, f"stage-{number}") for number in range(RESULTS)),
+)
 WINDOW = Window(rho=1.0, epsilon=10.0, days=60)
 BUDGET = Budget(max_rho=1.0, max_epsilon=10.0, delta=1e-6, window_days=60)
 SPEND = Spend(unit="device", adjacency="zero-out", rho=0.001, epsilon=0.2, delta=1e-9)
@@ -42,37 +45,35 @@ def fill(ledger: PrivacyLedger, size: int) -> None:
     names = [f"people-{number}" for number in range(POPULATIONS)]
     for name in names:
         ledger.register(name, BUDGET, "benchmark")
-    launches = (size - POPULATIONS) // (2 * len(STAGES))
+    launches = (size - POPULATIONS) // len(_LAUNCH)
     began = clock.now() - timedelta(weeks=math.ceil(launches / POPULATIONS) + 1)
     with ledger.writing() as connection:
-        count, previous = schema.read_head(connection)
+        count = chain.length(connection)
         for number in range(launches):
             when, name = began + timedelta(weeks=number // POPULATIONS), names[number % POPULATIONS]
             launch = f"{name}-{number:08x}-{when:%Y%m%d}"
-            for stage in STAGES:
-                for kind in ("reserve", "commit"):
-                    count += 1
-                    leaf = count - 1 + number * RESULTS
-                    entry = _entry(count, leaf, kind, name, launch, stage, clock.written(when), previous)
-                    entry = entry.model_copy(update={"signature": signature(connection, "entry", entry.hash)})
-                    connection.execute(insert(schema.ENTRIES).values(**entry.model_dump()))
-                    connection.execute(update(schema.HEAD).values(entries=entry.seq, hash=entry.hash))
-                    previous = entry.hash
-            for stage in range(RESULTS):
-                results.write(connection, launch, f"stage-{stage}", f"{number:032x}{stage:032x}")
+            for kind, stage in _LAUNCH:
+                count += 1
+                entry = _entry(count, kind, name, launch, stage, clock.written(when))
+                entry = entry.model_copy(update={"signature": chain.signature(connection, entry.hash)})
+                connection.execute(insert(schema.ENTRIES).values(**entry.model_dump()))
 
 
-def _entry(seq: int, leaf: int, kind: str, population: str, launch: str, stage: str, when: str, previous: str) -> Entry:
-    binding = {"config": "c" * 64, "inputs": "i" * 64, "key": "k" * 64, SPLIT_RULE: "r" * 16}
+def _entry(seq: int, kind: str, population: str, launch: str, stage: str, when: str) -> Entry:
+    binding: dict[str, object] = {"config": "c" * 64, "inputs": "i" * 64, SPLIT_RULE: "r" * 16}
+    is_result = kind == RESULT
     amounts = SPEND.model_dump(include={"unit", "adjacency", "rho", "epsilon", "delta", "note"})
-    place = {"seq": seq, "leaf": leaf, "kind": kind, "population": population, "launch_id": launch, "stage": stage}
+    amounts |= {"unit": NO_UNIT, "adjacency": "", "rho": None, "epsilon": 0.0, "delta": 0.0} if is_result else {}
     entry = Entry.model_construct(
-        **place,
+        seq=seq,
+        kind=kind,
+        population="" if is_result else population,
+        launch_id=launch,
+        stage=stage,
         **amounts,
-        binding=canonical(with_spend(binding, SPEND)),
+        binding=canonical({DIGEST: f"{seq:064x}"} if is_result else with_spend(binding, SPEND)),
         created_at=when,
         salt=salt(),
-        prev_hash=previous,
         hash="",
         signature="",
     )
@@ -87,10 +88,11 @@ def operations(opened: Callable[[], PrivacyLedger], turn: int) -> Iterator[tuple
     yield "begin a stage", lambda: opened().require_whole({"MLflow": opened().checkpoint()})
     yield "ask the witness", lambda: opened().witnessed()
     yield "split secret", lambda: opened().split_secret(key)
-    yield "reserve", lambda: opened().reserve(**request, asked=asked, binding={"key": "k"})
+    yield "reserve", lambda: opened().reserve(**request, asked=asked, binding={"key": launch})
     yield "commit", lambda: opened().commit(launch, "fine_tune", SPEND)
     yield "bind a result", lambda: opened().bind_result(launch, "fine_tune", "d" * 64)
     yield "entries of a population", lambda: opened().entries(key)
+    yield "results of a launch", lambda: opened().bound_results(launch)
     yield "verify all", lambda: opened().verify()
 
 

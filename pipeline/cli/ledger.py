@@ -254,7 +254,7 @@ def ledger_show(
 @app.command("verify")
 @command
 def ledger_verify(as_json: AsJson = False) -> None:
-    """Check the ledger's hash chain, its signatures and triggers, and the log on this machine.
+    """Check the ledger's entries, secrets, signatures and triggers, and the log on this machine.
 
     Example: tacit ledger verify
     """

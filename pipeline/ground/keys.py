@@ -11,11 +11,12 @@ a new one would sign whatever the ledger holds then.
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from pipeline.ground.errors import KeyUnusable
-from pretrain.files import PRIVATE, private_directory, write_bytes
+from pretrain.files import PRIVATE, private_directory, widened, write_bytes
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
@@ -135,6 +136,7 @@ def make_reviewer(path: Path) -> "CryptoSigner":
 def _signer(path: Path, public: "SSlibKey | None" = None, *, missing: str, denied: str, damaged: str) -> "CryptoSigner":
     from securesystemslib.signer import CryptoSigner
 
+    require_private(path)
     try:
         # The library keeps a prefix of paths in the environment, so the file is read here.
         return CryptoSigner(_loaded(path.read_bytes()), public)
@@ -144,6 +146,20 @@ def _signer(path: Path, public: "SSlibKey | None" = None, *, missing: str, denie
         raise KeyUnusable(f"{path}: {denied}") from error
     except Exception as error:  # Each parser raises errors of its own.
         raise KeyUnusable(f"{path}: {damaged} ({error})") from error
+
+
+def require_private(path: Path) -> None:
+    """Refuse a private key that other accounts may read or write; one that is missing passes.
+
+    Raises:
+      KeyUnusable: its mode was widened.
+    """
+    with suppress(FileNotFoundError, PermissionError):
+        if mode := widened(path):
+            raise KeyUnusable(
+                f"{path}: has mode {mode}, so other accounts may have it; chmod 600 {path}, and replace the key if one "
+                "of them could have read it (tacit ledger rotate)"
+            )
 
 
 def add(folder: Path, name: str) -> None:
@@ -163,6 +179,7 @@ def begin(folder: Path, name: str) -> "SSlibKey":
     if not private.exists():
         made = CryptoSigner.generate_ecdsa() if name == "model" else CryptoSigner.generate_ed25519()
         write_bytes(private, made.private_bytes, mode=PRIVATE)
+    require_private(private)
     return CryptoSigner(_loaded(private.read_bytes())).public_key
 
 

@@ -1,44 +1,50 @@
-"""The chain of entries in the database: read it, find entries, append, and list its problems."""
+"""The entries in the database: read them, find entries, and append."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from sqlalchemy import ColumnElement, Connection, insert, select, update
+from sqlalchemy import ColumnElement, Connection, func, insert, select
 
 from federated.config.population import PopulationKey
-from pipeline.ground.errors import LedgerConflict, LedgerTampered
-from pipeline.ledger import clock, results, schema, triggers
+from pipeline.ground.errors import KeyUnusable, LedgerConflict
+from pipeline.ledger import clock, schema
 from pipeline.ledger.budget import require_clock
 from pipeline.ledger.entries import (
-    GENESIS,
+    DIGEST,
     KEY,
     NO_UNIT,
+    RESULT,
     SPENDING,
     Entry,
+    Keys,
+    Leaf,
     canonical,
-    chain_problems,
     is_amount,
     salt,
     with_spend,
 )
-from pipeline.ledger.leaves import Keys, Leaf, signature
-from pipeline.ledger.outside import Known, Outside
 from pipeline.ledger.spend import BESIDE, Spend
 
-_READ = "entries"
+if TYPE_CHECKING:
+    from securesystemslib.signer import CryptoSigner
 
-
-_MOST_SHOWN = 8  # of problems, in an error
+# Of a connection: the entries that its transaction read, and who signs what it writes.
+_READ, _SIGNER = "entries", "signer"
+_IS_RESULT = schema.ENTRIES.c.kind.startswith(RESULT)
 _NO_AMOUNTS = {"unit": NO_UNIT, "adjacency": "", "rho": None, "epsilon": 0.0, "delta": 0.0, "note": ""}
 
 
 def entries_of(connection: Connection, population: PopulationKey | None = None) -> list[Entry]:
-    """All entries in order, or those of one population: read once a transaction, which excludes every other writer."""
+    """All entries in order but results of stages, or those of one population.
+
+    They are read once a transaction, which excludes every other writer.
+    """
     read: dict[PopulationKey | None, list[Entry]] = connection.info.setdefault(_READ, {})
     if population not in read:
         read[population] = (
             [entry for entry in read[None] if entry.population == population]
             if None in read
-            else _select(connection, None if population is None else schema.ENTRIES.c.population == population)
+            else _select(connection, ~_IS_RESULT if population is None else schema.ENTRIES.c.population == population)
         )
     return list(read[population])
 
@@ -62,9 +68,8 @@ def of_kinds(connection: Connection, *kinds: str, population: PopulationKey | No
     return _select(connection, where if population is None else where & (columns.population == population))
 
 
-def _select(connection: Connection, where: ColumnElement[bool] | None = None) -> list[Entry]:
-    rows = select(schema.ENTRIES).order_by(schema.ENTRIES.c.seq)
-    found = connection.execute(rows if where is None else rows.where(where))
+def _select(connection: Connection, where: ColumnElement[bool]) -> list[Entry]:
+    found = connection.execute(select(schema.ENTRIES).where(where).order_by(schema.ENTRIES.c.seq))
     return [Entry.model_construct(**schema.plain(row)._mapping) for row in found]
 
 
@@ -99,7 +104,7 @@ def append(
     spend: Spend | None,
     binding: Mapping[str, object],
 ) -> Entry:
-    """Append an entry to the chain; an entry without a spend states a fact in its binding.
+    """Append an entry; one without a spend states a fact in its binding.
 
     Raises:
       PermanentError: it has a spend, and the clock is far ahead (``require_clock``).
@@ -111,9 +116,8 @@ def append(
     if not all(map(is_amount, (amounts["epsilon"], amounts["delta"], amounts["rho"] or 0.0, failure))):
         # ``Spend`` refuses it too, but a value can be constructed without its checks.
         raise ValueError(f"{launch_id}/{stage}: a spend of {spend} is negative or not finite; state what it costs")
-    count, prev_hash = schema.read_head(connection)
     entry = Entry(
-        seq=count + 1,
+        seq=length(connection) + 1,
         kind=kind,
         population=population,
         launch_id=launch_id,
@@ -122,17 +126,14 @@ def append(
         binding=canonical(with_spend(binding, spend) if spend else dict(binding)),
         created_at=clock.written(clock.now()),
         salt=salt(),
-        prev_hash=prev_hash,
-        leaf=count + results.length(connection),
         hash="",
         signature="",
     )
     digest = entry.expected_hash()
-    entry = entry.model_copy(update={"hash": digest, "signature": signature(connection, "entry", digest)})
+    entry = entry.model_copy(update={"hash": digest, "signature": signature(connection, digest)})
     connection.execute(insert(schema.ENTRIES).values(**entry.model_dump()))
-    connection.execute(update(schema.HEAD).values(entries=entry.seq, hash=entry.hash))
     for key, read in connection.info.get(_READ, {}).items():
-        if key in (None, population):
+        if key == population or (key is None and entry.does != RESULT):
             read.append(entry)
     return entry
 
@@ -157,7 +158,7 @@ def require_same(old: Entry, population: PopulationKey, spend: Spend, binding: M
         )
 
 
-def require_own_key(entries: Iterable[Entry], launch_id: str, stage: str, binding: Mapping[str, str]) -> None:
+def require_own_key(connection: Connection, launch_id: str, stage: str, binding: Mapping[str, str]) -> None:
     """Refuse a secret key that another stage, or another launch, has reserved with, on any population.
 
     Guarantee: noise is a function of key, stream and number, so that two releases under one key could have the same
@@ -166,7 +167,8 @@ def require_own_key(entries: Iterable[Entry], launch_id: str, stage: str, bindin
     Raises:
       LedgerConflict: the ledger holds the key's commitment for another release.
     """
-    for entry in entries if KEY in binding else ():
+    holds_key = schema.ENTRIES.c.binding.contains(canonical({KEY: binding.get(KEY)})[1:-1], autoescape=True)
+    for entry in _select(connection, holds_key) if KEY in binding else ():
         other = (entry.launch_id, entry.stage) != (launch_id, stage)
         if other and entry.does in SPENDING and entry.names(KEY) == binding[KEY]:
             raise LedgerConflict(
@@ -176,66 +178,83 @@ def require_own_key(entries: Iterable[Entry], launch_id: str, stage: str, bindin
             )
 
 
-def require_whole(
-    connection: Connection, anchors: Iterable[str] = (), outside: Outside | None = None, elsewhere: Sequence[Known] = ()
-) -> list[Entry]:
-    """Return all entries after checking the chain, and that it continues every checkpoint.
-
-    Raises:
-      LedgerTampered: the chain is broken, or lacks an entry of a checkpoint or of an anchor.
-    """
-    problems = problems_of(connection, anchors, outside, elsewhere)
-    if problems:
-        shown = "; ".join(problems[:_MOST_SHOWN]) + ("; ..." if len(problems) > _MOST_SHOWN else "")
-        raise LedgerTampered(f"the privacy ledger was altered: {shown}. Restore it from a backup")
-    return entries_of(connection)
+def walk(connection: Connection) -> Iterator[Entry]:
+    """All entries in order, one at a time, results of stages among them."""
+    for row in connection.execute(select(schema.ENTRIES).order_by(schema.ENTRIES.c.seq)):
+        yield Entry.model_construct(**schema.plain(row)._mapping)
 
 
-def problems_of(
-    connection: Connection, anchors: Iterable[str] = (), outside: Outside | None = None, elsewhere: Sequence[Known] = ()
-) -> list[str]:
-    """List the problems of both chains, as messages.
-
-    Args:
-      anchors: hashes of entries that must be there.
-      outside: None leaves out signatures and the log.
-      elsewhere: checkpoints that are kept elsewhere.
-    """
-    entries, head = entries_of(connection), schema.read_head(connection)
-    problems = chain_problems(entries)
-    last = entries[-1].hash if entries else GENESIS
-    if head != (len(entries), last):
-        problems.append(f"the head says {head[0]} entries ending in {head[1][:12]}, not {len(entries)} in {last[:12]}")
-    problems += triggers.problems(connection) + results.problems(connection)
-    held = leaves(connection)
-    unknown = sorted(set(anchors) - {each.hash for each in held})
-    problems += [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]
-    return problems + (outside.problems(held, elsewhere, keys(connection, outside.first_key)) if outside else [])
-
-
-def leaves(connection: Connection, begin: int = 0) -> list[Leaf]:
-    """Entries of both chains from a place in the log on, in order."""
+def leaves(connection: Connection, begin: int) -> list[Leaf]:
+    """Entries after a place, in order, as leaves of the log."""
     columns = schema.ENTRIES.c
-    rows = select(columns.seq, columns.hash, columns.leaf, columns.signature).where(columns.leaf >= begin)
-    of_entries = [Leaf.of("entry", *row) for row in connection.execute(rows)]
-    return sorted([*of_entries, *results.leaves(connection, begin)], key=lambda leaf: leaf.place)
-
-
-def revealed(connection: Connection, launch_id: str) -> list[tuple[Leaf, str]]:
-    """A launch's entries of both chains as leaves of the log, each with what may be shown of it."""
-    of_entries = [
-        (Leaf.of("entry", entry.seq, entry.hash, entry.leaf, entry.signature), entry.revealed)
-        for entry in of_launch(connection, launch_id)
-    ]
-    return of_entries + results.revealed_of_launch(connection, launch_id)
+    rows = select(columns.seq, columns.hash, columns.signature).where(columns.seq > begin).order_by(columns.seq)
+    return [Leaf(*row) for row in connection.execute(rows)]
 
 
 def length(connection: Connection) -> int:
-    """Number of entries of both chains."""
-    return schema.read_head(connection)[0] + results.length(connection)
+    """Number of entries, by the last one's place."""
+    return connection.execute(select(func.coalesce(func.max(schema.ENTRIES.c.seq), 0))).scalar_one()
+
+
+def hash_at(connection: Connection, seq: int) -> str:
+    """Hash of the entry at a place, from 1; empty without one."""
+    return connection.execute(select(schema.ENTRIES.c.hash).where(schema.ENTRIES.c.seq == seq)).scalar() or ""
 
 
 def keys(connection: Connection, first: bytes, role: str = "ledger") -> Keys:
-    """Keys of a role, and the leaf from which each signs: a rotation's entry is signed by the key before."""
+    """Keys of a role, and the entry from which each signs: a rotation's entry is signed by the key before."""
     rotated = (entry for entry in of_kinds(connection, "key") if entry.names("role") == role)
-    return [(0, first), *((entry.leaf + 1, bytes.fromhex(entry.names("public"))) for entry in rotated)]
+    return [(1, first), *((entry.seq + 1, bytes.fromhex(entry.names("public"))) for entry in rotated)]
+
+
+def sign_with(connection: Connection, signer: "CryptoSigner", valid: Keys) -> None:
+    """Let a signer sign what transactions of a connection write."""
+    connection.info[_SIGNER] = signer, valid[-1][1].hex()
+
+
+def signature(connection: Connection, digest: str) -> str:
+    """Sign an entry's hash.
+
+    Raises:
+      KeyUnusable: the ledger names another key than the signer's, as after a rotation that was interrupted.
+    """
+    signer, named = connection.info[_SIGNER]
+    public = signer.public_key.keyval["public"]
+    if public != named:
+        raise KeyUnusable(
+            f"the ledger's key is {named[:12]} by its entries, and the one here is {public[:12]}: if a rotation was "
+            "interrupted, repeat it: tacit ledger rotate ledger; else restore the keys (TACIT_KEYS)"
+        )
+    return signer.sign(Leaf(0, digest).message).signature
+
+
+def bind_result(connection: Connection, launch_id: str, stage: str, digest: str) -> str:
+    """Append the digest of a stage's result, unless it is the last one already, and return the entry's hash.
+
+    A record (``result.json``) is in a folder that people can write to, and states the digests of its own files, so a
+    file and its digest can be changed together. Readers accept a record only if its digest is the last one of its
+    stage here. A stage that runs again gets a new entry; its spend is in the ledger once.
+    """
+    last = latest_results(connection, launch_id).get(stage)
+    if last and last[0] == digest:
+        return last[1]
+    kind = numbered(connection, RESULT, launch_id, stage)
+    return append(connection, kind, PopulationKey(""), launch_id, stage, None, {DIGEST: digest}).hash
+
+
+def latest_results(connection: Connection, launch_id: str) -> dict[str, tuple[str, str]]:
+    """Digest and entry hash of the latest result of each stage of a launch."""
+    of_stages = (entry for entry in of_launch(connection, launch_id) if entry.does == RESULT)
+    return {entry.stage: (entry.names(DIGEST), entry.hash) for entry in of_stages}
+
+
+def latest_results_of_all(connection: Connection) -> dict[tuple[str, str], str]:
+    """Digest of the latest result of each stage, by launch and stage."""
+    results = _select(connection, _IS_RESULT)
+    return {(entry.launch_id, entry.stage): entry.names(DIGEST) for entry in results}
+
+
+def holds_result(connection: Connection, digest: str) -> bool:
+    """True if an entry holds the digest of a result."""
+    where = _IS_RESULT & (schema.ENTRIES.c.binding == canonical({DIGEST: digest}))
+    return connection.execute(select(schema.ENTRIES.c.seq).where(where).limit(1)).first() is not None

@@ -1,7 +1,7 @@
 """The ledger's database: open it, verify it, and write to it in one transaction at a time."""
 
 import sqlite3
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Self
@@ -12,14 +12,16 @@ from sqlalchemy.engine import Engine, make_url
 from pipeline.ground import keys
 from pipeline.ground.errors import LedgerMissing, LedgerNewer, LedgerTampered, ServiceUnavailable
 from pipeline.ground.settings import Settings
-from pipeline.ledger import chain, leaves, results, schema, triggers
-from pipeline.ledger.chain import forget, length, problems_of, require_whole
-from pipeline.ledger.last_check import LastCheck, State
+from pipeline.ledger import chain, entries, schema, sealed, triggers
+from pipeline.ledger.entries import SECRET, Entry, Leaf
 from pipeline.ledger.log.inclusion import Inclusion
 from pipeline.ledger.log.note import Signed
 from pipeline.ledger.log.tiles import Log
 from pipeline.ledger.migrations import versioning
-from pipeline.ledger.outside import Outside
+from pipeline.ledger.outside import Known, Outside
+from pretrain.files import widened
+
+_MOST_SHOWN = 8  # of problems, in an error
 
 
 @contextmanager
@@ -27,7 +29,7 @@ def transaction(database: Engine) -> Iterator[Connection]:
     try:
         with database.begin() as connection:
             schema.serialise(connection)
-            forget(connection)
+            chain.forget(connection)
             yield connection
     except exc.OperationalError as error:
         if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:  # a column that is gone
@@ -53,7 +55,7 @@ def missing(here: Settings) -> LedgerMissing:
     where, size = address(here.ledger_url), Log(here.log_dir).size
     if size:
         return LedgerMissing(
-            f"{here.log_dir} is the log of a privacy ledger with {size} entries and results that is not at {where}: a "
+            f"{here.log_dir} is the log of a privacy ledger with {size} entries that is not at {where}: a "
             "new one would forget what they spent. Restore it, or set TACIT_LEDGER_URL to its address"
         )
     return none_at(where)
@@ -86,6 +88,11 @@ def engine(url: str, *, make: bool = False) -> Engine:
         schema.make_sqlite_file(file)
     if not file.is_file():
         raise none_at(str(file))  # Connecting would make an empty database.
+    if mode := widened(file):
+        raise LedgerTampered(
+            f"{file}: has mode {mode}, so other accounts may read its secrets or write to it; chmod 600 {file}, then "
+            "tacit ledger verify"
+        )
     made = create_engine(url, connect_args={"timeout": 60})
     event.listen(made, "connect", schema.sqlite_manual_transactions)
     event.listen(made, "begin", schema.sqlite_begin_immediate)
@@ -115,7 +122,6 @@ class WholeLedger:
         """
         self._engine = engine(url)
         self._outside = Outside(here) if here else None
-        self._last_check = LastCheck(here.runs_dir, Log(here.log_dir)) if here else None
         self.address = address(url)
         with self.transaction() as connection:
             self._require_known_version(connection)
@@ -141,10 +147,10 @@ class WholeLedger:
         """List problems of the ledger; an empty list means that it is whole.
 
         Args:
-          anchors: entry hashes known from elsewhere, such as stage records; each must be in the chain.
+          anchors: entry hashes known from elsewhere, such as stage records; each must be in the ledger.
         """
         with self.transaction() as connection:
-            return problems_of(connection, anchors, self._outside)
+            return _problems(connection, self._outside, anchors=anchors)
 
     def require_whole(self, elsewhere: Mapping[str, str]) -> None:
         """Check that the ledger is whole, and is behind no checkpoint on this machine, elsewhere, or of the witness.
@@ -174,7 +180,7 @@ class WholeLedger:
         """Prove that the log has entries of a launch, under a checkpoint that the witness cosigned.
 
         Args:
-          hashes: of the entries, in either chain; one that is not the launch's is left out.
+          hashes: of the entries; one that is not the launch's is left out.
 
         Returns:
           Proofs by hash, each with what may be shown of its entry.
@@ -184,11 +190,13 @@ class WholeLedger:
         """
         log, signed = self._writable().log, Signed.parsed(self.witnessed())
         with self.transaction() as connection:
-            found = [(leaf, text) for leaf, text in chain.revealed(connection, launch_id) if leaf.hash in hashes]
+            found = [entry for entry in chain.of_launch(connection, launch_id) if entry.hash in hashes]
         size = signed.checkpoint.size
         return {
-            leaf.hash: Inclusion(leaf.place, tuple(log.inclusion(leaf.place, size)), signed, text.encode())
-            for leaf, text in found
+            entry.hash: Inclusion(
+                entry.seq - 1, tuple(log.inclusion(entry.seq - 1, size)), signed, entry.revealed.encode()
+            )
+            for entry in found
         }
 
     def verifier_keys(self) -> dict[str, list[str]]:
@@ -203,27 +211,33 @@ class WholeLedger:
     def head(self) -> tuple[int, str]:
         """Number of entries, and the hash of the last one."""
         with self.transaction() as connection:
-            return schema.read_head(connection)
+            count = chain.length(connection)
+            return count, chain.hash_at(connection, count)
+
+    def hash_at(self, seq: int) -> str:
+        """Hash of the entry at a place, from 1; empty without one."""
+        with self.transaction() as connection:
+            return chain.hash_at(connection, seq)
 
     def bind_result(self, launch_id: str, stage: str, digest: str) -> str:
         """Record the digest of a finished stage's result, and return its receipt; repeating it is free."""
         with self.writing() as connection:
-            return results.write(connection, launch_id, stage, digest)
+            return chain.bind_result(connection, launch_id, stage, digest)
 
     def bound_results(self, launch_id: str) -> dict[str, tuple[str, str]]:
         """Digest and receipt of the latest result of each stage of a launch."""
         with self.transaction() as connection:
-            return results.latest(connection, launch_id)
+            return chain.latest_results(connection, launch_id)
 
     def all_bound_results(self) -> dict[tuple[str, str], str]:
         """Digest of the latest result of each stage of every launch, by launch and stage."""
         with self.transaction() as connection:
-            return results.latest_of_all(connection)
+            return chain.latest_results_of_all(connection)
 
     def holds_digest(self, digest: str) -> bool:
         """True if the ledger ever recorded a digest, as of a bundle."""
         with self.transaction() as connection:
-            return results.holds(connection, digest)
+            return chain.holds_result(connection, digest)
 
     @contextmanager
     def writing(self, elsewhere: Mapping[str, str] = MappingProxyType({})) -> Iterator[Connection]:
@@ -231,38 +245,27 @@ class WholeLedger:
         outside = self._writable()
         with self.transaction() as connection:
             self._require_known_version(connection)
-            self._require_whole(connection, outside, elsewhere)
-            leaves.sign_with(connection, outside.signer, chain.keys(connection, outside.first_key))
-            before = length(connection)
+            known = outside.parsed(elsewhere)
+            if found := _problems(connection, outside, known, thorough=False):
+                shown = "; ".join(found[:_MOST_SHOWN]) + ("; ..." if len(found) > _MOST_SHOWN else "")
+                raise LedgerTampered(f"the privacy ledger was altered: {shown}. Restore it from a backup")
+            chain.sign_with(connection, outside.signer, chain.keys(connection, outside.first_key))
             yield connection
-            count = length(connection)
-            state = State.of(connection, wrote=count > before)
-        now = self._extend(outside) if count > outside.log.size else state
-        assert self._last_check is not None
-        # SQLite counts a transaction once it has ended. Another process may have written in between: its check counts.
-        if state.complete or now.versions == state.versions:
-            self._last_check.keep(now)
+            count = chain.length(connection)
+        if count > outside.log.size:
+            self._extend(outside)
 
     def _writable(self) -> Outside:
         if self._outside is None:
             raise ValueError(f"{self.address}: opened to be read; open the installation's ledger to write to it")
         return self._outside
 
-    def _extend(self, outside: Outside) -> State:
-        """Bring the log up to the ledger; return the state of the database at that time."""
+    def _extend(self, outside: Outside) -> None:
+        """Bring the log up to the ledger."""
         with outside.log.writing():
             with self.transaction() as connection:
-                new = chain.leaves(connection, outside.log.size)
-                valid, state = chain.keys(connection, outside.first_key), State.of(connection)
+                new, valid = chain.leaves(connection, outside.log.size), chain.keys(connection, outside.first_key)
             outside.extend(new, valid)
-            return state
-
-    def _require_whole(self, connection: Connection, outside: Outside, elsewhere: Mapping[str, str]) -> None:
-        known = outside.parsed(elsewhere)
-        assert self._last_check is not None
-        if self._last_check.holds(connection) and not (triggers.problems(connection) or outside.lacks(known)):
-            return
-        require_whole(connection, (), outside, known)
 
     def _require_known_version(self, connection: Connection) -> None:
         version = versioning.version(connection)
@@ -285,3 +288,39 @@ class WholeLedger:
         """Begin a transaction that excludes all others, of any process and machine."""
         with transaction(self._engine) as connection:
             yield connection
+
+
+def _problems(
+    connection: Connection,
+    outside: Outside | None,
+    elsewhere: Sequence[Known] = (),
+    anchors: Iterable[str] = (),
+    *,
+    thorough: bool = True,
+) -> list[str]:
+    """List the problems of the ledger, as messages.
+
+    Args:
+      outside: None leaves out signatures and the log.
+      elsewhere: checkpoints that are kept elsewhere.
+      anchors: hashes of entries that must be there.
+      thorough: hold every secret against its entry, which is otherwise done where one is read, and verify the
+        signatures of entries that a witnessed checkpoint covers.
+    """
+    held, bound = list[Leaf](), dict[tuple[str, str], str]()
+
+    def read() -> Iterator[Entry]:
+        for entry in chain.walk(connection):
+            held.append(Leaf(entry.seq, entry.hash, entry.signature))
+            if entry.kind in sealed.KINDS:
+                bound[entry.kind, entry.population] = entry.names(SECRET)
+            yield entry
+
+    found = entries.problems_of(read()) + triggers.problems(connection)
+    if thorough:
+        found += sealed.problems(connection, bound)
+        unknown = sorted(set(anchors) - {leaf.hash for leaf in held})
+        found += [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]
+    if outside is not None:
+        found += outside.problems(held, elsewhere, chain.keys(connection, outside.first_key), thorough=thorough)
+    return found

@@ -9,50 +9,48 @@ whether a device of known id takes part. No entry holds them, so no command show
 """
 
 import hashlib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection
 
 from federated.config.population import PopulationKey, is_simulation
 from federated.devices.ids import normal_form
-from pipeline.ground.errors import BudgetExceeded, LedgerTampered
-from pipeline.ledger import schema
+from pipeline.ground.errors import BudgetExceeded
+from pipeline.ledger import sealed
 from pipeline.ledger.budget import require_registered
-from pipeline.ledger.chain import append, entries_of, of_kinds
-from pipeline.ledger.entries import Entry
-from pipeline.ledger.populations import numbered_stage
+from pipeline.ledger.chain import entries_of, of_kinds
+from pretrain.randomness.entropy import fresh_bytes
 
 MOST_HASHES = 2**20
 # Two locales share the people who write both; the same population under another name shares nearly all.
 MOST_SHARED = 0.1
 _TYPE = np.dtype(">u8")
+_KEY_BYTES = 32
 
 
 def bind(connection: Connection, key: PopulationKey, device_ids: Iterable[str]) -> None:
     """Compare devices with those of other populations and store them; see ``PrivacyLedger.bind_devices``."""
     entries = entries_of(connection, key)
     require_registered(entries, key)
-    hash_key = bytes.fromhex(connection.execute(select(schema.META.c.device_key)).scalar_one())
+    hash_key = sealed.read(connection, "device_key")
+    if not hash_key:
+        hash_key = fresh_bytes(_KEY_BYTES)
+        sealed.write(connection, "device_key", hash_key)
     sample = _hashes(device_ids, hash_key)
-    sealed = {row.population: row.devices for row in connection.execute(select(schema.POPULATIONS))}
-    _require_unchanged(of_kinds(connection, "devices"), sealed)
-    for other in sorted(sealed.keys() - {key}):
-        if _shared(sample, _from_bytes(sealed[other])) > MOST_SHARED:
+    for other in sorted({entry.population for entry in of_kinds(connection, "devices")} - {key}):
+        if _shared(sample, _from_bytes(sealed.read(connection, "devices", other))) > MOST_SHARED:
             raise BudgetExceeded(_taken(key, other))
-    content = _to_bytes(_joined(_from_bytes(sealed[key]), sample))
-    if content == sealed[key]:
+    held = sealed.read(connection, "devices", key)
+    content = _to_bytes(_joined(_from_bytes(held), sample))
+    if content == held:
         return
-    if sealed[key] and is_simulation(key):
+    if held and is_simulation(key):
         raise BudgetExceeded(
             f"private_text: these are not the devices of the first launch of {key!r}, and a simulation's devices never "
             "change, or people's text could join it; give this text another private_text.name"
         )
-    columns = schema.POPULATIONS.c
-    connection.execute(update(schema.POPULATIONS).where(columns.population == key).values(devices=content))
-    noted = {"digest": _devices_digest(content)}
-    append(connection, "devices", key, "", numbered_stage(entries, "devices", key), None, noted)
+    sealed.write(connection, "devices", content, key)
 
 
 def _hashes(device_ids: Iterable[str], key: bytes) -> np.ndarray:
@@ -89,11 +87,6 @@ def _from_bytes(content: bytes) -> np.ndarray:
     return np.frombuffer(content, dtype=_TYPE)
 
 
-def _devices_digest(content: bytes) -> str:
-    """Digest of the encoded hashes, for an entry."""
-    return hashlib.sha256(b"tacit devices" + content).hexdigest()
-
-
 def _taken(key: PopulationKey, other: PopulationKey) -> str:
     """Message for devices that belong to another population, with the fix."""
     unique = "If they are other devices with the same ids, make the ids unique, as by a prefix"
@@ -106,14 +99,3 @@ def _taken(key: PopulationKey, other: PopulationKey) -> str:
         f"private_text: devices of population {key!r} are devices of population {other!r}, and no device may be in a "
         f"simulation and among people; read people's text with source files alone. {unique}"
     )
-
-
-def _require_unchanged(entries: Iterable[Entry], sealed: Mapping[PopulationKey, bytes]) -> None:
-    """Check that each population's device hashes match the digest in its latest entry of the kind ``devices``."""
-    latest = {entry.population: json.loads(entry.binding)["digest"] for entry in entries}
-    for key, digest in latest.items():
-        if _devices_digest(sealed.get(key, b"")) != digest:
-            raise LedgerTampered(
-                f"population {key!r}: the device hashes in the ledger do not match their entry. Restore the ledger "
-                "from a backup"
-            )

@@ -1,7 +1,7 @@
-"""An entry of the privacy ledger, and the hash chain of entries.
+"""An entry of the privacy ledger, its hash, and its leaf of the transparency log, which orders entries.
 
-The hash of an entry commits to all of it, and a part of it can be shown: it is the SHA-256 of ``revealed``, which has
-the fields that a launch's proof publishes, and a digest of the others.
+The hash of an entry commits to all of it, its place included, and a part of it can be shown: it is the SHA-256 of
+``revealed``, which has the fields that a launch's proof publishes, and a digest of the others.
 
 Guarantee: neither the hash nor what is revealed says anything of the fields that are withheld, however few values they
 could have: their digest covers a salt of 128 bits. Without it, an exact time would be found by trying.
@@ -10,10 +10,10 @@ could have: their digest covers a salt of 128 bits. Without it, an exact time wo
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, TypeGuard, get_args
+from typing import Any, NamedTuple, TypeGuard, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -21,20 +21,25 @@ from federated.config.population import PopulationKey
 from pipeline.ledger.spend import BESIDE, Spend, Split
 from pretrain.randomness.entropy import fresh_bytes
 
-GENESIS = "0" * 64
 # Unit of entries that spend nothing and have no amounts.
 NO_UNIT = "none"
 UNITS = frozenset({"device", "item"})
 SPENDING = frozenset({"reserve", "commit", "release"})
-KINDS = SPENDING | {"register", "budget", "devices", "withdrawal"}
+# Kind of an entry that holds the digest of a stage's result, and the digest's name in its binding.
+RESULT, DIGEST = "result", "digest"
+KINDS = SPENDING | {RESULT, "device_key", "register", "budget", "devices", "withdrawal"}
 KINDS |= {"review", "rollback", "model", "reuse", "attempt", "experiment", "key", "reviewer"}
 # In a binding: the version of the rule that decides a device's split (``Population.split_rule``).
 SPLIT_RULE = "split_rule"
 # In a binding: the commitment to the secret key of a release's noise. A key that follows from a public seed has another
 # name there.
 KEY = "key"
+# In a binding: the salted digest of a secret that the ledger holds beside its entries (``sealed``).
+SECRET = "secret_digest"
 # In a binding: the last day of the text that the launch reads, where retention is limited.
 AS_OF = "as_of"
+# First entry from which a key of the ledger (32 bytes) signs.
+Keys = Sequence[tuple[int, bytes]]
 _DONE = (PopulationKey(""), "", "", "", "")
 _SPLITS = get_args(Split)
 
@@ -58,10 +63,8 @@ class Entry(BaseModel):
     note: str
     created_at: str
     salt: str  # random, so that the hash does not tell what is withheld
-    prev_hash: str
-    leaf: int  # place in the transparency log, from 0
     hash: str
-    signature: str  # of the hash (``signatures``)
+    signature: str  # of the hash, by the ledger's key
 
     def expected_hash(self) -> str:
         """SHA-256 of ``revealed``: of everything but the hash itself and its signature."""
@@ -71,7 +74,7 @@ class Entry(BaseModel):
     @property
     def revealed(self) -> str:
         """The part that a proof publishes, as canonical JSON, with a digest of the rest."""
-        stated = _OF_SPENDS if self.does in SPENDING else ()
+        stated = _OF_SPENDS if self.does in SPENDING else (DIGEST,) if self.does == RESULT else ()
         shown = {name: self.content[name] for name in stated if name in self.content}
         shown |= {name: getattr(self, name) for name in _SHOWN}
         return revealed(shown, {name: getattr(self, name) for name in _WITHHELD})
@@ -122,6 +125,24 @@ class Entry(BaseModel):
         return Spend.model_validate(amounts)
 
 
+class Leaf(NamedTuple):
+    """An entry as the log has it: its place, from 1, its hash, and the ledger's signature as hexadecimal digits."""
+
+    seq: int
+    hash: str
+    signature: str = ""
+
+    @property
+    def content(self) -> bytes:
+        """Content of the leaf, which says nothing of a launch, a population or a person."""
+        return canonical({"hash": self.hash, "seq": self.seq}).encode()
+
+    @property
+    def message(self) -> bytes:
+        """Signed bytes."""
+        return f"tacit ledger entry {self.hash}".encode()
+
+
 @lru_cache(maxsize=16)  # an entry is asked for many of its values, one after another
 def _values(binding: str) -> Mapping[str, Any]:
     try:
@@ -132,10 +153,11 @@ def _values(binding: str) -> Mapping[str, Any]:
 
 
 # Accounts, reasons and other launches stand in bindings and notes, which are withheld but for a spend's own amounts.
-_WITHHELD = ("binding", "note", "created_at", "salt", "prev_hash")
+_WITHHELD = ("binding", "note", "created_at", "salt")
 _SHOWN = tuple(name for name in Entry.model_fields if name not in (*_WITHHELD, "hash", "signature"))
 _OF_SPENDS = ("config", *BESIDE)
 _SALT_BYTES = 16
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def with_spend(binding: Mapping[str, object], spend: Spend) -> dict[str, object]:
@@ -146,7 +168,7 @@ def with_spend(binding: Mapping[str, object], spend: Spend) -> dict[str, object]
 
 def canonical(value: object) -> str:
     """JSON with one spelling: sorted keys, no blanks, shortest float that reads back equal."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _CANONICAL(value)
 
 
 def sha256_of(text: str) -> str:
@@ -168,31 +190,23 @@ def salt() -> str:
     return fresh_bytes(_SALT_BYTES).hex()
 
 
-def chain_problems(entries: list[Entry]) -> list[str]:
-    """List breaks of the chain, as messages."""
-    problems, previous = [], GENESIS
-    for position, entry in enumerate(entries, start=1):
-        name = f"entry {entry.seq} ({entry.kind} of {entry.launch_id}/{entry.stage})"
-        if entry.seq != position:
-            problems.append(f"{name} stands at place {position}: an entry is missing or out of order")
-        if entry.prev_hash != previous:
-            problems.append(f"{name} does not follow the entry before it")
-        if entry.hash != entry.expected_hash():
-            problems.append(f"{name} was altered: its content does not match its hash")
-        previous = entry.hash
-    return problems + _content_problems(entries)
-
-
-def _content_problems(entries: list[Entry]) -> list[str]:
-    """List entries that the ledger's own code never writes, even if their place in the chain is valid.
+def problems_of(entries: Iterable[Entry]) -> list[str]:
+    """List entries that were altered, and those that the ledger's own code never writes, as messages.
 
     Guarantee: an amount is non-negative and finite, and replaces only the reservation of the same stage of the same
     launch, so that appending entries never lowers a spend. A reuse names an earlier commit of the same stage on the
     same population, so that no release is used without a spend. No two stages or launches have one secret key.
+
+    Args:
+      entries: all of them, in order.
     """
     problems, reserved, committed, owners = [], {}, set(), dict[str, tuple[str, str]]()
-    for entry in entries:
+    for position, entry in enumerate(entries, start=1):
         name = f"entry {entry.seq} ({entry.kind} of {entry.launch_id}/{entry.stage})"
+        if entry.seq != position:
+            problems.append(f"{name} stands at place {position}: an entry is missing or out of order")
+        if entry.hash != entry.expected_hash():
+            problems.append(f"{name} was altered: its content does not match its hash")
         release = (entry.launch_id, entry.stage)
         what = (entry.population, entry.unit, entry.adjacency, entry.split, entry.names(SPLIT_RULE))
         if entry.does not in KINDS:

@@ -19,11 +19,12 @@ budget: every launch may ask for the same typed word, and its local losses add u
 to all its messages joins rho in a third sum, epsilon over all releases (``loss.total_epsilon``), with a budget of its
 own.
 
-Entries are chained: each holds the SHA-256 of its own canonical JSON, which includes the hash of the entry before.
-Each is signed by the ledger's key, and is a leaf of a transparency log outside the database (``outside``).
-Triggers refuse updates, deletions and insertions anywhere but at the end. ``verify`` finds changes that bypassed them
-and entries that nobody signed; the log, its witness and MLflow expose a ledger that was rewritten with its key, or
-reset to an earlier state. Nothing is written to a ledger that is not whole, or that is behind any of their checkpoints.
+Each entry holds the SHA-256 of its own canonical JSON, is signed by the ledger's key, and is a leaf of a transparency
+log outside the database (``outside``), whose tree commits to their order. Results of stages, registrations, keys and
+reviewers are entries too; secrets are beside them, bound by entries (``sealed``). Triggers refuse updates, deletions,
+and insertions but at the end. ``verify`` finds changes that bypassed them and entries that nobody signed; the log,
+its witness and MLflow expose a ledger that was rewritten with its key, or reset to an earlier state. Nothing is written
+to a ledger that is not whole, or that is behind any of their checkpoints, and there is no cache of that check.
 
 A ledger is created on purpose (``PrivacyLedger.create``, `tacit ledger init`): a missing ledger is an error, never an
 empty one. A population has a budget once it is registered, and a launch can only ask for less.
@@ -50,7 +51,7 @@ from pipeline.ledger.chain import (
 )
 from pipeline.ledger.database import WholeLedger
 from pipeline.ledger.dates import require_once
-from pipeline.ledger.entries import AS_OF, GENESIS, NO_UNIT, SPLIT_RULE, Entry, canonical
+from pipeline.ledger.entries import AS_OF, NO_UNIT, SPLIT_RULE, Entry, canonical
 from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
 from pipeline.ledger.reviewers import AnswerKeys
 from pipeline.ledger.room import SpendRequest, require_room
@@ -185,7 +186,7 @@ class PrivacyLedger(WholeLedger):
             if old:
                 require_same(old, population, spend, binding)
                 return old
-            require_own_key(entries_of(connection), launch_id, stage, binding)
+            require_own_key(connection, launch_id, stage, binding)
             entries = entries_of(connection, population)
             registered = budgets.require_registered(entries, population)
             budgets.require_no_more(registered, asked)
@@ -289,7 +290,7 @@ class PrivacyLedger(WholeLedger):
             return append(connection, "commit", reserved.population, launch_id, stage, spend, binding)
 
     def entries(self, population: PopulationKey | None = None) -> list[Entry]:
-        """Return all entries in order, or those of one population."""
+        """Return all entries in order but results of stages, or those of one population."""
         with self.transaction() as connection:
             return entries_of(connection, population)
 
@@ -338,7 +339,7 @@ class PrivacyLedger(WholeLedger):
             "entries": [entry.model_dump() for entry in entries],
             "totals": {name: total_spent(entries, name, "device") for name in names},
             "discovery_totals": {name: total_spent(entries, name, "item") for name in names},
-            "head": entries[-1].hash if entries else GENESIS,
+            "head": self.head()[1],
             "ok": not problems,
             "problems": problems,
         }

@@ -1,12 +1,13 @@
 """Knowledge of the ledger outside its database: the transparency log, its witness, and the keys.
 
-Every entry of both chains is a leaf of the log (``log.tiles``), in the order in which they were written. The log's
-checkpoint covers all of them; a witness cosigns it before anything is spent, and MLflow keeps it with each launch.
+Every entry is a leaf of the log (``log.tiles``), in the order in which they were written: the log is the ledger's
+chain. Its checkpoint covers all of them; a witness cosigns it before anything is spent, and MLflow keeps it with each
+launch.
 
 Guarantee: a ledger that lacks a leaf of any checkpoint that is known here, in MLflow or to the witness, or holds
 another one in its place, is refused before any spend, decision, publication, rollback or approval (``PrivacyLedger``).
 A leaf is written after its entry; an entry without one, as after a crash, is valid if it is signed, and gets its leaf
-with the next write.
+with the next write. No checkpoint is signed over a tree whose tiles do not give the root of the last one.
 """
 
 import hashlib
@@ -14,13 +15,16 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from pipeline.ground import keys
 from pipeline.ground.errors import LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings
-from pipeline.ledger.leaves import Keys, Leaf, unsigned
+from pipeline.ledger.entries import Keys, Leaf
 from pipeline.ledger.log import merkle, request, witness
 from pipeline.ledger.log.note import COSIGNATURE, ED25519, Checkpoint, Signed, sign, verifier_key
 from pipeline.ledger.log.tiles import CHECKPOINT, WITNESSED, Log
@@ -110,46 +114,51 @@ class Outside:
         kept = {name: self.log.checkpoint(name) for name in (CHECKPOINT, WITNESSED)}
         return self.parsed({str(self.log.root / name): signed.note for name, signed in kept.items() if signed})
 
-    def lacks(self, elsewhere: Iterable[Known]) -> bool:
-        """True if the log, which the ledger agrees with, does not continue a checkpoint that is kept elsewhere."""
-        size = self.log.size
-        return any(
-            each.checkpoint.size > size or self.log.root_at(each.checkpoint.size, size) != each.checkpoint.root
-            for each in elsewhere
-        )
-
-    def problems(self, leaves: Sequence[Leaf], elsewhere: Iterable[Known], valid: Keys) -> list[str]:
-        """List entries that nobody signed, and checkpoints that the ledger does not continue, as messages.
+    def problems(self, leaves: Sequence[Leaf], elsewhere: Iterable[Known], valid: Keys, *, thorough: bool) -> list[str]:
+        """List entries that nobody signed, checkpoints that the ledger does not continue, and damaged tiles.
 
         Args:
-          leaves: all entries of the ledger, in the order of the log.
+          leaves: all entries of the ledger, in order.
           elsewhere: checkpoints that are not on this machine.
+          thorough: verify the signatures of all entries, not only of those after the last checkpoint that the ledger's
+            key signed and the witness cosigned, which covers the others.
         """
-        found = unsigned(leaves, valid)
-        found += [
-            f"{leaf.chain} {leaf.seq} states place {leaf.place} in the log and stands at {place}"
-            for place, leaf in enumerate(leaves)
-            if leaf.place != place
-        ]
         known = [*self.here(), *elsewhere]
-        roots, _ = merkle.roots_of(
-            (merkle.leaf_hash(leaf.content) for leaf in leaves), {each.checkpoint.size for each in known}
-        )
+        hashes = [merkle.leaf_hash(leaf.content) for leaf in leaves]
+        roots, _ = merkle.roots_of(hashes, {each.checkpoint.size for each in known})
+        covered = 0 if thorough else self._covered(roots, valid)
+        found = unsigned(leaves[covered:], valid)
         behind = [each for each in known if roots.get(each.checkpoint.size) != each.checkpoint.root]
-        named = list(self._lacking(leaves)) if behind else []
         for each in behind:
             size = each.checkpoint.size
             found.append(
-                f"{each.kept_in} holds a checkpoint of {size} entries and results, and the ledger "
+                f"{each.kept_in} holds a checkpoint of {size} entries, and the ledger "
                 + (f"ends after {len(leaves)}" if size > len(leaves) else f"has others among its first {size}")
             )
-        return found + named
+        if behind:
+            return found + list(self._lacking(leaves))
+        size = self.log.size
+        damaged = self.log.damaged([leaf.content for leaf in leaves[:size]], hashes[:size])
+        return found + [
+            f"{path} is damaged (set the folder {self.log.root} aside: the next command makes it again)"
+            for path in damaged
+        ]
+
+    def _covered(self, roots: Mapping[int, bytes], valid: Keys) -> int:
+        """Number of entries, from the first, that a checkpoint covers which the ledger's key signed and the witness."""
+        signed = self.log.checkpoint(WITNESSED)
+        if signed is None or not signed.checkpoint.size:
+            return 0
+        size, root = signed.checkpoint.size, signed.checkpoint.root
+        holds = (
+            roots.get(size) == root
+            and signed.is_signed_by([_in_force(valid, size)])
+            and signed.cosigned_at(witness.NAME, self._witness_keys) is not None
+        )
+        return size if holds else 0
 
     def _lacking(self, leaves: Sequence[Leaf]) -> Iterator[str]:
         """Name the first entries of the log that the ledger lacks."""
-        last = {
-            chain: max((leaf.seq for leaf in leaves if leaf.chain == chain), default=0) for chain in ("entry", "result")
-        }
         lacking = 0
         for place, content in enumerate(self.log.leaves(self.log.size)):
             if place < len(leaves) and leaves[place].content == content:
@@ -159,9 +168,8 @@ class Outside:
                 return
             with suppress(ValueError, KeyError, TypeError):
                 stated = json.loads(content)
-                chain, seq = stated["chain"], stated["seq"]
-                yield f"{self.log.root} holds {chain} {seq} ({stated['hash'][:12]}), and the ledger " + (
-                    f"ends at {last.get(chain, 0)}" if seq > last.get(chain, 0) else "has another one there"
+                yield f"{self.log.root} holds entry {stated['seq']} ({stated['hash'][:12]}), and the ledger " + (
+                    f"ends at {len(leaves)}" if place >= len(leaves) else "has another one there"
                 )
 
     def extend(self, leaves: Sequence[Leaf], valid: Keys) -> None:
@@ -171,11 +179,11 @@ class Outside:
           leaves: the entries after those in the log.
 
         Raises:
-          LedgerTampered: the ledger's key did not sign one of them.
+          LedgerTampered: the ledger's key did not sign one of them, or the log's tiles are not those of its checkpoint.
         """
         if wrong := unsigned(leaves, valid):
             raise LedgerTampered(f"the privacy ledger was altered: {'; '.join(wrong)}. Restore it from a backup")
-        size = self.log.size
+        size = self.log.require_undamaged()
         root = self.log.extend(size, [leaf.content for leaf in leaves])
         head = Checkpoint(self.origin, size + len(leaves), root)
         public = bytes.fromhex(self.signer.public_key.keyval["public"])
@@ -191,3 +199,22 @@ class Outside:
         """
         with self.log.writing():
             return request.cosigned(self.log, self._here.witness, self._witness_keys).note
+
+
+def unsigned(leaves: Iterable[Leaf], keys: Keys) -> list[str]:
+    """List entries that the ledger's key of their place did not sign, as messages."""
+    wrong = []
+    for leaf in leaves:
+        try:
+            _loaded(_in_force(keys, leaf.seq)).verify(bytes.fromhex(leaf.signature), leaf.message)
+        except (InvalidSignature, ValueError, TypeError):
+            wrong.append(f"entry {leaf.seq} ({str(leaf.hash)[:12]}) was not signed by the ledger's key")
+    return wrong
+
+
+def _in_force(keys: Keys, seq: int) -> bytes:
+    """The key that signs the entry at a place."""
+    return next((key for begin, key in reversed(keys) if begin <= seq), keys[0][1])
+
+
+_loaded = cache(Ed25519PublicKey.from_public_bytes)

@@ -1,16 +1,16 @@
 """Populations in the database: registration and budget changes.
 
-Both are entries of the chain; the secrets are in a table beside it.
+Both are entries; the split secret is beside them (``sealed``).
 """
 
 import hashlib
 from collections.abc import Iterable
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection
 
 from federated.config.population import PopulationKey, is_simulation
-from pipeline.ground.errors import LedgerConflict, LedgerTampered
-from pipeline.ledger import schema
+from pipeline.ground.errors import LedgerConflict
+from pipeline.ledger import sealed
 from pipeline.ledger.budget import REGISTRATION, Budget, Population, Rules, registered, require_registered
 from pipeline.ledger.chain import append, entries_of, of_kinds
 from pipeline.ledger.entries import Entry
@@ -33,17 +33,15 @@ def register(
         return old
     # A simulation protects no one, and its secret is a function of its key so that runs repeat anywhere.
     repeatable = hashlib.sha256(f"tacit split secret of {key}".encode()).digest()
-    secret = repeatable if is_simulation(key) else fresh_bytes(SECRET_BYTES)
+    secret, salt = (repeatable, repeatable) if is_simulation(key) else (fresh_bytes(SECRET_BYTES), None)
     made = Population(
         key=key,
         budget=budget,
         rules=rules,
         raised_by=raised_by,
         registered_by=by,
-        secret_digest=_secret_digest(secret),
+        **sealed.put(connection, "register", key, secret, salt),
     )
-    lists = {"devices": b"", "withdrawn": b""}
-    connection.execute(insert(schema.POPULATIONS).values(population=key, split_secret=secret.hex(), **lists))
     append(connection, "register", key, "", key, None, made.model_dump(mode="json"))
     return made
 
@@ -72,22 +70,10 @@ def change_budget(
 
 def split_secret(connection: Connection, key: PopulationKey) -> bytes:
     """Return a population's split secret; see ``PrivacyLedger.split_secret``."""
-    population = require_registered(of_kinds(connection, *REGISTRATION, population=key), key)
-    of_key = select(schema.POPULATIONS.c.split_secret).where(schema.POPULATIONS.c.population == key)
-    text = connection.execute(of_key).scalar_one_or_none()
-    secret = bytes.fromhex(text) if text else b""
-    if _secret_digest(secret) != population.secret_digest:
-        raise LedgerTampered(
-            f"population {key!r}: its split secret is not the one it was registered with. Restore the ledger from a "
-            "backup"
-        )
-    return secret
+    require_registered(of_kinds(connection, *REGISTRATION, population=key), key)
+    return sealed.read(connection, "register", key)
 
 
 def numbered_stage(entries: Iterable[Entry], kind: str, key: PopulationKey) -> str:
     """Numbered stage name for an entry kind that a population may repeat."""
     return f"{key} {sum((entry.kind, entry.population) == (kind, key) for entry in entries) + 1}"
-
-
-def _secret_digest(secret: bytes) -> str:
-    return hashlib.sha256(b"tacit split secret" + secret).hexdigest()

@@ -15,8 +15,7 @@ from federated.config.population import PopulationKey, is_simulation
 from pipeline.ground.errors import LedgerConflict
 from pipeline.ledger.budget import REGISTRATION, Population, registered, require_registered
 from pipeline.ledger.chain import append, of_kinds
-from pipeline.ledger.entries import Entry
-from pipeline.ledger.leaves import Keys
+from pipeline.ledger.entries import Entry, Keys
 from pipeline.ledger.populations import numbered_stage
 
 _KIND = "reviewer"
@@ -29,7 +28,7 @@ class AnswerKeys:
 
     Attributes:
       reviewers: entries that register a reviewer's key, of accounts that may.
-      on_behalf: keys of this installation that sign answers given in Airflow, by the leaf from which each signs.
+      on_behalf: keys of this installation that sign answers given in Airflow, by the entry from which each signs.
     """
 
     reviewers: Sequence[Entry]
@@ -40,14 +39,14 @@ class AnswerKeys:
 
         Args:
           account: name in the operating system.
-          before: leaf of an answer, which no later key signed; None for an answer to come.
+          before: place of an answer, which no later key signed; None for an answer to come.
         """
         own = [entry for entry in self.reviewers if entry.names("account") == account]
-        return next((each for each in reversed(own) if before is None or each.leaf < before), None)
+        return next((each for each in reversed(own) if before is None or each.seq < before), None)
 
     def installation(self, before: int | None = None) -> bytes:
         """Return the installation's key for answers given in Airflow; ``before`` as in ``registration``."""
-        return next(key for begin, key in reversed(self.on_behalf) if before is None or begin <= before or not begin)
+        return next(key for begin, key in reversed(self.on_behalf) if before is None or begin <= before)
 
 
 def register(connection: Connection, key: PopulationKey, account: str, public: str, by: str) -> Entry:

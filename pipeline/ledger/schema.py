@@ -17,7 +17,6 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    select,
     text,
 )
 
@@ -42,71 +41,24 @@ ENTRIES = Table(
     Column("note", Text, nullable=False),
     Column("created_at", Text, nullable=False),
     Column("salt", Text, nullable=False),
-    Column("prev_hash", Text, nullable=False, unique=True),
-    Column("leaf", Integer, nullable=False, unique=True),  # place in the transparency log, from 0
     Column("hash", Text, nullable=False, unique=True),
-    Column("signature", Text, nullable=False),  # of the hash, by the ledger's key (``pipeline.ledger.signatures``)
+    Column("signature", Text, nullable=False),  # of the hash, by the ledger's key
     UniqueConstraint("launch_id", "stage", "kind"),
     Index("privacy_ledger_by_population", "population", "seq"),
     Index("privacy_ledger_by_kind", "kind", "seq"),
 )
 
-# Length and last hash of the chain, so that a cut-off tail is detected.
-HEAD = Table(
-    "privacy_ledger_head",
+# Secrets, each of which an entry of the same kind and population binds (``pipeline.ledger.sealed``).
+SECRETS = Table(
+    "privacy_ledger_secrets",
     _METADATA,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("entries", Integer, nullable=False),
-    Column("hash", Text, nullable=False),
-)
-
-# The key under which device ids are hashed: one for all populations, so that the
-# hashes of two can be compared.
-META = Table(
-    "privacy_ledger_meta",
-    _METADATA,
-    Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("device_key", Text, nullable=False),
-)
-
-# A population's secrets. Its budget, and the accounts that may change it, are in entries.
-POPULATIONS = Table(
-    "privacy_ledger_populations",
-    _METADATA,
-    Column("population", Text, primary_key=True),  # its key: kind and name
-    Column("split_secret", Text, nullable=False),
-    Column("devices", LargeBinary, nullable=False),  # keyed hashes of device ids (``pipeline.ledger.devices``)
-    Column(
-        "withdrawn", LargeBinary, nullable=False
-    ),  # keyed hashes of withdrawn devices (``pipeline.ledger.withdrawals``)
-)
-
-# Digests of the results of every stage, in a chain of their own (``pipeline.ledger.results``).
-RESULTS = Table(
-    "privacy_ledger_results",
-    _METADATA,
-    Column("seq", Integer, primary_key=True, autoincrement=False),
-    Column("launch_id", Text, nullable=False),
-    Column("stage", Text, nullable=False),
-    Column("digest", Text, nullable=False),
-    Column("created_at", Text, nullable=False),
-    Column("salt", Text, nullable=False),
-    Column("prev_hash", Text, nullable=False, unique=True),
-    Column("leaf", Integer, nullable=False, unique=True),  # place in the transparency log, from 0
-    Column("hash", Text, nullable=False, unique=True),
-    Column("signature", Text, nullable=False),  # of the hash, by the ledger's key (``pipeline.ledger.signatures``)
-    Index("privacy_ledger_results_by_launch", "launch_id", "seq"),
-    Index("privacy_ledger_results_by_digest", "digest"),
+    Column("kind", Text, primary_key=True),
+    Column("population", Text, primary_key=True),
+    Column("content", LargeBinary, nullable=False),  # a salt, then the secret
 )
 
 # Any constant works, as long as all writers use the same one.
 _ADVISORY_LOCK = 0x7AC17
-
-
-def read_head(connection: Connection) -> tuple[int, str]:
-    """Number of entries and hash of the last one; ``(-1, '')`` if the row is gone."""
-    row = connection.execute(select(HEAD.c.entries, HEAD.c.hash)).one_or_none()
-    return (row.entries, row.hash) if row else (-1, "")
 
 
 def plain(row: Row[Any]) -> Row[Any]:

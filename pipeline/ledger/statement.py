@@ -61,7 +61,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Integrity:
-    """Problems of the ledger's chain, signatures, triggers and log; none if it is whole."""
+    """Problems of the ledger's entries, secrets, signatures, triggers and log; none if it is whole."""
 
     ledger: str
     ok: bool
@@ -115,10 +115,10 @@ def statement(here: Settings, population: str | None = None) -> Statement:
 
 
 def integrity(here: Settings) -> Integrity:
-    """Check the hash chain, its signatures and triggers, and the log on this machine."""
+    """Check all entries, secrets, signatures and triggers, and the log on this machine."""
     ledger = PrivacyLedger.of(here)
     problems = tuple(ledger.verify())
-    return Integrity(ledger.address, not problems, problems, len(ledger.entries()))
+    return Integrity(ledger.address, not problems, problems, ledger.head()[0])
 
 
 def _window(ledger: PrivacyLedger, name: PopulationKey) -> WindowSpend | None:

@@ -10,57 +10,37 @@ from sqlalchemy import Connection, text
 
 _ONLY = "the privacy ledger is append-only"
 _REFUSE = f"BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END"
-TABLES = (
-    "privacy_ledger",
-    "privacy_ledger_head",
-    "privacy_ledger_meta",
-    "privacy_ledger_populations",
-    "privacy_ledger_results",
-)
+TABLES = ("privacy_ledger", "privacy_ledger_secrets")
+_LISTS = "('devices', 'withdrawal')"  # secrets that grow
+_NEXT = "(SELECT coalesce(max(seq), 0) + 1 FROM privacy_ledger)"
 
 # Name -> the rest of its definition, spelt as PostgreSQL's ``pg_get_triggerdef`` returns it.
 _SQLITE: Mapping[str, str] = {
     "privacy_ledger_no_update": f"BEFORE UPDATE ON privacy_ledger {_REFUSE}",
     "privacy_ledger_no_delete": f"BEFORE DELETE ON privacy_ledger {_REFUSE}",
-    "privacy_ledger_at_end": (
-        "BEFORE INSERT ON privacy_ledger WHEN NEW.seq <> (SELECT entries + 1 FROM privacy_ledger_head) "
-        f"OR NEW.prev_hash <> (SELECT hash FROM privacy_ledger_head) {_REFUSE}"
-    ),
-    "privacy_ledger_head_forward": (
-        f"BEFORE UPDATE ON privacy_ledger_head WHEN NEW.entries <> OLD.entries + 1 {_REFUSE}"
-    ),
-    "privacy_ledger_head_stays": f"BEFORE DELETE ON privacy_ledger_head {_REFUSE}",
-    "privacy_ledger_populations_stay": f"BEFORE DELETE ON privacy_ledger_populations {_REFUSE}",
+    "privacy_ledger_at_end": f"BEFORE INSERT ON privacy_ledger WHEN NEW.seq <> {_NEXT} {_REFUSE}",
+    "privacy_ledger_secrets_no_delete": f"BEFORE DELETE ON privacy_ledger_secrets {_REFUSE}",
     "privacy_ledger_secrets_stay": (
-        "BEFORE UPDATE ON privacy_ledger_populations "
-        f"WHEN NEW.population <> OLD.population OR NEW.split_secret <> OLD.split_secret {_REFUSE}"
+        f"BEFORE UPDATE ON privacy_ledger_secrets WHEN OLD.kind NOT IN {_LISTS} "
+        f"OR NEW.kind <> OLD.kind OR NEW.population <> OLD.population {_REFUSE}"
     ),
-    "privacy_ledger_results_no_update": f"BEFORE UPDATE ON privacy_ledger_results {_REFUSE}",
-    "privacy_ledger_results_no_delete": f"BEFORE DELETE ON privacy_ledger_results {_REFUSE}",
 }
 _REFUSING = "FOR EACH STATEMENT EXECUTE FUNCTION privacy_ledger_refuse()"
 _POSTGRES: Mapping[str, str] = {
     "privacy_ledger_no_change": f"BEFORE DELETE OR UPDATE OR TRUNCATE ON privacy_ledger {_REFUSING}",
-    "privacy_ledger_at_end": ("BEFORE INSERT ON privacy_ledger FOR EACH ROW EXECUTE FUNCTION privacy_ledger_at_end()"),
-    "privacy_ledger_head_forward": (
-        "BEFORE UPDATE ON privacy_ledger_head FOR EACH ROW EXECUTE FUNCTION privacy_ledger_forward()"
-    ),
-    "privacy_ledger_head_stays": f"BEFORE DELETE OR TRUNCATE ON privacy_ledger_head {_REFUSING}",
-    "privacy_ledger_populations_stay": f"BEFORE DELETE OR TRUNCATE ON privacy_ledger_populations {_REFUSING}",
+    "privacy_ledger_at_end": "BEFORE INSERT ON privacy_ledger FOR EACH ROW EXECUTE FUNCTION privacy_ledger_at_end()",
+    "privacy_ledger_secrets_no_delete": f"BEFORE DELETE OR TRUNCATE ON privacy_ledger_secrets {_REFUSING}",
     "privacy_ledger_secrets_stay": (
-        f"BEFORE UPDATE OF population, split_secret ON privacy_ledger_populations {_REFUSING}"
+        "BEFORE UPDATE ON privacy_ledger_secrets FOR EACH ROW EXECUTE FUNCTION privacy_ledger_stay()"
     ),
-    "privacy_ledger_results_no_change": (f"BEFORE DELETE OR UPDATE OR TRUNCATE ON privacy_ledger_results {_REFUSING}"),
 }
 # Name of a function that triggers call -> its body.
 _FUNCTIONS: Mapping[str, str] = {
     "privacy_ledger_refuse": f"BEGIN RAISE EXCEPTION '{_ONLY}'; END",
-    "privacy_ledger_at_end": (
-        "BEGIN IF NOT EXISTS (SELECT 1 FROM privacy_ledger_head WHERE NEW.seq = entries + 1 AND NEW.prev_hash = hash) "
+    "privacy_ledger_at_end": (f"BEGIN IF NEW.seq <> {_NEXT} THEN RAISE EXCEPTION '{_ONLY}'; END IF; RETURN NEW; END"),
+    "privacy_ledger_stay": (
+        f"BEGIN IF OLD.kind NOT IN {_LISTS} OR NEW.kind <> OLD.kind OR NEW.population <> OLD.population "
         f"THEN RAISE EXCEPTION '{_ONLY}'; END IF; RETURN NEW; END"
-    ),
-    "privacy_ledger_forward": (
-        f"BEGIN IF NEW.entries <> OLD.entries + 1 THEN RAISE EXCEPTION '{_ONLY}'; END IF; RETURN NEW; END"
     ),
 }
 _OF_POSTGRES = """

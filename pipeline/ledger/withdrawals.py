@@ -1,23 +1,20 @@
-"""Permanent withdrawals from a population: keyed hashes of devices, each change recorded in the chain.
+"""Permanent withdrawals from a population: keyed hashes of devices, each change an entry (``sealed``).
 
-Guarantee: the ledger holds no device id, and no entry says who withdrew or how many did: it names a digest of all
-hashes, which cannot be guessed without the population's secret. A list that was cut or changed is refused, so an edit
-of the database cannot undo a withdrawal.
+Guarantee: the ledger holds no device id, and no entry says who withdrew or how many did. A list that was cut or changed
+is refused, so an edit of the database cannot undo a withdrawal.
 """
 
-import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection
 
 from federated.config.population import PopulationKey
 from federated.devices.withdrawals import HASH_BYTES, NOBODY, Withdrawals, withdrawal_key
-from pipeline.ground.errors import LedgerMissing, LedgerTampered, PopulationUnknown
-from pipeline.ledger import populations, schema
+from pipeline.ground.errors import LedgerMissing, PopulationUnknown
+from pipeline.ledger import populations, sealed
 from pipeline.ledger.budget import REGISTRATION, require_registered
-from pipeline.ledger.chain import append, of_kinds
-from pipeline.ledger.entries import Entry
+from pipeline.ledger.chain import of_kinds
 from pipeline.ledger.ledger import PrivacyLedger
 
 _KIND = "withdrawal"
@@ -31,15 +28,10 @@ def withdraw(ledger: PrivacyLedger, population: PopulationKey, device_ids: Itera
       LedgerTampered: the ledger cannot be relied on.
     """
     with ledger.writing() as connection:
-        noted = of_kinds(connection, _KIND, population=population)
-        before = _read(connection, population, noted)
+        before = _read(connection, population)
         hashes = before.hashes | set(map(before.hashed, device_ids))
         if hashes != before.hashes:
-            content = bytes.fromhex("".join(sorted(hashes)))
-            of_key = schema.POPULATIONS.c.population == population
-            connection.execute(update(schema.POPULATIONS).where(of_key).values(withdrawn=content))
-            stage = f"{population} {len(noted) + 1}"
-            append(connection, _KIND, population, "", stage, None, {"digest": _digest(content)})
+            sealed.write(connection, _KIND, bytes.fromhex("".join(sorted(hashes))), population)
         return replace(before, hashes=frozenset(hashes))
 
 
@@ -51,15 +43,15 @@ def withdrawn(url: str, population: PopulationKey) -> Withdrawals:
       LedgerTampered: the list does not match its entry.
     """
     with PrivacyLedger(url).transaction() as connection:
-        return _read(connection, population, of_kinds(connection, _KIND, population=population))
+        return _read(connection, population)
 
 
 def lists(url: str) -> dict[PopulationKey, Withdrawals]:
     """Return the excluded devices of each population from which any withdrew; raises as ``withdrawn``."""
     with PrivacyLedger(url).transaction() as connection:
-        noted = of_kinds(connection, _KIND)
-        keys = sorted({entry.population for entry in noted})
-        return {key: _read(connection, key, [each for each in noted if each.population == key]) for key in keys}
+        return {
+            key: _read(connection, key) for key in sorted({each.population for each in of_kinds(connection, _KIND)})
+        }
 
 
 def foreseen_of(url: str, population: PopulationKey) -> Withdrawals:
@@ -70,21 +62,10 @@ def foreseen_of(url: str, population: PopulationKey) -> Withdrawals:
         return NOBODY
 
 
-def _read(connection: Connection, population: PopulationKey, noted: Sequence[Entry]) -> Withdrawals:
-    """Read a population's list, and hold it against the last of its entries."""
+def _read(connection: Connection, population: PopulationKey) -> Withdrawals:
+    """Read a population's list."""
     rules = require_registered(of_kinds(connection, *REGISTRATION, population=population), population).rules
     key = withdrawal_key(population, populations.split_secret(connection, population))
-    of_key = select(schema.POPULATIONS.c.withdrawn).where(schema.POPULATIONS.c.population == population)
-    content = connection.execute(of_key).scalar_one()
-    if _digest(content) != (noted[-1].names("digest") if noted else _digest(b"")):
-        raise LedgerTampered(
-            f"population {population!r}: the list of withdrawals does not match its entry, so no text may be read. "
-            "Restore the ledger from a backup"
-        )
-    digits = content.hex()
+    digits = sealed.read(connection, _KIND, population).hex()
     hashes = frozenset(digits[at : at + 2 * HASH_BYTES] for at in range(0, len(digits), 2 * HASH_BYTES))
     return Withdrawals(key, hashes, rules.case_sensitive_ids)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(b"tacit withdrawn" + content).hexdigest()

@@ -19,7 +19,7 @@ from pipeline.ledger.budget import (
     require_registered,
 )
 from pipeline.ledger.dates import day_of, require_once, standing_spends
-from pipeline.ledger.entries import GENESIS, SPLIT_RULE, Entry, canonical, with_spend
+from pipeline.ledger.entries import SPLIT_RULE, Entry, canonical, with_spend
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import release_of, total_epsilon
 from pipeline.ledger.room import SpendRequest, require_room
@@ -249,9 +249,7 @@ def _as_if(spend: Spend, request: SpendRequest, at: datetime) -> Entry:
         note="foreseen",
         created_at=clock.written(at),
         salt="",
-        prev_hash=GENESIS,
-        leaf=0,
-        hash=GENESIS,
+        hash="",
         signature="",
         **amounts,
     )

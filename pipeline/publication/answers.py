@@ -158,7 +158,7 @@ def _answer(entry: Entry, keys: AnswerKeys) -> Answer:
         review = Review.model_validate_json(entry.binding)
     except ValidationError:
         return Answer(entry.created_at, None, f"{name}it cannot be read")
-    wrong = problem(entry.launch_id, review, keys, entry.leaf)
+    wrong = problem(entry.launch_id, review, keys, entry.seq)
     if not wrong and entry.stage != stage_of(review):
         wrong = f"it repeats that of {review.account}"
     return Answer(entry.created_at, review, f"{name}{wrong}" if wrong else "")

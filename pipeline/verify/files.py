@@ -186,7 +186,7 @@ def _left_over(folder: Path, place: str, *, is_finished: bool) -> Iterator[str]:
 def ledger_checks(run: RunDir, records: Mapping[str, StageRecord], ledger: PrivacyLedger) -> Iterator[Check]:
     """Check that the ledger is whole, and holds every receipt of the launch and the spends of its stages."""
     problems = ledger.verify([receipt for record in records.values() for receipt in record.ledger.values()])
-    yield Check(id="ledger", passed=not problems, detail="; ".join(problems) or "the hash chain is whole")
+    yield Check(id="ledger", passed=not problems, detail="; ".join(problems) or "the ledger is whole")
     ours = [entry for entry in ledger.entries_of_launch(run.launch_id) if entry.kind in SPENDING]
     entries = {entry.stage: entry for entry in ours}
     for name, record in records.items():

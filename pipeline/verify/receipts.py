@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from federated.config.population import PopulationKey
-from pipeline.ledger import leaves
+from pipeline.ledger.entries import Leaf
 from pipeline.ledger.log import note, witness
 from pipeline.ledger.log.inclusion import Inclusion
 from pipeline.ledger.log.note import Signed
@@ -43,7 +43,7 @@ def logged(
             except (OSError, ValueError):
                 wrong.append(f"{name} is lost or damaged")
                 continue
-            fault = _fault(found, receipt, kind) or _contradiction(found, kind, record, population)
+            fault = _fault(found, receipt) or _contradiction(found, kind, record, population)
             wrong += [f"{name} {fault}"] if fault else []
             checkpoints.add(found.signed)
             count += 1
@@ -52,12 +52,12 @@ def logged(
     return Check(id="proof:log", passed=not wrong, detail=detail)
 
 
-def _fault(found: Inclusion, receipt: str, kind: str) -> str:
+def _fault(found: Inclusion, receipt: str) -> str:
     """Reason why a proof is not that of a receipt; empty if it is."""
     if hashlib.sha256(found.extra).hexdigest() != receipt:
         return "is not the entry that the record names"
-    leaf = leaves.content("result" if kind == "result" else "entry", json.loads(found.extra)["seq"], receipt)
-    return "" if found.holds(leaf) else "is not in the tree of its checkpoint"
+    leaf = Leaf(json.loads(found.extra)["seq"], receipt)
+    return "" if found.holds(leaf.content) else "is not in the tree of its checkpoint"
 
 
 def _contradiction(found: Inclusion, kind: str, record: StageRecord, population: PopulationKey) -> str:
@@ -72,7 +72,7 @@ def _contradiction(found: Inclusion, kind: str, record: StageRecord, population:
     if kind == "commit":
         says |= Spend.model_validate(record.result["spend"]).model_dump(exclude={"note"})
     shown = json.loads(found.extra)
-    same = kind == "result" or shown["kind"].partition(" ")[0] == kind
+    same = shown["kind"].partition(" ")[0] == kind
     wrong = [name for name, value in says.items() if shown.get(name) != value]
     return "" if same and not wrong else f"says another {in_words(wrong or ['kind'])} than the record"
 

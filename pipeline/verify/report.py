@@ -94,8 +94,9 @@ def _derived(ctx: StageContext, stated: Disclosure, of_this_code: bool) -> Check
 def _ledger_then(stated: Disclosure, config: LaunchConfig, settings: Settings, of_this_code: bool) -> Check:
     """Check that the ledger, at its length of that time, ended as disclosed and held the disclosed spends."""
     count, head = stated.verification.ledger_entries, stated.verification.ledger_head
-    then = PrivacyLedger.of(settings).entries()[:count]
-    same = len(then) == count and (then[-1].hash if then else None) == head
+    ledger = PrivacyLedger.of(settings)
+    then = [entry for entry in ledger.entries() if entry.seq <= count]
+    same = (ledger.hash_at(count) or None) == head
     again = composition(then, config.population, asked(config))
     detail = f"{count} entries then, ending in {str(head)[:12]}, with these spends"
     # Fields of later code were not stated at that time.

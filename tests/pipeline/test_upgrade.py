@@ -35,7 +35,7 @@ revision, down_revision = "2", "1"
 
 def upgrade():
     op.create_table("privacy_ledger_next", sa.Column("id", sa.Integer, primary_key=True))
-    op.add_column("privacy_ledger_results", sa.Column("next", sa.Text, nullable=False, server_default="none"))
+    op.add_column("privacy_ledger_secrets", sa.Column("next", sa.Text, nullable=False, server_default="none"))
 """
 Newer = Callable[[], AbstractContextManager[None]]
 

@@ -41,8 +41,8 @@ def cosigned(log: Log, where: str | Path, keys: Sequence[bytes]) -> Signed:
         old = int(answer.body)
         if old > head.size:
             raise LedgerTampered(
-                f"the witness {_named(where)} has cosigned the log of this privacy ledger at {old} entries and "
-                f"results, and its log {log.root} ends after {head.size}: both were restored from an older state, or "
+                f"the witness {_named(where)} has cosigned the log of this privacy ledger at {old} entries, "
+                f"and its log {log.root} ends after {head.size}: both were restored from an older state, or "
                 "somebody else writes to another copy. Restore the newest ledger and the newest log"
             )
     if answer.status in (witness.CONFLICT, witness.UNPROVEN):

@@ -18,7 +18,7 @@ from functools import cache, lru_cache, partial
 from itertools import islice
 from pathlib import Path
 
-from pipeline.ground.errors import PermanentError
+from pipeline.ground.errors import LedgerTampered, PermanentError
 from pipeline.ledger.log import merkle
 from pipeline.ledger.log.note import Signed
 from pretrain.files import write_bytes, write_text
@@ -72,6 +72,24 @@ class Log:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
+    def require_undamaged(self) -> int:
+        """Return the checkpoint's size, after checking what a longer tree grows from.
+
+        Guarantee: the tiles give the root of the checkpoint, and the last entries are those of its hashes.
+
+        Raises:
+          LedgerTampered: they do not.
+        """
+        signed, size = self.checkpoint(), self.size
+        last = [merkle.leaf_hash(each) for each in _entries(self._tile(_ENTRIES, size // WIDTH, size))]
+        whole = signed is None or self.root_at(size, size) == signed.checkpoint.root
+        if not whole or last != self._hashes(size, 0, size // WIDTH):
+            raise LedgerTampered(
+                f"{self.root}: its tiles are not those of its checkpoint, so nothing is signed over them; set the "
+                "folder aside, and the next command makes it again from the ledger"
+            )
+        return size
+
     def extend(self, size: int, leaves: Sequence[bytes]) -> bytes:
         """Write the tiles of further leaves, and return the tree's root; the caller writes the checkpoint.
 
@@ -80,17 +98,39 @@ class Log:
           leaves: their contents.
         """
         lengthened = [len(leaf).to_bytes(_LENGTH_BYTES, "big") + leaf for leaf in leaves]
-        self._append(_ENTRIES, size, lengthened, size)
+        self._append(_ENTRIES, size, lengthened)
         level, begin, hashes = 0, size, [merkle.leaf_hash(leaf) for leaf in leaves]
         while hashes:
-            full = self._append(str(level), begin, hashes, begin)
+            full = self._append(str(level), begin, hashes)
             level, begin = level + 1, begin // WIDTH
             hashes = [merkle.root_of(_cut(tile)) for tile in full]
         return self.root_at(size + len(leaves), size + len(leaves))
 
-    def _append(self, level: str, begin: int, items: Sequence[bytes], size: int) -> list[bytes]:
+    def damaged(self, leaves: Sequence[bytes], hashes: Sequence[bytes]) -> Iterator[Path]:
+        """List the tiles that are not those of the checkpoint's leaves.
+
+        Args:
+          leaves: their contents.
+          hashes: their hashes.
+
+        Raises:
+          PermanentError: a tile is gone.
+        """
+        levels = {_ENTRIES: [len(leaf).to_bytes(_LENGTH_BYTES, "big") + leaf for leaf in leaves]}
+        items = list(hashes)
+        while items:
+            levels[str(len(levels) - 1)] = items
+            full = len(items) // WIDTH
+            items = [merkle.root_of(items[at * WIDTH : (at + 1) * WIDTH]) for at in range(full)]
+        for level, items in levels.items():
+            for number in range(-(-len(items) // WIDTH)):
+                expected = b"".join(items[number * WIDTH : (number + 1) * WIDTH])
+                if self._tile(level, number, len(items)) != expected:
+                    yield self.path(level, number)
+
+    def _append(self, level: str, begin: int, items: Sequence[bytes]) -> list[bytes]:
         """Write the tiles of a level that further items fill or begin; return the full ones among them."""
-        full, content, count = [], self._tile(level, begin // WIDTH, size), begin % WIDTH
+        full, content, count = [], self._tile(level, begin // WIDTH, begin), begin % WIDTH
         for number, item in enumerate(items, start=begin + 1):
             content, count = content + item, count + 1
             if count == WIDTH:

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
 
 from pipeline.ground.errors import PERMANENT, TEMPORARY, KeyUnusable, exit_code
+from pipeline.ground.keys import require_private
 from pipeline.ledger.log import merkle
 from pipeline.ledger.log.note import MOST_BYTES, Checkpoint, Signed, cosign
 from pretrain.files import write_text
@@ -97,6 +98,7 @@ class Witness:
         newest = max(self.folder.glob("witness-*.pem"), key=_number, default=None)
         if newest is None or not _number(newest):
             raise KeyUnusable(f"{self.folder / 'witness-1.pem'}: missing; restore the witness' folder")
+        require_private(newest)
         key = load_pem_private_key(newest.read_bytes(), None)
         assert isinstance(key, Ed25519PrivateKey), f"{newest}: no Ed25519 key"
         return key

@@ -1,6 +1,6 @@
 """Versions of the ledger's tables, by Alembic: each is a script in ``versions`` that never changes once released.
 
-Entries are never migrated, as each holds the hash of the one before. There is no downgrade: an older tacit refuses a
+Entries are never migrated, as the log holds their hashes. There is no downgrade: an older tacit refuses a
 ledger that a newer one has opened.
 """
 
@@ -11,15 +11,14 @@ from sqlalchemy import Connection, inspect, text
 # Oldest first, as whole numbers in order; a test compares the list with the scripts that Alembic finds.
 REVISIONS = ("1",)
 TABLE = "privacy_ledger_version"
-_META = "privacy_ledger_meta"  # its one row is the key of device hashes
 
 
 def version(connection: Connection) -> str | None:
-    """Version of the tables; None without a ledger, 'none' if the ledger's version row or key is gone."""
+    """Version of the tables; None without a ledger, 'none' if the ledger's version row is gone."""
     tables = set(inspect(connection).get_table_names())
     if "privacy_ledger" not in tables:
         return None
-    if not {TABLE, _META} <= tables or connection.execute(text(f"SELECT count(*) FROM {_META}")).scalar_one() != 1:
+    if TABLE not in tables:
         return "none"
     return connection.execute(text(f"SELECT version_num FROM {TABLE}")).scalar_one_or_none() or "none"
 

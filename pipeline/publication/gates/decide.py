@@ -45,4 +45,4 @@ def _gates(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
     if policy.cover_everything:
         yield none_of("covered", "uses of private text", evidence.uncovered, _COVERED)
     yield none_of("sources", "public figures and their sources", evidence.leaks, _REMADE)
-    yield none_of("ledger", "privacy ledger", evidence.ledger_problems, "the hash chain is whole")
+    yield none_of("ledger", "privacy ledger", evidence.ledger_problems, "the ledger is whole")

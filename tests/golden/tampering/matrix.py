@@ -58,11 +58,7 @@ def in_ledger(*statements: str) -> Edit:
 
 def old_dump(launch: Launch) -> None:
     """The ledger as it was before the launch, whose folder is gone."""
-    in_ledger(
-        "DELETE FROM privacy_ledger WHERE launch_id != ''",
-        "DELETE FROM privacy_ledger_results",
-        "UPDATE privacy_ledger_head SET entries = 0, hash = ''",
-    )(launch)
+    in_ledger("DELETE FROM privacy_ledger WHERE launch_id != ''")(launch)
     shutil.rmtree(launch.run.path / "private")
 
 
@@ -74,19 +70,16 @@ def forged_erasure(launch: Launch) -> None:
 
 
 def inserted(**changes: str) -> Edit:
-    """Append a copy of the last entry, chained to it, with other fields."""
+    """Append a copy of the last entry with other fields, and a hash that none has."""
 
     def edit(launch: Launch) -> None:
         in_ledger()(launch)
         with sqlite3.connect(launch.settings.runs_dir / "ledger.db") as database:
             last = database.execute("SELECT * FROM privacy_ledger ORDER BY seq DESC LIMIT 1")
             row = dict(zip([column[0] for column in last.description], last.fetchone(), strict=True))
-            after = {"seq": row["seq"] + 1, "leaf": row["leaf"] + 1}
-            after |= {"prev_hash": row["hash"], "hash": "f" + row["hash"][1:]}
-            row |= after | changes
+            row |= {"seq": row["seq"] + 1, "hash": row["hash"][::-1] + "f"} | changes
             places = ", ".join("?" * len(row))
             database.execute(f"INSERT INTO privacy_ledger ({', '.join(row)}) VALUES ({places})", [*row.values()])
-            database.execute("UPDATE privacy_ledger_head SET entries = ?, hash = ?", (row["seq"], row["hash"]))
 
     return edit
 
@@ -117,11 +110,11 @@ HISTORY = (
         "",
         in_ledger("DELETE FROM privacy_ledger WHERE seq = (SELECT MAX(seq) FROM privacy_ledger)"),
     ),
-    Tampering("all digests of records deleted", "", in_ledger("DELETE FROM privacy_ledger_results")),
+    Tampering("all digests of records deleted", "", in_ledger("DELETE FROM privacy_ledger WHERE kind LIKE 'result%'")),
     Tampering(
         "a digest of a record replaced",
         "",
-        in_ledger("UPDATE privacy_ledger_results SET digest = 'f' WHERE stage = 'audit'"),
+        in_ledger("UPDATE privacy_ledger SET binding = '{}' WHERE kind = 'result' AND stage = 'audit'"),
     ),
     Tampering("another population's name on a spend", "", in_ledger("UPDATE privacy_ledger SET population = 'others'")),
     Tampering("an old dump, the run's private folder removed", "", old_dump),

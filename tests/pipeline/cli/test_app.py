@@ -140,7 +140,7 @@ def test_ledger_commands(tacit: Shell, tracked: Settings, file: str):
     assert [entry["kind"] for entry in shown["entries"]] == ["register", "reserve", "commit"]
     assert shown["totals"] == {"chitchat:people": 0.25}
     where = str(tracked.runs_dir / "ledger.db")
-    assert tacit.json("ledger", "verify") == {"ledger": where, "ok": True, "problems": [], "entries": 3}
+    assert tacit.json("ledger", "verify") == {"ledger": where, "ok": True, "problems": [], "entries": 6}
     assert where in tacit("ledger", "show").stdout
     assert tacit.json("ledger", "export")["head"] == shown["entries"][-1]["hash"]
     assert "it has those of chitchat:people" in tacit.json("ledger", "show", "--population", "nobody", code=65)["error"]
@@ -148,7 +148,7 @@ def test_ledger_commands(tacit: Shell, tracked: Settings, file: str):
     (tracked.runs_dir / "ledger.db").unlink()
     assert f"no privacy ledger at {where}" in tacit.json("ledger", "verify", code=65)["error"]
     refusal = tacit.json("ledger", "init", code=65)["error"]
-    assert f"{tracked.log_dir} is the log of a privacy ledger with 6 entries and results" in refusal
+    assert f"{tracked.log_dir} is the log of a privacy ledger with 6 entries that" in refusal
     assert refusal in tacit("status").stdout, "one advice"
     assert tacit.json("check", file)["notes"][1:] == [refusal]
     PrivacyLedger.create(tracked)  # A fresh one is whole in itself, but the log remembers.

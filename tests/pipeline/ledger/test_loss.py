@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from pipeline.ground.errors import BudgetExceeded, LedgerConflict
 from pipeline.ground.settings import Settings
-from pipeline.ledger.entries import SPLIT_RULE, Entry, chain_problems
+from pipeline.ledger.entries import SPLIT_RULE, Entry, problems_of
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import Release, together
 from pipeline.ledger.spend import Spend
@@ -119,7 +119,7 @@ def test_a_failure_or_a_split_that_is_none_is_refused(ledger: PrivacyLedger, cha
         Spend.model_validate(device(0.1).model_dump() | changed)
     entry = reserve(ledger, "first", on("test", 0.4))
     forged = entry.model_copy(update={"binding": json.dumps(entry.content | changed)})
-    assert any("failure" in line or "unknown split" in line for line in chain_problems([forged]))
+    assert any("failure" in line or "unknown split" in line for line in problems_of([forged]))
 
 
 def test_a_forger_cannot_move_a_spend_to_other_devices(ledger: PrivacyLedger):
@@ -128,7 +128,7 @@ def test_a_forger_cannot_move_a_spend_to_other_devices(ledger: PrivacyLedger):
     before = [entry for entry in ledger.entries() if entry.unit == "device"]
     for changed in ({"split": "test"}, {SPLIT_RULE: "two"}):
         moved = before[1].model_copy(update={"binding": json.dumps(before[1].content | changed)})
-        assert any("follows no reservation of its own" in line for line in chain_problems([before[0], moved]))
+        assert any("follows no reservation of its own" in line for line in problems_of([before[0], moved]))
 
 
 def test_the_rule_changes_with_whatever_decides_a_split(ledger: PrivacyLedger):

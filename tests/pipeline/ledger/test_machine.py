@@ -19,10 +19,9 @@ from securesystemslib.signer import CryptoSigner
 
 from federated.config.population import population_key
 from pipeline.ground.errors import BudgetExceeded, LaunchError, LedgerConflict, LedgerTampered, PermanentError
-from pipeline.ledger import database
+from pipeline.ledger import chain
 from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.entries import Entry
-from pipeline.ledger.last_check import LastCheck
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log import merkle
 from pipeline.ledger.log.note import Checkpoint
@@ -42,10 +41,9 @@ JUMPS = [24 * days for days in (-8, WEEK, 401)]
 # Places at which a writing process dies, first to last, and how many calls of them come before.
 CRASHES: dict[str, tuple[object, str, int]] = {
     "before the entry": (CryptoSigner, "sign", 0),
-    "before the transaction ends": (database, "length", 1),
+    "before the transaction ends": (chain, "length", 1),
     "before the log": (Outside, "extend", 0),
     "between tiles and checkpoint": (Log, "keep", 0),
-    "before the state is kept": (LastCheck, "keep", 0),
 }
 populations, launches = st.sampled_from(sorted(WINDOWS)), st.sampled_from("abc")
 # Eighths, whose sums are exact.

@@ -19,9 +19,9 @@ from pipeline.ground import keys
 from pipeline.ground.errors import LaunchError, LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings, account
 from pipeline.launch.config import LaunchConfig, launch_id, load_kept_launch
-from pipeline.ledger import leaves, results, schema, triggers
+from pipeline.ledger import chain, schema, triggers
 from pipeline.ledger.budget import Ceilings
-from pipeline.ledger.entries import GENESIS, Entry
+from pipeline.ledger.entries import Entry, Leaf
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.note import Signed
 from pipeline.ledger.log.tiles import CHECKPOINT, WITNESSED, Log
@@ -55,19 +55,15 @@ def forge(here: Settings, without: Callable[[dict], bool]) -> None:
             database.execute(f"DROP TRIGGER {row['name']}")
         rows = [dict(row) for row in database.execute("SELECT * FROM privacy_ledger ORDER BY seq")]
         database.execute("DELETE FROM privacy_ledger")
-        previous, kept = GENESIS, [row for row in rows if not without(row)]
+        kept = [row for row in rows if not without(row)]
         for seq, row in enumerate(kept, start=1):
-            entry = Entry.model_validate(
-                row | {"seq": seq, "leaf": row["leaf"] - row["seq"] + seq, "prev_hash": previous}
-            )
+            entry = Entry.model_validate(row | {"seq": seq})
             digest = entry.expected_hash()
-            signed = signer.sign(leaves.message("entry", digest)).signature
+            signed = signer.sign(Leaf(seq, digest).message).signature
             entry = entry.model_copy(update={"hash": digest, "signature": signed})
             values = entry.model_dump()
             marks = ", ".join(f":{name}" for name in values)
             database.execute(f"INSERT INTO privacy_ledger ({', '.join(values)}) VALUES ({marks})", values)
-            previous = entry.hash
-        database.execute("UPDATE privacy_ledger_head SET entries = ?, hash = ?", (len(kept), previous))
         for row in made:
             database.execute(row["sql"])
 
@@ -166,8 +162,8 @@ def test_every_entry_is_a_signed_leaf_of_the_log_and_says_nothing_of_its_launch(
     reserve(ledger)
     ledger.bind_result("a", "plan", "a" * 64)
     (result,) = [receipt for _, receipt in ledger.bound_results("a").values()]
-    expected = [{"chain": "entry", "hash": entry.hash, "seq": entry.seq} for entry in ledger.entries()]
-    expected.append({"chain": "result", "hash": result, "seq": 1})
+    expected = [{"hash": entry.hash, "seq": entry.seq} for entry in ledger.entries()]
+    expected.append({"hash": result, "seq": 4})
     log = Log(settings.log_dir)
     assert [json.loads(leaf) for leaf in log.leaves(log.size)] == expected
     assert Signed.parsed(ledger.checkpoint()).checkpoint.size == len(expected)
@@ -191,12 +187,11 @@ def test_an_entry_without_a_leaf_is_honest_and_gets_one(ledger: PrivacyLedger, s
 def inserted(here: Settings, **changes: object) -> Entry:
     """Append an entry with the right hashes, as somebody can who writes to the database and has no key."""
     last = PrivacyLedger.of(here).entries()[-1]
-    forged = last.model_copy(update={"seq": last.seq + 1, "leaf": last.leaf + 1, "prev_hash": last.hash} | changes)
+    forged = last.model_copy(update={"seq": last.seq + 1} | changes)
     forged = forged.model_copy(update={"hash": forged.expected_hash()})
     engine = create_engine(here.ledger_url)
     with engine.begin() as connection:
         connection.execute(schema.ENTRIES.insert().values(**forged.model_dump()))
-        connection.execute(schema.HEAD.update().values(entries=forged.seq, hash=forged.hash))
     engine.dispose()
     return forged
 
@@ -217,11 +212,11 @@ def test_a_result_that_nobody_signed_is_found_and_named(ledger: PrivacyLedger, s
     ledger.bind_result("a", "plan", "a" * 64)
     with ledger.transaction() as connection:
         stranger = CryptoSigner.generate_ed25519()
-        leaves.sign_with(connection, stranger, [(0, bytes.fromhex(stranger.public_key.keyval["public"]))])
-        results.write(connection, "a", "decide", "b" * 64)
+        chain.sign_with(connection, stranger, [(1, bytes.fromhex(stranger.public_key.keyval["public"]))])
+        chain.bind_result(connection, "a", "decide", "b" * 64)
     (problem,) = ledger.verify()
-    assert re.fullmatch(r"result 2 \([0-9a-f]{12}\) was not signed by the ledger's key", problem)
-    with pytest.raises(LedgerTampered, match="result 2"):
+    assert re.fullmatch(r"entry 4 \([0-9a-f]{12}\) was not signed by the ledger's key", problem)
+    with pytest.raises(LedgerTampered, match="entry 4"):
         ledger.bind_result("a", "report", "c" * 64)
 
 
@@ -237,7 +232,7 @@ def test_checkpoints_elsewhere_count_as_well(ledger: PrivacyLedger, settings: Se
     for _ in range(2):
         with pytest.raises(LedgerTampered, match=r"run a in MLflow holds a checkpoint of 3 .* the ledger ends after 2"):
             PrivacyLedger.of(settings).require_whole({"run a in MLflow": later})
-        # Nobody else knows of it, as the witness was not asked since; the second turn finds the state of this check.
+        # Nobody else knows of it, as the witness was not asked since.
         PrivacyLedger.of(settings).require_whole({})
 
 
@@ -280,7 +275,7 @@ def test_an_older_ledger_spends_nothing_again(tmp_path: Path, kept: str):
     else:
         shutil.rmtree(here.runs_dir)
         shutil.copytree(older, here.runs_dir)
-        expected = r"the witness in .* has cosigned the log .* at [0-9]+ entries and results, and its log .* ends after"
+        expected = r"the witness in .* has cosigned the log .* at [0-9]+ entries, and its log .* ends after"
     before, again = len(PrivacyLedger.of(here).entries()), Calls()
     for name in ("ingest_private", "fine_tune"):
         with pytest.raises(LedgerTampered, match=expected):
@@ -333,7 +328,7 @@ POSTGRES = {
     "ignores": "CREATE FUNCTION pass() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN NULL; END$$; "
     "CREATE TRIGGER more BEFORE INSERT ON privacy_ledger FOR EACH ROW EXECUTE FUNCTION pass()",
     "is off": "ALTER TABLE privacy_ledger DISABLE TRIGGER privacy_ledger_no_change",
-    "is a rule": "CREATE RULE more AS ON INSERT TO privacy_ledger_results DO INSTEAD NOTHING",
+    "is a rule": "CREATE RULE more AS ON INSERT TO privacy_ledger_secrets DO INSTEAD NOTHING",
 }
 
 

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 import pytest
-from sqlalchemy import select
 
 from pipeline.ground.settings import Settings
-from pipeline.ledger import chain, clock, results, schema
+from pipeline.ledger import chain, clock
 from pipeline.ledger.entries import Entry, canonical, revealed, sha256_of
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.note import parsed_key
@@ -16,10 +15,10 @@ from tests.helpers.launches.installed import registered
 from tests.helpers.launches.spends import device, reserve
 
 TRIES = 2_000  # microseconds on either side of the time; an hour has 3,600 million, which a laptop hashes in an hour
-PUBLIC_BY_CHAIN = {
-    "entry": {"seq", "kind", "population", "launch_id", "stage", "unit", "adjacency", "rho", "epsilon", "delta", "leaf"}
-    | {"failure", "split", "messages", "device_epsilon", "device_delta", "config"},
-    "result": {"seq", "launch_id", "stage", "digest", "leaf"},
+PUBLIC = {"seq", "kind", "population", "launch_id", "stage", "unit", "adjacency", "rho", "epsilon", "delta"}
+PUBLIC_BY_KIND = {
+    "commit": PUBLIC | {"failure", "split", "messages", "device_epsilon", "device_delta", "config"},
+    "result": PUBLIC | {"digest"},
 }
 
 
@@ -33,14 +32,10 @@ def ledger(settings: Settings) -> PrivacyLedger:
     return ledger
 
 
-def last(ledger: PrivacyLedger, chain: str) -> tuple[str, dict[str, object]]:
-    """The part of a chain's last entry that may be shown, and its row."""
-    if chain == "entry":
-        entry = ledger.entries()[-1]
-        return entry.revealed, entry.model_dump()
-    with ledger.transaction() as connection:
-        row = dict(connection.execute(select(schema.RESULTS)).mappings().one())
-    return results.revealed_of(row), row
+def last(ledger: PrivacyLedger, kind: str) -> tuple[str, dict[str, object]]:
+    """The part of the only entry of a kind that may be shown, and its row."""
+    (entry,) = ledger.entries_of_kind(kind)
+    return entry.revealed, entry.model_dump()
 
 
 def finds_time(shown: str, known: Mapping[str, object], near: datetime) -> bool:
@@ -53,9 +48,9 @@ def finds_time(shown: str, known: Mapping[str, object], near: datetime) -> bool:
     return False
 
 
-@pytest.mark.parametrize("chain", ["entry", "result"])
-def test_no_time_is_found_from_what_a_proof_publishes(ledger: PrivacyLedger, chain: str):
-    shown, row = last(ledger, chain)
+@pytest.mark.parametrize("kind", PUBLIC_BY_KIND)
+def test_no_time_is_found_from_what_a_proof_publishes(ledger: PrivacyLedger, kind: str):
+    shown, row = last(ledger, kind)
     withheld = row.keys() - json.loads(shown).keys() - {"created_at", "salt", "hash", "signature"}
     known = {name: row[name] for name in withheld}
     near = datetime.fromisoformat(str(row["created_at"]))
@@ -64,15 +59,14 @@ def test_no_time_is_found_from_what_a_proof_publishes(ledger: PrivacyLedger, cha
     assert not finds_time(shown, known, near)
 
 
-@pytest.mark.parametrize("chain", ["entry", "result"])
-def test_the_hash_covers_every_field_and_shows_those_that_are_public(ledger: PrivacyLedger, chain: str):
-    shown, row = last(ledger, chain)
+@pytest.mark.parametrize("kind", PUBLIC_BY_KIND)
+def test_the_hash_covers_every_field_and_shows_those_that_are_public(ledger: PrivacyLedger, kind: str):
+    shown, row = last(ledger, kind)
     assert sha256_of(shown) == row["hash"]
-    assert json.loads(shown).keys() == PUBLIC_BY_CHAIN[chain] | {"withheld"}
+    assert json.loads(shown).keys() == PUBLIC_BY_KIND[kind] | {"withheld"}
     for name in row.keys() - {"hash", "signature"}:
         changed = {**row, name: "another"}
-        again = Entry.model_construct(**changed).revealed if chain == "entry" else results.revealed_of(changed)
-        assert again != shown, name
+        assert Entry.model_construct(**changed).revealed != shown, name
 
 
 def test_bindings_of_entries_that_spend_nothing_are_withheld(ledger: PrivacyLedger):
@@ -92,7 +86,7 @@ def test_proofs_of_a_launch_are_of_its_own_entries_and_name_nothing_else(ledger:
     ledger.release("first", "fine_tune", "for a reason of ours")
     ledger.note("review", ledger.entries()[0].population, "first", "publish", {"account": "somebody"})
     with ledger.transaction() as connection:
-        every = {leaf.hash: leaf for leaf in chain.leaves(connection)}
+        every = {leaf.hash: leaf for leaf in chain.leaves(connection, 0)}
     proofs = ledger.inclusions("first", every)
     own = {entry.hash for entry in ledger.entries_of_launch("first")} | {ledger.bound_results("first")["fine_tune"][1]}
     assert proofs.keys() == own

@@ -6,7 +6,8 @@ from sqlalchemy import create_engine
 from pipeline.ground import keys
 from pipeline.ground.errors import KeyUnusable, LedgerTampered
 from pipeline.ground.settings import Settings
-from pipeline.ledger import leaves, rotation, schema
+from pipeline.ledger import rotation, schema
+from pipeline.ledger.entries import Leaf
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.note import Signed
 from pipeline.ledger.log.witness import NAME
@@ -44,15 +45,13 @@ def test_a_rotated_key_signs_and_the_old_one_no_longer(before: PrivacyLedger, se
     assert signed.cosigned_at(NAME, public(settings, "witness")) is not None
     assert ledger.verify() == []
     last = ledger.entries()[-1]
-    place = {"seq": last.seq + 1, "leaf": last.leaf + 1, "prev_hash": last.hash}
-    forged = last.model_copy(update={**place, "launch_id": "third"})
+    forged = last.model_copy(update={"seq": last.seq + 1, "launch_id": "third"})
     digest = forged.expected_hash()
-    signature = old.sign(leaves.message("entry", digest)).signature
+    signature = old.sign(Leaf(forged.seq, digest).message).signature
     forged = forged.model_copy(update={"hash": digest, "signature": signature})
     engine = create_engine(settings.ledger_url)
     with engine.begin() as connection:
         connection.execute(schema.ENTRIES.insert().values(**forged.model_dump()))
-        connection.execute(schema.HEAD.update().values(entries=forged.seq, hash=forged.hash))
     engine.dispose()
     with pytest.raises(LedgerTampered, match=rf"entry {forged.seq} .* was not signed by the ledger's key"):
         reserve(PrivacyLedger.of(settings), "fourth", device(0.1))

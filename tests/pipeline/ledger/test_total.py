@@ -10,7 +10,7 @@ from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.ground.errors import BudgetExceeded
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget, Ceilings, Window
-from pipeline.ledger.entries import chain_problems
+from pipeline.ledger.entries import problems_of
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import Release, total_epsilon
 from pipeline.preflight import schedule
@@ -118,7 +118,7 @@ def test_an_entry_about_items_that_hides_its_device_is_found(ledger: PrivacyLedg
     entry = next(entry for entry in ledger.entries() if entry.unit == "item")
     bare = entry.binding.replace('"device_epsilon":3.2', '"device_epsilon":0.0')
     assert bare != entry.binding
-    problems = chain_problems([entry.model_copy(update={"binding": bare})])
+    problems = problems_of([entry.model_copy(update={"binding": bare})])
     assert any("does not state their device's loss" in line for line in problems)
 
 

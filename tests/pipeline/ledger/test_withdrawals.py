@@ -37,7 +37,7 @@ def test_the_ledger_holds_no_id_and_its_entries_do_not_count(ledger: PrivacyLedg
     assert len(one.binding) == len(many.binding)
     assert not set(withdrawn(there.ledger_url, "people").hashes) & set(str(ledger.export()).split('"'))
     with create_engine(there.ledger_url).connect() as connection:
-        rows = str(connection.execute(text("SELECT * FROM privacy_ledger_populations")).all())
+        rows = str(connection.execute(text("SELECT * FROM privacy_ledger_secrets")).all())
     assert "anna" not in rows
     assert b"anna".hex() not in rows
 
@@ -46,10 +46,10 @@ def test_the_ledger_holds_no_id_and_its_entries_do_not_count(ledger: PrivacyLedg
 def test_a_list_that_was_edited_is_refused(ledger: PrivacyLedger, there: Settings, content: bytes):
     withdraw(ledger, "people", ["a", "b"])
     with create_engine(there.ledger_url).begin() as connection:
-        statement = text("UPDATE privacy_ledger_populations SET withdrawn = :content WHERE population = 'people'")
+        statement = text("UPDATE privacy_ledger_secrets SET content = :content WHERE kind = 'withdrawal'")
         connection.execute(statement, {"content": content})
     for ask in (withdrawn, foreseen_of):
-        with pytest.raises(LedgerTampered, match="list of withdrawals does not match"):
+        with pytest.raises(LedgerTampered, match="list of withdrawals of population 'people' is not the one"):
             ask(there.ledger_url, "people")
     with pytest.raises(LedgerTampered, match="list of withdrawals"):
         withdraw(ledger, "people", ["c"])
@@ -57,7 +57,9 @@ def test_a_list_that_was_edited_is_refused(ledger: PrivacyLedger, there: Setting
 
 def test_a_list_without_an_entry_is_refused(ledger: PrivacyLedger, there: Settings):
     with create_engine(there.ledger_url).begin() as connection:
-        connection.execute(text("UPDATE privacy_ledger_populations SET withdrawn = :content"), {"content": b"0" * 16})
+        connection.execute(
+            text("INSERT INTO privacy_ledger_secrets VALUES ('withdrawal', 'people', :content)"), {"content": b"0" * 16}
+        )
     with pytest.raises(LedgerTampered, match="list of withdrawals"):
         withdrawn(there.ledger_url, "people")
 

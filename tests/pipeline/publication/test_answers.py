@@ -15,6 +15,7 @@ from pipeline.publication.answers import Review, stage_of
 from pipeline.publication.approvals import require_approved, review
 from pipeline.publication.review import answer_review
 from pipeline.verify.files import answer_checks
+from pretrain.files import PRIVATE, write_bytes
 from tests.helpers.launches.answering import OWNER, enrolled, key_of, signed
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.installed import registered
@@ -227,7 +228,7 @@ def test_a_file_that_is_no_reviewer_s_key_is_refused(
     tmp_path: Path, settings: Settings, content: bytes | None, why: str
 ):
     path = tmp_path / "review.pem"
-    path.write_bytes(content or (settings.keys_dir / "model-1.pem").read_bytes())
+    write_bytes(path, content or (settings.keys_dir / "model-1.pem").read_bytes(), mode=PRIVATE)
     with pytest.raises(KeyUnusable, match=why):
         keys.reviewer(path)
 

@@ -194,9 +194,9 @@ def test_the_same_result_is_written_down_once(settings: Settings):
 @pytest.mark.parametrize(
     "statement",
     [
-        "UPDATE privacy_ledger_results SET digest = 'c' WHERE seq = 1",
-        "DELETE FROM privacy_ledger_results WHERE seq = 2",
-        "DELETE FROM privacy_ledger_results WHERE seq = 1",
+        "UPDATE privacy_ledger SET binding = replace(binding, 'a', 'c') WHERE seq = 1",
+        "DELETE FROM privacy_ledger WHERE seq = 2",
+        "DELETE FROM privacy_ledger WHERE seq = 1",
     ],
 )
 def test_results_in_the_ledger_cannot_be_changed_unnoticed(settings: Settings, statement: str):
@@ -205,7 +205,7 @@ def test_results_in_the_ledger_cannot_be_changed_unnoticed(settings: Settings, s
     with sqlite3.connect(settings.runs_dir / "ledger.db", isolation_level=None) as database:
         with pytest.raises(sqlite3.IntegrityError, match="append-only"):
             database.execute(statement)
-        found = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND name LIKE '%results%'"
+        found = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger'"
         triggers = database.execute(found).fetchall()
         for name, _ in triggers:
             database.execute(f"DROP TRIGGER {name}")
