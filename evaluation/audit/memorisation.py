@@ -82,7 +82,7 @@ class StressResult:
 
 @dataclass(frozen=True)
 class AuditResult:
-    """The table and the figures of the gates; all but ``stress`` cover compliant canaries alone.
+    """The table of all canaries, and the figures of the gates over those that trained; compliant ones but ``stress``.
 
     Attributes:
       worst_rank_single_user: smallest rank of a canary on one device; None if there are none, which a gate must
@@ -190,16 +190,21 @@ def attacked(
 
 
 def summed_up(table: Sequence[CanaryRow], random_continuations: int) -> AuditResult:
-    """Summary for gates and report, over all canaries in launch and twin; some must be compliant."""
-    rows = [row for row in table if row.population == "compliant"]
+    """Summary for gates and report, over the canaries in launch and twin whose devices joined a round.
+
+    A canary that never trained is no evidence: no attack could find it. Where none trained there is no figure, which
+    a gate treats as missing evidence.
+    """
+    trained = [row for row in table if row.participations]
+    rows = [row for row in trained if row.population == "compliant"]
     single = [row for row in rows if row.n_u == 1]
     return AuditResult(
         canaries=tuple(table),
         worst_rank_single_user=min((row.rank for row in single), default=None),
-        max_exposure_bits=max(row.exposure_bits for row in rows),
+        max_exposure_bits=max((row.exposure_bits for row in rows), default=0.0),
         found_by_beam=sum(row.found_by_beam for row in rows),
         found_single_user=sum(map(completed, single)),
-        stress=_stress([row for row in table if row.population == "stress"]),
+        stress=_stress([row for row in trained if row.population == "stress"]),
         broken_ceilings=sum(not row.within_ceiling for row in single) if single else None,
         pooled_p_value=_pooled(single, random_continuations) if single else None,
     )

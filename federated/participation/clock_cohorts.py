@@ -90,7 +90,7 @@ class ClockCohorts(Cohorts):
 
         Guarantee: no device joins two rounds less than ``min_sep`` apart, nor more than ``max_participations``
         rounds, nor within ``timer_days`` of the end of a round that it joined, except those of ``stress_D``, which
-        are synthetic. So the accounting for the two limits is an upper bound for any clock. The draw reads no client
+        are synthetic. Canary devices are assigned rounds, and do not rest by the clock. So the accounting for the two limits is an upper bound for any clock. The draw reads no client
         data.
 
         Returns:
@@ -98,8 +98,8 @@ class ClockCohorts(Cohorts):
         """
         if not isinstance(state, ClockState):
             raise TypeError("state: of cohorts without a clock; begin with init()")
-        stressed = self._stressed(round_number)
-        places = self.report_goal - len(stressed)
+        planted = self.planted(state, round_number)
+        places = self.report_goal - len(planted)
         wanted = self.day.selected(places)
         rests_until_D = state.rests_until_D.copy()
         at, gathered = state, np.empty(0, dtype=np.int64)
@@ -122,7 +122,7 @@ class ClockCohorts(Cohorts):
             at = self._arrivals(at, rests_until_D, at.hour + 1)
         end += self.round_minutes / 60
         reported, dropped = self.day.reporting(gathered, round_number, places)
-        cohort = self._summed(np.concatenate([reported, stressed]), dropped, round_number)
+        cohort = self._summed(np.concatenate([reported, planted]), dropped, round_number)
         rests_until_D[gathered] = end
         rests_until_D[cohort] = end + 24 * self.timer_days
         last_round_D, count_D = state.last_round_D.copy(), state.count_D.copy()

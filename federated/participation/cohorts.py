@@ -56,6 +56,8 @@ class Cohorts:
       stress_D: bool, synthetic devices outside timer and cap, for the audit's stress canaries; None: none.
       stress_rate: chance of a stress device to join a round; it takes one of the ``report_goal`` places.
       sum_opens: a round whose sum does not open has no devices; None: without secure aggregation.
+      assigned_D: bool, canary devices under timer and cap, which join as often as both allow; None: none.
+      rounds: of the run, for the turns of ``assigned_D``.
     """
 
     num_devices: int
@@ -67,6 +69,8 @@ class Cohorts:
     stress_D: np.ndarray | None = None
     stress_rate: float = 0.0
     sum_opens: SumOpens | None = None
+    assigned_D: np.ndarray | None = None
+    rounds: int = 0
 
     def init(self) -> ParticipationState:
         """State before the first round: nobody has joined."""
@@ -76,7 +80,8 @@ class Cohorts:
 
     def of_canaries(self, count: int) -> "Cohorts":
         """The same timer and cap for ``count`` canary devices, with a cohort large enough for all of them."""
-        return replace(self, num_devices=count, report_goal=count, availability=None, stress_D=None, sum_opens=None)
+        alone = replace(self, num_devices=count, report_goal=count, availability=None, sum_opens=None)
+        return replace(alone, stress_D=None, assigned_D=None)
 
     def available(self, state: ParticipationState, round_number: int) -> np.ndarray:
         """Devices with an expired timer and participations left that check in, ascending."""
@@ -91,6 +96,9 @@ class Cohorts:
         are selected, some drop out, and those after the first ``report_goal`` are too late; only
         aggregated devices count as having joined: none where secure aggregation loses the sum.
 
+        Canary devices are not drawn: they take places whenever it is their turn (``assigned``), so that the audit
+        attacks devices of the most participations that the guarantee allows.
+
         Guarantee: no device joins two rounds less than ``min_sep`` apart, nor more than
         ``max_participations`` rounds, except those of ``stress_D``, which are synthetic. The draw reads
         no client data.
@@ -99,14 +107,14 @@ class Cohorts:
           Device numbers, int64, ascending; and the new state (the old one is unchanged).
         """
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([_COHORT_STREAM, self.seed, round_number])))
-        stressed = self._stressed(round_number)
-        places = self.report_goal - len(stressed)
+        planted = self.planted(state, round_number)
+        places = self.report_goal - len(planted)
         if self.availability is None:
             cohort, dropped = self._select(state, round_number, rng, places), 0
         else:
             selected = self._select(state, round_number, rng, self.availability.selected(places))
             cohort, dropped = self.availability.reporting(selected, round_number, places)
-        cohort = self._summed(np.concatenate([cohort, stressed]), dropped, round_number)
+        cohort = self._summed(np.concatenate([cohort, planted]), dropped, round_number)
         last_round_D, count_D = state.last_round_D.copy(), state.count_D.copy()
         last_round_D[cohort] = round_number
         count_D[cohort] += 1
@@ -118,13 +126,29 @@ class Cohorts:
             return reported[:0]
         return np.sort(reported)
 
-    def _stressed(self, round_number: int) -> np.ndarray:
-        """Stress devices of one round, each by a coin of its own; at most as many as places."""
+    def planted(self, state: ParticipationState, round_number: int) -> np.ndarray:
+        """Synthetic devices of one round: those assigned to it, then those under stress as far as places are left."""
+        assigned = self.assigned(state, round_number)
         if self.stress_D is None:
-            return np.empty(0, dtype=np.int64)
+            return assigned
         rng = np.random.Generator(np.random.Philox(np.random.SeedSequence([_STRESS_STREAM, self.seed, round_number])))
         devices = np.flatnonzero(self.stress_D)
-        return rng.permutation(devices[rng.random(len(devices)) < self.stress_rate])[: self.report_goal]
+        stressed = rng.permutation(devices[rng.random(len(devices)) < self.stress_rate])
+        return np.concatenate([assigned, stressed[: self.report_goal - len(assigned)]])
+
+    def assigned(self, state: ParticipationState, round_number: int) -> np.ndarray:
+        """Canary devices that join a round: from a first turn of its own, each joins whenever timer and cap admit it.
+
+        First turns are spread evenly over the rounds from which most participations are still possible. The schedule
+        is public, and the same for any population. A round whose secure sum is lost is made up for.
+        """
+        if self.assigned_D is None:
+            return np.empty(0, dtype=np.int64)
+        devices = np.flatnonzero(self.assigned_D)
+        first_turns, _ = _turns(self.rounds, self.min_sep, self.max_participations)
+        turn_K = np.arange(len(devices)) * first_turns // len(devices)
+        admitted_K = self._admitted(state, round_number, devices)
+        return devices[(turn_K <= round_number) & admitted_K][: self.report_goal]
 
     def ready(self, state: ParticipationState, round_number: int, devices: np.ndarray | slice) -> np.ndarray:
         ready = self.within_limits(state, round_number, devices)
@@ -134,10 +158,16 @@ class Cohorts:
         return ready
 
     def within_limits(self, state: ParticipationState, round_number: int, devices: np.ndarray | slice) -> np.ndarray:
-        """Devices that timer and cap admit to a round."""
+        """Devices that timer and cap admit to a draw; no canary device is drawn."""
+        within = self._admitted(state, round_number, devices)
+        for planted_D in (self.stress_D, self.assigned_D):
+            if planted_D is not None:
+                within &= ~planted_D[devices]
+        return within
+
+    def _admitted(self, state: ParticipationState, round_number: int, devices: np.ndarray | slice) -> np.ndarray:
         last, count = state.last_round_D[devices], state.count_D[devices]
-        within = ((last == _NEVER) | (round_number - last >= self.min_sep)) & (count < self.max_participations)
-        return within if self.stress_D is None else within & ~self.stress_D[devices]
+        return ((last == _NEVER) | (round_number - last >= self.min_sep)) & (count < self.max_participations)
 
     def _select(
         self, state: ParticipationState, round_number: int, rng: np.random.Generator, wanted: int
@@ -158,3 +188,15 @@ class Cohorts:
         rest = np.setdiff1d(self.available(state, round_number), taken, assume_unique=True)
         missing = min(wanted - len(taken), len(rest))
         return np.concatenate([taken, rng.choice(rest, size=missing, replace=False)])
+
+
+def most_assigned(devices: int, rounds: int, min_sep: int, max_participations: int) -> int:
+    """Upper bound on the canary devices assigned to one round."""
+    first_turns, most = _turns(rounds, min_sep, max_participations)
+    return min(devices, most * -(-devices // first_turns))
+
+
+def _turns(rounds: int, min_sep: int, max_participations: int) -> tuple[int, int]:
+    """Number of rounds from which a device can still join most often, and how often that is."""
+    most = min(max_participations, 1 + (rounds - 1) // min_sep)
+    return rounds - (most - 1) * min_sep, most

@@ -102,7 +102,9 @@ class RoundRule:
         if not isinstance(config, IndependentMechanism):
             limits = (config.report_goal, config.min_sep, config.max_participations)
             outside = (stress_D, stress_rate) if stressed else (None, 0.0)
-            shared = (num_devices, *limits, self.seed, self.availability, *outside, sum_opens)
+            assigned_D = synthetic_D if stress_D is None else synthetic_D & ~stress_D
+            turns = (assigned_D if np.any(assigned_D) else None, config.rounds)
+            shared = (num_devices, *limits, self.seed, self.availability, *outside, sum_opens, *turns)
             days = config.timer_days
             return Cohorts(*shared) if days is None else ClockCohorts(*shared, timer_days=days)
         if num_devices - int(np.sum(synthetic_D)) < config.population:

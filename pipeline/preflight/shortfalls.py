@@ -7,10 +7,12 @@ finds too few later. A sum has at most nine devices more than its count, and is 
 (``tests/pipeline/preflight/test_shortfalls.py``).
 """
 
+import math
 from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from evaluation.config import ALPHA
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import releases
@@ -41,7 +43,40 @@ def of_file(config: LaunchConfig, parameters: int | None = None) -> list[str]:
     rounds, sample = config.mechanism.rounds, config.mechanism.secret_sample
     # Under a timer a canary joins as soon as the timer allows.
     share = 1.0 if sample is None else 1 - (1 - sample.rate) ** rounds
-    return [f"audit.directions: {line}" for line in unauditable(config.audit.directions, rounds, share, parameters)]
+    lines = [f"audit.directions: {line}" for line in unauditable(config.audit.directions, rounds, share, parameters)]
+    return lines + _canaries_left_out(config, share)
+
+
+def _canaries_left_out(config: LaunchConfig, share: float) -> list[str]:
+    """Problems of canaries that would not train, or would leave no place to people.
+
+    An honest launch would be held: the gates need a canary on one device that trained, and the verdict ``canaries_in``
+    one of each population in the launch.
+
+    Args:
+      share: probability that a canary device joins some round.
+    """
+    from federated.participation.cohorts import most_assigned
+
+    grid, mechanism = config.audit, config.mechanism
+    devices = sum(grid.users) * len(grid.examples) * grid.repeats
+    if mechanism.secret_sample is None:
+        most = most_assigned(devices, mechanism.rounds, mechanism.min_sep, mechanism.max_participations)
+        if most < mechanism.report_goal:
+            return []
+        return [
+            f"audit: {devices} canary devices, of which {most} join one round, fill the {mechanism.report_goal} places "
+            "of mechanism.report_goal, and no person trains in it; lower audit.users, audit.examples or audit.repeats"
+        ]
+    alone = len(grid.examples) * grid.repeats if 1 in grid.users else 0
+    missed = (1 - share) ** alone
+    if not alone or missed <= ALPHA:
+        return []
+    return [
+        f"audit.repeats: {grid.repeats}, so {alone} canaries are on one device, and the secret sample leaves out all of "
+        f"them with probability {missed:.2g}; chance holds at most {ALPHA:g} of honest launches: raise audit.repeats "
+        f"until at least {math.ceil(math.log(ALPHA) / math.log1p(-share))} are, or mechanism.rounds"
+    ]
 
 
 def parameters(config: LaunchConfig, words: int) -> int:

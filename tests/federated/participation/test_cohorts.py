@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from federated.participation.cohorts import Cohorts
+from federated.participation.clock_cohorts import ClockCohorts
+from federated.participation.cohorts import Cohorts, most_assigned
 from federated.participation.observation import observe
 from federated.participation.records import Records, forget_records, load_records, no_records, save_records
 from tests.helpers.launches.cohort_run import observed, played
@@ -203,3 +204,63 @@ def test_stress_devices_join_at_their_rate_and_nobody_else_is_freed():
     assert len(tight.draw(tight.init(), 0)[0]) == 2
     none = replace(STRESSED, stress_D=np.zeros(40, dtype=bool))
     np.testing.assert_array_equal(plain.draw(plain.init(), 0)[0], none.draw(none.init(), 0)[0])
+
+
+def with_canaries(people: int, canaries: int, goal: int, min_sep: int, most: int, rounds: int, **more) -> Cohorts:
+    assigned_D = np.arange(people + canaries) >= people
+    return Cohorts(people + canaries, goal, min_sep, most, 5, assigned_D=assigned_D, rounds=rounds, **more)
+
+
+@pytest.mark.parametrize("by_the_clock", [False, True])
+@pytest.mark.parametrize(
+    ("people", "canaries", "goal", "min_sep", "most", "rounds", "times"),
+    [
+        (2_000, 9, 50, 20, 1, 20, 1),  # as production: a person joins at most once, most people never
+        (300, 9, 30, 5, 3, 20, 3),
+        (300, 7, 30, 3, 9, 20, 7),
+        (300, 15, 30, 4, 4, 16, 4),
+        (300, 15, 40, 1, 20, 20, 20),
+        (300, 2, 30, 50, 2, 20, 1),
+    ],
+)
+def test_every_canary_joins_as_often_as_timer_and_cap_allow(
+    people, canaries, goal, min_sep, most, rounds, times, by_the_clock
+):
+    rule = with_canaries(people, canaries, goal, min_sep, most, rounds)
+    if by_the_clock:
+        rule = ClockCohorts(**vars(rule), timer_days=1)
+    records = played(rule, rounds)[0]
+    counts_D = records.participations(rule.num_devices)
+    assert set(counts_D[people:].tolist()) == {times}
+    assert counts_D[:people].sum() > 0
+    seen = observe(records, rounds, rule, rule.assigned_D)
+    assert seen.violations == 0
+    joined_T = np.bincount(records.rounds_N, minlength=rounds)
+    assert joined_T.max() <= goal
+    together = np.bincount(records.rounds_N[records.devices_N >= people], minlength=rounds).max()
+    assert together <= most_assigned(canaries, rounds, min_sep, most) < goal
+
+
+def test_the_turns_of_canaries_say_nothing_of_how_many_people_there_are():
+    def turns(people: int) -> list[tuple[int, int]]:
+        records = played(with_canaries(people, 9, 30, 5, 3, 20), 20)[0]
+        pairs = zip(records.rounds_N.tolist(), records.devices_N.tolist(), strict=True)
+        return [(number, device - people) for number, device in pairs if device >= people]
+
+    assert turns(300) == turns(301) == turns(4_000)
+
+
+def test_a_canary_makes_up_for_a_round_whose_secure_sum_was_lost():
+    rule = with_canaries(300, 9, 30, 20, 1, 20, sum_opens=lambda joined, dropped, number: number != 4)
+    records = played(rule, 20)[0]
+    assert 4 not in records.rounds_N
+    assert set(records.participations(309)[300:].tolist()) == {1}
+
+
+def test_stress_devices_take_the_places_that_assigned_ones_leave():
+    rule = with_canaries(300, 12, 10, 1, 20, 20)
+    stress_D = np.arange(312) >= 308
+    rule = replace(rule, assigned_D=rule.assigned_D & ~stress_D, stress_D=stress_D, stress_rate=1.0)
+    cohort, _ = rule.draw(rule.init(), 0)
+    assert cohort.tolist() == [*range(300, 308), *cohort[8:]]
+    assert len(cohort) == 10
