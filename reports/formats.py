@@ -290,6 +290,14 @@ def canaries_held(audit: AuditBlock) -> str:
     return " and ".join(held) + (" and no others" if audit.twin else "") if held else "none of these canaries"
 
 
+def canaries_trained(audit: AuditBlock) -> str:
+    """Number of canaries that trained, which alone count in figures and gates, as a sentence."""
+    trained, planted = sum(bool(row.participations) for row in audit.canaries), len(audit.canaries)
+    if trained == planted:
+        return f"All {planted} canaries trained."
+    return f"{trained} of {planted} canaries trained; the others count in no figure and no gate."
+
+
 def on_fewest(audit: AuditBlock) -> str:
     """Devices of the positive control's canaries, in words."""
     fewest = min(row.n_u for row in audit.canaries)

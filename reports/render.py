@@ -37,6 +37,7 @@ _FILTERS = (
     formats.arms,
     formats.at_least,
     formats.canaries_held,
+    formats.canaries_trained,
     formats.changes,
     formats.compared,
     formats.compared_metrics,

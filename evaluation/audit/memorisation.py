@@ -69,6 +69,7 @@ class StressResult:
     """Canaries on devices outside timer and cap: an over-estimate, which no guarantee covers.
 
     Attributes:
+      canaries: those that trained.
       found, found_single_user: canaries that a search completes, of any n_u and on one device.
     """
 
@@ -204,7 +205,7 @@ def summed_up(table: Sequence[CanaryRow], random_continuations: int) -> AuditRes
         max_exposure_bits=max((row.exposure_bits for row in rows), default=0.0),
         found_by_beam=sum(row.found_by_beam for row in rows),
         found_single_user=sum(map(completed, single)),
-        stress=_stress([row for row in trained if row.population == "stress"]),
+        stress=_stress([row for row in table if row.population == "stress"]),
         broken_ceilings=sum(not row.within_ceiling for row in single) if single else None,
         pooled_p_value=_pooled(single, random_continuations) if single else None,
     )
@@ -267,14 +268,15 @@ def completed(row: CanaryRow) -> bool:
     return bool(row.found_by_beam or row.found_by_best_first)
 
 
-def _stress(rows: list[CanaryRow]) -> StressResult | None:
-    single = [row for row in rows if row.n_u == 1]
-    if not rows:
+def _stress(planted: list[CanaryRow]) -> StressResult | None:
+    if not planted:
         return None
+    rows = [row for row in planted if row.participations]
+    single = [row for row in rows if row.n_u == 1]
     return StressResult(
         canaries=len(rows),
         worst_rank_single_user=min((row.rank for row in single), default=None),
-        max_exposure_bits=max(row.exposure_bits for row in rows),
+        max_exposure_bits=max((row.exposure_bits for row in rows), default=0.0),
         max_exposure_bits_single_user=max((row.exposure_bits for row in single), default=None),
         found=sum(map(completed, rows)),
         found_single_user=sum(map(completed, single)),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from evaluation.audit import canaries, exposure
-from evaluation.audit.memorisation import AuditResult, Rounds, audit, own_mu
+from evaluation.audit.memorisation import AuditResult, Rounds, audit, completed, own_mu, summed_up
 from evaluation.config import ALPHA, AuditConfig
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model, placed, sentence_rows
@@ -24,9 +24,9 @@ def filler() -> TokenStream:
 
 
 def rounds_of(planted: canaries.CanarySet, mu: float = 0.5) -> Rounds:
-    """Nobody's rounds recorded, and the bound of ``n_u`` devices of a mu-GDP training."""
+    """One round of each device, and the bound of ``n_u`` devices of a mu-GDP training."""
     users = np.array([canary.n_u for canary in planted.canaries])
-    return Rounds(np.zeros(len(planted.devices), dtype=np.int64), users * mu)
+    return Rounds(np.ones(len(planted.devices), dtype=np.int64), users * mu)
 
 
 @pytest.fixture(scope="module")
@@ -192,3 +192,20 @@ def test_a_gpu_ranks_as_a_cpu_does(trained: KeyboardLM, planted: canaries.Canary
     for row, other in zip(there.canaries, result.canaries, strict=True):
         assert (row.words, row.method, row.found_by_beam) == (other.words, other.method, other.found_by_beam)
         assert row.rank == pytest.approx(other.rank, rel=1e-6, abs=1)
+
+
+@pytest.mark.parametrize("trained_N", [[], [0], [1, 3], [0, 1, 2, 3, 4, 5, 6, 7]])
+def test_canaries_that_never_trained_count_in_no_figure(
+    planted: canaries.CanarySet, result: AuditResult, trained_N: list[int]
+) -> None:
+    rows = [replace(row, participations=int(place in trained_N)) for place, row in enumerate(result.canaries)]
+    seen, alone = summed_up(rows, 2_000_000), [rows[place] for place in trained_N if rows[place].n_u == 1]
+    assert seen.canaries == tuple(rows)
+    assert seen.worst_rank_single_user == min((row.rank for row in alone), default=None)
+    assert seen.found_single_user == sum(map(completed, alone))
+    assert seen.broken_ceilings == (sum(not row.within_ceiling for row in alone) if alone else None)
+    assert (seen.pooled_p_value is None) == (not alone)
+    assert seen.max_exposure_bits == max((rows[place].exposure_bits for place in trained_N), default=0.0)
+    stressed = [replace(row, population="stress") for row in rows]
+    assert summed_up(stressed, 2_000_000).stress.canaries == len(trained_N)
+    assert summed_up(stressed, 2_000_000).worst_rank_single_user is None

@@ -189,7 +189,7 @@ def test_the_first_spend_is_refused_for_a_model_too_small_for_its_audits(setting
 def test_directions_that_no_audit_could_use_are_refused_before_training() -> None:
     sampled = {name: value for name, value in RAW["mechanism"].items() if name not in ("min_sep", "max_participations")}
     sampled |= {"kind": "independent", "sampling": "poisson", "population": 100, "rounds": 2}
-    (line,) = of_file(LaunchConfig.model_validate(RAW | {"mechanism": sampled}), 10_000)
+    line, _ = of_file(LaunchConfig.model_validate(RAW | {"mechanism": sampled}), 10_000)
     assert line.startswith(
         "audit.directions: about 2 of 64 would have a round, and the audits need 64; raise it to 1,617"
     )
@@ -198,3 +198,29 @@ def test_directions_that_no_audit_could_use_are_refused_before_training() -> Non
     assert of_file(launch_config(), 2_000) == []
     (line,) = of_file(launch_config(audit={"directions": 500}), 2_000)
     assert line.startswith("audit.directions: 500 in a model of 2,000 parameters, and the audits need 65,537")
+
+
+def sampled(rate: float, rounds: int, repeats: int) -> LaunchConfig:
+    """A launch whose people, and canaries, are drawn by a secret sample."""
+    block = {name: value for name, value in RAW["mechanism"].items() if name not in ("min_sep", "max_participations")}
+    block |= {"kind": "independent", "sampling": "poisson", "population": 100, "report_goal": int(100 * rate)}
+    audit = {"users": [1], "examples": [1], "repeats": repeats, "directions": 100_000, "random_continuations": 10**8}
+    return LaunchConfig.model_validate(RAW | {"mechanism": block | {"rounds": rounds}, "audit": audit})
+
+
+@pytest.mark.parametrize(("rate", "rounds"), [(0.1, 4), (0.05, 20), (0.4, 2)])
+def test_a_secret_sample_that_may_leave_out_every_canary_is_refused(rate: float, rounds: int) -> None:
+    """The refusal begins where more than one honest launch in a hundred has no canary that trained."""
+    missed = (1 - rate) ** rounds
+    for repeats in range(1, 40):
+        lines = [line for line in of_file(sampled(rate, rounds, repeats), 10**9) if line.startswith("audit.repeats")]
+        assert bool(lines) == (missed**repeats > 0.01), repeats
+    few = of_file(sampled(rate, rounds, 1), 10**9)[-1]
+    needed = int(few.partition("at least ")[2].split()[0])
+    assert missed**needed <= 0.01 < missed ** (needed - 1)
+
+
+def test_canaries_that_would_fill_a_round_are_refused() -> None:
+    many = launch_config(audit={"users": [1, 40], "repeats": 1, "examples": [1]}, mechanism={"min_sep": 1})
+    assert of_file(many)[-1].startswith("audit: 41 canary devices, of which 12 join one round, fill the 2 places")
+    assert of_file(launch_config()) == []

@@ -14,9 +14,9 @@ from federated import mechanisms
 from federated.accounting import guarantees as accounting
 from federated.devices import store as population
 from federated.mechanisms import mechanism_file as files
-from federated.participation.cohorts import Cohorts
 from federated.participation.observation import Observation, observe
 from federated.participation.records import no_records, save_records
+from federated.rounds.rule import RoundRule
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
@@ -54,16 +54,14 @@ def spent(rho: float, epsilon: float) -> Spend:
 def rounds(config: LaunchConfig, directory: Path, train: int) -> tuple[Observation, list[int]]:
     """Draw real cohorts and keep their records, as fine-tuning does."""
     mechanism = config.mechanism
-    cohorts = Cohorts(
-        train + SYNTHETIC, mechanism.report_goal, mechanism.min_sep, mechanism.max_participations, config.seed
-    )
+    synthetic_D = np.arange(train + SYNTHETIC) >= train
+    cohorts = RoundRule(mechanism, config.seed).cohorts(synthetic_D)
     state, records = cohorts.init(), no_records()
     for number in range(mechanism.rounds):
         ids, state = cohorts.draw(state, number)
         records = records.add(number, ids)
     directory.mkdir()
     save_records(records, directory / "participation.parquet", mechanism.rounds)
-    synthetic_D = np.arange(train + SYNTHETIC) >= train
     joined = records.participations(train + SYNTHETIC)[synthetic_D].tolist()
     return observe(records, mechanism.rounds, cohorts, synthetic_D), joined
 
