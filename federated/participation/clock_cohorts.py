@@ -90,8 +90,8 @@ class ClockCohorts(Cohorts):
 
         Guarantee: no device joins two rounds less than ``min_sep`` apart, nor more than ``max_participations``
         rounds, nor within ``timer_days`` of the end of a round that it joined, except those of ``stress_D``, which
-        are synthetic. Canary devices are assigned rounds, and do not rest by the clock. So the accounting for the two limits is an upper bound for any clock. The draw reads no client
-        data.
+        are synthetic. Canary devices are assigned rounds, and do not rest by the clock. So the accounting for the two
+        limits is an upper bound for any clock. The draw reads no client data.
 
         Returns:
           Device numbers, int64, ascending; and the new state (the old one is unchanged).

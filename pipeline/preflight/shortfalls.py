@@ -73,9 +73,9 @@ def _canaries_left_out(config: LaunchConfig, share: float) -> list[str]:
     if not alone or missed <= ALPHA:
         return []
     return [
-        f"audit.repeats: {grid.repeats}, so {alone} canaries are on one device, and the secret sample leaves out all of "
-        f"them with probability {missed:.2g}; chance holds at most {ALPHA:g} of honest launches: raise audit.repeats "
-        f"until at least {math.ceil(math.log(ALPHA) / math.log1p(-share))} are, or mechanism.rounds"
+        f"audit.repeats: {grid.repeats}, so {alone} canaries are on one device, and the secret sample leaves all "
+        f"of them out with probability {missed:.2g}; chance holds at most {ALPHA:g} of honest launches: raise "
+        f"audit.repeats until at least {math.ceil(math.log(ALPHA) / math.log1p(-share))} are, or mechanism.rounds"
     ]
 
 
