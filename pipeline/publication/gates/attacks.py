@@ -106,7 +106,7 @@ def _power(evidence: Evidence) -> GateResult:
 def _release_audits(evidence: Evidence) -> GateResult:
     """Gate on release audits: each release must have and pass each verdict of its audit."""
     name, title = "release_audits", "each release made again from its key"
-    if evidence.releases is None or evidence.release_audits is None:
+    if not evidence.releases or evidence.release_audits is None:
         return gate(name, title, None, 0, False, "missing")
     passed = {
         audit.stage: {verdict.name: verdict.passed for verdict in audit.verdicts} for audit in evidence.release_audits

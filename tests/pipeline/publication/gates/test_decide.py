@@ -147,6 +147,7 @@ def test_everything_in_order_is_launched():
         ({"noise_audit_passed": False}, "noise_audit"),
         ({"release_audits": None}, "release_audits"),
         ({"releases": None}, "release_audits"),
+        ({"releases": {}, "release_audits": ()}, "release_audits"),
         ({"release_audits": (made_again("count", "key", "sum"),)}, "release_audits"),
         ({"release_audits": (made_again("count", "key"), made_again("fine_tune", "key"))}, "release_audits"),
         (
