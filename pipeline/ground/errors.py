@@ -3,6 +3,7 @@
     LaunchError
     ├── PermanentError          exit 65: a retry changes nothing, a person must act
     │   ├── BudgetExceeded        the population's privacy budget has no room for this launch
+    │   ├── RulesBroken           the launch file is below what its population's registration asks for
     │   ├── LedgerConflict        a retry differs from the first attempt, so it would be a second release
     │   ├── LedgerTampered        the ledger was altered after it was written
     │   ├── LedgerMissing         no ledger exists at the configured address
@@ -90,6 +91,10 @@ class PermanentError(LaunchError):
 
 class BudgetExceeded(PermanentError):
     """A reservation would take the population above its budget."""
+
+
+class RulesBroken(PermanentError):
+    """A launch file is below what its population's registration asks for."""
 
 
 class LedgerConflict(PermanentError):

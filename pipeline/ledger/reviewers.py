@@ -8,6 +8,7 @@ entry, it stays in the log, and answers given before it keep the reviewer's earl
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from sqlalchemy import Connection
 
@@ -17,9 +18,13 @@ from pipeline.ledger.budget import REGISTRATION, Population, registered, require
 from pipeline.ledger.chain import append, of_kinds
 from pipeline.ledger.entries import Entry, Keys
 from pipeline.ledger.populations import numbered_stage
+from pretrain.config import ACCOUNT_NAME
 
 _KIND = "reviewer"
 _PUBLIC = re.compile("[0-9a-f]{64}")
+# Ed25519 (RFC 8032, section 5.1): the field, the order of the base point, the curve's d, and a root of -1.
+_P, _ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
+_D, _ROOT = -121665 * pow(121666, -1, _P) % _P, pow(2, (_P - 1) // 4, _P)
 
 
 @dataclass(frozen=True)
@@ -51,10 +56,12 @@ class AnswerKeys:
 
 def register(connection: Connection, key: PopulationKey, account: str, public: str, by: str) -> Entry:
     """Register a reviewer's public key for launches on a population; see ``PrivacyLedger.register_reviewer``."""
-    if not _PUBLIC.fullmatch(public):
+    if not is_key(public):
         raise LedgerConflict(
-            f"--key: {public[:80]!r} is no public key of 64 digits; the reviewer's 'tacit ledger key' prints it"
+            f"--key: {public[:80]!r} is no Ed25519 public key of 64 digits; the reviewer's 'tacit ledger key' prints it"
         )
+    if not re.fullmatch(ACCOUNT_NAME, account):
+        raise LedgerConflict(f"account: {account[:80]!r} is no account's name; write letters, digits and ._@+-")
     entries = of_kinds(connection, *REGISTRATION, _KIND, population=key)
     owner = registered(entries, key) if is_simulation(key) else require_registered(entries, key)
     if not _may_register(key, owner, account, by):
@@ -81,7 +88,7 @@ def of_registered(entries: Iterable[Entry], key: PopulationKey) -> list[Entry]:
         entry
         for entry in entries
         if entry.kind == _KIND
-        and _PUBLIC.fullmatch(entry.names("public"))
+        and is_key(entry.names("public"))
         and _may_register(key, owner, entry.names("account"), entry.names("by"))
     ]
 
@@ -94,3 +101,46 @@ def in_force(connection: Connection, key: PopulationKey) -> list[Entry]:
 def _may_register(key: PopulationKey, owner: Population | None, account: str, by: str) -> bool:
     """Return whether an account may register a reviewer's key: a simulation protects no one, and anyone their own."""
     return (owner is not None and by in owner.raised_by) or (is_simulation(key) and account == by)
+
+
+@lru_cache(maxsize=256)
+def is_key(public: str) -> bool:
+    """Return whether 64 hexadecimal digits are an Ed25519 public key that only its private key's holder can use.
+
+    Guarantee: the encoding is canonical, the point is on the curve, in the subgroup of prime order, and not zero. A
+    point of small order verifies signatures that nobody made, and one with a part of small order has other encodings
+    of the same signer, so both are refused.
+    """
+    if not _PUBLIC.fullmatch(public):
+        return False
+    number = int.from_bytes(bytes.fromhex(public), "little")
+    y, odd = number & (2**255 - 1), number >> 255
+    if y >= _P:
+        return False
+    square = (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
+    x = pow(square, (_P + 3) // 8, _P)
+    x = x if x * x % _P == square else x * _ROOT % _P
+    if x * x % _P != square or not x:  # At x = 0 are the zero and a point of order 2.
+        return False
+    point = (_P - x if x & 1 != odd else x, y)
+    return _times(_ORDER, point) == (0, 1)
+
+
+def _times(scalar: int, point: tuple[int, int]) -> tuple[int, int]:
+    """Multiply a point of the curve, in projective coordinates (Bernstein et al. 2008, *Twisted Edwards Curves*)."""
+    total, each = (0, 1, 1), (*point, 1)
+    while scalar:
+        if scalar & 1:
+            total = _plus(total, each)
+        each, scalar = _plus(each, each), scalar >> 1
+    inverse = pow(total[2], -1, _P)
+    return total[0] * inverse % _P, total[1] * inverse % _P
+
+
+def _plus(one: tuple[int, int, int], other: tuple[int, int, int]) -> tuple[int, int, int]:
+    (x, y, z), (u, v, w) = one, other
+    both, xs, ys = z * w % _P, x * u % _P, y * v % _P
+    square, cross = both * both % _P, _D * xs * ys % _P
+    less, more = square - cross, square + cross
+    mixed = (x + y) * (u + v) - xs - ys
+    return both * less * mixed % _P, both * more * (ys + xs) % _P, less * more % _P

@@ -15,7 +15,6 @@ from pipeline.ledger.budget import (
     ceilings,
     registered,
     require_clock,
-    require_no_more,
     require_registered,
 )
 from pipeline.ledger.dates import day_of, require_once, standing_spends
@@ -25,7 +24,7 @@ from pipeline.ledger.loss import release_of, total_epsilon
 from pipeline.ledger.room import SpendRequest, require_room
 from pipeline.ledger.spend import Spend, Split
 from pipeline.preflight import schedule
-from pipeline.run.population import asked, kept
+from pipeline.run.population import asked, kept, require_allowed
 from pretrain.config import BEARING, bears
 from reports.losses import up
 
@@ -68,7 +67,7 @@ def foresee(
     if entries is not None and (population is not None or not config.private_text.registers_itself):
         try:
             population = require_registered(entries, config.population)
-            require_no_more(population, asked(config))
+            require_allowed(config, population)
             require_clock(entries, population.key)
             which = kept(config, population, run_id)
             require_once(entries, population.key, run_id)
@@ -149,7 +148,7 @@ def forecast(
             if spends:
                 require_once(entries, key, run_id)
                 if population is not None:
-                    require_no_more(population, asked(config))
+                    require_allowed(config, population)
                 request = _spend_request(
                     config, population, run_id, kept(config, population, run_id) if population else None
                 )

@@ -11,6 +11,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline.ground.errors import ReleaseRefused
 from pipeline.ground.settings import AirflowReader
+from pipeline.ledger.budget import Population
 from pipeline.publication.answers import Question, Review
 
 _OPENER = urllib.request.build_opener(
@@ -52,9 +54,32 @@ class _Detail(BaseModel):
     params_input: dict[str, Any] = {}
 
 
-def read(
-    question: Question, launch_id: str, concerns: Sequence[str], airflow: AirflowReader | None, account: str
-) -> Review:
+def registered_reader(login: AirflowReader | None, population: Population) -> AirflowReader:
+    """The API that answers about launches on a population are read from, with this installation's login there.
+
+    Guarantee: for people it is the address in their registration, which only those who may change the budget change;
+    the environment decides it for a simulation alone, which protects no one.
+
+    Raises:
+      ReleaseRefused: no address is registered, or there is no login.
+    """
+    if login is None:
+        raise ReleaseRefused(
+            "review: the answer cannot be read from Airflow; set TACIT_AIRFLOW_URL, TACIT_AIRFLOW_USER and "
+            "TACIT_AIRFLOW_PASSWORD to its address and an account with read access"
+        )
+    if population.simulated:
+        return login
+    if not population.rules.airflow:
+        raise ReleaseRefused(
+            f"review: population {population.key!r} is registered without an Airflow that is asked for answers; let "
+            f"{' or '.join(population.raised_by)} name it (tacit ledger budget {population.key} --airflow https://... "
+            "--reason ...), or let the reviewer answer with a key of their own (tacit review)"
+        )
+    return replace(login, url=population.rules.airflow.rstrip("/"))
+
+
+def read(question: Question, launch_id: str, concerns: Sequence[str], airflow: AirflowReader, account: str) -> Review:
     """Read the answer to a question, and the account that gave it.
 
     Guarantee: the account in the review is the one that Airflow's server authenticated for the answer, and the launch
@@ -68,11 +93,6 @@ def read(
       ReleaseRefused: there is no answer, or it is about another launch, or approves without accepting every concern.
       OSError: Airflow does not answer.
     """
-    if airflow is None:
-        raise ReleaseRefused(
-            "review: the answer cannot be read from Airflow; set TACIT_AIRFLOW_URL, TACIT_AIRFLOW_USER and "
-            "TACIT_AIRFLOW_PASSWORD to its address and an account with read access"
-        )
     place = f"{question.task_id} of {question.run_id}, try {question.try_number}"
     detail = _ask(question, place, airflow)
     answer = _WORDS.get(" and ".join(detail.chosen_options or ()))

@@ -22,6 +22,7 @@ from pipeline.publication import experiment
 from pipeline.publication.answers import Review, counting, is_reviewer, person, problem, stage_of
 from pipeline.publication.registry import Registry, require_restorable, void
 from pipeline.run.known import changed_inputs
+from pipeline.run.population import require_allowed, require_population
 from pipeline.run.run_dir import STATE, RunDir, StageRecord
 from pipeline.tracking import mlflow_tracker
 from pipeline.tracking.mlflow_tracker import checkpoints_of_locale
@@ -32,6 +33,8 @@ State = Literal["unfinished", "held", "waiting", "approved", "in experiment", "r
 MAY_PUBLISH = frozenset({"approved", "in experiment", "published"})
 # Stages after the approval; an experiment reads logs, which no stage made.
 _AFTERWARDS = frozenset({"publish", "experiment"})
+# No account's name, so it stands for all of them.
+_AIRFLOW = "*"
 
 
 class Standing(BaseModel):
@@ -67,7 +70,7 @@ def standing(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Standi
     """
     entries = ledger.entries_of_launch(run.launch_id)
     answers = counting(ledger, config.population, entries)
-    now = _without_experiment(config, run, entries, answers)
+    now = _without_experiment(config, run, entries, answers, airflow_people=_airflow_people(ledger, config.population))
     tried = experiment.of(config, run.launch_id, entries)
     if now.state != "published" or tried is None:
         return now
@@ -79,7 +82,12 @@ def standing(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Standi
 
 
 def _without_experiment(
-    config: LaunchConfig, run: RunDir, entries: Iterable[Entry], answers: Sequence[tuple[str, Review]]
+    config: LaunchConfig,
+    run: RunDir,
+    entries: Iterable[Entry],
+    answers: Sequence[tuple[str, Review]],
+    *,
+    airflow_people: bool,
 ) -> Standing:
     decided, reported, published = (run.record(stage) for stage in ("decide", "report", "publish"))
     if decided is None or reported is None:
@@ -102,7 +110,8 @@ def _without_experiment(
         taken_back = f"; no longer for its other features, rolled back {taken_back}"
     needed, report = config.policy.approvals, reported.result["disclosure_sha256"]
     approvals = {
-        review.report: persons(_of_report(reviews, review.report)) for _, review in reviews
+        review.report: persons(_of_report(reviews, review.report), airflow_people=airflow_people)
+        for _, review in reviews
     }  # None of these rejects.
     approved = approvals.get(report, [])
     who = tuple(review.who for review in approved)
@@ -175,12 +184,15 @@ def review(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger, verdict: Re
             f"{verdict.report[:12]}; let them read it again"
         )
     given = counting(ledger, config.population, ledger.entries_of_launch(run.launch_id))
-    before_them = _of_report(given, report)
-    if verdict.answer == "approve" and noted is None and verdict not in persons([*before_them, verdict]):
+    before_them, apart = _of_report(given, report), _airflow_people(ledger, config.population)
+    approving = verdict.answer == "approve" and noted is None
+    if approving and verdict not in persons([*before_them, verdict], airflow_people=apart):
         them = " and ".join(each.who for each in before_them)
         raise ReleaseRefused(
             f"review: {verdict.who} may be the same person as {them}, who approved; policy.approvals: "
-            f"{config.policy.approvals} requires different persons, each with an account of their own"
+            f"{config.policy.approvals} requires different persons, each with an account of their own; all answers "
+            "through Airflow are one person's unless the population is registered with --airflow-people, so let the "
+            "other answer with a key of their own (tacit ledger key, then tacit review)"
         )
     ledger.note("review", config.population, run.launch_id, stage_of(verdict), verdict.model_dump())
     return standing(config, run, ledger)
@@ -194,7 +206,9 @@ def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
 
     Raises:
       ReleaseRefused: the launch is held, waits, was rejected or was rolled back; or a stage was run again since.
+      RulesBroken: the launch file is below what its population's registration asks for.
     """
+    require_allowed(config, require_population(config, ledger))
     before = (record for record in run.records() if record.stage not in _AFTERWARDS)
     for record in before:
         if changed := changed_inputs(record, run):
@@ -260,16 +274,26 @@ def _versions(published: StageRecord | None) -> dict[str, int]:
     return dict(published.result["versions"])
 
 
-def persons(approvals: Iterable[Review]) -> list[Review]:
+def persons(approvals: Iterable[Review], *, airflow_people: bool) -> list[Review]:
     """Approvals of different persons, in the given order.
 
     Guarantee: no two of them share an account name, ignoring case and system, and no account could have given the
-    approval of another. A person with two accounts of different names is not detected.
+    approval of another. The installation signs all answers through Airflow, so together they are one person's. A
+    person with two accounts of different names is not detected.
+
+    Args:
+      airflow_people: the population's registration says that Airflow's accounts are separate people.
     """
     distinct, counted = list[Review](), set[str]()
     for each in approvals:
         names = {person(account) for account in (each.account, each.indistinct_from) if account}
+        names |= {_AIRFLOW} if each.on_behalf and not airflow_people else set()
         if counted.isdisjoint(names):
             distinct.append(each)
             counted |= names
     return distinct
+
+
+def _airflow_people(ledger: PrivacyLedger, population: PopulationKey) -> bool:
+    owner = ledger.registered(population)
+    return owner is not None and owner.rules.airflow_people

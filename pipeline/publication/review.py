@@ -13,6 +13,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication import airflow_answer, approvals
 from pipeline.publication.answers import Question, Review
 from pipeline.publication.approvals import Standing
+from pipeline.run.population import require_population
 from pipeline.run.run_dir import RunDir
 from pipeline.tracking.mlflow_tracker import checkpoints_of_locale
 
@@ -82,7 +83,8 @@ def answer_review(
     if verdict == "approve":
         _require_accepted(reported["concerns"], accept)
     if question is not None:
-        answer = airflow_answer.read(question, run.launch_id, reported["concerns"], here.airflow, account)
+        asked = airflow_answer.registered_reader(here.airflow, require_population(config, ledger))
+        answer = airflow_answer.read(question, run.launch_id, reported["concerns"], asked, account)
         signer = keys.signer(here, "answers")
     else:
         seen = report or reported["disclosure_sha256"]

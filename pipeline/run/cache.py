@@ -35,7 +35,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
 from pipeline.run.bookkeeping import AUDIT, CONTENT, PROCESSORS, WINDOW, is_same
 from pipeline.run.known import as_it_lies, ledger_belief_now
-from pipeline.run.population import require_population
+from pipeline.run.population import require_allowed, require_population
 from pipeline.run.run_dir import GIVEN, RESULT, RunDir, StageRecord, receipt_digest, record_digest
 from pipeline.run.stage import StageContext, Stages, access, field_of, imported, is_public, kept, view
 from pipeline.telemetry.allowed import this_hour, two_digits
@@ -240,13 +240,13 @@ def reuse(ctx: StageContext, stages: Stages, planned: Spend | None, shelf: Shelf
       planned: the stage's planned spend; None if it releases nothing.
 
     Raises:
-      PopulationUnknown, BudgetExceeded: the launch asks for more than its population has.
+      PopulationUnknown, BudgetExceeded, RulesBroken: the launch asks for more than its population allows.
     """
     started, clock, stage = this_hour(), time.monotonic(), stages[ctx.stage]
     private = kept(ctx.stage, stages)
     ledger = PrivacyLedger.of(ctx.settings)
     if not is_public(ctx.stage, stages):
-        require_population(ctx.config, ledger)
+        require_allowed(ctx.config, require_population(ctx.config, ledger))
         if ledger.reserved(ctx.run.launch_id, ctx.stage):
             return None
     content = content_key(ctx, stages)

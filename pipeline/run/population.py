@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from federated.config.population import Retention
 from federated.devices.withdrawals import Withdrawals
 from pipeline.ground import settings
-from pipeline.ground.errors import BudgetExceeded, LaunchError
+from pipeline.ground.errors import BudgetExceeded, LaunchError, RulesBroken
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget, Ceilings, Population, Window, days_kept, require_no_more
@@ -60,6 +60,44 @@ def require_population(config: LaunchConfig, ledger: "PrivacyLedger") -> Populat
     population = ledger.population(config.population)
     require_no_more(population, asked(config))
     return population
+
+
+def require_allowed(config: LaunchConfig, population: Population) -> None:
+    """Check that a launch file asks for no more than its population's budget, and is not below its rules.
+
+    Guarantee: a launch of the population has a gate for each registered bound, as strict or stricter, and at least the
+    registered number of approvals, by registered reviewers.
+
+    Raises:
+      BudgetExceeded: the launch file names a higher ceiling.
+      RulesBroken: it names fewer approvals, other reviewers, or a looser gate.
+    """
+    require_no_more(population, asked(config))
+    rules, policy = population.rules, config.policy
+    named = {name.casefold() for name in config.reviewers}
+    allowed = {name.casefold() for name in rules.reviewers}
+    least, wrong = f"at least {rules.min_approvals}", list[tuple[str, object, str]]()
+    wrong += [
+        ("reviewers", name, f"one of {', '.join(rules.reviewers)}") for name in sorted(named - allowed) if allowed
+    ]
+    if len(named) < rules.min_approvals:
+        wrong.append(("reviewers", len(named), f"{least} of {', '.join(rules.reviewers) or 'them'}"))
+    if policy.approvals < rules.min_approvals:
+        wrong.append(("policy.approvals", policy.approvals, least))
+    for name, bound in rules.gates.items():
+        value = getattr(policy, name, None)
+        if name.startswith("max_"):  # One that a launch file leaves out bounds what its launch does not do.
+            loose, limit = value is not None and value > bound, "at most"
+        else:
+            loose, limit = value is None or value < bound, "at least"
+        wrong += [(f"policy.{name}", value, f"{limit} {bound:g}")] if loose else []
+    if wrong:
+        field, value, needed = wrong[0]
+        raise RulesBroken(
+            f"{field}: {value}, and population {population.key!r} is registered with {needed}, which no launch file "
+            f"may loosen; correct it, or let {' or '.join(population.raised_by)} change the registration: "
+            f"tacit ledger budget {population.key} ... --reason ..."
+        )
 
 
 def kept(config: LaunchConfig, population: Population, run_id: str, before: str | None = None) -> Retention | None:

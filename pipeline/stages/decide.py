@@ -13,6 +13,7 @@ from pipeline.releases.spent import is_sum, launch_loss, spent
 from pipeline.releases.total import total
 from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import audited, uncovered
+from pipeline.run.population import require_allowed, require_population
 from pipeline.run.run_dir import ABSENT, RESULT, RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult, Stages
@@ -32,7 +33,12 @@ class Decide(StageResult, DecisionBlock):
 
 
 def decide(ctx: StageContext) -> Decide:
-    """Evaluate the declared gates on the evidence; a hold is a value, not an error."""
+    """Evaluate the declared gates on the evidence; a hold is a value, not an error.
+
+    Raises:
+      RulesBroken: the launch file's gates are looser than its population's registration allows.
+    """
+    require_allowed(ctx.config, require_population(ctx.config, PrivacyLedger.of(ctx.settings)))
     leaks = tuple(of_launch(ctx.config, ctx.run, ctx.settings, _before_the_decision()))
     decision = decided(evidence(ctx, leaks), ctx.config.policy)
     headline: dict[str, float | str] = {"decision": decision.decision, **_one_number(ctx)}

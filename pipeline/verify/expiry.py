@@ -5,9 +5,9 @@
     withdrawal    a person withdrew whose text it has read (``withdrawal``)
     retention     the launch ended longer ago than ``TACIT_RETENTION_DAYS``
 
-Expiry by the window is unconditional: it does not wait for the launch to end or verify, and needs no record, no launch
-file and no ledger. The retention time is the installation's choice, so a launch that does not verify is kept, and
-reported.
+Expiry by the window is unconditional: it does not wait for the launch to end or verify, and needs no record and no
+launch file. The registration decides it; without a ledger, the file beside the text does. The retention time is the
+installation's choice, so a launch that does not verify is kept, and reported.
 """
 
 import logging
@@ -23,8 +23,9 @@ from pipeline.ground.errors import TEMPORARY, LaunchError, exit_code
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import load_kept_launch
 from pipeline.ledger import clock, withdrawals
-from pipeline.ledger.budget import days_kept
+from pipeline.ledger.budget import Ceilings, days_kept
 from pipeline.ledger.dates import day_of
+from pipeline.ledger.entries import AS_OF
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.bookkeeping import TRACES
 from pipeline.run.known import run_folder
@@ -133,17 +134,44 @@ def _erase_if_over(run: RunDir, settings: Settings, left_out: Mapping[Population
 
 
 def text_window(run: RunDir, settings: Settings) -> TextWindow:
-    """Retention window of a launch's text: from the file beside it, or else its record or its launch file.
+    """Retention window of a launch's text: that of its population's registration, or a shorter one in its files.
+
+    Guarantee: a file of the launch shortens the retention and never extends it, as nothing seals the files. It decides
+    alone only where no ledger can be read.
 
     Raises:
-      ValueError: none of them can be read, so a person must decide.
+      ValueError: neither a file nor the ledger states it, so a person must decide.
       LaunchError: only the launch file is left, and no ledger has its population.
     """
-    written = read_window(run) or recorded_window(run)
-    if written is not None:
-        return written
     newest = max((path.lstat().st_mtime for path in _files(run)), default=None)
-    return FOR_EVER if newest is None else _by_launch_file(run, settings, date.fromtimestamp(newest))
+    if newest is None:
+        return FOR_EVER
+    last = date.fromtimestamp(newest)
+    stated = read_window(run) or recorded_window(run) or _by_launch_file(run, settings, last)
+    try:
+        registered = _registered(run, settings)
+    except (LaunchError, ValueError, OSError):
+        return stated
+    if registered.days is None:
+        return stated
+    days = registered.days if stated.days is None else min(stated.days, registered.days)
+    return TextWindow(days, min((day for day in (stated.as_of, registered.as_of) if day), default=last))
+
+
+def _registered(run: RunDir, settings: Settings) -> TextWindow:
+    """Retention that the ledger knows: of the launch's population and, if none is known, the longest of all.
+
+    Its last day is the earliest that a spend of the launch states, or the date of its id.
+    """
+    ledger = PrivacyLedger(settings.ledger_url)
+    own = ledger.entries_of_launch(run.launch_id)
+    named = withdrawal.population_of(run)
+    keys = {entry.population for entry in own} or ({named} if named and ledger.registered(named) else set())
+    keys = keys or {entry.population for entry in ledger.entries_of_kind("register")}
+    kept = [days_kept(ledger.population(key), Ceilings()) for key in keys]
+    stated = [entry.names(AS_OF) for entry in own if entry.names(AS_OF)]
+    days = None if None in kept else max((each for each in kept if each is not None), default=None)
+    return TextWindow(days, date.fromisoformat(min(stated)) if stated else day_of(run.launch_id))
 
 
 def _files(run: RunDir) -> Iterator[Path]:

@@ -68,7 +68,7 @@ def withdraw(settings: Settings, population: PopulationKey, device_ids: Collecti
       PopulationUnknown, LedgerTampered: as of ``withdrawals.withdraw``.
     """
     withdrawn = withdrawals.withdraw(PrivacyLedger.of(settings), population, device_ids)
-    runs = (run for run in _runs(settings) if _population(run) in (None, population))
+    runs = (run for run in _runs(settings) if population_of(run) in (None, population))
     seen, asked = (
         {withdrawn.hashed(device) for run in runs for device in _read_ids(run)},
         set(map(withdrawn.hashed, device_ids)),
@@ -83,7 +83,7 @@ def holds_text_of(run: RunDir, left_out: Mapping[PopulationKey, Withdrawals]) ->
     Guarantee: False only if all of them were excluded when the text was read, or none of them is in the store. True if
     that is unknown, as for a damaged or unfinished store.
     """
-    read_from, noted = _population(run), read_window(run)
+    read_from, noted = population_of(run), read_window(run)
     for population, withdrawn in left_out.items():
         if read_from not in (None, population) or (noted is not None and noted.withdrawn == withdrawn.digest):
             continue
@@ -116,7 +116,7 @@ def _read_ids(run: RunDir) -> list[str]:
         return []
 
 
-def _population(run: RunDir) -> PopulationKey | None:
+def population_of(run: RunDir) -> PopulationKey | None:
     """Return the population of a launch; None if its launch file cannot be read."""
     try:
         return load_kept_launch(run.path / "public" / "launch" / "launch.json").population

@@ -7,15 +7,24 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from pipeline.ground.errors import BudgetExceeded, LedgerConflict, LedgerMissing, LedgerTampered, PopulationUnknown
+from pipeline.ground.errors import (
+    BudgetExceeded,
+    LedgerConflict,
+    LedgerMissing,
+    LedgerTampered,
+    PopulationUnknown,
+    RulesBroken,
+)
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id
 from pipeline.ledger import clock, schema
 from pipeline.ledger.budget import Rules
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.preflight.foresee import foresee
 from pipeline.run import runner
-from pipeline.run.population import require_population
+from pipeline.run.population import require_allowed, require_population
 from pipeline.run.stage import Stage
+from pipeline.stages.graph import STAGES
 from tests.helpers.launches.installed import at, registered
 from tests.helpers.launches.pipeline_launch import Calls, launch_config, spend
 from tests.helpers.launches.spends import budget, device, item, reserve
@@ -94,6 +103,53 @@ def test_rules_are_kept_and_changed_by_those_named_alone(ledger: PrivacyLedger):
     assert ledger.population("people").rules == rules
     ledger.change_budget("people", budget(max_rho=2.0), "owner", "holiday", fewer)
     assert ledger.population("people").rules == fewer
+
+
+PLANNED = {"discover": item(1.0), "fine_tune": device(0.1)}
+LOOSER = {
+    "no reviewers": ({"reviewers": []}, "reviewers: 0, .* at least 2 of ana, ben"),
+    "one reviewer": ({"reviewers": ["ana"]}, "reviewers: 1, "),
+    "the same twice": ({"reviewers": ["ana", "ANA"]}, "reviewers: 1, "),
+    "another": ({"reviewers": ["ana", "ben", "eve"]}, "reviewers: eve, .* one of ana, ben"),
+    "one approval": ({"policy": {"approvals": 1}}, "policy.approvals: 1, .* at least 2"),
+    "a gain": ({"policy": {"min_top1_gain": -0.5}}, r"policy.min_top1_gain: -0\.5, .* at least 0"),
+    "a loss": ({"policy": {"max_top3_loss": 0.9}}, r"policy.max_top3_loss: 0\.9, .* at most 0\.1"),
+    "no gate": ({"policy": {"min_new_word_top3": None}}, r"policy.min_new_word_top3: None, .* at least 0\.001"),
+    "covered": ({"policy": {"cover_everything": False}}, "policy.cover_everything: False, .* at least 1"),
+    "a field that went": ({"policy": {}}, "policy.min_gone: None"),
+}
+GATES = {"min_top1_gain": 0.0, "max_top3_loss": 0.1, "min_new_word_top3": 0.001, "max_discovery_epsilon0": 9.0}
+
+
+@pytest.mark.parametrize("case", LOOSER)
+def test_a_launch_file_loosens_no_registered_gate_nor_its_reviewers(ledger: PrivacyLedger, case: str):
+    changes, why = LOOSER[case]
+    gates = GATES | ({"cover_everything": 1.0} if case == "covered" else {})
+    gates |= {"min_gone": 1.0} if case == "a field that went" else {}
+    rules = Rules(min_approvals=2, reviewers=("ana", "ben"), gates=gates)
+    owned = ledger.register("people", budget(max_rho=1e3), "owner", rules=rules)
+    policy = {"approvals": 2, "min_top1_gain": 0.0, "max_top3_loss": 0.1, "min_new_word_top3": 0.001}
+    within = launch_config(reviewers=["ana", "Ben"], policy=policy)
+    if case not in ("covered", "a field that went"):
+        require_allowed(within, owned)
+    reviewers = changes.get("reviewers", ["ana", "ben"])
+    changed = within.policy.model_copy(update=changes.get("policy", {}))
+    with pytest.raises(RulesBroken, match=why):
+        require_allowed(within.model_copy(update={"reviewers": tuple(reviewers), "policy": changed}), owned)
+
+
+def test_a_file_below_its_registration_is_refused_by_check_and_before_any_private_stage(settings: Settings):
+    config = launch_config(reviewers=["ana"])
+    ledger = PrivacyLedger.of(settings)
+    owned = require_population(config, ledger)
+    look = foresee(config, settings, launch_id(config), PLANNED)
+    assert not any("policy.min_top1_gain" in line for line in look.problems)
+    rules = Rules(gates={"min_top1_gain": config.policy.min_top1_gain + 0.1})
+    ledger.change_budget(owned.key, owned.budget, *owned.raised_by, "stricter", rules)
+    look = foresee(config, settings, launch_id(config), PLANNED)
+    assert any("policy.min_top1_gain" in line for line in look.problems)
+    with pytest.raises(RulesBroken, match="min_top1_gain"):
+        runner.run_stage("ingest_private", config, launch_id(config), settings, STAGES)
 
 
 def test_a_window_forgets_what_is_older(ledger: PrivacyLedger, monkeypatch: pytest.MonkeyPatch):

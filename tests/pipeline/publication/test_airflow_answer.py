@@ -19,11 +19,14 @@ import pytest
 from pipeline.ground import settings
 from pipeline.ground.errors import ReleaseRefused
 from pipeline.ground.settings import AirflowReader, Settings
+from pipeline.ledger.budget import Rules
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication import airflow_answer
 from pipeline.publication.answers import Question
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.pipeline_launch import launch_config
+from tests.helpers.launches.spends import budget
 
 from .test_approvals import SEEN, Case
 
@@ -158,8 +161,39 @@ def test_another_launch_another_place_and_no_login_are_refused():
             read(question(LAUNCH, SEEN, WARNINGS), HERE.model_copy(update=changes))
     with pytest.raises(ReleaseRefused, match=f"does not let '{USER}' read"):
         read(question(LAUNCH, SEEN, WARNINGS), password="another")
-    with pytest.raises(ReleaseRefused, match="TACIT_AIRFLOW_URL"):
-        airflow_answer.read(HERE, LAUNCH, WARNINGS, None, ME)
+
+
+def test_people_s_answers_are_read_from_the_registered_address_alone(settings: Settings):
+    ledger, evil = PrivacyLedger.of(settings), AirflowReader("http://127.0.0.1:1", USER, PASSWORD)
+    asked = airflow_answer.registered_reader
+    people = ledger.register("customers", budget(max_rho=1.0), "owner")
+    with pytest.raises(ReleaseRefused, match=r"without an Airflow .* owner name it"):
+        asked(evil, people)
+    people = ledger.change_budget("customers", people.budget, "owner", "web", Rules(airflow="https://airflow.example/"))
+    assert asked(evil, people) == AirflowReader("https://airflow.example", USER, PASSWORD)
+    simulation = ledger.register("chitchat:made-up", budget(max_rho=1.0), "owner")
+    assert asked(evil, simulation) == evil
+    for population in (people, simulation):
+        with pytest.raises(ReleaseRefused, match="TACIT_AIRFLOW_URL"):
+            asked(None, population)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://airflow.example",
+        "http://127.0.0.1.evil.example",
+        "http://127.0.0.1@evil",
+        "http://localhost.evil/",
+        "https://me:secret@host",
+        "http://127.0.0.1:8080/?x",
+        "https://a b",
+        "ftp://127.0.0.1",
+    ],
+)
+def test_an_address_without_tls_is_not_registered(address: str):
+    with pytest.raises(ValueError, match="airflow"):
+        Rules(airflow=address)
 
 
 def test_a_server_that_is_not_there_is_asked_again_later():

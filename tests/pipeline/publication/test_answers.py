@@ -10,6 +10,7 @@ from pipeline.ground import keys
 from pipeline.ground.errors import KeyUnusable, LedgerConflict, PopulationUnknown, ReleaseRefused
 from pipeline.ground.settings import Settings, account
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.reviewers import is_key
 from pipeline.ledger.rotation import rotate
 from pipeline.publication.answers import Review, stage_of
 from pipeline.publication.approvals import require_approved, review
@@ -148,6 +149,41 @@ def test_a_rotated_key_for_answers_in_airflow_signs_what_comes_after_it(case: Ca
 PUBLIC = key_of("ana").public_key.keyval["public"]
 
 
+P = 2**255 - 19
+
+
+def encoded(y: int, sign: int = 0) -> str:
+    return (y | sign << 255).to_bytes(32, "little").hex()
+
+
+# The eight points of small order, in all their encodings (Chalkias et al. 2020, *Taming the many EdDSAs*), and others.
+SMALL = [encoded(y, sign) for y in (0, 1, P - 1, P, P + 1) for sign in (0, 1)]
+SMALL += ["c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"]
+SMALL += ["c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa"]
+SMALL += ["26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"]
+SMALL += ["26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85"]
+OFF_CURVE = [encoded(2), encoded(7)]
+NOT_CANONICAL = [encoded(P + number) for number in range(2, 19)]
+
+
+@pytest.mark.parametrize("public", [*SMALL, *OFF_CURVE, *NOT_CANONICAL, PUBLIC.upper(), f"{PUBLIC}\n", ""])
+def test_a_key_that_anyone_could_sign_for_is_no_reviewer_s(settings: Settings, public: str):
+    ledger = registered(PrivacyLedger.of(settings), "people")
+    with pytest.raises(LedgerConflict, match="is no Ed25519 public key"):
+        ledger.register_reviewer("people", "ana", public, OWNER)
+    # Written past the command, it registers nothing.
+    ledger.note("reviewer", "people", "", "people 1", {"account": "ana", "public": public, "by": OWNER})
+    assert ledger.answer_keys("people").registration("ana") is None
+
+
+def test_a_key_with_a_part_of_small_order_is_refused_and_every_honest_key_is_taken():
+    for number in range(20):
+        honest = key_of(f"reviewer {number}").public_key.keyval["public"]
+        assert is_key(honest)
+        raw = int.from_bytes(bytes.fromhex(honest), "little")
+        assert not is_key(encoded(P - (raw & 2**255 - 1), 1 - (raw >> 255))), "the same point plus that of order 2"
+
+
 def test_only_who_may_raise_the_budget_registers_reviewers_of_people(settings: Settings):
     ledger = PrivacyLedger.of(settings)
     with pytest.raises(PopulationUnknown):
@@ -155,8 +191,10 @@ def test_only_who_may_raise_the_budget_registers_reviewers_of_people(settings: S
     registered(ledger, "people")
     with pytest.raises(LedgerConflict, match=f"may be registered by {OWNER}, not by ana"):
         ledger.register_reviewer("people", "ana", PUBLIC, "ana")
-    with pytest.raises(LedgerConflict, match="is no public key of 64 digits"):
+    with pytest.raises(LedgerConflict, match="is no Ed25519 public key of 64 digits"):
         ledger.register_reviewer("people", "ana", PUBLIC[1:], OWNER)
+    with pytest.raises(LedgerConflict, match="is no account's name"):
+        ledger.register_reviewer("people", "\u0430na", PUBLIC, OWNER)
     made = ledger.register_reviewer("people", "ana", PUBLIC, OWNER)
     assert ledger.register_reviewer("people", "ana", PUBLIC, OWNER) == made, "repeated, it is free"
     with pytest.raises(LedgerConflict, match="is the key of ana; each reviewer has a key of their own"):

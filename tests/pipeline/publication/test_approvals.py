@@ -14,6 +14,7 @@ from pipeline.publication.answers import Review, stage_of
 from pipeline.publication.approvals import Standing, require_approved, review, standing
 from pipeline.run import runner
 from pipeline.run.known import run_folder
+from pipeline.run.population import require_population
 from pipeline.run.stage import StageResult, Stages
 from pipeline.stages.graph import STAGES
 from pipeline.stages.launch import run_launch
@@ -116,7 +117,15 @@ def pair(settings: Settings) -> Case:
     return Case(settings, TWO)
 
 
+def separate_people(case: Case, *, apart: bool = True) -> None:
+    """Register that Airflow's accounts are separate people."""
+    owner = require_population(case.config, case.ledger)
+    rules = owner.rules.model_copy(update={"airflow_people": apart})
+    case.ledger.change_budget(owner.key, owner.budget, *owner.raised_by, "an identity provider", rules)
+
+
 def test_two_persons_approve_where_the_policy_says_so(pair: Case):
+    separate_people(pair)
     first = pair.answer("approve", "airflow:ana")
     assert first.state == "waiting"
     assert first.detail.startswith(
@@ -153,7 +162,22 @@ def test_one_person_is_not_two_by_another_account(pair: Case, account: str, indi
     assert (pair.now.state, pair.now.approvers) == ("waiting", ("os:ana",))
 
 
+def test_all_answers_through_airflow_are_one_person_s_unless_registered_otherwise(pair: Case):
+    pair.answer("approve", "airflow:ana")
+    with pytest.raises(ReleaseRefused, match=r"--airflow-people, so let the other answer with a key of their own"):
+        pair.answer("approve", "airflow:bo")
+    # Written past the command, it counts for nothing all the same.
+    forged = pair.signed(Review(account="airflow:bo", answer="approve", reason="", report=SEEN))
+    pair.ledger.note("review", "people", pair.run.launch_id, stage_of(forged), forged.model_dump())
+    assert pair.now.state == "waiting"
+    separate_people(pair)
+    assert pair.now.state == "approved"
+    separate_people(pair, apart=False)
+    assert pair.answer("approve", "os:cleo").state == "approved", "a key of one's own is another person"
+
+
 def test_two_logins_of_a_server_that_one_account_runs_are_one_person(pair: Case):
+    separate_people(pair)
     first = pair.answer("approve", "airflow:ana", indistinct_from="os:worker")
     assert "approved by airflow:ana (signed by the installation, indistinguishable from os:worker) at " in first.detail
     with pytest.raises(ReleaseRefused, match="may be the same person as airflow:ana"):
@@ -182,6 +206,7 @@ def test_names_that_look_like_another_are_nobody_s(name: str):
 
 
 def test_two_persons_approve_the_same_report(pair: Case):
+    separate_people(pair)
     pair.answer("approve", "airflow:ana")
     pair.do("report", report="b" * 64)
     assert pair.answer("approve", "airflow:bo", report="b" * 64).state == "waiting"

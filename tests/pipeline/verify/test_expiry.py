@@ -15,6 +15,7 @@ from pipeline.ground.errors import PERMANENT, TEMPORARY, PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger import clock
+from pipeline.ledger.budget import Rules
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.tiles import Log
 from pipeline.run.bookkeeping import PARTS, WINDOW
@@ -153,6 +154,51 @@ def test_text_goes_with_its_window_whatever_is_wrong(run: RunDir, settings: Sett
     ledger_is_whole = damage not in (no_ledger, unreadable_ledger)
     assert (done.erased == [run.launch_id]) == (done.exit_code == 0) == ledger_is_whole
     assert (run.path / "private").exists() != ledger_is_whole, "kept empty until the ledger can be told"
+
+
+def rewrite_window(run: RunDir, **changes: object) -> None:
+    path = run.path / "private" / "ingest_private" / WINDOW
+    write_text(path, json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"days": 36_500},
+        {"days": None},
+        {"as_of": "2126-01-01"},
+        {"days": None, "as_of": None},
+        {"days": 10**30},
+        {"days": 36_500, "as_of": "2125-01-01"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("damage", [lambda run, settings: None, no_public_folder], ids=["whole", "no public folder"])
+def test_a_file_does_not_extend_the_retention(
+    run: RunDir, settings: Settings, at: Callable, changes: dict[str, object], damage: Damage
+):
+    damage(run, settings)
+    rewrite_window(run, **changes)
+    at(LAST - timedelta(seconds=1))
+    assert sweep(settings).erased == []
+    at(LAST)
+    assert sweep(settings).erased == [run.launch_id]
+
+
+def test_a_file_shortens_the_retention(run: RunDir, settings: Settings, at: Callable):
+    rewrite_window(run, days=3)
+    at(timedelta(days=5))
+    assert sweep(settings).erased == [run.launch_id]
+
+
+def test_a_registration_that_changes_its_retention_decides(run: RunDir, settings: Settings, at: Callable):
+    ledger = PrivacyLedger.of(settings)
+    fewer = Rules(retention_days=7)
+    ledger.change_budget("real", ledger.population("real").budget, "tests", "a new policy", fewer)
+    at(timedelta(days=7))
+    assert sweep(settings).erased == []
+    at(timedelta(days=8))
+    assert sweep(settings).erased == [run.launch_id]
 
 
 def test_a_ledger_that_could_not_be_told_is_told_later(run: RunDir, settings: Settings, at: Callable):
