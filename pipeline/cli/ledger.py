@@ -1,6 +1,7 @@
 """``tacit ledger``: budgets of populations, and spends of launches."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,7 +51,9 @@ LifetimeEpsilon = Annotated[
 ]
 
 RetentionDays = Annotated[int | None, typer.Option(help="days for which text is kept; default: --window-days")]
-MinApprovals = Annotated[int | None, typer.Option(help="least number of different persons who approve a launch")]
+MinApprovals = Annotated[
+    int | None, typer.Option(help="least number of different persons who approve a launch; default for people: 1")
+]
 Reviewers = Annotated[
     list[str] | None, typer.Option("--reviewer", help="account that launch files may name as reviewer (repeatable)")
 ]
@@ -77,10 +80,11 @@ def ledger_init(as_json: AsJson = False) -> None:
 
     Example: tacit ledger init
     """
-    from pipeline.ledger.statement import create
+    from pipeline.ledger.statement import ONE_LEDGER, create
 
     done = create(settings.load())
     text = f"ledger: {done.ledger} " + ("created" if done.made else f"exists, with {done.entries} entries")
+    text += f"\n{ONE_LEDGER}"
     answer(done, as_json, text=text)
 
 
@@ -116,7 +120,8 @@ def ledger_register(
 
     Example: tacit ledger register en-US --max-rho 1 --max-epsilon 40 --delta 1e-9 --max-discovery-epsilon 80
     """
-    from federated.config.population import population_key
+    from federated.config.population import is_simulation, population_key
+    from pretrain.config import ACCOUNT_NAME
 
     key = population_key(population)
     budget = _budget(
@@ -128,6 +133,15 @@ def ledger_register(
         lifetime_rho=lifetime_rho,
         lifetime_epsilon=lifetime_epsilon,
     )
+    if not is_simulation(key):
+        min_approvals = 1 if min_approvals is None else min_approvals
+        if len(set(reviewer or ())) < min_approvals:
+            raise ValueError(
+                f"--reviewer: {len(set(reviewer or ()))} named, and launches on people's text need {min_approvals} "
+                "approvals; name those who may give them, or let gates alone decide by --min-approvals 0"
+            )
+    if wrong := [name for name in raised_by or () if not re.fullmatch(ACCOUNT_NAME, name)]:
+        raise ValueError(f"--raised-by: {shown(repr(wrong[0]))} is no account's name; write letters, digits and ._@+-")
     rules = _rules(
         {"case_sensitive_ids": case_sensitive_ids},
         reviewer,
@@ -232,8 +246,10 @@ def ledger_reviewer(
         if account != own:
             raise ValueError(f"--key: missing, and you are {own}; give what 'tacit ledger key' prints to {account}")
         key = make_reviewer(settings.load().review_key).public_key.keyval["public"]
-    made = _ledger().register_reviewer(of, account, key, own)
-    answer(made, as_json, text=f"{account} answers about {made.population} with key {made.names('public')[:16]}")
+    ledger = _ledger()
+    made = ledger.register_reviewer(of, account, key, own)
+    text = f"{account} answers about {made.population} with key {made.names('public')[:16]}"
+    answer(made, as_json, text=text + _out_of_reach(ledger, (account,)))
 
 
 @app.command("show")
@@ -378,12 +394,26 @@ def _answer_population(ledger: "PrivacyLedger", population: "Population", as_jso
     within = f" in any {budget.window_days} days" if budget.window_days else ""
     lifetime = (("rho", budget.lifetime_rho), ("epsilon", budget.lifetime_epsilon))
     ever = "".join(f", and {name} {amount:g} for ever" for name, amount in lifetime if amount)
+    rules = population.rules
+    ruled = f"; {rules.min_approvals} approvals" + (f" of {', '.join(rules.reviewers)}" if rules.reviewers else "")
     text = (
         f"ledger: {ledger.address}\npopulation {population.key}: rho {budget.max_rho:g}, epsilon "
         f"{budget.max_epsilon:g} over all releases at delta {budget.delta:g}, epsilon per typed word {words}{within}"
-        f"{ever}; changed by {', '.join(population.raised_by)}"
+        f"{ever}{ruled}; changed by {', '.join(population.raised_by)}"
+        f"{_out_of_reach(ledger, rules.reviewers)}"
     )
     answer({"ledger": ledger.address} | population.model_dump(mode="json"), as_json, text=text)
+
+
+def _out_of_reach(ledger: "PrivacyLedger", reviewers: Iterable[str]) -> str:
+    """Say which reviewers' own accounts cannot answer, as the owner alone can open a ledger in SQLite."""
+    others = sorted(set(reviewers) - {settings.account()})
+    if not others or "://" in ledger.address:  # the address of a file has no scheme
+        return ""
+    return (
+        f"\nnote: this ledger is a file that its owner alone can open, so {', '.join(others)} cannot answer by "
+        "'tacit review'; let them answer in Airflow (--airflow), or keep the ledger in PostgreSQL (TACIT_LEDGER_URL)"
+    )
 
 
 def _ledger() -> "PrivacyLedger":
@@ -410,6 +440,7 @@ def _budget(**named: float | None) -> "Budget":
         wrong = error.errors()[0]
         option = "--" + str(wrong["loc"][0]).replace("_", "-")
         bounds = {"--window-days": "from 1 to 36,500", "--delta": "between 0 and 1"}
+        bounds |= dict.fromkeys(("--max-rho", "--lifetime-rho"), "at most 1,000")
         bound = bounds.get(option, "above 0 and finite")
         raise ValueError(f"{option}: {wrong['input']!r}; give a positive number, {bound}") from error
 

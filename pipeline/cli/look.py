@@ -65,6 +65,7 @@ def status(
 
 
 def _of_machine(here: settings.Settings, as_json: bool) -> None:
+    from pipeline.ledger.statement import ONE_LEDGER
     from pipeline.publication.launches import machine_status
     from pipeline.stages.graph import STAGES
 
@@ -74,7 +75,7 @@ def _of_machine(here: settings.Settings, as_json: bool) -> None:
         *(running or ["running: nothing"]),
         f"last:    {_sentence(now.last)}" if now.last else f"last:    no launch in {here.runs_dir}",
         *(f"left:    {each}, for {each.population}" for each in now.left),
-        *([f"left:    {now.without_ledger}"] if now.without_ledger else []),
+        f"left:    {now.without_ledger}" if now.without_ledger else f"ledger:  {ONE_LEDGER}",
     ]
     answer(now, as_json, text="\n".join(lines))
 

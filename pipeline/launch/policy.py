@@ -10,15 +10,19 @@ from discovery.config import CentralConfig, DiscoveryConfig
 from evaluation.config import ALPHA, AbTestConfig, AuditConfig, EvaluationConfig
 from federated.config.mechanism import MechanismConfig
 from federated.config.population import PopulationConfig
-from pretrain.config import Amount, Config, Fraction, SpendingBlock
+from pretrain.config import LEAST_AMOUNT, Amount, Config, Fraction, SpendingBlock
 
 MOST_DAYS = 36_500
+
+
+# As the ledger takes it (``ledger.budget.Rho``).
+PopulationRho = Annotated[float, Field(ge=LEAST_AMOUNT, le=1_000.0)]
 
 
 class BudgetConfig(Config):
     """Ceiling on the loss of one device in any ``days`` days, over all launches; text is kept no longer."""
 
-    rho: Amount = Field(description="ceiling on device-level rho in any window")
+    rho: PopulationRho = Field(description="ceiling on device-level rho in any window")
     epsilon: Amount = Field(
         description="ceiling on epsilon of one device over all releases in any window, at policy.population_delta"
     )
@@ -43,7 +47,7 @@ class PolicyConfig(Config):
     budget: BudgetConfig | None = Field(
         default=None, description="ceiling on the loss of one device in any window of budget.days, over all launches"
     )
-    population_max_rho: Amount | None = Field(
+    population_max_rho: PopulationRho | None = Field(
         default=None,
         description="ceiling on the rho of one device over all launches on this population, without a window",
     )

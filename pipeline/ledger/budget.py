@@ -24,6 +24,8 @@ _REST = timedelta(days=400)
 # An answer in the clear could be anybody's, unless it stays on this machine.
 AIRFLOW = r"^(https://[^\s/?#@]+(/[^\s?#@]*)?|http://(127\.0\.0\.1|\[::1\]|localhost)(:[0-9]{1,5})?(/[^\s?#@]*)?)?$"
 Finite = Annotated[PositiveFloat, Field(allow_inf_nan=False)]
+# Above it a ceiling is a typing error: epsilon at any delta is then in the thousands.
+Rho = Annotated[float, Field(gt=0.0, le=1_000.0)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
 
 
@@ -40,12 +42,12 @@ class Budget(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    max_rho: Finite
+    max_rho: Rho
     max_epsilon: Finite
     delta: Annotated[float, Field(gt=0.0, lt=1.0)]
     max_discovery_epsilon: Finite | None = None
     window_days: Days | None = None
-    lifetime_rho: Finite | None = None
+    lifetime_rho: Rho | None = None
     lifetime_epsilon: Finite | None = None
 
 
@@ -142,7 +144,7 @@ def require_registered(entries: Iterable[Entry], key: PopulationKey) -> Populati
         raise PopulationUnknown(
             f"population {key!r}: not registered in this ledger, so it has no budget. The person responsible for the "
             f"population decides what all launches together may spend: tacit ledger register {key} --max-rho ... "
-            "--max-epsilon ... --delta ... --max-discovery-epsilon ..."
+            "--max-epsilon ... --delta ... --max-discovery-epsilon ... --reviewer ..."
         )
     return population
 

@@ -12,6 +12,11 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.tiles import Log
 from pretrain.reading.paths import shown
 
+ONE_LEDGER = (
+    "It counts what is spent through it alone: another installation on the same people spends a budget of its own, and "
+    "only a witness that somebody else keeps (TACIT_WITNESS) notices a ledger that is put back to an older state."
+)
+
 
 @dataclass(frozen=True)
 class Creation:

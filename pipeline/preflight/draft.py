@@ -714,7 +714,8 @@ def _next(file: Path, answers: Answers, config: LaunchConfig) -> tuple[str, ...]
     budget = policy.budget.rho if policy.budget else policy.population_max_rho
     register = (
         f"tacit ledger register {answers.name} --max-rho {budget:g} --max-epsilon {epsilon:g} "
-        f"--delta {policy.population_delta:g}{window}"
+        f"--delta {policy.population_delta:g}{window} "
+        + (" ".join(f"--reviewer {name}" for name in config.reviewers) or "--min-approvals 0")
     )
     first = [] if answers.data == SYNTHETIC else [f"{register}  (once: its budget)"]
     return ("tacit ledger init  (once)", *first, f"tacit check {file}", f"tacit plan {file}", f"tacit launch {file}")

@@ -12,7 +12,7 @@ from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.run_dir import RunDir
 
-AMPLE = 1e6
+AMPLE = 1e3
 
 
 def at(home: Path, ledger_url: str = "") -> Settings:

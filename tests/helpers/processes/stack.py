@@ -184,6 +184,10 @@ def stack(
             "900",
             "--delta",
             "1e-4",
+            "--reviewer",
+            REVIEWER,
+            "--airflow",
+            f"http://127.0.0.1:{environment['AIRFLOW_PORT']}",
         )
         yield made
     finally:

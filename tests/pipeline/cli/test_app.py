@@ -160,7 +160,7 @@ def test_ledger_commands(tacit: Shell, tracked: Settings, file: str):
     assert "no_update is gone" in tacit("ledger", "verify", code=65).stdout
 
 
-EPSILON = ("--max-epsilon", "40", "--delta", "1e-4")
+EPSILON = ("--max-epsilon", "40", "--delta", "1e-4", "--reviewer", "ana")
 
 
 def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(tacit: Shell, tmp_path: Path):
@@ -168,6 +168,7 @@ def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(ta
     assert "tacit ledger init" in tacit.json("ledger", "show", code=65)["error"]
     assert not Path(where).exists(), "looking makes nothing"
     assert tacit.json("ledger", "init") == {"ledger": where, "made": True, "entries": 0}
+    assert "another installation on the same people spends a budget of its own" in tacit("ledger", "init").stdout
     assert tacit.json("ledger", "init") == {"ledger": where, "made": False, "entries": 0}
     assert Path(where).stat().st_mode & 0o777 == 0o600, "it holds secrets"
     made = tacit.json("ledger", "register", "people", "--max-rho", "1", *EPSILON, "--window-days", "365")
@@ -186,11 +187,26 @@ def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(ta
     registration = ("ledger", "register", "windowed", "--max-rho", "1", *EPSILON, "--lifetime-rho", "3")
     assert "--window-days" in tacit.json(*registration, code=65)["error"]
     assert "in any 60 days, and rho 3 for ever" in tacit(*registration, "--window-days", "60").stdout
-    for wrong in ("0", "-1", "nan", "inf"):
+    for wrong in ("0", "-1", "nan", "inf", "1001", "1e300"):
         assert "--max-rho" in tacit.json("ledger", "register", "more", "--max-rho", wrong, *EPSILON, code=65)["error"]
     tacit("ledger", "register", "theirs", "--max-rho", "1", *EPSILON, "--raised-by", "somebody-else")
     refused = tacit.json("ledger", "budget", "theirs", "--max-rho", "9", "--reason", "x", code=65)["error"]
     assert "may be changed by somebody-else, not by" in refused
+    for name in ("", " ", "a b", "\u0430na"):
+        said = tacit.json("ledger", "register", "more", "--max-rho", "1", *EPSILON, "--raised-by", name, code=65)[
+            "error"
+        ]
+        assert said.startswith("--raised-by: ")
+    alone = ("ledger", "register", "more", "--max-rho", "1", "--max-epsilon", "40", "--delta", "1e-4")
+    assert tacit.json(*alone, code=65)["error"].startswith("--reviewer: 0 named")
+    assert tacit.json(*alone, "--reviewer", "ana", "--min-approvals", "2", code=65)["error"].startswith("--reviewer: 1")
+    for wrong in ("gone=1", "population_max_rho=1", "min_variety=many", "min_variety", "min_variety=nan"):
+        assert tacit.json(*alone, "--reviewer", "ana", "--gate", wrong, code=65)["error"].startswith("--gate: ")
+    said = tacit(
+        *alone, "--reviewer", "ana", "--airflow", "https://airflow.example", "--gate", "min_variety=0.5"
+    ).stdout
+    assert "1 approvals of ana" in said
+    assert "ana cannot answer by 'tacit review'" in said, "this ledger is in SQLite"
 
 
 def test_a_database_that_is_down_is_temporary(tacit: Shell):
