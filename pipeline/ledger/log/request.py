@@ -38,7 +38,14 @@ def cosigned(log: Log, where: str | Path, keys: Sequence[bytes]) -> Signed:
         answer = _ask(where, witness.request(old, log.consistency(old, head.size), signed))
         if answer.status != witness.CONFLICT or not answer.body.strip().isdecimal() or int(answer.body) == old:
             break
-        old = int(answer.body)
+        forgot, old = int(answer.body) < old, int(answer.body)
+        if forgot:
+            raise LedgerTampered(
+                f"the witness {_named(where)} remembers {old} entries and results of this privacy ledger, and it has "
+                f"cosigned {last.checkpoint.size if last else 0}: its folder was wiped or put back to "
+                "an older state, so that it would notice no such ledger. Restore its folder, or let its keeper "
+                f"copy {log.root / WITNESSED} there as {witness.file_of(head.origin)}"
+            )
         if old > head.size:
             raise LedgerTampered(
                 f"the witness {_named(where)} has cosigned the log of this privacy ledger at {old} entries, "

@@ -44,6 +44,11 @@ class Answer:
     body: str
 
 
+def file_of(origin: str) -> str:
+    """Name of a witness' file with the last checkpoint that it cosigned of a log."""
+    return f"{hashlib.sha256(origin.encode()).hexdigest()[:16]}.checkpoint"
+
+
 class Witness:
     """A witness' folder.
 
@@ -88,7 +93,7 @@ class Witness:
         return Signed.parsed(path.read_text(encoding="utf-8")).checkpoint
 
     def _file(self, origin: str) -> Path:
-        return self.folder / f"{hashlib.sha256(origin.encode()).hexdigest()[:16]}.checkpoint"
+        return self.folder / file_of(origin)
 
     def _log_keys(self) -> list[bytes]:
         made = (load_pem_public_key(path.read_bytes()) for path in sorted(self.folder.glob("ledger-*.pub.pem")))

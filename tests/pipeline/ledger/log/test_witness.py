@@ -122,6 +122,22 @@ def cosigned(log: Log, where: str | Path, known: list[bytes]) -> Signed:
     raise AssertionError("the witness does not answer")
 
 
+def test_a_witness_that_was_wiped_or_put_back_is_noticed(here: Settings, tmp_path: Path):
+    grown, folder = Grown(here, tmp_path / "log"), Path(here.witness)
+    grown.grow("a", "b")
+    cosigned(grown.log, folder, public(here))
+    (kept,) = folder.glob("*.checkpoint")
+    older = kept.read_bytes()
+    grown.grow("c")
+    cosigned(grown.log, folder, public(here))
+    for state, remembers in ((older, 2), (None, 0)):
+        kept.unlink() if state is None else kept.write_bytes(state)
+        with pytest.raises(LedgerTampered, match=rf"remembers {remembers} entries .* cosigned 3: its folder was wiped"):
+            cosigned(grown.log, folder, public(here))
+    kept.write_bytes((grown.log.root / WITNESSED).read_bytes())
+    cosigned(grown.log, folder, public(here))
+
+
 @pytest.mark.slow
 def test_the_ledger_s_log_is_cosigned_and_refused(
     here: Settings, tmp_path: Path, where: str | Path, monkeypatch: pytest.MonkeyPatch
