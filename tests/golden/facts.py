@@ -157,9 +157,10 @@ def _released(file: Path) -> dict[str, Fact]:
 
 
 def of_ledger(launch_id: str, ledger: Path) -> dict[str, Fact]:
-    """A launch's entries in the ledger, by kind and stage."""
+    """A launch's entries in the ledger, by kind and stage, but for digests of results."""
     columns = ("unit", "adjacency", "rho", "epsilon", "delta")
-    query = f"SELECT kind, stage, {', '.join(columns)} FROM privacy_ledger WHERE launch_id = ? ORDER BY seq"
+    where = "launch_id = ? AND kind NOT LIKE 'result%' ORDER BY seq"
+    query = f"SELECT kind, stage, {', '.join(columns)} FROM privacy_ledger WHERE {where}"
     with sqlite3.connect(f"file:{ledger}?mode=ro", uri=True) as database:
         rows = database.execute(query, (launch_id,)).fetchall()
     return {
