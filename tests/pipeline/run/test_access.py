@@ -126,7 +126,7 @@ def test_no_stage_opens_a_private_file_that_it_does_not_declare(how: str, settin
     assert standing() == ()
 
 
-@pytest.mark.parametrize("how", set(READS) - {"moved", "linked", "sqlite", "sqlite address"})
+@pytest.mark.parametrize("how", sorted(READS.keys() - {"moved", "linked", "sqlite", "sqlite address"}))
 def test_a_stage_opens_what_it_declares(how: str, settings: Settings):
     path = settings.runs_dir / ID / "private" / "ingest_private" / "store" / "text"
     launched(settings, lambda ctx: READS[how](path), private=("ingest_private/store",))
