@@ -165,6 +165,7 @@ _LIST = (
         ),
         private=_DEVICES,
         replay=Replay(moving=frozenset({"rehearsed", "verdict"}), afresh=True),
+        sees=("reviewers",),  # held against the registration; no output says them
         remade="pipeline.stages.plan:remade",
     ),
     Stage(
