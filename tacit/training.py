@@ -107,7 +107,7 @@ def discover(launch: str | Path, people: "pd.DataFrame | str | Path | None" = No
         result = _of_launch("discover", launch)
         return Discovery(result, _stage_text("discover", result))
     config, ctx = _public(launch, ("ingest_public",))
-    with _store(people, config, seed) as store:
+    with ingested(people, config, seed) as store:
         return _simulated_discovery(config, ctx, store, seed)
 
 
@@ -135,7 +135,7 @@ def fine_tune(launch: str | Path, people: "pd.DataFrame | str | Path | None" = N
         curve = tuple((int(point["step"]), point["validation_recall"]) for point in result["curve"])
         return Training(result, _stage_text("fine_tune", result), curve)
     config, ctx = _public(launch, ("ingest_public", "pretrain"))
-    with _store(people, config, seed) as store:
+    with ingested(people, config, seed) as store:
         return _simulated_training(config, ctx, store, seed)
 
 
@@ -177,7 +177,7 @@ def _public(launch: str | Path, stages: tuple[str, ...]) -> "tuple[LaunchConfig,
 
 
 @contextmanager
-def _store(people: "pd.DataFrame | str | Path", config: "LaunchConfig", seed: int) -> "Iterator[DeviceStore]":
+def ingested(people: "pd.DataFrame | str | Path", config: "LaunchConfig", seed: int) -> "Iterator[DeviceStore]":
     """Open a device store of a frame or of files in a temporary folder, with the launch's limits and splits.
 
     Raises:

@@ -124,7 +124,7 @@ _READERS = {
         "pipeline/run/known.py",
         "pipeline/preflight/devices.py",
         "pipeline/preflight/foresee.py",
-        "pipeline/ledger/withdrawals.py",
+        *("pipeline/ledger/withdrawals.py", "pipeline/verify/expiry.py"),
     },
     # The Airflow tab shows records as they lie, and says so: Airflow's environment has no ledger.
     "'result.json'": {"dags/plugins/launch_tab.py", "pipeline/run/run_dir.py"},

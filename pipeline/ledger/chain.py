@@ -44,7 +44,7 @@ def entries_of(connection: Connection, population: PopulationKey | None = None) 
         read[population] = (
             [entry for entry in read[None] if entry.population == population]
             if None in read
-            else _select(connection, ~_IS_RESULT if population is None else schema.ENTRIES.c.population == population)
+            else selected(connection, ~_IS_RESULT if population is None else schema.ENTRIES.c.population == population)
         )
     return list(read[population])
 
@@ -58,17 +58,17 @@ def of_launch(connection: Connection, launch_id: str, stage: str | None = None) 
     """Entries of a launch, or of one of its stages, in order."""
     columns = schema.ENTRIES.c
     where = columns.launch_id == launch_id
-    return _select(connection, where if stage is None else where & (columns.stage == stage))
+    return selected(connection, where if stage is None else where & (columns.stage == stage))
 
 
 def of_kinds(connection: Connection, *kinds: str, population: PopulationKey | None = None) -> list[Entry]:
     """Entries of kinds that bear no number, in order, of all populations or of one."""
     columns = schema.ENTRIES.c
     where = columns.kind.in_(kinds)
-    return _select(connection, where if population is None else where & (columns.population == population))
+    return selected(connection, where if population is None else where & (columns.population == population))
 
 
-def _select(connection: Connection, where: ColumnElement[bool]) -> list[Entry]:
+def selected(connection: Connection, where: ColumnElement[bool]) -> list[Entry]:
     found = connection.execute(select(schema.ENTRIES).where(where).order_by(schema.ENTRIES.c.seq))
     return [Entry.model_construct(**schema.plain(row)._mapping) for row in found]
 
@@ -168,7 +168,7 @@ def require_own_key(connection: Connection, launch_id: str, stage: str, binding:
       LedgerConflict: the ledger holds the key's commitment for another release.
     """
     holds_key = schema.ENTRIES.c.binding.contains(canonical({KEY: binding.get(KEY)})[1:-1], autoescape=True)
-    for entry in _select(connection, holds_key) if KEY in binding else ():
+    for entry in selected(connection, holds_key) if KEY in binding else ():
         other = (entry.launch_id, entry.stage) != (launch_id, stage)
         if other and entry.does in SPENDING and entry.names(KEY) == binding[KEY]:
             raise LedgerConflict(
@@ -250,7 +250,7 @@ def latest_results(connection: Connection, launch_id: str) -> dict[str, tuple[st
 
 def latest_results_of_all(connection: Connection) -> dict[tuple[str, str], str]:
     """Digest of the latest result of each stage, by launch and stage."""
-    results = _select(connection, _IS_RESULT)
+    results = selected(connection, _IS_RESULT)
     return {(entry.launch_id, entry.stage): entry.names(DIGEST) for entry in results}
 
 

@@ -171,7 +171,7 @@ class WholeLedger:
         Raises:
           LedgerTampered: the witness has cosigned another log, or more of this one.
         """
-        outside = self._writable()
+        outside = self.outside_files()
         if outside.log.checkpoint() is None:
             self._extend(outside)
         return outside.witnessed()
@@ -188,7 +188,7 @@ class WholeLedger:
         Raises:
           LedgerTampered, ServiceUnavailable: as ``witnessed``.
         """
-        log, signed = self._writable().log, Signed.parsed(self.witnessed())
+        log, signed = self.outside_files().log, Signed.parsed(self.witnessed())
         with self.transaction() as connection:
             found = [entry for entry in chain.of_launch(connection, launch_id) if entry.hash in hashes]
         size = signed.checkpoint.size
@@ -201,11 +201,11 @@ class WholeLedger:
 
     def verifier_keys(self) -> dict[str, list[str]]:
         """Return the public keys of the log and of its witness, as other tools take them."""
-        return self._writable().verifier_keys
+        return self.outside_files().verifier_keys
 
     def checkpoint(self) -> str:
         """Return the log's checkpoint, which covers all entries, as text to keep elsewhere."""
-        signed = self._writable().log.checkpoint()
+        signed = self.outside_files().log.checkpoint()
         return signed.note if signed else ""
 
     def head(self) -> tuple[int, str]:
@@ -242,7 +242,7 @@ class WholeLedger:
     @contextmanager
     def writing(self, elsewhere: Mapping[str, str] = MappingProxyType({})) -> Iterator[Connection]:
         """Begin a writing transaction: check the ledger before it, and extend the log by its entries after it."""
-        outside = self._writable()
+        outside = self.outside_files()
         with self.transaction() as connection:
             self._require_known_version(connection)
             known = outside.parsed(elsewhere)
@@ -255,7 +255,7 @@ class WholeLedger:
         if count > outside.log.size:
             self._extend(outside)
 
-    def _writable(self) -> Outside:
+    def outside_files(self) -> Outside:
         if self._outside is None:
             raise ValueError(f"{self.address}: opened to be read; open the installation's ledger to write to it")
         return self._outside

@@ -129,7 +129,7 @@ class PrivacyLedger(WholeLedger):
         Raises:
           KeyUnusable: the installation's own public key for answers is missing or damaged.
         """
-        first = self._writable().first_of_answers
+        first = self.outside_files().first_of_answers
         with self.transaction() as connection:
             return AnswerKeys(reviewers.in_force(connection, key), chain.keys(connection, first, "answers"))
 

@@ -126,7 +126,7 @@ class Outside:
         known = [*self.here(), *elsewhere]
         hashes = [merkle.leaf_hash(leaf.content) for leaf in leaves]
         roots, _ = merkle.roots_of(hashes, {each.checkpoint.size for each in known})
-        covered = 0 if thorough else self._covered(roots, valid)
+        covered = 0 if thorough else self.covered_leaves(roots, valid)
         found = unsigned(leaves[covered:], valid)
         behind = [each for each in known if roots.get(each.checkpoint.size) != each.checkpoint.root]
         for each in behind:
@@ -144,7 +144,7 @@ class Outside:
             for path in damaged
         ]
 
-    def _covered(self, roots: Mapping[int, bytes], valid: Keys) -> int:
+    def covered_leaves(self, roots: Mapping[int, bytes], valid: Keys) -> int:
         """Number of entries, from the first, that a checkpoint covers which the ledger's key signed and the witness."""
         signed = self.log.checkpoint(WITNESSED)
         if signed is None or not signed.checkpoint.size:

@@ -82,7 +82,7 @@ def _trained(ctx: StageContext, inputs: TrainingInputs) -> FineTune:
         export.save_model(inputs.start, ctx.public / artifacts.START)
     guarantee = accounting.from_records(config.mechanism, done.observed, (), inputs.mechanism, done.encoding)
     return FineTune(
-        **_accounted(config, guarantee, done.rounds),
+        **accounted(config, guarantee, done.rounds),
         rounds_root=root_of_rounds(done.commitments),
         secagg=None if done.encoding is None else asdict(done.encoding) | {"wrap_probability": 0.0},
         **dict(participation(done.observed)),
@@ -103,7 +103,7 @@ def _spend(config: LaunchConfig, guarantee: accounting.Guarantee) -> Spend:
     return spends.training(guarantee, config.mechanism.delta, f"{config.mechanism.kind}, from participation records")
 
 
-def _accounted(config: LaunchConfig, guarantee: accounting.Guarantee, rounds: int) -> dict[str, Any]:
+def accounted(config: LaunchConfig, guarantee: accounting.Guarantee, rounds: int) -> dict[str, Any]:
     """The guarantee of a training, as its result states it; the accountants agree, else there were none."""
     delta = config.mechanism.delta
     return {
@@ -136,7 +136,7 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
     if config.mechanism.adaptive_clipping is None:  # else each clip norm is a release of the bits
         curve = [point | dict.fromkeys(("clip_norm", "clip_estimate"), config.mechanism.clip_norm) for point in curve]
     root = root_of_rounds(commitments.read(released / ROUNDS))
-    made = _accounted(config, guarantee, config.mechanism.rounds)
+    made = accounted(config, guarantee, config.mechanism.rounds)
     made |= {"precision": "float32", "curve": curve, "rounds_root": root}
     agreed = config.mechanism.secagg
     sums = None if agreed is None else {"bits": agreed.bits, "wrap_probability": 0.0}
@@ -191,7 +191,7 @@ def _untrained(ctx: StageContext) -> FineTune:
 
 def _untrained_result(config: LaunchConfig) -> FineTune:
     return FineTune(
-        **_accounted(config, accounting.untrained((config.mechanism.delta,)), 0),
+        **accounted(config, accounting.untrained((config.mechanism.delta,)), 0),
         secagg=None,
         **dict(participation(Observation(0, None, None, 0, {}, {}, 0, 0))),
         synthetic_participations=(),

@@ -27,7 +27,7 @@ from pretrain.reading.paths import require_file
 from pretrain.reading.rows import Column
 
 _FIELD = "--ids"
-_MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 30
 _log = logging.getLogger(__name__)
 
 
@@ -46,10 +46,10 @@ def read_ids(path: Path | None) -> frozenset[str]:
         ids = {device for batch in batches for device in batch["client_id"].to_pylist() if device}
     else:
         if path is not None:
-            require_file(path, _FIELD, "give a file, or - for standard input", _MOST_BYTES)
-        content = sys.stdin.buffer.read(_MOST_BYTES + 1) if path is None else path.read_bytes()
-        if len(content) > _MOST_BYTES:
-            raise ValueError(f"{_FIELD}: more than {_MOST_BYTES:,} bytes on standard input; give a shorter list")
+            require_file(path, _FIELD, "give a file, or - for standard input", MOST_BYTES)
+        content = sys.stdin.buffer.read(MOST_BYTES + 1) if path is None else path.read_bytes()
+        if len(content) > MOST_BYTES:
+            raise ValueError(f"{_FIELD}: more than {MOST_BYTES:,} bytes on standard input; give a shorter list")
         try:
             lines = content.decode("utf-8-sig").split("\n")
         except UnicodeDecodeError as error:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from federated.devices.ids import normal_form, require_distinct
 from federated.devices.store import build_store
 from federated.devices.withdrawals import Withdrawals
-from tests.federated.devices.test_store import build, config
+from tests.federated.devices.built import build, config
 
 UUID = str(uuid.uuid5(uuid.NAMESPACE_DNS, "person"))
 SPELLINGS: dict[str, tuple[str, str]] = {

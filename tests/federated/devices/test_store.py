@@ -9,30 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import TypeAdapter
 
-from federated.config.population import PopulationConfig
 from federated.devices.store import SPLITS, StoreSummary, build_store, open_store, split_key
 from pretrain.files import remove_leavings
 from pretrain.vocabulary import EOS, UNK, TokenStream, Vocabulary, join_streams
 from pretrain.writing import case
+from tests.federated.devices.built import Row, build, config
 from tests.federated.devices.damaged import write_damaged
-
-Row = dict[str, object]
-
-
-def config(**fields: object) -> PopulationConfig:
-    base = {"source": "files", "name": "typists", "max_words_per_device": 50}
-    return TypeAdapter(PopulationConfig).validate_python(base | fields)
-
-
-def build(directory: Path, rows: list[Row] | Path, locale: str = "en-US", seed: int = 1, **fields: object):
-    if isinstance(rows, list):
-        path = directory / "typed.jsonl"
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        rows = path
-    summary = build_store(config(paths=[str(rows)], **fields), locale, seed, directory / "store")
-    return summary, open_store(directory / "store")
 
 
 def texts(store) -> list[list[str]]:

@@ -17,7 +17,7 @@ from pipeline.cli.support import command
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.telemetry import logs
 from pipeline.tracking import mlflow_tracker
-from tacit.training import _store
+from tacit.training import ingested
 from tests.bad_inputs.cases import PERMANENT, changed
 from tests.bad_inputs.rows import NoTracker
 from tests.helpers.launches.command import invoked
@@ -159,7 +159,7 @@ def test_lists_of_withdrawn_devices(content: str, tmp_path: Path, monkeypatch: p
 def test_frames(column: str, wrong: object) -> None:
     frame = pd.DataFrame([_good(number) for number in range(60)]).astype(object)
     frame.at[7, column] = wrong
-    with pytest.raises(ValueError, match=f"column '{column}'") as refused, _store(frame, launch_config(), 0):
+    with pytest.raises(ValueError, match=f"column '{column}'") as refused, ingested(frame, launch_config(), 0):
         pass
     _is_silent(_chain(refused.value))
 

@@ -235,12 +235,12 @@ def test_a_key_that_others_may_read_signs_nothing(
 def test_a_checkpoint_that_nobody_signed_covers_no_entry(ledger: PrivacyLedger, settings: Settings) -> None:
     """Signatures of entries are left out under a checkpoint of the ledger's own key alone."""
     with ledger.transaction() as connection:
-        leaves, valid = chain.leaves(connection, 0), [(1, ledger._writable().first_key)]
+        leaves, valid = chain.leaves(connection, 0), [(1, ledger.outside_files().first_key)]
     roots = {len(leaves): Signed.parsed(ledger.checkpoint()).checkpoint.root}
-    outside = ledger._writable()
-    assert outside._covered(roots, valid) == len(leaves)
-    assert outside._covered({len(leaves): bytes(32)}, valid) == 0, "of other entries"
-    assert outside._covered(roots, [(1, valid[0][1]), (2, bytes(32))]) == 0, "by a key that was replaced"
+    outside = ledger.outside_files()
+    assert outside.covered_leaves(roots, valid) == len(leaves)
+    assert outside.covered_leaves({len(leaves): bytes(32)}, valid) == 0, "of other entries"
+    assert outside.covered_leaves(roots, [(1, valid[0][1]), (2, bytes(32))]) == 0, "by a key that was replaced"
     signed = Signed.parsed(ledger.checkpoint())
     outside.log.keep(Signed(signed.checkpoint, signed.lines[:1]), WITNESSED)
-    assert outside._covered(roots, valid) == 0, "without a cosignature"
+    assert outside.covered_leaves(roots, valid) == 0, "without a cosignature"

@@ -42,11 +42,11 @@ OPERATIONS: dict[str, Callable[[Settings], object]] = {
 def test_no_operation_reads_what_grows_with_other_populations(
     tracked: Settings, monkeypatch: pytest.MonkeyPatch, operation: Callable[[Settings], object]
 ):
-    ledger, read, select = registered(PrivacyLedger.of(tracked), "people"), list[object](), chain._select
+    ledger, read, select = registered(PrivacyLedger.of(tracked), "people"), list[object](), chain.selected
     withdrawals.withdraw(ledger, "people", ["a"])
     reserve(ledger, "first", device(0.1))
     operation(tracked)
-    monkeypatch.setattr(chain, "_select", lambda *given: [read.append(each) or each for each in select(*given)])
+    monkeypatch.setattr(chain, "selected", lambda *given: [read.append(each) or each for each in select(*given)])
     operation(tracked)
     alone = len(read)
     registered(ledger, *(others := [f"others-{number}" for number in range(9)]))

@@ -163,10 +163,12 @@ SMALL += ["c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa"]
 SMALL += ["26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"]
 SMALL += ["26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc85"]
 OFF_CURVE = [encoded(2), encoded(7)]
+# A key, whose other spellings are none.
+WHOLE = "9b32dc09316dc2f16e2062d5c3be49666e3e96b1ac61887836b9d69be63a0af6"
 NOT_CANONICAL = [encoded(P + number) for number in range(2, 19)]
 
 
-@pytest.mark.parametrize("public", [*SMALL, *OFF_CURVE, *NOT_CANONICAL, PUBLIC.upper(), f"{PUBLIC}\n", ""])
+@pytest.mark.parametrize("public", [*SMALL, *OFF_CURVE, *NOT_CANONICAL, WHOLE.upper(), f"{WHOLE}\n", ""])
 def test_a_key_that_anyone_could_sign_for_is_no_reviewer_s(settings: Settings, public: str):
     ledger = registered(PrivacyLedger.of(settings), "people")
     with pytest.raises(LedgerConflict, match="is no Ed25519 public key"):

@@ -215,7 +215,7 @@ def test_a_list_that_never_ends_is_refused(tmp_path: Path, monkeypatch: pytest.M
     for path, kind in ((tmp_path / "pipe", "a pipe"), (Path("/dev/zero"), "a device"), (tmp_path, "a folder")):
         with pytest.raises(ValueError, match=f"^--ids: .* is {kind}, not a file; give a file, or - for standard input"):
             withdrawal.read_ids(path)
-    monkeypatch.setattr(withdrawal, "_MOST_BYTES", 10)
+    monkeypatch.setattr(withdrawal, "MOST_BYTES", 10)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\n" * 6)))
     with pytest.raises(ValueError, match="more than 10 bytes on standard input"):
         withdrawal.read_ids(None)
