@@ -10,9 +10,39 @@ import base64
 import hashlib
 import json
 import sys
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
+
+# The stages of a launch, and those whose products each may open: not the owner's to say.
+STAGES = {
+    "ingest_public": "",
+    "ingest_private": "",
+    "pretrain": "ingest_public",
+    "plan": "ingest_private",
+    "discover": "ingest_public ingest_private",
+    "build_vocabulary": "ingest_public discover ingest_private",
+    "adapt": "ingest_public pretrain build_vocabulary",
+    "count": "ingest_public ingest_private build_vocabulary plan",
+    "fine_tune": "ingest_public ingest_private build_vocabulary adapt plan count",
+    "audit": "ingest_public ingest_private plan build_vocabulary adapt fine_tune",
+    "ab_test": "ingest_public ingest_private build_vocabulary adapt fine_tune plan count",
+    "audit_releases": "ingest_private ingest_public plan discover build_vocabulary adapt fine_tune ab_test count",
+    "decide": "discover fine_tune ingest_public ingest_private pretrain plan "
+    "build_vocabulary adapt count audit ab_test audit_releases",
+    "report": "ingest_public ingest_private pretrain discover build_vocabulary adapt "
+    "fine_tune decide plan count audit ab_test audit_releases",
+    "publish": "decide ingest_public build_vocabulary count fine_tune ab_test report",
+}
+# Without these a launch is held; without the second ones it may be published, by its launch file's blocks.
+EVIDENCE, OPTIONAL = ("audit", "ab_test", "audit_releases"), {"count": "counts"}
+# Files of no stage, by folder.
+BESIDE = {
+    "launch": ("launch.json", "erased.json", "state.svg"),
+    "planning": ("frontier.png", "frontier.svg", "gain.png", "gain.svg"),
+    "rehearsal": ("verdict.json", "gain.png", "gain.svg"),
+    "experiment": ("result.json",),
+    "proof": ("root.layout", "launch.pub", "log-keys.json", "provenance.json", "model.sig", "model.pub"),
+}
 
 # Ed25519, from its definition (RFC 8032, section 5.1): points (x, y) with -x^2 + y^2 = 1 + D x^2 y^2 modulo P.
 P, ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
@@ -44,6 +74,8 @@ def decoded(content: bytes) -> tuple[int, int]:
 
 
 def is_signed(key: bytes, message: bytes, signature: bytes) -> bool:
+    if len(signature) != 64 or len(key) != 32 or times(8, decoded(key)) == (0, 1):
+        return False
     base = decoded((4 * pow(5, -1, P) % P).to_bytes(32, "little"))
     hashed = int.from_bytes(hashlib.sha512(signature[:32] + key + message).digest(), "little") % ORDER
     s = int.from_bytes(signature[32:], "little")
@@ -55,6 +87,23 @@ def require(condition: bool, what: str) -> None:
         raise SystemExit(f"FAILED: not so: {what}")
 
 
+def parsed(content: bytes) -> dict:
+    """JSON without a key that stands twice, which other readers may take otherwise."""
+
+    def once(pairs: list) -> dict:
+        require(len(dict(pairs)) == len(pairs), f"no key stands twice: {[name for name, _ in pairs]}")
+        return dict(pairs)
+
+    return json.loads(content, object_pairs_hook=once)
+
+
+def unbased(text: str) -> bytes:
+    """Bytes of a text that is Base64 and nothing else."""
+    content = base64.b64decode(text)
+    require(base64.b64encode(content).decode() == text, "Base64 holds nothing beside its bytes")
+    return content
+
+
 def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -62,27 +111,48 @@ def digest(content: bytes) -> str:
 def payload(path: Path, key: bytes) -> dict:
     """Payload of a DSSE envelope that the key has signed."""
     require(path.is_file(), f"{path.name} is there")
-    envelope = json.loads(path.read_bytes())
-    content, kind = base64.b64decode(envelope["payload"]), envelope["payloadType"].encode()
+    envelope = parsed(path.read_bytes())
+    content, kind = unbased(envelope["payload"]), envelope["payloadType"].encode()
     message = b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(content), content)
-    signatures = (base64.b64decode(each["sig"]) for each in envelope["signatures"])
+    signatures = (unbased(each["sig"]) for each in envelope["signatures"])
     require(any(is_signed(key, message, each) for each in signatures), f"{path.name} is signed by launch.pub")
-    return json.loads(content)
+    return parsed(content)
 
 
-def obey(name: str, artifacts: dict, rules: list, links: dict) -> None:
-    """Apply in-toto's rules: each takes artifacts out of the queue, and DISALLOW * fails if one is left."""
-    left = set(artifacts)
-    for kind, pattern, *source in rules:
-        fitting = {each for each in left if fnmatchcase(each, pattern)}
-        require(
-            kind != "DISALLOW" or not fitting,
-            f"{name} has nothing but what its rules name; too much: {', '.join(sorted(fitting))}",
-        )
-        if kind == "MATCH":
-            theirs = links[source[3]][source[1].lower()]
-            fitting = {each for each in fitting if theirs.get(each) == artifacts[each]}
-        left -= fitting
+def obey(name: str, link: dict, links: dict) -> None:
+    """Check that a stage opened the launch file, products of stages that it may open and a person's files, no more."""
+    first = next(iter(links.values()))
+    for path, hashes in link["materials"].items():
+        stage = path.partition("/")[0]
+        if path == "launch/config":
+            same = first["materials"][path] == hashes
+        elif stage == "given":
+            same = name == "build_vocabulary"  # a blocklist, a sheet of reviewed words
+        else:
+            same = stage in STAGES[name].split() and links.get(stage, {"products": {}})["products"].get(path) == hashes
+        require(same, f"{name} may open {path}, and opened it as it was written")
+    wrong = [path for path in link["products"] if path.partition("/")[0] != name or ".." in path.split("/")]
+    require("launch/config" in link["materials"] and not wrong, f"{name} wrote into its own folder alone: {wrong}")
+
+
+def regular(public: Path) -> dict[str, Path]:
+    """All files below a folder, by their paths; a symbolic link is refused."""
+    paths = {path.relative_to(public).as_posix(): path for path in public.rglob("*")}
+    odd = [name for name, path in paths.items() if path.is_symlink() or not (path.is_file() or path.is_dir())]
+    require(not odd, f"all are files and folders, none of them a link: {', '.join(sorted(odd))}")
+    return {name: path for name, path in paths.items() if path.is_file()}
+
+
+def closed(names: set[str], links: dict, records: list[dict], link_names: dict) -> None:
+    """Check that there is no file but those that the stages wrote, and those of a fixed list."""
+    known = {name for link in links.values() for name in link["products"]}
+    known |= {f"{stage}/{hidden}" for stage in links for hidden in (".content", ".processors")}
+    known |= {f"{folder}/{name}" for folder, listed in BESIDE.items() for name in listed}
+    known |= {f"proof/{name}" for name in link_names.values()}
+    known |= {f"proof/{record['stage']}.{kind}.tlog-proof" for record in records for kind in record["ledger"]}
+    # Evidence that failed may have left files, and the launch is held for that.
+    left = {name for name in names - known if name.partition("/")[0] not in {*EVIDENCE} - links.keys()}
+    require(not left, f"no file was added: {', '.join(sorted(left))}")
 
 
 def stated(record: dict) -> str:
@@ -97,15 +167,15 @@ def receipt(path: Path, keys: dict, wanted: str) -> dict:
     require(path.is_file(), f"{path.name} is there")
     head, text, signatures = path.read_text(encoding="utf-8").split("\n\n")
     _, extra, index, *beside = (line.rpartition(" ")[2] for line in head.split("\n"))
-    shown = base64.b64decode(extra)
+    shown = unbased(extra)
     require(digest(shown) == wanted, f"{path.name} is the entry that the record names")
-    leaf = {"hash": wanted, "seq": json.loads(shown)["seq"]}
+    leaf = {"hash": wanted, "seq": parsed(shown)["seq"]}
     made = hashlib.sha256(b"\0" + json.dumps(leaf, sort_keys=True, separators=(",", ":")).encode()).digest()
     origin, size, root = text.split("\n")
     # RFC 9162, section 2.1.3.2
     at, last = int(index), int(size) - 1
     require(0 <= at <= last, f"{path.name} is in the tree")
-    for each in map(base64.b64decode, beside):
+    for each in map(unbased, beside):
         require(last > 0, f"{path.name} has no more hashes than its place in the tree")
         if at & 1 or at == last:
             made = hashlib.sha256(b"\1" + each + made).digest()
@@ -114,26 +184,26 @@ def receipt(path: Path, keys: dict, wanted: str) -> dict:
         else:
             made = hashlib.sha256(b"\1" + made + each).digest()
         at, last = at >> 1, last >> 1
-    require(last == 0 and made == base64.b64decode(root), f"{path.name} is in the tree of its checkpoint")
+    require(last == 0 and made == unbased(root), f"{path.name} is in the tree of its checkpoint")
     require(is_noted(f"{text}\n", origin, signatures, tuple(keys["log"])), f"the log signed that of {path.name}")
     witnessed = is_noted(f"{text}\n", "tacit/witness", signatures, tuple(keys["witness"]))
     require(witnessed, f"the witness cosigned that of {path.name}")
-    return json.loads(shown)
+    return parsed(shown)
 
 
 @cache  # all receipts have one checkpoint
 def is_noted(text: str, name: str, signatures: str, keys: tuple[str, ...]) -> bool:
     """True if a key of this name signed or cosigned a checkpoint (C2SP: signed-note, tlog-cosignature)."""
     for named, key_id, encoded in (key.split("+", 2) for key in keys):
-        kind_and_key = base64.b64decode(encoded)
+        kind_and_key = unbased(encoded)
         for line in signatures.splitlines():
             _, signer, content = line.split(" ")
-            signed, message = base64.b64decode(content), text.encode()
+            signed, message = unbased(content), text.encode()
             if (named, signer, signed[:4].hex()) != (name, name, key_id):
                 continue
             if kind_and_key[:1] == b"\4":
                 message = b"cosignature/v1\ntime %d\n" % int.from_bytes(signed[4:12], "big") + message
-            if is_signed(kind_and_key[1:], message, signed[-64:]):
+            if is_signed(kind_and_key[1:], message, signed[4:] if kind_and_key[:1] != b"\4" else signed[12:]):
                 return True
     return False
 
@@ -161,31 +231,33 @@ def account(proof: Path, record: dict, keys: dict, config: str) -> int:
 def main(public: Path, trusted: str) -> None:
     proof, pem = public / "proof", (public / "proof" / "launch.pub").read_bytes()
     require(digest(pem) == trusted.lower(), f"launch.pub, with SHA-256 {digest(pem)}, is the trusted one")
-    key = base64.b64decode(b"".join(pem.splitlines()[1:-1]))[-32:]
-    layout = payload(proof / "root.layout", key)
-    links = {}
-    for step in layout["steps"]:
-        links[step["name"]] = payload(proof / f"{step['name']}.{step['pubkeys'][0][:8]}.link", key)
-    files = {path.relative_to(public).as_posix(): path for path in public.rglob("*") if path.is_file()}
+    key = unbased(b"".join(pem.splitlines()[1:-1]).decode())[-32:]
+    files, layout = regular(public), payload(proof / "root.layout", key)
+    link_names = {step["name"]: f"{step['name']}.{step['pubkeys'][0][:8]}.link" for step in layout["steps"]}
+    require(link_names.keys() <= STAGES.keys(), f"{', '.join(link_names.keys() - STAGES.keys())} is no stage")
+    links = {name: payload(proof / link_names[name], key) for name in STAGES if name in link_names}
+    held = "decide" in links and parsed(files["decide/result.json"].read_bytes())["result"]["decision"] != "launch"
+    may_lack = {"publish", *(EVIDENCE if held else ())}
+    missing = STAGES.keys() - links.keys() - {*OPTIONAL}
+    require(missing <= may_lack, f"no stage is left out: {', '.join(sorted(missing - may_lack))}")
     present = {name: {"sha256": digest(path.read_bytes())} for name, path in files.items()}
-    keys, entries = payload(proof / "log-keys.json", key), 0
-    for step in layout["steps"]:
-        name, link = step["name"], links[step["name"]]
+    keys, entries, records = payload(proof / "log-keys.json", key), 0, []
+    for name, link in links.items():
         require(link["name"] == name and not link["products"].keys() & link["materials"].keys(), f"{name} has its link")
-        obey(name, link["materials"], step["expected_materials"], links)
-        obey(name, link["products"], step["expected_products"], links)
-        record = json.loads(files[f"{name}/result.json"].read_bytes())
+        obey(name, link, links)
+        record = parsed(files[f"{name}/result.json"].read_bytes())
         products = present | {f"{name}/result": {"sha256": stated(record)}}
         for product, hashes in link["products"].items():
             require(products.get(product) == hashes, f"{product} is as {name} wrote it")
         entries += account(proof, record, keys, link["materials"]["launch/config"]["sha256"])
-    obey("public/", present, layout["inspect"][0]["expected_materials"], links)
-    print(f"{len(links)} stages: each opened products of stages that the layout names; all files are as written")
+        records.append(record)
+    closed({*files}, links, records, link_names)
+    print(f"{len(links)} stages: each opened products of stages that it may open; all files are as written")
     print(f"{entries} entries of the ledger stand in a log that the witness {' '.join(keys['witness'])} cosigned")
 
-    stated_digest = json.loads(files["report/result.json"].read_bytes())["result"]["disclosure_sha256"]
+    stated_digest = parsed(files["report/result.json"].read_bytes())["result"]["disclosure_sha256"]
     require(present["report/disclosure.json"]["sha256"] == stated_digest, "disclosure.json is the report's")
-    if "publish" not in links or not json.loads(files["publish/result.json"].read_bytes())["result"]["published"]:
+    if "publish" not in links or not parsed(files["publish/result.json"].read_bytes())["result"]["published"]:
         print("no model is published")
         return
     statement, publish = payload(proof / "provenance.json", key), links["publish"]
@@ -197,6 +269,9 @@ def main(public: Path, trusted: str) -> None:
     built, ran = (statement["predicate"][part] for part in ("buildDefinition", "runDetails"))
     launch = {"sha256": digest(built["externalParameters"]["launch/config"].encode())}
     require(publish["materials"]["launch/config"] == launch, "its launch file is that of every stage")
+    asked = parsed(built["externalParameters"]["launch/config"].encode())
+    lost = [name for name, block in OPTIONAL.items() if asked[block] is not None and name not in links]
+    require(not lost, f"no stage is left out: {', '.join(lost)}")
     named = {each["name"]: each["digest"] for each in built["resolvedDependencies"]}
     require(publish["materials"].items() <= named.items(), "its dependencies are what the publication opened")
     for each in ran["byproducts"]:

@@ -29,7 +29,7 @@ from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.inclusion import SUFFIX
 from pipeline.run.bookkeeping import CONTENT, PROCESSORS
-from pipeline.run.run_dir import ABSENT, GIVEN, RESULT, RunDir, StageRecord, record_digest, record_text
+from pipeline.run.run_dir import ABSENT, ERASED, GIVEN, RESULT, STATE, RunDir, StageRecord, record_digest, record_text
 from pipeline.run.stage import Stage, Stages, concludes, imported
 from pipeline.telemetry.leaving import PROOF
 from pretrain.files import atomic, remove_leavings, text_sha256, write_bytes, write_text
@@ -43,8 +43,14 @@ if TYPE_CHECKING:
 FOLDER, LAYOUT, KEY, LOG_KEYS = "proof", "root.layout", "launch.pub", "log-keys.json"
 _LOG_KEYS_TYPE = "application/vnd.tacit.log-keys+json"
 CONFIG = "launch/config"
-# Folders of ``public/`` that are no stage's. Their files change after a launch has ended, and no link names them.
-BESIDE = ("launch", "planning", "rehearsal", "experiment", FOLDER)
+# All files of ``public/`` that are no stage's, by folder. They change after a launch has ended, and no link names them.
+BESIDE: Mapping[str, frozenset[str]] = {
+    "launch": frozenset({"launch.json", ERASED, STATE}),
+    "planning": frozenset({"frontier.png", "frontier.svg", "gain.png", "gain.svg"}),
+    "rehearsal": frozenset({"verdict.json", "gain.png", "gain.svg"}),
+    "experiment": frozenset({RESULT}),
+    FOLDER: frozenset({LAYOUT, KEY, LOG_KEYS, "provenance.json", "model.sig", "model.pub"}),
+}
 INSPECTION = "public"
 _STATED = "result"  # beside ``result.json``, which also holds times and receipts
 _NEVER = "9999-12-31T23:59:59Z"  # a layout states what happened, which does not expire
@@ -182,7 +188,7 @@ def layout(finished: Mapping[str, StageRecord], stages: Stages, key: "SSlibKey")
 
     Guarantee: ``in-toto-verify`` fails if a stage opened anything but the launch file, products of the stages that it
     declares and, where it declares them, a person's files; if it wrote into another stage's folder; if two stages had
-    different launch files; or if a file in ``public/`` is not the one that its stage wrote.
+    different launch files; or if a file in ``public/`` is neither the one that its stage wrote nor named here.
     """
     from in_toto.models.layout import Inspection, Layout, Step
 
@@ -206,9 +212,12 @@ def layout(finished: Mapping[str, StageRecord], stages: Stages, key: "SSlibKey")
                 run=["true"],
                 expected_materials=[
                     *(_match(stage.name) for stage in steps),
-                    *(["ALLOW", f"*/{name}"] for name in (CONTENT, PROCESSORS)),
-                    # A stage that failed may have left files, which no other stage opened.
-                    *(["ALLOW", f"{name}/*"] for name in (*BESIDE, *(each for each in stages if each not in finished))),
+                    *(["ALLOW", f"{name}/{hidden}"] for name in sorted(finished) for hidden in (CONTENT, PROCESSORS)),
+                    *(["ALLOW", f"{folder}/{name}"] for folder, names in BESIDE.items() for name in sorted(names)),
+                    *(["ALLOW", f"{FOLDER}/{link_name(name, key)}"] for name in sorted(finished)),
+                    *(["ALLOW", f"{FOLDER}/{name}"] for name in sorted(receipts(finished.values()))),
+                    # Evidence that failed may have left files, which no other stage opened.
+                    *(["ALLOW", f"{name}/*"] for name in _failing(stages) if name not in finished),
                     ["DISALLOW", "*"],
                 ],
                 expected_products=[],
@@ -217,6 +226,11 @@ def layout(finished: Mapping[str, StageRecord], stages: Stages, key: "SSlibKey")
         expires=_NEVER,
         readme="run in-toto-verify in the folder public/, whose files the inspection compares with the links",
     )
+
+
+def _failing(stages: Stages) -> tuple[str, ...]:
+    """Names of the stages without which a launch is held, and still reported."""
+    return tuple(name for name in stages if any(name in stage.evidence for stage in stages.values()))
 
 
 def _materials(stage: Stage, finished: Container[str], first: str) -> list[list[str]]:

@@ -4,8 +4,10 @@ A launch ends published, held, rejected or rolled back; one with missing evidenc
 verifies. A launch that has not ended is not broken: its unfinished stages are listed, and are not verified.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
@@ -34,6 +36,17 @@ def in_words(problems: list[str], most: int = 4) -> str:
     """Join the first few problems, with the number of further ones."""
     more = f" and {len(problems) - most} more" if len(problems) > most else ""
     return "; ".join(problems[:most]) + more
+
+
+def strict_json(content: bytes) -> dict[str, Any]:
+    """Parse JSON; ValueError for a key that stands twice, which other readers may take otherwise."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) != len(pairs):
+            raise ValueError(f"a key stands twice among {', '.join(name for name, _ in pairs)}")
+        return dict(pairs)
+
+    return json.loads(content, object_pairs_hook=once)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Verify a launch's files: exactly those that its records name, and records that the ledger holds."""
 
 import json
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -16,23 +16,26 @@ from pipeline.releases.experiment import EXPERIMENT as RELEASE
 from pipeline.run import bookkeeping
 from pipeline.run.attempts import latest
 from pipeline.run.bookkeeping import differences
-from pipeline.run.proof import FOLDER
-from pipeline.run.run_dir import ERASED, KEY, RESULT, STATE, RunDir, StageRecord, receipt_digest, record_digest
-from pipeline.stages.graph import STAGES
-from pipeline.verify.check import Check, in_words, of_missing_stage
+from pipeline.run.proof import BESIDE, FOLDER
+from pipeline.run.run_dir import (
+    ERASED,
+    KEY,
+    RESULT,
+    STATE,
+    RunDir,
+    StageRecord,
+    receipt_digest,
+    record_digest,
+)
+from pipeline.stages.graph import STAGES, is_evidence
+from pipeline.verify.check import Check, in_words, of_missing_stage, strict_json
 from pretrain.files import sha256
 from reports.standing import badge
 
 EXPERIMENT = "experiment"
-# Folders beside those of stages: the launch file, plans, rehearsal, and the end of an experiment.
-_BESIDE: dict[str, dict[str, set[str] | None]] = {
-    "public": {
-        "launch": {"launch.json", ERASED, STATE},
-        "planning": None,
-        "rehearsal": None,
-        EXPERIMENT: {RESULT},
-        FOLDER: None,  # ``verify.proof``
-    },
+# Folders beside those of stages, and their files; None: any.
+_BESIDE: dict[str, Mapping[str, Collection[str] | None]] = {
+    "public": {**BESIDE, FOLDER: None},  # the proof's files are those of its records: ``verify.proof``
     "private": {
         "rehearsal": None,
         EXPERIMENT: {bookkeeping.LOCK, bookkeeping.STOPPED, KEY, bookkeeping.SEAL, *RELEASE.keeps},
@@ -73,8 +76,20 @@ def published(config: LaunchConfig, run: RunDir, records: Mapping[str, StageReco
             yield _stage_files(name, config, run, records[name])
         elif missing_stage := of_missing_stage(name, config, records, lambda: ended, None, is_bound=False):
             yield missing_stage
-    added = list(_added_in("public", run, records))
+    added = [
+        *_added_in("public", run, records),
+        *(_of_no_record(run, records, held=held) if "decide" in records else ()),
+    ]
+    strict_json((run.public("launch") / "launch.json").read_bytes())
     yield Check(id="files", passed=not added, detail=in_words(added) or "no files but those of the stages")
+
+
+def _of_no_record(run: RunDir, records: Mapping[str, StageRecord], *, held: bool) -> Iterator[str]:
+    """Yield messages for files of stages without a record; evidence that failed may have left some in a held launch."""
+    for name in STAGES:
+        folder = run.path / "public" / name
+        if name not in records and folder.is_dir() and not (held and is_evidence(name)):
+            yield from (f"{name}/{path.relative_to(folder)} was added" for path in folder.rglob("*") if path.is_file())
 
 
 def _state(run: RunDir, now: Standing) -> Check:
@@ -90,6 +105,7 @@ def _stage_files(name: str, config: LaunchConfig, run: RunDir, record: StageReco
         return Check(id=f"files:{name}", passed=False, detail="made from another configuration")
     try:
         wrong = differences(record.outputs, run.manifest(name))
+        strict_json((run.path / "public" / name / RESULT).read_bytes())
     except ValueError as error:
         wrong = [str(error)]
     if wrong:
@@ -165,7 +181,9 @@ def _added_in(half: str, run: RunDir, finished: Container[str]) -> Iterator[str]
         if folder.name in beside:
             allowed = beside[folder.name]
             yield from (
-                f"{place}/{path.name} was added" for path in folder.iterdir() if allowed and path.name not in allowed
+                f"{place}/{path.name} was added"
+                for path in folder.iterdir()
+                if path.is_symlink() or (allowed is not None and not (path.name in allowed and path.is_file()))
             )
         elif folder.name not in STAGES or not folder.is_dir() or folder.is_symlink():
             yield f"{place} was added"

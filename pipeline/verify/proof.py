@@ -15,7 +15,7 @@ from pipeline.run.proof import FOLDER, KEY, LAYOUT, LOG_KEYS
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.stages.graph import STAGES
 from pipeline.verify import receipts
-from pipeline.verify.check import Check, in_words
+from pipeline.verify.check import Check, in_words, strict_json
 from pretrain.files import sha256
 
 if TYPE_CHECKING:
@@ -125,9 +125,9 @@ def _signed(run: RunDir, name: str, key: "SSlibKey") -> dict[str, Any] | None:
     from securesystemslib.exceptions import VerificationError
 
     try:
-        content = json.loads((run.path / "public" / FOLDER / name).read_bytes())
+        content = strict_json((run.path / "public" / FOLDER / name).read_bytes())
         envelope: Envelope = Envelope.from_dict(content)
         envelope.verify([key], threshold=1)
-        return json.loads(envelope.payload)
+        return strict_json(envelope.payload)
     except (OSError, ValueError, KeyError, TypeError, VerificationError):
         return None

@@ -48,7 +48,9 @@ def logged(
             checkpoints.add(found.signed)
             count += 1
     wrong += [fault for each in checkpoints for fault in _unwitnessed(each, keys["log"], keys["witness"])]
-    detail = in_words(wrong) or f"{count} entries of the launch stand in a log that a witness cosigned"
+    detail = in_words(wrong) or (
+        f"{count} entries of the launch stand in a log that the witness {' '.join(keys['witness'])} cosigned"
+    )
     return Check(id="proof:log", passed=not wrong, detail=detail)
 
 

@@ -1,7 +1,9 @@
 """A launch's proof as outsiders check it: four tools, each on its own, on a real launch and on forgeries."""
 
+import base64
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -21,8 +23,8 @@ from pipeline.ground.settings import Settings
 from pipeline.publication import provenance
 from pipeline.run import proof
 from pipeline.run.known import as_it_lies
-from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_digest
-from pipeline.stages.graph import STAGES
+from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text
+from pipeline.stages.graph import STAGES, is_evidence
 from pipeline.verify.check import Check
 from pipeline.verify.launch import verify_public
 from pretrain.files import sha256
@@ -207,6 +209,80 @@ def in_copy(edit: edits.Edit) -> Callable[[Published], None]:
     return lambda got: edit(Launch(got.settings, got.run))
 
 
+def a_link_to(place: str, target: str) -> Callable[[Published], None]:
+    """The same bytes, from elsewhere: who fetches the folder gets a link, and follows it."""
+
+    def edit(got: Published) -> None:
+        path, moved = got.public / place, got.public.parent / target
+        path.rename(moved)
+        path.symlink_to(moved)
+
+    return edit
+
+
+def more_in(place: str) -> Callable[[Published], None]:
+    def edit(got: Published) -> None:
+        path = got.public / place
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("<p>epsilon 0.89</p>", encoding="utf-8")
+
+    return edit
+
+
+def said_twice(place: str) -> Callable[[Published], None]:
+    """A key of a JSON file stands twice: readers that take the last one, or the first, differ."""
+
+    def edit(got: Published) -> None:
+        path = got.public / place
+        path.write_text(path.read_text("utf-8").replace("{", '{"payloadType": "x", "stage": "x", ', 1), "utf-8")
+
+    return edit
+
+
+def longer_signature(got: Published) -> None:
+    path = got.link("decide")
+    envelope = json.loads(path.read_bytes())
+    content = base64.b64decode(envelope["signatures"][0]["sig"]) + b"more"
+    envelope["signatures"][0]["sig"] = base64.b64encode(content).decode()
+    path.write_text(json.dumps(envelope), encoding="utf-8")
+
+
+def without_an_audit(got: Published) -> None:
+    """By the owner, who signs a layout without the audits of the releases."""
+    records = {stage: got.record(stage) for stage in _stages(got) if stage != "audit_releases"}
+    rules = proof.layout(records, STAGES, got.signer.public_key)
+    proof.write_signed(got.public / "proof" / proof.LAYOUT, Envelope.from_signable(rules), got.signer)
+    got.link("audit_releases").unlink()
+    for path in (got.public / "proof").glob("audit_releases.*"):
+        path.unlink()
+    shutil.rmtree(got.public / "audit_releases")
+    for stage in ("decide", "report"):
+        record = got.record(stage)
+        inputs = {name: each for name, each in record.inputs.items() if not name.startswith("audit_releases/")}
+        forged(got, stage, inputs=inputs)
+        (got.public / stage / RESULT).write_text(record_text(record.model_copy(update={"inputs": inputs})), "utf-8")
+
+
+def test_the_script_knows_the_stage_graph_and_the_files_beside_it():
+    its = runpy.run_path(str(ROOT / "docs" / "check_proof.py"))
+    assert {name: tuple(opens.split()) for name, opens in its["STAGES"].items()} == {
+        name: stage.opens for name, stage in STAGES.items()
+    }
+    assert {folder: frozenset(names) for folder, names in its["BESIDE"].items()} == proof.BESIDE
+    assert set(its["EVIDENCE"]) == {name for name in STAGES if is_evidence(name)}
+    assert its["OPTIONAL"] == {name: stage.block for name, stage in STAGES.items() if stage.block}
+
+
+def test_the_list_of_stages_is_not_the_owner_s(published: Published):
+    without_an_audit(published)
+    assert in_toto(published)
+    command = [sys.executable, "-I", "-S", ROOT / "docs" / "check_proof.py", published.public]
+    done = subprocess.run(
+        [*map(str, command), sha256(published.launch_key)], capture_output=True, text=True, check=False
+    )
+    assert "no stage is left out: audit_releases" in done.stderr
+
+
 def keys_of_another_log(got: Published) -> None:
     """The log's keys, replaced by others that another launch key signed."""
     sign_again(got.public / "proof" / proof.LOG_KEYS, CryptoSigner.generate_ed25519())
@@ -227,6 +303,16 @@ FORGERIES: Mapping[str, tuple[Callable[[Published], None], set[str]]] = {
     "a byte of the report's disclosure": (one_byte("report/disclosure.json"), OF_STAGES),
     "a byte of a result": (one_byte("decide/result.json"), OF_STAGES),
     "a file added to the bundle": (added, ALL),
+    **{
+        f"a file added under {folder}/": (more_in(f"{folder}/report.html"), OF_STAGES)
+        for folder in ("launch", "planning", "rehearsal", "experiment", "proof", "count", "report", "more")
+    },
+    "a file added below proof/": (more_in("proof/decide.0a1b2c3d.link"), OF_STATEMENTS),  # in-toto looks at no .link
+    "a symbolic link": (a_link_to("report/report.html", "elsewhere.html"), OF_STATEMENTS),
+    "a key that stands twice in a result": (said_twice("decide/result.json"), OF_STAGES),
+    "a key that stands twice in the log's keys": (said_twice("proof/log-keys.json"), OF_STATEMENTS),
+    "bytes after a signature": (longer_signature, OF_STAGES),
+    "a layout of the owner without an audit": (without_an_audit, OF_STATEMENTS),
     "a link of another launch": (of_another_launch, OF_STAGES),
     "a stage left out": (lambda got: got.link("decide").unlink(), OF_STAGES),
     "an input that no stage wrote": (unlisted_input, OF_STAGES),
