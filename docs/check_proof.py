@@ -27,11 +27,12 @@ STAGES = {
     "audit": "ingest_public ingest_private plan build_vocabulary adapt fine_tune",
     "ab_test": "ingest_public ingest_private build_vocabulary adapt fine_tune plan count",
     "audit_releases": "ingest_private ingest_public plan discover build_vocabulary adapt fine_tune ab_test count",
-    "decide": "discover fine_tune ingest_public ingest_private pretrain plan "
-    "build_vocabulary adapt count audit ab_test audit_releases",
-    "report": "ingest_public ingest_private pretrain discover build_vocabulary adapt "
-    "fine_tune decide plan count audit ab_test audit_releases",
-    "publish": "decide ingest_public build_vocabulary count fine_tune ab_test report",
+    "decide": "discover fine_tune ingest_public ingest_private pretrain plan build_vocabulary adapt count "
+    "audit ab_test audit_releases",
+    "report": "ingest_public ingest_private pretrain discover build_vocabulary adapt fine_tune decide plan "
+    "count audit ab_test audit_releases",
+    "publish": "decide ingest_public ingest_private pretrain plan discover build_vocabulary adapt count "
+    "fine_tune audit ab_test audit_releases report",
 }
 # Without these a launch is held; without the second ones it may be published, by its launch file's blocks.
 EVIDENCE, OPTIONAL = ("audit", "ab_test", "audit_releases"), {"count": "counts"}
