@@ -87,7 +87,8 @@ def test_every_stage_opens_what_the_list_of_stages_says(runs: dict[str, Launched
             released = not stage.spends or record["ledger"].keys() & {"reserve", "reuse"}
             assert set(stage.needs if released else ()) <= opened <= set(stage.opens), stage.name
             never -= {(stage.name, other) for other in opened}
-    assert never == set()
+    # An approval covers the record of every stage, and none of these launches asks for one.
+    assert {name for name, _ in never} <= {"publish"}
 
 
 def test_a_network_that_ships_alone_beside_counts_begins_with_the_start_that_they_moved(

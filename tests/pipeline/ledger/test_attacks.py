@@ -30,7 +30,7 @@ def ledger(settings: Settings) -> PrivacyLedger:
     reserve(ledger, "first", device(0.4))
     ledger.commit("first", "fine_tune", device(0.3))
     ledger.bind_result("first", "decide", "a" * 64)
-    ledger.register_reviewer("people", "ana", "1" * 64, "tests")
+    ledger.register_reviewer("people", "ana", "9b32dc09316dc2f16e2062d5c3be49666e3e96b1ac61887836b9d69be63a0af6", "tests")
     ledger.require_whole({})
     assert ledger.verify() == []
     return ledger
@@ -55,7 +55,7 @@ ENTRIES = {
     "a commit deleted": "DELETE FROM privacy_ledger WHERE kind = 'commit'",
     "a budget raised": "UPDATE privacy_ledger SET binding = replace(binding, '\"max_rho\":1', '\"max_rho\":9')"
     " WHERE kind = 'register' AND population = 'people'",
-    "a reviewer's key changed": "UPDATE privacy_ledger SET binding = replace(binding, '11', '22')"
+    "a reviewer's key changed": "UPDATE privacy_ledger SET binding = replace(binding, '9b32', '9b33')"
     " WHERE kind = 'reviewer'",
     "a result replaced": "UPDATE privacy_ledger SET binding = replace(binding, 'aa', 'bb') WHERE kind = 'result'",
     "a result deleted": "DELETE FROM privacy_ledger WHERE kind = 'result'",
