@@ -493,6 +493,9 @@ class _Preview(RunDir):
     def record(self, stage: str) -> StageRecord | None:
         return self.hits.get(stage) or super().record(stage)
 
+    def folder_of(self, stage: str) -> Path:
+        return self.root / self.hits[stage].launch_id if stage in self.hits else self.path
+
 
 def reused_stages(hits: Iterable[CacheHit]) -> frozenset[str]:
     """Names of the stages whose outputs are reused."""

@@ -99,6 +99,10 @@ class RunDir:
         """Folder of the launch."""
         return self.root / self.launch_id
 
+    def folder_of(self, stage: str) -> Path:
+        """Folder of the launch that holds a stage's files: this one."""
+        return self.path
+
     def public(self, stage: str) -> Path:
         """Folder of a stage's public files, created if missing."""
         path = self.path / "public" / stage

@@ -271,8 +271,11 @@ def access(config: LaunchConfig, run: RunDir, settings: Settings, name: str, sta
     texts = (glob(each, recursive=True) for each in getattr(config.private_text, "paths", ()))  # noqa: PTH207
     sources = [path for matches in texts for path in matches]
     opened = [run.path / half / name for half in ("public", "private")]
-    opened += [run.path / "public" / other for other in stage.opens]
-    opened += [run.path / "private" / file for file in stage.private if file != SOURCES]
+    opened += [run.folder_of(other) / "public" / other for other in stage.opens]
+    # The verdict of a rehearsal is of no stage, and plan reads it.
+    opened += [run.path / "public" / "rehearsal"]
+    kept_files = (file for file in stage.private if file != SOURCES)
+    opened += [run.folder_of(file.partition("/")[0]) / "private" / file for file in kept_files]
     opened += sources if SOURCES in stage.private else []
     guarded = (*launches, *sources, settings.experiment_logs)
     return Access(name, frozenset(map(os.path.realpath, guarded)), frozenset(map(os.path.realpath, opened)))

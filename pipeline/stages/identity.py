@@ -31,8 +31,8 @@ def people(ctx: StageContext) -> dict[str, object]:
     """
     stated, record = ctx.run.result(_STAGE), ctx.run.record(_STAGE)
     assert record is not None, "its result was read"
-    # Before a launch has run, the record is that of the launch whose store it would reuse.
-    folder = ctx.run.root / record.launch_id / "private" / _STAGE / "store"
+    # Before a launch has run, the record and the store are those of the launch whose store it would reuse.
+    folder = ctx.run.folder_of(_STAGE) / "private" / _STAGE / "store"
     if store_commitment(ctx.settings, stated["population"], folder, record.launch_id) != stated["store_digest"]:
         raise ValueError(f"{_STAGE}: the device store is not that of {RESULT}; run the stage again")
     return {"population": stated["population"], "store": store.stored_digest(folder)}

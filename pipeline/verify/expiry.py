@@ -166,7 +166,9 @@ def _registered(run: RunDir, settings: Settings) -> TextWindow:
     ledger = PrivacyLedger(settings.ledger_url)
     own = ledger.entries_of_launch(run.launch_id)
     named = withdrawal.population_of(run)
-    keys = {entry.population for entry in own} or ({named} if named and ledger.registered(named) else set())
+    # A result names no population.
+    keys = {entry.population for entry in own if entry.population}
+    keys = keys or ({named} if named and ledger.registered(named) else set())
     keys = keys or {entry.population for entry in ledger.entries_of_kind("register")}
     kept = [days_kept(ledger.population(key), Ceilings()) for key in keys]
     stated = [entry.names(AS_OF) for entry in own if entry.names(AS_OF)]

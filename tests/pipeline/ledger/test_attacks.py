@@ -30,7 +30,9 @@ def ledger(settings: Settings) -> PrivacyLedger:
     reserve(ledger, "first", device(0.4))
     ledger.commit("first", "fine_tune", device(0.3))
     ledger.bind_result("first", "decide", "a" * 64)
-    ledger.register_reviewer("people", "ana", "9b32dc09316dc2f16e2062d5c3be49666e3e96b1ac61887836b9d69be63a0af6", "tests")
+    ledger.register_reviewer(
+        "people", "ana", "9b32dc09316dc2f16e2062d5c3be49666e3e96b1ac61887836b9d69be63a0af6", "tests"
+    )
     ledger.require_whole({})
     assert ledger.verify() == []
     return ledger

@@ -29,7 +29,13 @@ from tests.helpers.text.people import NOW, POLICY, people
 STAGES = stages_of(
     {"ingest_private": ingest.ingest_private, "fine_tune": lambda ctx: Counted(value=1, spend=spend(0.4))},
     graph.STAGES["ingest_private"],
-    Stage("fine_tune", "", needs=("ingest_private",), planned=lambda config, run: spend(0.4)),
+    Stage(
+        "fine_tune",
+        "",
+        needs=("ingest_private",),
+        private=("ingest_private/store",),
+        planned=lambda config, run: spend(0.4),
+    ),
 )
 
 

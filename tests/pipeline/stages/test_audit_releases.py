@@ -62,7 +62,7 @@ def folder(made: StageContext, half: str, stage: str) -> Path:
 
 
 def run_its_audit(made: StageContext) -> None:
-    audit = replace(STAGES["audit_releases"], needs=(), may_need=("count",), follows=())
+    audit = replace(STAGES["audit_releases"], needs=(), may_need=("count", "discover"), follows=())
     run_all(made.config, made.settings, {**stages(), "audit_releases": audit})
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pretrain
+from pipeline.ground.errors import PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.run import cache, runner
@@ -85,7 +86,7 @@ def test_a_stage_that_uses_what_its_key_leaves_out_fails(public: Public, setting
     stages = public.stages
     stages |= {"pretrain": replace(stages["pretrain"], needs=())}
     runner.run_stage("ingest_public", FIRST, A, settings, stages)
-    with pytest.raises(AssertionError, match=r"it read \{'ingest_public'\}"):
+    with pytest.raises(PermanentError, match=r"public/ingest_public/result\.json, which it does not declare"):
         runner.run_stage("pretrain", FIRST, A, settings, stages)
 
 

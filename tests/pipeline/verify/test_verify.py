@@ -126,7 +126,13 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[LaunchConfig, Pa
     special |= {"decide": decide, "report": report, "discover": lambda ctx: Discovered.example()}
     stages = stages_of(
         {name: special.get(name, other) for name in STAGES},
-        Stage("fine_tune", "", needs=("ingest_private",), planned=lambda config, run: spent(0.5, 9.0)),
+        Stage(
+            "fine_tune",
+            "",
+            needs=("ingest_private",),
+            private=("ingest_private/store",),
+            planned=lambda config, run: spent(0.5, 9.0),
+        ),
     )
     here = settings_module.load({"TACIT_HOME": str(home)})
     installed(home, "people")
