@@ -41,7 +41,7 @@ def test_nothing_else_draws(package: str) -> None:
 
 
 def drawing(path: Path) -> list[str]:
-    """What a file imports, and the functions of modules that it names."""
+    """Imports of a file, and the functions of modules that it names."""
     names = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
