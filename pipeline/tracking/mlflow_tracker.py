@@ -89,6 +89,7 @@ class MlflowTracker:
         """Show the launch's state (``publication.approvals``) and its approvers as tags and status of its run."""
         with answering():
             parent = self.parent_run_id
+            self._mend(self._experiment_id)
             tags = self._client.get_run(parent).data.tags
             for name, value in {_STATE: state, "approver": approvers}.items():
                 if tags.get(name, "") != value:
@@ -182,7 +183,6 @@ class MlflowTracker:
             for tag, value in table.experiment_tags(number, self._config.locale).items():
                 if not existing or existing.tags.get(tag) != value:
                     client.set_experiment_tag(number, tag, value)
-        self._mend(number)
         return number
 
     def _mend(self, experiment_id: str) -> None:

@@ -12,6 +12,7 @@ import yaml
 from pipeline.ground import settings as settings_module
 from pipeline.launch.config import launch_id, load_launch
 from pipeline.run import runner
+from pipeline.run.stage import stage_key
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import write_launch
@@ -32,10 +33,10 @@ MECHANISM = {
     "randomness": "secure",
 }
 POLICY = {
-    "max_rho": 1e4,
+    "max_rho": 1e3,
     "max_total_epsilon": 1e5,
     "population_delta": 1e-4,
-    "population_max_rho": 1e4,
+    "population_max_rho": 1e3,
     "population_max_epsilon": 1e5,
     "max_discovery_epsilon0": 8.0,
     "min_canary_rank": 1,
@@ -56,7 +57,7 @@ def planned(home: Path) -> str:
     installed(home, config.population)
     for name in takewhile(lambda name: name != "fine_tune", STAGES):
         runner.run_stage(name, config, run_id, here, STAGES)
-    runner.stage_key(config, runner.open_run(config, run_id, here), "fine_tune")
+    stage_key(config, runner.open_run(config, run_id, here), "fine_tune")
     return run_id
 
 

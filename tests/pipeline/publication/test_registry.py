@@ -1,5 +1,6 @@
 """Versions that are served: what a launch published, once, of its own population, and never a void launch's."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,7 +39,8 @@ def test_a_report_written_again_publishes_nothing_again(tracked: Settings, tmp_p
     assert (again["version"], sha256(again["bundle"] / "bundle.json")) == (1, before)
     (version,) = client.search_model_versions(f"name = '{NAME}'")
     stated = tuple(version.tags[name] for name in ("privacy.rho", "privacy.unit", "tacit.launch"))
-    assert stated == ("0.25", "device", first["run_id"])
+    loss = json.loads((again["bundle"] / "disclosure.json").read_text(encoding="utf-8"))["accounting"]
+    assert stated == (f"{loss['rho']:.6g}", "device", first["run_id"])
     registry = Registry(tracked)
     assert (registry.alias(NAME, "champion"), registry.alias(NAME, "previous")) == (1, None)
 
