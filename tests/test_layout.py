@@ -126,8 +126,8 @@ _READERS = {
         "pipeline/preflight/foresee.py",
         *("pipeline/ledger/withdrawals.py", "pipeline/verify/expiry.py"),
     },
-    # The Airflow tab shows records as they lie, and says so: Airflow's environment has no ledger. Verification looks for
-    # keys that stand twice in a record's text, which no parsed record shows.
+    # The Airflow tab shows records as they lie, and says so: Airflow's environment has no ledger. Verification looks
+    # for keys that stand twice in a record's text, which no parsed record shows.
     "'result.json'": {"dags/plugins/launch_tab.py", "pipeline/run/run_dir.py", "pipeline/verify/files.py"},
 }
 
