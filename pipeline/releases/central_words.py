@@ -97,5 +97,5 @@ CENTRAL_WORDS = Release(
     make="discovery.central.weighted_gaussian:make",
     keeps=("central/released.json",),
     audit="pipeline.stages.audits.central_words:audited",
-    proves=("key", "threshold", "weights", "total", "forms", "words"),
+    proves=("threshold", "weights", "total", "forms", "words"),
 )

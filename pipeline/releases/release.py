@@ -18,6 +18,8 @@ Stated = Mapping[str, Any]
 Results = Callable[[str], Stated]
 _T = TypeVar("_T")
 _HIDDEN = 9  # most devices that rounding down to tens hides
+# Verdicts on every release about devices of the store: on its key, and on the devices that it read.
+EVERY_RELEASE = ("key", "split")
 
 
 def _unlimited(config: LaunchConfig) -> tuple[str, ...]:
@@ -100,7 +102,8 @@ class Release(Use):
       keeps: files in its stage's private folder that stay for the audit: the released values, and values that cannot be
         derived again from the private store; never a sum without noise.
       audit: ``module:function`` that takes the context of the stage that made it, and returns verdicts.
-      proves: names of those verdicts. A launch in which one of them is missing or failed is held.
+      proves: names of those verdicts. A launch in which one of them, or of ``EVERY_RELEASE``, is missing or failed is
+        held.
       audited_by: stage that runs the audit. The decision about the launch waits for the verdicts of ``audit_releases``;
         a release after it is audited where it decides something.
     """

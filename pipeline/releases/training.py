@@ -79,5 +79,5 @@ TRAINING = Release(
     make="federated.local_training.clipping:release",
     keeps=("rounds", "audit.npz"),
     audit="pipeline.stages.audits.training:audited",
-    proves=("key", "split", "rounds", "digits", "clipping_bits", "clip_norms"),
+    proves=("cohorts", "rounds", "digits", "clipping_bits", "clip_norms"),
 )

@@ -236,6 +236,15 @@ class RunDir:
         self.used[f"{stage}/{RESULT}"] = record_digest(record)
         return record.result
 
+    def optional(self, stage: str) -> dict:
+        """Return a stage's result; empty if it has not finished."""
+        try:
+            return self.result(stage)
+        except StageInputMissing:
+            # Recorded as absent: once the stage finishes, results made without it no longer hold.
+            self.used[f"{stage}/{RESULT}"] = ABSENT
+            return {}
+
     def outputs(self, stage: str) -> dict[str, str]:
         """Digests of an earlier stage's public files.
 

@@ -9,17 +9,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from evaluation.audit.released.key import key_audit, seeded_key
+from evaluation.audit.released.splits import TEST, TRAIN, VALIDATION, split_audit, splits_of
 from evaluation.audit.verdict import Verdict
+from federated.config.population import VALIDATION_FRACTION
+from federated.devices.pieces import device_ids
 from pipeline.ground.errors import LaunchError, StageInputMissing
 from pipeline.launch.config import load_kept_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases import uses
-from pipeline.releases.release import Release
+from pipeline.releases.release import EVERY_RELEASE, Release
+from pipeline.run import artifacts
 from pipeline.run.cache import cited_audit
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import KEY, RunDir
 from pipeline.run.stage import StageContext, StageResult, commitment, drawn_anew, imported, public_facts
-from pipeline.stages.decide import optional
 from reports.disclosure.findings import ReleaseAudit, ReleaseVerdict
 
 _log = logging.getLogger(__name__)
@@ -38,7 +41,7 @@ def audit_releases(ctx: StageContext) -> AuditReleases:
 
 def _audits(ctx: StageContext) -> Iterator[ReleaseAudit]:
     for release in uses.audited(ctx.config):
-        if optional(ctx, release.stage) and (audit := _audit(ctx, release)):
+        if ctx.run.optional(release.stage) and (audit := _audit(ctx, release)):
             yield audit
 
 
@@ -66,7 +69,7 @@ def of_another(ctx: StageContext, made_by: str, held_by: str, afresh: bool) -> R
       made_by, held_by: launches that made the release, and that have its files.
       afresh: make the audit if there is none yet.
     """
-    wanted = next(set(release.proves) for release in uses.releases(ctx.config) if release.stage == ctx.stage)
+    wanted = next({*EVERY_RELEASE, *made.proves} for made in uses.releases(ctx.config) if made.stage == ctx.stage)
     for audit in _before(ctx, made_by, held_by):
         if (audit.stage, audit.made_by) == (ctx.stage, made_by) and wanted <= {row.name for row in audit.verdicts}:
             return audit
@@ -124,4 +127,16 @@ def audited(ctx: StageContext, release: Release) -> tuple[Verdict, ...]:
         drawn_anew(config, ctx.run, release.stage),
         seeded=seeded,
     )
-    return (on_key, *imported(release.audit)(replace(ctx, key=key)))
+    # A live experiment reads logs and not the store.
+    on_split = () if release.split == "every" else (_on_split(ctx),)
+    return (on_key, *on_split, *imported(release.audit)(replace(ctx, key=key)))
+
+
+def _on_split(ctx: StageContext) -> Verdict:
+    """Verdict on the store's splits, which decide the devices that a release reads."""
+    store, config = artifacts.store(ctx), ctx.config
+    secret = PrivacyLedger.of(ctx.settings).split_secret(config.population)
+    shares = config.private_text.test_fraction, VALIDATION_FRACTION
+    split_D = splits_of(device_ids(store.directory), config.population, secret, *shares)
+    names = {TRAIN: "train", VALIDATION: "validation", TEST: "test"}
+    return split_audit(split_D, {split: store.devices(name) for split, name in names.items()})

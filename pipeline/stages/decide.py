@@ -4,22 +4,26 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.ground.errors import StageInputMissing
+from pipeline.ground.errors import LaunchError, StageInputMissing
+from pipeline.ledger.entries import SPENDING as SPENDS
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.publication.gates.budgets import overspent
 from pipeline.publication.gates.decide import concluded
 from pipeline.publication.gates.decide import decide as decided
 from pipeline.publication.gates.evidence import Evidence
+from pipeline.releases.release import EVERY_RELEASE
 from pipeline.releases.spent import is_sum, launch_loss, spent
 from pipeline.releases.total import total
 from pipeline.releases.training import TRAINING
-from pipeline.releases.uses import audited, uncovered
+from pipeline.releases.uses import RELEASES, audited, uncovered
 from pipeline.run.population import require_allowed, require_population
-from pipeline.run.run_dir import ABSENT, RESULT, RunDir, StageRecord
+from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult, Stages
 from pipeline.stages.graph import SPENDING, STAGES, before
 from pipeline.stages.remade import Elsewhere, of_launch
-from pipeline.telemetry.leaving import Source
+from pipeline.stages.report import disclosure
+from pipeline.telemetry.leaving import Source, require_listed
 from reports.disclosure.document import DecisionBlock, GateResult
 from reports.losses import one_number
 
@@ -39,8 +43,12 @@ def decide(ctx: StageContext) -> Decide:
       RulesBroken: the launch file's gates are looser than its population's registration allows.
     """
     require_allowed(ctx.config, require_population(ctx.config, PrivacyLedger.of(ctx.settings)))
-    leaks = tuple(of_launch(ctx.config, ctx.run, ctx.settings, _before_the_decision()))
-    decision = decided(evidence(ctx, leaks), ctx.config.policy)
+    found = evidence(ctx, tuple(of_launch(ctx.config, ctx.run, ctx.settings, _before_the_decision())))
+    decision = decided(found, ctx.config.policy)
+    # The report states the decision; one that could not be written would otherwise be found after it.
+    if unwritable := tuple(_undisclosed(ctx, decision)):
+        found = found.model_copy(update={"leaks": (*(found.leaks or ()), *unwritable)})
+        decision = decided(found, ctx.config.policy)
     headline: dict[str, float | str] = {"decision": decision.decision, **_one_number(ctx)}
     return Decide(**dict(decision), headline=headline)
 
@@ -50,6 +58,14 @@ def _before_the_decision() -> Stages:
     return {name: stage for name, stage in STAGES.items() if name in before("decide")}
 
 
+def _undisclosed(ctx: StageContext, decision: DecisionBlock) -> Iterator[str]:
+    """Yield why the disclosure of this decision could not be written; nothing if it can."""
+    try:
+        require_listed(disclosure(ctx, decision))
+    except (LaunchError, ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
+        yield f"report: the disclosure cannot be written: {type(error).__name__}: {error}"
+
+
 def evidence(ctx: StageContext, leaks: tuple[str, ...] | None = None) -> Evidence:
     """Collect evidence from finished stages and the ledger; missing evidence stays missing and fails its gate.
 
@@ -57,7 +73,7 @@ def evidence(ctx: StageContext, leaks: tuple[str, ...] | None = None) -> Evidenc
       leaks: public figures without the source that they state (``stages.remade``).
     """
     ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.population
-    policy = ctx.config.policy
+    policy, public = ctx.config.policy, _public(ctx)
     days, delta = policy.budget.days if policy.budget else None, policy.population_delta
     of_ledger = {
         "population_rho": ledger.total(population),
@@ -65,23 +81,45 @@ def evidence(ctx: StageContext, leaks: tuple[str, ...] | None = None) -> Evidenc
         "population_epsilon": ledger.total_epsilon(population, delta),
         "window_epsilon": ledger.most_in_any(population, "total", days, delta),
         "population_discovery_epsilon": ledger.most_in_any(population, "item", days),
-        "ledger_problems": ledger.verify(_receipts(ctx)),
+        "ledger_problems": (
+            *ledger.verify(_receipts(ctx)),
+            *overspent(ledger.entries(population), ctx.run.launch_id, policy),
+        ),
+        "releases": dict.fromkeys(_spent(ledger, ctx.run.launch_id), EVERY_RELEASE) | public["releases"],
     }
-    return Evidence.model_validate(_public(ctx) | of_ledger | {"leaks": leaks}, extra="ignore")
+    return Evidence.model_validate(public | of_ledger | {"leaks": leaks}, extra="ignore")
+
+
+def _spent(ledger: PrivacyLedger, launch_id: str) -> list[str]:
+    """Stages whose releases the decision waits for, by the ledger: those that spent, or reuse a spend."""
+    last = {each.stage: each.does for each in ledger.entries_of_launch(launch_id) if each.does in (*SPENDS, "reuse")}
+    later = {release.stage for release in RELEASES if release.audited_by != "audit_releases"}
+    return [stage for stage, does in last.items() if does != "release" and stage not in later]
+
+
+def _releases(ctx: StageContext) -> dict[str, tuple[str, ...]]:
+    """Verdicts that each release must have, by stage: of the launch file, and of every record of a spend.
+
+    Guarantee: a stage that spent is never left out, whatever the list of releases says of it.
+    """
+    records = [record for name in STAGES if name in before("decide") and (record := ctx.run.record(name))]
+    paid = [each.stage for each in records if each.result.get("spend") or each.ledger.keys() & {*SPENDS, "reuse"}]
+    declared = {release.stage: (*EVERY_RELEASE, *release.proves) for release in audited(ctx.config)}
+    return dict.fromkeys(paid, EVERY_RELEASE) | declared
 
 
 def _public(ctx: StageContext) -> dict[str, Any]:
     """Evidence of the launch file and of public results."""
     results: dict[str, Any] = {}
     for stage in ("fine_tune", "audit", "ab_test", "audit_releases"):
-        results |= optional(ctx, stage)
+        results |= ctx.run.optional(stage)
     if is_sum(ctx.config):
         results |= _together(ctx)
     results |= {
         "launched_for": ctx.config.features,
-        "releases": {release.stage: release.proves for release in audited(ctx.config)},
+        "releases": _releases(ctx),
         "counts_alone": not TRAINING.asked(ctx.config),
-        "epsilon0": optional(ctx, "discover").get("epsilon0"),
+        "epsilon0": ctx.run.optional("discover").get("epsilon0"),
         "enforced_min_sep": ctx.config.mechanism.min_sep,
         "enforced_max_participations": ctx.config.mechanism.max_participations,
         "total_epsilon": _one_number(ctx).get("epsilon"),
@@ -121,16 +159,6 @@ def _one_number(ctx: StageContext) -> dict[str, float | str]:
         rho = launch_loss(ctx.config, ctx.run).rho
         return {"rho": rho, "epsilon": bound.epsilon, "delta": bound.delta, "guarantee": one_number(bound)}
     except StageInputMissing:
-        return {}
-
-
-def optional(ctx: StageContext, stage: str) -> dict[str, Any]:
-    """Return a stage's result; empty if it has not finished."""
-    try:
-        return ctx.run.result(stage)
-    except StageInputMissing:
-        # Recorded as absent: once the stage finishes, results made without it no longer hold.
-        ctx.run.used[f"{stage}/{RESULT}"] = ABSENT
         return {}
 
 

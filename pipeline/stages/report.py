@@ -23,7 +23,6 @@ from pipeline.run.population import asked
 from pipeline.run.run_dir import GIVEN, RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult
-from pipeline.stages.decide import optional
 from pipeline.stages.graph import SPENDING, STAGES, is_evidence
 from pipeline.stages.remade import fields
 from pipeline.telemetry.allowed import this_hour
@@ -82,7 +81,7 @@ class Report(StageResult):
 
 def report(ctx: StageContext) -> Report:
     """Write the disclosure and its renderings, also for a held launch."""
-    disclosed = disclosure(ctx)
+    disclosed = disclosure(ctx, decision_of(ctx))
     require_listed(disclosed)
     # Written first, so that it exists even if rendering figures or pages fails.
     write_text(ctx.public / "disclosure.json", render.as_json(disclosed))
@@ -100,10 +99,15 @@ def block(model: type[_Block], result: Mapping[str, Any], **more: object) -> _Bl
     return model.model_validate({**result, **more}, extra="ignore")
 
 
-def disclosure(ctx: StageContext) -> Disclosure:
+def decision_of(ctx: StageContext) -> DecisionBlock:
+    """Return the launch's decision, of stage ``decide``."""
+    return block(DecisionBlock, ctx.run.result("decide"))
+
+
+def disclosure(ctx: StageContext, decision: DecisionBlock) -> Disclosure:
     """Build the whole document, also for a held launch."""
     return Disclosure(
-        **_derived(ctx),
+        **_derived(ctx, decision),
         tool=Tool(
             name="tacit",
             version=metadata.version("tacit"),
@@ -116,7 +120,7 @@ def disclosure(ctx: StageContext) -> Disclosure:
     )
 
 
-def _derived(ctx: StageContext) -> dict[str, Any]:
+def _derived(ctx: StageContext, decision: DecisionBlock) -> dict[str, Any]:
     """Blocks of the document that follow from the launch file and public results."""
     config, result = ctx.config, ctx.run.result
     public, private, trained = result("ingest_public"), result("ingest_private"), result("fine_tune")
@@ -139,7 +143,7 @@ def _derived(ctx: StageContext) -> dict[str, Any]:
             seeded_randomness=config.mechanism.randomness == "seeded",
             ships=config.ships,
         ),
-        "decision": block(DecisionBlock, result("decide")),
+        "decision": decision,
         "data_accesses": accesses(config),
         "unit": "device",
         "adjacency": _adjacency(config),
@@ -153,9 +157,9 @@ def _derived(ctx: StageContext) -> dict[str, Any]:
         "accounting": _accounting(ctx, trained, whole, forecast),
         "releases": tuple(release.disclosed(config, result) for release in releases(config)),
         "words": _words(ctx),
-        "audit": block(AuditBlock, audited) if (audited := optional(ctx, "audit")) else None,
-        "release_audits": optional(ctx, "audit_releases").get("release_audits"),
-        "utility": block(Utility, compared) if (compared := optional(ctx, "ab_test")) else None,
+        "audit": block(AuditBlock, audited) if (audited := ctx.run.optional("audit")) else None,
+        "release_audits": ctx.run.optional("audit_releases").get("release_audits"),
+        "utility": block(Utility, compared) if (compared := ctx.run.optional("ab_test")) else None,
         "curves": Curves(
             pretraining=result("pretrain")["curve"],
             adaptation=result("adapt")["curve"],
@@ -173,7 +177,7 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
       ValueError: a field of the document does not follow.
     """
     stated = Disclosure.model_validate_json((released / "disclosure.json").read_bytes())
-    derived = _derived(ctx)
+    derived = _derived(ctx, decision_of(ctx))
     derived["launch"] = derived["launch"].model_copy(update={"created_at": stated.launch.created_at})
     again = Disclosure(**derived, **{name: getattr(stated, name) for name in _OF_LEDGER})
     said, made = (each.model_dump(mode="json") for each in (stated, again))
@@ -236,7 +240,7 @@ def _words(ctx: StageContext) -> AddedWords:
     shown = artifacts.shown_words(ctx) if ctx.config.report.show_new_words else None
     discovered, built = ctx.run.result("discover"), ctx.run.result("build_vocabulary")
     # With a budget, coverage of words is part of the release about test devices.
-    compared = optional(ctx, "ab_test")
+    compared = ctx.run.optional("ab_test")
     names = ("coverage", "coverage_low", "coverage_high")
     coverage = {name: compared[name] for name in names if compared.get(name) is not None}
     return block(

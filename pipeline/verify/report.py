@@ -15,7 +15,7 @@ from pipeline.run.population import asked
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext
-from pipeline.stages.report import disclosed, disclosure, same_launch, says_otherwise
+from pipeline.stages.report import decision_of, disclosed, disclosure, same_launch, says_otherwise
 from pipeline.verify.check import Check, in_words
 from pretrain.files import sha256
 from reports import render
@@ -78,7 +78,7 @@ def _digest(run: RunDir, record: StageRecord) -> Check:
 
 def _derived(ctx: StageContext, stated: Disclosure, of_this_code: bool) -> Check:
     try:
-        again = disclosure(ctx)
+        again = disclosure(ctx, decision_of(ctx))
     except (LaunchError, ValueError, KeyError) as error:
         return Check(id="disclosure:again", passed=False, detail=f"it cannot be derived again: {error}")
     wrong = list(says_otherwise(stated, again))

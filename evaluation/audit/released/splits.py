@@ -1,11 +1,11 @@
-"""The audit of the splits of a population's devices: no held-out device trained.
+"""The audits of the splits of a population's devices, and of the devices of training's rounds.
 
 A device's split is a hash of its id under the population's secret, so it is computed for each device separately.
 """
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -42,42 +42,43 @@ def sampled(key: bytes, number: int, devices: int, rate: float, size: int | None
     return np.sort(np.argsort(words_D, kind="stable")[:size])
 
 
-def split_audit(
-    split_D: np.ndarray,
-    stored_D: np.ndarray,
-    cohorts: Sequence[np.ndarray],
-    synthetic: int,
-    samples: Iterable[np.ndarray] = (),
-) -> Verdict:
-    """The verdict on the trained devices: rounds contain only devices of the train split and synthetic ones.
+def split_audit(split_D: np.ndarray, used: Mapping[int, np.ndarray]) -> Verdict:
+    """The verdict on the devices that releases read: each split holds those of its ids, so that no two share a device.
 
     Args:
       split_D: split of each device, by ``splits_of``.
-      stored_D: split of each device in the store, which training used.
+      used: indices of the devices of each split, as the store gives them to every stage.
+    """
+    same = all(np.array_equal(np.flatnonzero(split_D == split), used[split]) for split in (TRAIN, VALIDATION, TEST))
+    return Verdict(
+        "split",
+        "devices that train, validate and test are disjoint: the split of each follows from its id and the "
+        "population's secret",
+        "any device",
+        same,
+        "" if same else "the store's splits are not those of its devices' ids",
+    )
+
+
+def cohorts_audit(devices: int, cohorts: Sequence[np.ndarray], samples: Iterable[np.ndarray] = ()) -> Verdict:
+    """The verdict on the devices of training's rounds: those that train, or the secret sample of them.
+
+    Args:
+      devices: number of training devices, synthetic ones included.
       cohorts: devices of every round, as indices among training devices.
-      synthetic: number of synthetic devices after the people.
       samples: ``sampled`` devices of the same rounds; empty where no secret sample is drawn. A round whose sum was
         lost has no devices.
     """
-    devices = int(np.sum(split_D == TRAIN)) + synthetic
     numbers = np.concatenate([np.empty(0, dtype=np.int64), *cohorts])
     reason = ""
-    if not np.array_equal(split_D, stored_D):
-        reason = "the store's splits are not those of its devices' ids"
-    elif len(numbers) and not (numbers.min() >= 0 and numbers.max() < devices):
+    if len(numbers) and not (numbers.min() >= 0 and numbers.max() < devices):
         reason = "rounds were recorded with devices that are not among those that train"
     elif any(len(own) and not np.array_equal(own, drawn) for own, drawn in zip(cohorts, samples, strict=False)):
         reason = "devices of a round are not the secret sample of the key"
     return Verdict(
-        "split",
-        "devices of every round are of the train split, which follows from their ids and the population's secret; a "
-        "secret sample follows from the key",
+        "cohorts",
+        "devices of every round are among those that train; a secret sample follows from the key",
         "any device; that its own text was trained on, the chosen rounds tell",
         not reason,
         reason,
     )
-
-
-def trains(split_D: np.ndarray) -> Sequence[int]:
-    """Indices of the training devices, in the order of the rounds' numbering."""
-    return np.flatnonzero(split_D == TRAIN).tolist()

@@ -289,7 +289,8 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             _BUG + "; the figure's source is declared in pipeline/telemetry/leaving.py",
         ),
         "ledger": GateWords(
-            "No entry of the privacy ledger was altered, removed or inserted.",
+            "No entry of the privacy ledger was altered, removed or inserted, and a second sum of its spends "
+            "fits every budget.",
             "",
             "restore the ledger from a backup ('tacit ledger verify' lists its problems), then 'tacit launch' again",
         ),

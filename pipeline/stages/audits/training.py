@@ -12,7 +12,7 @@ from evaluation.audit import canaries, strategies
 from evaluation.audit.directions import Directions
 from evaluation.audit.keyed_noise import subkey
 from evaluation.audit.noise import Trace
-from evaluation.audit.released.splits import sampled, split_audit, splits_of, trains
+from evaluation.audit.released.splits import cohorts_audit, sampled
 from evaluation.audit.released.training import (
     AdaptiveRule,
     KeptRound,
@@ -24,9 +24,7 @@ from evaluation.audit.released.training import (
 )
 from evaluation.audit.verdict import Verdict
 from federated.config.mechanism import IndependentMechanism, MechanismConfig
-from federated.config.population import VALIDATION_FRACTION
 from federated.config.training import LocalTrainingConfig
-from federated.devices.pieces import device_ids
 from federated.local_training.autotune import FILE as CHUNK
 from federated.local_training.rows import DeviceRows, cohort_rows, round_offset
 from federated.local_training.updates import updates
@@ -34,7 +32,6 @@ from federated.participation.records import load_records
 from federated.rounds import kept_rounds, server
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RECORDS
-from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
 from pipeline.stages.training import audit_trace
@@ -78,15 +75,11 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     config, words, store = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.store(ctx)
     _, trace, directions = audit_trace.load(ctx.private / audit_trace.FILE)
     synthetic = canaries.load(ctx.run.input(ctx.stage, "canaries.json")).devices
-    secret = PrivacyLedger.of(ctx.settings).split_secret(config.population)
-    shares = config.private_text.test_fraction, VALIDATION_FRACTION
-    split_D = splits_of(device_ids(store.directory), config.population, secret, *shares)
-    people = trains(split_D)
+    people = store.devices("train")
 
     def text(numbers: np.ndarray) -> TokenStream:
-        own = [people[number] for number in numbers.tolist() if number < len(people)]
-        made_up = numbers[numbers >= len(people)] - len(people)
-        return join_streams([store.words.encode(words, np.array(own, dtype=np.int64)), synthetic.select(made_up)])
+        own, made_up = people[numbers[numbers < len(people)]], numbers[numbers >= len(people)] - len(people)
+        return join_streams([store.words.encode(words, own), synthetic.select(made_up)])
 
     folder = ctx.private / "rounds"
     finished = TrainingRun(
@@ -101,8 +94,9 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
         devices=len(people) + len(synthetic),
         text=text,
     )
-    who = split_audit(split_D, store.split_D, list(finished.recorded.values()), len(synthetic), _samples(finished))
-    return who, *verdicts(finished, len(os.sched_getaffinity(0)))
+    who = cohorts_audit(finished.devices, list(finished.recorded.values()), _samples(finished))
+    # Rounds of devices that do not exist cannot be made again.
+    return who, *(verdicts(finished, len(os.sched_getaffinity(0))) if who.passed else ())
 
 
 def _samples(run: TrainingRun) -> Iterator[np.ndarray]:

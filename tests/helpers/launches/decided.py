@@ -72,6 +72,7 @@ def stages(decision: str) -> Stages:
         return Decided(value=1, **dict(passed if decision == "launch" else block), headline=headline)
 
     special = {
+        "discover": lambda ctx: Discovered.example(),
         "fine_tune": lambda ctx: Trained(value=1, spend=spend(RHO)),
         "ab_test": lambda ctx: Compared(value=1),
         "decide": decided,

@@ -14,7 +14,6 @@ from pipeline.run.known import run_folder
 from pipeline.run.run_dir import receipt_digest
 from pipeline.run.runner import StageOutcome, Stages
 from pipeline.run.stage import StageContext
-from pipeline.stages.decide import optional
 from pipeline.stages.graph import STAGES
 from pipeline.stages.launch import run_launch
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config
@@ -43,7 +42,7 @@ def everything(broken: str = "") -> Stages:
             if name == broken:
                 raise ArithmeticError(f"{name} went wrong")
             if name == "decide":
-                missing = [needed for needed in ("audit", "ab_test") if not optional(ctx, needed)]
+                missing = [needed for needed in ("audit", "ab_test") if not ctx.run.optional(needed)]
                 return Counted(value=len(missing), text="hold" if missing else "launch")
             if name in ("report", "publish"):
                 return Counted(value=1, text=ctx.run.result("decide")["text"])

@@ -11,8 +11,10 @@ import pytest
 from federated.devices import store as population
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run import artifacts
 from pipeline.run.known import run_folder
+from pipeline.run.population import register_simulation
 from pipeline.run.run_dir import KEY
 from pipeline.run.runner import open_run
 from pipeline.run.stage import StageContext
@@ -29,7 +31,7 @@ BASE = Vocabulary((*SPECIALS, "see", "you", "soon", "today"))
 GROWN = vocabulary.extend(BASE, ["lol"], 1)
 MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_per_device": 30}
 ALONE = {"noise_multiplier": 1.3, "model": "counts"}
-NAMES = ["key", "sum", "digits", "model"]
+NAMES = ["key", "split", "sum", "digits", "model"]
 
 
 @pytest.fixture
@@ -38,7 +40,10 @@ def made(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> StageContext:
     words = {"ingest_public": BASE, "build_vocabulary": GROWN}
     config: LaunchConfig = launch_config(counts=ALONE, policy={"max_rho": 1.0}, private_text=MADE_UP)
     public = write_words(settings.home / "public", [[["see", "you", "soon"], ["see", "you"]]] * 30).encode(GROWN)
-    population.build_store(config.private_text, "en-US", 1, settings.home / "store")
+    ledger = PrivacyLedger.of(settings)
+    register_simulation(config, ledger)
+    key = population.split_key(config.population, ledger.split_secret(config.population))
+    population.build_store(config.private_text, "en-US", 1, settings.home / "store", key)
     store = population.open_store(settings.home / "store")
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: words[stage])
     monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))

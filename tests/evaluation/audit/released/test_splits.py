@@ -7,7 +7,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evaluation.audit.released.splits import TRAIN, VALIDATION, sampled, split_audit, splits_of, trains
+from evaluation.audit.released.splits import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    cohorts_audit,
+    sampled,
+    split_audit,
+    splits_of,
+)
 from federated.config.population import VALIDATION_FRACTION, MadeUpFilePopulation, key_of
 from federated.devices import store
 from federated.devices.pieces import device_ids
@@ -16,7 +24,11 @@ from pretrain.randomness.noise import seeded_key
 
 IDS, SECRET = [f"made-up-{number}" for number in range(300)], bytes(range(32))
 SPLIT_D = splits_of(IDS, "made_up_files:people", SECRET, 0.2, VALIDATION_FRACTION)
-TRAINING = len(trains(SPLIT_D))
+TRAINING = int(np.sum(SPLIT_D == TRAIN))
+
+
+def used(split_D: np.ndarray) -> dict[int, np.ndarray]:
+    return {split: np.flatnonzero(split_D == split) for split in (TRAIN, VALIDATION, TEST)}
 
 
 def test_splits_are_those_of_the_store(tmp_path: Path) -> None:
@@ -35,22 +47,25 @@ def test_splits_are_those_of_the_store(tmp_path: Path) -> None:
 
 
 def test_those_who_train_pass() -> None:
-    cohorts = [np.array([0, TRAINING - 1]), np.array([TRAINING + 4])]
-    assert split_audit(SPLIT_D, SPLIT_D, cohorts, 5).passed
-    assert split_audit(SPLIT_D, SPLIT_D, [], 0).passed
+    assert split_audit(SPLIT_D, used(SPLIT_D)).passed
+    assert cohorts_audit(TRAINING + 5, [np.array([0, TRAINING - 1]), np.array([TRAINING + 4])]).passed
+    assert cohorts_audit(TRAINING, []).passed
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_validation_device_in_the_train_split_is_seen(seed: int) -> None:
-    held_out = np.flatnonzero(SPLIT_D == VALIDATION)
+@pytest.mark.parametrize("split", [VALIDATION, TEST])
+def test_a_held_out_device_in_the_train_split_is_seen(seed: int, split: int) -> None:
+    held_out = used(SPLIT_D)[split]
     stored_D = SPLIT_D.copy()
     stored_D[held_out[seed % len(held_out)]] = TRAIN
-    assert not split_audit(SPLIT_D, stored_D, [np.array([0])], 5).passed
+    assert not split_audit(SPLIT_D, used(stored_D)).passed
+    twice = used(SPLIT_D) | {TRAIN: np.flatnonzero(stored_D == TRAIN)}
+    assert not split_audit(SPLIT_D, twice).passed, "it is in its own split as well"
 
 
 def test_devices_beyond_those_that_train_are_seen() -> None:
-    assert not split_audit(SPLIT_D, SPLIT_D, [np.array([TRAINING + 5])], 5).passed
-    assert not split_audit(SPLIT_D, SPLIT_D, [np.array([-1])], 5).passed
+    assert not cohorts_audit(TRAINING + 5, [np.array([TRAINING + 5])]).passed
+    assert not cohorts_audit(TRAINING + 5, [np.array([-1])]).passed
 
 
 @pytest.mark.parametrize("size", [None, 7])
@@ -60,9 +75,9 @@ def test_a_secret_sample_is_the_key_s(size: int | None) -> None:
     cohorts = [rule.draw(rule.init(), number)[0] for number in range(9)]
     own = [sampled(SECRET, number, TRAINING, 0.1, size) for number in range(9)]
     assert all(map(np.array_equal, cohorts, own))
-    assert split_audit(SPLIT_D, SPLIT_D, cohorts, 0, own).passed
+    assert cohorts_audit(TRAINING, cohorts, own).passed
     seeds = [sampled(seeded_key(0), number, TRAINING, 0.1, size) for number in range(9)]
-    verdict = split_audit(SPLIT_D, SPLIT_D, seeds, 0, own)
+    verdict = cohorts_audit(TRAINING, seeds, own)
     assert not verdict.passed
     assert "sample" in verdict.sentence
-    assert not split_audit(SPLIT_D, SPLIT_D, [*cohorts[:8], cohorts[7]], 0, own).passed
+    assert not cohorts_audit(TRAINING, [*cohorts[:8], cohorts[7]], own).passed

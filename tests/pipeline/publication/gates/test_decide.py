@@ -150,6 +150,7 @@ def test_everything_in_order_is_launched():
         ({"releases": {}, "release_audits": ()}, "release_audits"),
         ({"release_audits": (made_again("count", "key", "sum"),)}, "release_audits"),
         ({"release_audits": (made_again("count", "key"), made_again("fine_tune", "key"))}, "release_audits"),
+        ({"releases": {"count": ("key",), "fine_tune": ("key",), "discover": ("key", "split")}}, "release_audits"),
         (
             {"release_audits": (made_again("count", "key", "sum", passed=False), made_again("fine_tune", "key"))},
             "release_audits",

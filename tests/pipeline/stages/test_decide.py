@@ -1,0 +1,53 @@
+"""The decision takes its list of releases from spends, and holds a launch whose report could not be written."""
+
+import shutil
+
+import pytest
+
+from pipeline.ground.settings import Settings
+from pipeline.publication.gates.decide import decide as decided
+from pipeline.releases.release import EVERY_RELEASE
+from pipeline.run.known import run_folder
+from pipeline.run.stage import StageContext
+from pipeline.stages import decide
+from pipeline.stages.decide import evidence
+from tests.helpers.launches.decided import decided_launch
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture
+def trained(settings: Settings) -> StageContext:
+    """A launch that has spent in ``fine_tune``, and was not audited."""
+    config, run_id = decided_launch(settings, until="ab_test")
+    return StageContext(config, run_folder(settings, run_id), settings, "decide", None, config.population)
+
+
+def untested(ctx: StageContext) -> str:
+    gates = decided(evidence(ctx).model_copy(update={"release_audits": ()}), ctx.config.policy).gates
+    (gate,) = (gate for gate in gates if gate.id == "release_audits")
+    assert not gate.passed
+    return gate.evidence
+
+
+def test_a_release_that_nobody_declares_is_named_by_its_spend(
+    trained: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forgotten in the list of releases it had no row in the list that gates ask for, and passed."""
+    monkeypatch.setattr(decide, "audited", lambda config: ())
+    assert untested(trained) == "fine_tune: key was not tested; fine_tune: split was not tested"
+
+
+def test_a_spend_whose_record_is_lost_is_named_by_the_ledger(
+    trained: StageContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decide, "audited", lambda config: ())
+    shutil.rmtree(trained.run.path / "public" / "fine_tune")
+    assert "fine_tune: key was not tested" in untested(trained)
+
+
+def test_every_release_needs_the_verdicts_that_all_have(trained: StageContext) -> None:
+    releases = evidence(trained).releases
+    assert releases is not None
+    assert {"discover", "fine_tune"} <= releases.keys()
+    assert all({*EVERY_RELEASE} < {*verdicts} for verdicts in releases.values())
