@@ -1,7 +1,7 @@
 # The workers' image: the stages' environment, and beside it Airflow's, whose Celery worker runs `tacit`.
 # Also serves MLflow, which the stages' environment holds. Launch files are mounted, never baked in.
 # Build from the project's root, for a CPU (--target cpu) or a GPU (--target gpu):
-#   docker build -f docker/stages.Dockerfile --target cpu --build-arg GIT_COMMIT=$(git rev-parse HEAD) .
+#   docker build -f docker/stages.Dockerfile --target cpu --build-arg GIT_COMMIT=$(git describe --always --dirty --abbrev=40 --exclude='*') .
 FROM python:3.11-slim-bookworm AS airflow-packages
 COPY requirements /requirements
 RUN python -m venv /opt/airflow-env \

@@ -175,6 +175,9 @@ def ledger_budget(
     gate: Gates = None,
     airflow: AirflowAddress = None,
     airflow_people: AirflowPeople = None,
+    witness: Annotated[
+        bool, typer.Option("--witness", help="register the log's witness anew, after its keeper replaced it")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Change a population's budget or rules; only accounts of its --raised-by may. Options left out stay unchanged.
@@ -200,14 +203,15 @@ def ledger_budget(
         "airflow_people": airflow_people,
     }
     changed = {option: value for option, value in named.items() if value is not None}
-    if not changed and not any(value is not None for value in (*ruled.values(), reviewer, gate)):
+    if not (changed or witness) and not any(value is not None for value in (*ruled.values(), reviewer, gate)):
         raise ValueError("--max-rho: no option is given, so nothing would change; give at least one")
     before = ledger.population(key)
     budget, rules = (
         _budget(**before.budget.model_dump() | changed),
         _rules(before.rules.model_dump(), reviewer, gate, **ruled),
     )
-    _answer_population(ledger, ledger.change_budget(key, budget, settings.account(), reason, rules), as_json)
+    done = ledger.change_budget(key, budget, settings.account(), reason, rules, replace_witness=witness)
+    _answer_population(ledger, done, as_json)
 
 
 @app.command("key")

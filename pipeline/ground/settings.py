@@ -18,7 +18,7 @@ TACIT_EXPERIMENT_LOGS  logs of live experiments,       default: experiment_logs 
                        a folder for each launch id
 TACIT_RETENTION_DAYS   days to keep keys and client      default: until `tacit erase`
                        text of finished launches
-TACIT_GIT_COMMIT       commit an image was built from    default: from git
+TACIT_GIT_COMMIT       commit of an image, without git   default: from git
 TACIT_PDF              also make reports as PDF          default: yes; no saves 3 to 5 s of CPU a launch
 TACIT_LOG              text, or json (one object a line)  default: text
 OTEL_*                 spans and metrics, by OpenTelemetry's own variables  default: none
@@ -100,8 +100,8 @@ class Settings:
 
     @cached_property
     def git_commit(self) -> str | None:
-        """Commit of the project, from TACIT_GIT_COMMIT or git, which most commands need not start."""
-        return self.stated_commit or _git_commit(self.home)
+        """Commit of the project, from git or, in an image without it, from TACIT_GIT_COMMIT."""
+        return _git_commit(self.home) or self.stated_commit
 
 
 @dataclass(frozen=True)

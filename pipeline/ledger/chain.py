@@ -15,6 +15,7 @@ from pipeline.ledger.entries import (
     NO_UNIT,
     RESULT,
     SPENDING,
+    WITNESS,
     Entry,
     Keys,
     Leaf,
@@ -147,8 +148,8 @@ def require_same(old: Entry, population: PopulationKey, spend: Spend, binding: M
             f"{population!r}. A launch releases once: start a new launch for other amounts"
         )
     before = old.content
-    # The spend's amounts were compared above.
-    compared = (before.keys() | binding.keys()) - set(BESIDE)
+    # The spend's amounts were compared above; the witness may have been replaced since.
+    compared = (before.keys() | binding.keys()) - {*BESIDE, WITNESS}
     changed = sorted(name for name in compared if before.get(name) != binding.get(name))
     if changed:
         raise LedgerConflict(
@@ -203,8 +204,13 @@ def hash_at(connection: Connection, seq: int) -> str:
 
 def keys(connection: Connection, first: bytes, role: str = "ledger") -> Keys:
     """Keys of a role, and the entry from which each signs: a rotation's entry is signed by the key before."""
-    rotated = (entry for entry in of_kinds(connection, "key") if entry.names("role") == role)
+    rotated = rotations(connection, role)
     return [(1, first), *((entry.seq + 1, bytes.fromhex(entry.names("public"))) for entry in rotated)]
+
+
+def rotations(connection: Connection, role: str) -> list[Entry]:
+    """Entries that replace keys of a role, in order."""
+    return [entry for entry in of_kinds(connection, "key") if entry.names("role") == role]
 
 
 def sign_with(connection: Connection, signer: "CryptoSigner", valid: Keys) -> None:

@@ -12,13 +12,13 @@ from sqlalchemy.engine import Engine, make_url
 from pipeline.ground import keys
 from pipeline.ground.errors import LedgerMissing, LedgerNewer, LedgerTampered, ServiceUnavailable
 from pipeline.ground.settings import Settings
-from pipeline.ledger import chain, entries, schema, sealed, triggers
+from pipeline.ledger import budget, chain, entries, schema, sealed, triggers
 from pipeline.ledger.entries import SECRET, Entry, Leaf
 from pipeline.ledger.log.inclusion import Inclusion
 from pipeline.ledger.log.note import Signed
 from pipeline.ledger.log.tiles import Log
 from pipeline.ledger.migrations import versioning
-from pipeline.ledger.outside import Known, Outside
+from pipeline.ledger.outside import Known, Outside, is_successor
 from pretrain.files import widened
 
 _MOST_SHOWN = 8  # of problems, in an error
@@ -150,7 +150,17 @@ class WholeLedger:
           anchors: entry hashes known from elsewhere, such as stage records; each must be in the ledger.
         """
         with self.transaction() as connection:
-            return _problems(connection, self._outside, anchors=anchors)
+            found = _problems(connection, self._outside, anchors=anchors)
+            return found + (other_witness(connection, self._outside.witness_key) if self._outside else [])
+
+    def require_witness(self, connection: Connection) -> None:
+        """Check that the witness here is the one of every registration, as one of one's own would notice nothing.
+
+        Raises:
+          LedgerTampered: it is not.
+        """
+        if found := other_witness(connection, self.outside_files().witness_key):
+            raise LedgerTampered("; ".join(found))
 
     def require_whole(self, elsewhere: Mapping[str, str]) -> None:
         """Check that the ledger is whole, and is behind no checkpoint on this machine, elsewhere, or of the witness.
@@ -161,8 +171,8 @@ class WholeLedger:
         Raises:
           LedgerTampered: it is not whole, or does not continue one of the checkpoints; restore it.
         """
-        with self.writing(elsewhere):
-            pass
+        with self.writing(elsewhere) as connection:
+            self.require_witness(connection)
         self.witnessed()
 
     def witnessed(self) -> str:
@@ -199,9 +209,11 @@ class WholeLedger:
             for entry in found
         }
 
-    def verifier_keys(self) -> dict[str, list[str]]:
-        """Return the public keys of the log and of its witness, as other tools take them."""
-        return self.outside_files().verifier_keys
+    def verifier_keys(self) -> dict[str, list]:
+        """Return the public keys of the log and of its witness, as other tools take them, and its rotations."""
+        with self.transaction() as connection:
+            rotated = [dict(entry.content) for entry in chain.rotations(connection, "witness")]
+        return self.outside_files().verifier_keys | {"rotations": rotated}
 
     def checkpoint(self) -> str:
         """Return the log's checkpoint, which covers all entries, as text to keep elsewhere."""
@@ -288,6 +300,21 @@ class WholeLedger:
         """Begin a transaction that excludes all others, of any process and machine."""
         with transaction(self._engine) as connection:
             yield connection
+
+
+def other_witness(connection: Connection, here: str) -> list[str]:
+    """List populations that were registered with another witness than the one whose key is here, as messages."""
+    rotated = [entry.content for entry in chain.rotations(connection, "witness")]
+    entries, found = chain.of_kinds(connection, *budget.REGISTRATION), []
+    for name in sorted({entry.population for entry in entries}):
+        owned = budget.registered(entries, name)
+        if owned and owned.rules.witness and not is_successor(here, owned.rules.witness, rotated):
+            found.append(
+                f"population {name!r} was registered with the witness {owned.rules.witness[:16]}, and the one here is "
+                f"{here[:16]}: restore witness-N.pub.pem in TACIT_KEYS, and TACIT_WITNESS; or, if its keeper replaced "
+                f"it, let {' or '.join(owned.raised_by)} say so: tacit ledger budget {name} --witness --reason ..."
+            )
+    return found
 
 
 def _problems(

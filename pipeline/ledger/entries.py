@@ -36,6 +36,8 @@ SPLIT_RULE = "split_rule"
 KEY = "key"
 # In a binding: the salted digest of a secret that the ledger holds beside its entries (``sealed``).
 SECRET = "secret_digest"
+# In a binding: the public key of the population's registered witness.
+WITNESS = "witness"
 # In a binding: the last day of the text that the launch reads, where retention is limited.
 AS_OF = "as_of"
 # First entry from which a key of the ledger (32 bytes) signs.
@@ -155,7 +157,7 @@ def _values(binding: str) -> Mapping[str, Any]:
 # Accounts, reasons and other launches stand in bindings and notes, which are withheld but for a spend's own amounts.
 _WITHHELD = ("binding", "note", "created_at", "salt")
 _SHOWN = tuple(name for name in Entry.model_fields if name not in (*_WITHHELD, "hash", "signature"))
-_OF_SPENDS = ("config", *BESIDE)
+_OF_SPENDS = ("config", WITNESS, *BESIDE)
 _SALT_BYTES = 16
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 

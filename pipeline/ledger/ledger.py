@@ -33,7 +33,7 @@ empty one. A population has a budget once it is registered, and a launch can onl
 import json
 from collections.abc import Iterable, Mapping
 
-from federated.config.population import PopulationKey
+from federated.config.population import PopulationKey, is_simulation
 from pipeline.ground.errors import LedgerConflict
 from pipeline.ledger import budget as budgets
 from pipeline.ledger import chain, clock, populations, reviewers
@@ -51,7 +51,7 @@ from pipeline.ledger.chain import (
 )
 from pipeline.ledger.database import WholeLedger
 from pipeline.ledger.dates import require_once
-from pipeline.ledger.entries import AS_OF, NO_UNIT, SPLIT_RULE, Entry, canonical
+from pipeline.ledger.entries import AS_OF, NO_UNIT, SPLIT_RULE, WITNESS, Entry, canonical
 from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
 from pipeline.ledger.reviewers import AnswerKeys
 from pipeline.ledger.room import SpendRequest, require_room
@@ -78,19 +78,32 @@ class PrivacyLedger(WholeLedger):
         """
         with self.writing() as connection:
             accounts = tuple(sorted(set(raised_by))) or (by,)
+            if not is_simulation(key):
+                rules = rules.model_copy(update={"witness": self.outside_files().witness_key})
             return populations.register(connection, key, budget, rules, by, accounts)
 
     def change_budget(
-        self, key: PopulationKey, budget: Budget, by: str, reason: str, rules: Rules | None = None
+        self,
+        key: PopulationKey,
+        budget: Budget,
+        by: str,
+        reason: str,
+        rules: Rules | None = None,
+        *,
+        replace_witness: bool = False,
     ) -> Population:
         """Replace a population's budget and rules; None for ``rules`` leaves them as they are.
+
+        Args:
+          replace_witness: register the witness whose key is here now.
 
         Raises:
           PopulationUnknown: it is not registered.
           LedgerConflict: ``by`` may not change the budget, or the reason is empty.
         """
         with self.writing() as connection:
-            return populations.change_budget(connection, key, budget, by, reason, rules)
+            witness = self.outside_files().witness_key if replace_witness else ""
+            return populations.change_budget(connection, key, budget, by, reason, rules, witness)
 
     def registered(self, key: PopulationKey) -> Population | None:
         """Return a population; None if it is not registered."""
@@ -189,6 +202,8 @@ class PrivacyLedger(WholeLedger):
             require_own_key(connection, launch_id, stage, binding)
             entries = entries_of(connection, population)
             registered = budgets.require_registered(entries, population)
+            self.require_witness(connection)
+            binding = {**binding, WITNESS: registered.rules.witness} if registered.rules.witness else binding
             budgets.require_no_more(registered, asked)
             require_once(entries, population, launch_id)
             request = SpendRequest(population, launch_id, binding.get(SPLIT_RULE, ""), binding.get(AS_OF, ""))

@@ -15,18 +15,15 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import TYPE_CHECKING
-
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from pipeline.ground import keys
 from pipeline.ground.errors import LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.ledger.entries import Keys, Leaf
 from pipeline.ledger.log import merkle, request, witness
-from pipeline.ledger.log.note import COSIGNATURE, ED25519, Checkpoint, Signed, sign, verifier_key
+from pipeline.ledger.log.note import COSIGNATURE, ED25519, Checkpoint, Signed, sign, verifier_key, verifies
 from pipeline.ledger.log.tiles import CHECKPOINT, WITNESSED, Log
 
 if TYPE_CHECKING:
@@ -62,6 +59,11 @@ class Outside:
     @property
     def _witness_keys(self) -> list[bytes]:
         return [bytes.fromhex(key.keyval["public"]) for key in keys.public_keys(self._here, "witness")]
+
+    @property
+    def witness_key(self) -> str:
+        """The newest key of the witness here, 64 hexadecimal digits."""
+        return self._witness_keys[-1].hex()
 
     @property
     def first_key(self) -> bytes:
@@ -198,7 +200,7 @@ class Outside:
           ServiceUnavailable: the witness does not answer.
         """
         with self.log.writing():
-            return request.cosigned(self.log, self._here.witness, self._witness_keys).note
+            return request.cosigned(self.log, self._here.witness, self._witness_keys[-1:]).note
 
 
 def unsigned(leaves: Iterable[Leaf], keys: Keys) -> list[str]:
@@ -206,8 +208,10 @@ def unsigned(leaves: Iterable[Leaf], keys: Keys) -> list[str]:
     wrong = []
     for leaf in leaves:
         try:
-            _loaded(_in_force(keys, leaf.seq)).verify(bytes.fromhex(leaf.signature), leaf.message)
-        except (InvalidSignature, ValueError, TypeError):
+            signed = verifies(_in_force(keys, leaf.seq), bytes.fromhex(leaf.signature), leaf.message)
+        except (ValueError, TypeError):
+            signed = False
+        if not signed:
             wrong.append(f"entry {leaf.seq} ({str(leaf.hash)[:12]}) was not signed by the ledger's key")
     return wrong
 
@@ -217,4 +221,21 @@ def _in_force(keys: Keys, seq: int) -> bytes:
     return next((key for begin, key in reversed(keys) if begin <= seq), keys[0][1])
 
 
-_loaded = cache(Ed25519PublicKey.from_public_bytes)
+def rotation_text(role: object, number: object, public: object) -> bytes:
+    """Text that a role's old key signs to name its successor."""
+    return f"tacit key {role} {number} {public}".encode()
+
+
+def is_successor(public: str, first: str, rotations: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether a witness' key is the first one, or follows from it by rotations that the key before signed.
+
+    Args:
+      public, first: 64 hexadecimal digits.
+      rotations: contents of the ledger's entries, in order.
+    """
+    trusted = {first}
+    for each in rotations:
+        text, signature = rotation_text("witness", each["number"], each["public"]), bytes.fromhex(each["signature"])
+        if any(verifies(bytes.fromhex(key), signature, text) for key in trusted):
+            trusted.add(each["public"])
+    return public in trusted

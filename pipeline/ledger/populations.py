@@ -25,6 +25,7 @@ def register(
     """Register a population, with a split secret of its own; see ``PrivacyLedger.register``."""
     old = registered(entries_of(connection, key), key)
     if old is not None:
+        rules = rules.model_copy(update={"witness": old.rules.witness})  # It may have been rotated since.
         if (old.budget, old.rules, old.raised_by) != (budget, rules, raised_by):
             raise LedgerConflict(
                 f"population {key!r}: registered by {old.registered_by} with rho {old.budget.max_rho:g}; "
@@ -47,7 +48,13 @@ def register(
 
 
 def change_budget(
-    connection: Connection, key: PopulationKey, budget: Budget, by: str, reason: str, rules: Rules | None
+    connection: Connection,
+    key: PopulationKey,
+    budget: Budget,
+    by: str,
+    reason: str,
+    rules: Rules | None,
+    witness: str,
 ) -> Population:
     """Record a changed budget and rules; see ``PrivacyLedger.change_budget``."""
     if not reason.strip():
@@ -58,7 +65,7 @@ def change_budget(
         raise LedgerConflict(
             f"population {key!r}: its budget may be changed by {' or '.join(population.raised_by)}, not by {by}"
         )
-    rules = rules or population.rules
+    rules = (rules or population.rules).model_copy(update={"witness": witness or population.rules.witness})
     if rules.case_sensitive_ids != population.rules.case_sensitive_ids:
         raise LedgerConflict(
             f"population {key!r}: --case-sensitive-ids is fixed at the registration, as devices are counted by it"

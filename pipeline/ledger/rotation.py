@@ -7,6 +7,7 @@ from pipeline.ground import keys
 from pipeline.ground.keys import Role
 from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.outside import rotation_text
 
 _OF_NOBODY = PopulationKey("")
 
@@ -39,7 +40,7 @@ def rotate(here: Settings, role: Role) -> Rotation:
     ledger, folder = PrivacyLedger.of(here), keys.folder_of(here, role)
     old, number = keys.signer(here, role), len(keys.public_keys(here, role)) + 1
     public = keys.begin(folder, role).keyval["public"]
-    signature = old.sign(f"tacit key {role} {number} {public}".encode()).signature
+    signature = old.sign(rotation_text(role, number, public)).signature
     content = {"role": role, "number": number, "public": public, "signature": signature}
     entry = ledger.note("key", _OF_NOBODY, "", f"{role} {number}", content)
     keys.activate(folder, role)

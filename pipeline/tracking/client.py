@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from pipeline.ground.errors import PermanentError, ServiceUnavailable
 from pipeline.ground.settings import Settings, quiet_mlflow
 from pretrain.files import atomic
+from pretrain.reading.paths import shown
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -68,6 +70,31 @@ def load(uri: str = "") -> Any:
         mlflow.set_tracking_uri(uri)
         mlflow.set_registry_uri(uri)
     return mlflow
+
+
+def require_own(address: str, settings: Settings) -> str:
+    """Return an address of artifacts, if it is within this installation's own store.
+
+    Guarantee: nobody who may write to MLflow has this account copy a file from elsewhere, or ask another server.
+
+    Raises:
+      PermanentError: it is not.
+    """
+    root, parts = settings.artifact_root, urlsplit(address)
+    if ".." in unquote(address).split("/"):
+        own = False
+    elif root is None:  # A server's store, which clients reach through it or in a bucket.
+        own = parts.scheme not in ("", "file", "http", "https", "ftp", "sftp", "models", "runs")
+    elif root.startswith("file:") and parts.scheme == "file" and not parts.netloc + parts.query + parts.fragment:
+        own = Path(unquote(parts.path)).resolve().is_relative_to(Path(unquote(urlsplit(root).path)).resolve())
+    else:
+        own = parts.scheme != "file" and address.startswith(f"{root.rstrip('/')}/")
+    if not own:
+        raise PermanentError(
+            f"MLflow names {shown(address)} as a place of artifacts, and this installation's are in "
+            f"{root or 'the store of its server'} (TACIT_ARTIFACT_ROOT): restore MLflow's database"
+        )
+    return address
 
 
 @contextmanager

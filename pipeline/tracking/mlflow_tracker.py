@@ -27,7 +27,7 @@ from pipeline.run.proof import FOLDER
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, read_record, record_text
 from pipeline.telemetry.allowed import this_hour
 from pipeline.tracking import shown, table
-from pipeline.tracking.client import answering, connect, load, one_process
+from pipeline.tracking.client import answering, connect, load, one_process, require_own
 from pretrain.files import atomic, scratch, sha256, text_sha256
 
 if TYPE_CHECKING:
@@ -231,7 +231,10 @@ class MlflowTracker:
 
     def _find(self, tag: str, value: str) -> list["Run"]:
         order = ["attributes.start_time ASC", "attributes.run_id ASC"]
-        return list(self._client.search_runs([self._experiment_id], f"tags.`{tag}` = '{value}'", order_by=order))
+        found = list(self._client.search_runs([self._experiment_id], f"tags.`{tag}` = '{value}'", order_by=order))
+        for run in found:
+            require_own(run.info.artifact_uri, self._settings)
+        return found
 
     def _provenance(self, key: str) -> dict[str, str]:
         tags = {_KEY: key, "locale": self._config.locale, "feature": ", ".join(self._config.features)}
@@ -368,10 +371,12 @@ def log_bundle(settings: Settings, run_id: str, bundle: Path, tags: Mapping[str,
 
 
 def download_model(settings: Settings, name: str, number: int, folder: Path) -> Path:
-    """Copy a registered version into ``folder``."""
+    """Copy a registered version into ``folder``; raises as ``require_own``."""
+    client = connect(settings)
     with answering():
+        address = client.get_model_version_download_uri(name, str(number))
         artifacts = load(settings.tracking_uri).artifacts
-        return Path(artifacts.download_artifacts(f"models:/{name}/{number}", dst_path=str(folder)))
+        return Path(artifacts.download_artifacts(require_own(address, settings), dst_path=str(folder)))
 
 
 def checkpoints_of_locale(settings: Settings, locale: str) -> Mapping[str, str]:

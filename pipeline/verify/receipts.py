@@ -7,14 +7,16 @@ the witness cosigned. Of entries that no record names it says nothing.
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from federated.config.population import PopulationKey
-from pipeline.ledger.entries import Leaf
+from pipeline.ledger.entries import WITNESS, Leaf
 from pipeline.ledger.log import note, witness
 from pipeline.ledger.log.inclusion import Inclusion
 from pipeline.ledger.log.note import Signed
+from pipeline.ledger.outside import is_successor
 from pipeline.ledger.spend import Spend
 from pipeline.run.proof import LOG_KEYS, receipts
 from pipeline.run.run_dir import StageRecord, receipt_digest
@@ -22,18 +24,18 @@ from pipeline.verify.check import Check, in_words
 
 
 def logged(
-    folder: Path, records: Mapping[str, StageRecord], population: PopulationKey, keys: Mapping[str, Sequence[str]]
+    folder: Path, records: Mapping[str, StageRecord], population: PopulationKey, keys: Mapping[str, Sequence[Any]]
 ) -> Check:
     """Check the proof of each receipt.
 
     Args:
       folder: the launch's proof.
-      keys: verifier keys of the ``log`` and of its ``witness``.
+      keys: verifier keys of the ``log`` and of its ``witness``, and the witness' ``rotations``.
 
     Raises:
       ValueError: a verifier key is damaged.
     """
-    checkpoints, count, wrong = set[Signed](), 0, list[str]()
+    checkpoints, named, count, wrong = set[Signed](), set[str](), 0, list[str]()
     for record in records.values():
         spent = () if record.result.get("spend") is None else ("reserve", "commit")
         wrong += [f"{record.stage} names no {kind}" for kind in (*spent, "result") if kind not in record.ledger]
@@ -46,8 +48,14 @@ def logged(
             fault = _fault(found, receipt) or _contradiction(found, kind, record, population)
             wrong += [f"{name} {fault}"] if fault else []
             checkpoints.add(found.signed)
+            named.add(json.loads(found.extra).get(WITNESS, ""))
             count += 1
-    wrong += [fault for each in checkpoints for fault in _unwitnessed(each, keys["log"], keys["witness"])]
+    of_witness = [key for _, key in map(note.parsed_key, keys["witness"])]
+    for first in sorted(named - {""}):
+        of_witness = [key for key in of_witness if is_successor(key.hex(), first, keys["rotations"])]
+        if not of_witness:
+            wrong.append(f"the population was registered with the witness {first[:16]}, of which {LOG_KEYS} has no key")
+    wrong += [fault for each in checkpoints for fault in _unwitnessed(each, keys["log"], of_witness)]
     detail = in_words(wrong) or (
         f"{count} entries of the launch stand in a log that the witness {' '.join(keys['witness'])} cosigned"
     )
@@ -79,9 +87,9 @@ def _contradiction(found: Inclusion, kind: str, record: StageRecord, population:
     return "" if same and not wrong else f"says another {in_words(wrong or ['kind'])} than the record"
 
 
-def _unwitnessed(signed: Signed, of_log: Iterable[str], of_witness: Iterable[str]) -> Iterator[str]:
+def _unwitnessed(signed: Signed, of_log: Iterable[str], of_witness: Collection[bytes]) -> Iterator[str]:
     head = signed.checkpoint
     if not signed.is_signed_by(key for name, key in map(note.parsed_key, of_log) if name == head.origin):
         yield f"the checkpoint of {head.size} leaves is not signed by a key of the log in {LOG_KEYS}"
-    if signed.cosigned_at(witness.NAME, (key for _, key in map(note.parsed_key, of_witness))) is None:
+    if signed.cosigned_at(witness.NAME, of_witness) is None:
         yield f"the checkpoint of {head.size} leaves is not cosigned by a key of the witness in {LOG_KEYS}"

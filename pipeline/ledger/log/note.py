@@ -7,6 +7,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import Self
 
 from cryptography.exceptions import InvalidSignature
@@ -87,7 +88,7 @@ class Signed:
     def is_signed_by(self, keys: Iterable[bytes]) -> bool:
         """True if one of the log's keys (32 bytes each) signed it; a wrong signature under a known key is none."""
         return any(
-            _verifies(key, signature, self.checkpoint.text.encode())
+            verifies(key, signature, self.checkpoint.text.encode())
             for key in keys
             for signature in self._signatures(self.checkpoint.origin, ED25519, key)
         )
@@ -97,7 +98,7 @@ class Signed:
         for key in keys:
             for stamped in self._signatures(name, COSIGNATURE, key):
                 time, signature = int.from_bytes(stamped[:_TIME_BYTES], "big"), stamped[_TIME_BYTES:]
-                if _verifies(key, signature, _cosigned(time, self.checkpoint)):
+                if verifies(key, signature, _cosigned(time, self.checkpoint)):
                     return time
         return None
 
@@ -160,9 +161,13 @@ def _key_id(name: str, kind: bytes, key: bytes) -> bytes:
     return hashlib.sha256(name.encode() + b"\n" + kind + key).digest()[:_ID_BYTES]
 
 
-def _verifies(key: bytes, signature: bytes, message: bytes) -> bool:
+def verifies(key: bytes, signature: bytes, message: bytes) -> bool:
+    """Return whether an Ed25519 key of 32 bytes signed a message."""
     try:
-        Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
+        _loaded(key).verify(signature, message)
     except InvalidSignature:
         return False
     return True
+
+
+_loaded = cache(Ed25519PublicKey.from_public_bytes)

@@ -82,7 +82,9 @@ def test_provenance(tmp_path: Path):
     assert here.git_commit == git("rev-parse", "HEAD")
     assert here.lock_digests == {"stages.lock": hashlib.sha256(b"numpy==1\n").hexdigest()}
     (tmp_path / "requirements" / "stages.lock").write_text("numpy==2\n")
-    assert settings.load({"TACIT_HOME": str(tmp_path)}).git_commit == git("rev-parse", "HEAD") + "-dirty"
+    for stated in ({}, {"TACIT_GIT_COMMIT": git("rev-parse", "HEAD")}):
+        here = settings.load({"TACIT_HOME": str(tmp_path), **stated})
+        assert here.git_commit == git("rev-parse", "HEAD") + "-dirty", "a variable hides no change"
 
 
 @pytest.mark.parametrize(

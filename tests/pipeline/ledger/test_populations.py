@@ -89,6 +89,7 @@ def test_a_budget_is_changed_by_those_named_and_with_a_reason(ledger: PrivacyLed
 def test_rules_are_kept_and_changed_by_those_named_alone(ledger: PrivacyLedger):
     rules = Rules(retention_days=30, min_approvals=2, reviewers=("ana", "ben"), gates={"min_top1_gain": 0.0})
     ledger.register("people", budget(max_rho=1.0), "owner", ["owner"], rules)
+    rules = rules.model_copy(update={"witness": ledger.outside_files().witness_key})
     assert ledger.population("people").rules == rules
     with pytest.raises(LedgerConflict, match="rho 1"):
         ledger.register("people", budget(max_rho=1.0), "owner", ["owner"])

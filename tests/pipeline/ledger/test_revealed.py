@@ -17,7 +17,7 @@ from tests.helpers.launches.spends import device, reserve
 TRIES = 2_000  # microseconds on either side of the time; an hour has 3,600 million, which a laptop hashes in an hour
 PUBLIC = {"seq", "kind", "population", "launch_id", "stage", "unit", "adjacency", "rho", "epsilon", "delta"}
 PUBLIC_BY_KIND = {
-    "commit": PUBLIC | {"failure", "split", "messages", "device_epsilon", "device_delta", "config"},
+    "commit": PUBLIC | {"failure", "split", "messages", "device_epsilon", "device_delta", "config", "witness"},
     "result": PUBLIC | {"digest"},
 }
 
@@ -97,7 +97,8 @@ def test_proofs_of_a_launch_are_of_its_own_entries_and_name_nothing_else(ledger:
         text = found.text + found.extra.decode()
         assert not any(each in text for each in ("second", "somebody", "reason", "2026-", "2027-"))
     (checkpoint,) = {found.signed for found in proofs.values()}
-    (log,), (witness,) = (list(map(parsed_key, named)) for named in ledger.verifier_keys().values())
+    named = ledger.verifier_keys()
+    (log,), (witness,) = (list(map(parsed_key, named[role])) for role in ("log", "witness"))
     assert log[0] == checkpoint.checkpoint.origin
     assert checkpoint.is_signed_by([log[1]])
     assert checkpoint.cosigned_at(*witness[:1], [witness[1]]) is not None

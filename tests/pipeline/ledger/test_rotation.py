@@ -1,16 +1,21 @@
 """A rotated key: what the old one signed before stays valid, and what it signs afterwards is found."""
 
+import re
+import shutil
+from pathlib import Path
+
 import pytest
 from sqlalchemy import create_engine
 
 from pipeline.ground import keys
-from pipeline.ground.errors import KeyUnusable, LedgerTampered
+from pipeline.ground.errors import KeyUnusable, LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.ledger import rotation, schema
 from pipeline.ledger.entries import Leaf
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.note import Signed
-from pipeline.ledger.log.witness import NAME
+from pipeline.ledger.log.tiles import Log
+from pipeline.ledger.log.witness import NAME, file_of
 from pipeline.ledger.rotation import rotate
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.spends import device, reserve
@@ -97,3 +102,72 @@ def test_a_key_that_is_missing_is_not_rotated(before: PrivacyLedger, settings: S
     with pytest.raises(KeyUnusable, match=r"launch-1\.pem: missing"):
         rotate(settings, "launch")
     assert before.entries_of_kind("key") == []
+
+
+def another_witness(settings: Settings) -> str:
+    """A witness of one's own in the place of the registered one, with all that the log knows of it; its public key."""
+    folder = Path(settings.witness)
+    shutil.rmtree(folder)
+    keys.add(folder, "witness")
+    shutil.copy(folder / "witness-1.pub.pem", settings.keys_dir)
+    shutil.copy(settings.keys_dir / "ledger-1.pub.pem", folder)
+    log = Log(settings.log_dir)
+    signed = log.checkpoint()
+    assert signed is not None
+    shutil.copy(log.root / "witnessed", folder / file_of(signed.checkpoint.origin))
+    return public(settings, "witness")[0].hex()
+
+
+def test_a_registration_of_people_names_the_witness(before: PrivacyLedger, settings: Settings):
+    (first,) = public(settings, "witness")
+    assert before.population("people").rules.witness == first.hex()
+    assert registered(before, "made_up_files:some").population("made_up_files:some").rules.witness == ""
+    rotate(settings, "witness")
+    owned = registered(PrivacyLedger.of(settings), "people").population("people")
+    assert owned.rules.witness == first.hex(), "repeating a registration changes nothing"
+
+
+@pytest.mark.parametrize("known_to", ["nobody", "the ledger's key"])
+def test_another_witness_than_the_registered_one_ends_spends(before: PrivacyLedger, settings: Settings, known_to: str):
+    """Whoever holds the ledger's key may write a rotation, which the old witness' key did not sign."""
+    named = another_witness(settings)
+    if known_to == "the ledger's key":
+        number, signature = 2, keys.signer(settings, "ledger").sign(f"tacit key witness 2 {named}".encode()).signature
+        forged = {"role": "witness", "number": number, "public": named, "signature": signature}
+        before.note("key", rotation._OF_NOBODY, "", "witness 2", forged)
+    ledger = PrivacyLedger.of(settings)
+    why = rf"population 'people' was registered with the witness [0-9a-f]{{16}}, and the one here is {named[:16]}"
+    for refused in (lambda: reserve(ledger, "second", device(0.1)), lambda: ledger.require_whole({})):
+        with pytest.raises(LedgerTampered, match=why + ".*tacit ledger budget people --witness"):
+            refused()
+    (found,) = ledger.verify()
+    assert re.match(why, found)
+    people = ledger.population("people")
+    ledger.change_budget("people", people.budget, "tests", "replaced", replace_witness=True)
+    assert ledger.population("people").rules.witness == named
+    reserve(ledger, "second", device(0.1))
+    ledger.require_whole({})
+    assert ledger.verify() == []
+
+
+def test_a_rotated_witness_is_the_registered_one(before: PrivacyLedger, settings: Settings):
+    for _ in range(2):
+        rotate(settings, "witness")
+    ledger = PrivacyLedger.of(settings)
+    reserve(ledger, "second", device(0.1))
+    ledger.require_whole({})
+    assert ledger.verify() == []
+
+
+def test_a_cosignature_of_an_older_key_than_the_newest_is_none(before: PrivacyLedger, settings: Settings):
+    rotate(settings, "witness")
+    (Path(settings.witness) / "witness-2.pem").unlink()
+    shutil.rmtree(settings.witness)
+    keys.add(Path(settings.witness), "witness")
+    shutil.copy(settings.keys_dir / "ledger-1.pub.pem", settings.witness)
+    shutil.copy(Path(settings.witness) / "witness-1.pub.pem", settings.keys_dir)
+    before.note("attempt", rotation._OF_NOBODY, "a", "b", {})
+    origin = Log(settings.log_dir).checkpoint().checkpoint.origin
+    shutil.copy(settings.log_dir / "witnessed", Path(settings.witness) / file_of(origin))
+    with pytest.raises(PermanentError, match="not cosigned by the witness' key"):
+        before.witnessed()

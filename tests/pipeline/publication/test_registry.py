@@ -1,17 +1,21 @@
 """Versions that are served: what a launch published, once, of its own population, and never a void launch's."""
 
 import json
+import shutil
+import sqlite3
 from pathlib import Path
 
 import pytest
 
-from pipeline.ground.errors import PopulationUnknown, ReleaseRefused
+from pipeline.ground.errors import PermanentError, PopulationUnknown, ReleaseRefused
 from pipeline.ground.settings import Settings
+from pipeline.launch.config import load_kept_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import rollback, standing
 from pipeline.publication.registry import Registry, model_name, promote
 from pipeline.run.known import run_folder
 from pipeline.tracking import mlflow_tracker
+from pipeline.tracking.mlflow_tracker import MlflowTracker
 from pretrain.files import sha256
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -85,6 +89,49 @@ def test_a_version_that_no_launch_registered_is_not_served(tracked: Settings, tm
     with pytest.raises(ReleaseRefused, match="the ledger"):
         registry.require_known(registry.published(NAME, 1))
     assert done["registered_files"]["MLmodel"]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE model_versions SET source = '{}', storage_location = '{}'",
+        "UPDATE model_versions SET storage_location = '{}'",
+        "UPDATE runs SET artifact_uri = '{}'",
+    ],
+)
+def test_no_address_in_mlflow_s_rows_leads_out_of_its_own_store(tracked: Settings, tmp_path: Path, edit: str):
+    """Anyone who may write to MLflow could have any file copied that the account of tacit may read."""
+    run_id, store = launch(tracked, tmp_path)["run_id"], tracked.runs_dir / "mlflow-artifacts"
+    outside = tmp_path / "outside"
+    shutil.copytree(store, outside)
+    (store / "link").symlink_to(outside)
+    got, own = tmp_path / "got", tracked.artifact_root
+    config = load_kept_launch(tracked.runs_dir / run_id / "public" / "launch" / "launch.json")
+
+    def opened() -> None:
+        if "runs" in edit:
+            MlflowTracker(tracked, config, run_id).fetch("report", "disclosure.json", got / "disclosure.json")
+        else:
+            Registry(tracked).download(NAME, "champion", got)
+
+    for address in (
+        outside.as_uri(),
+        f"file:{outside}",
+        str(outside),
+        f"{own}/../../../outside",
+        f"{own}/%2e%2e/%2e%2e/outside",
+        f"{own}/link",
+        f"{own}-beside",
+        "http://127.0.0.1:9/outside",
+        "s3://bucket/outside",
+    ):
+        with sqlite3.connect(tracked.runs_dir / "mlflow.db") as database:
+            database.execute(edit.replace("{}", address))
+        got.mkdir()
+        with pytest.raises(PermanentError, match="TACIT_ARTIFACT_ROOT"):
+            opened()
+        assert not list(got.iterdir()), address
+        got.rmdir()
 
 
 PEOPLE = {"source": "files", "paths": ["people.parquet"], "name": "people"}

@@ -1,5 +1,6 @@
 """From public files alone: what the witnessed log does not have, or has otherwise, is named."""
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -7,13 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from federated.config.population import PopulationKey, population_key
 from pipeline.ground.settings import Settings
 from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.log import witness
 from pipeline.ledger.log.inclusion import Inclusion
-from pipeline.ledger.log.note import Signed
+from pipeline.ledger.log.note import COSIGNATURE, Signed, cosign, verifier_key
 from pipeline.ledger.rotation import rotate
 from pipeline.run import proof
 from pipeline.run.known import as_it_lies
@@ -99,6 +102,19 @@ def in_another_log(made: Proof) -> None:
     made.proven("commit", lambda found: replace(found, signed=Signed(signed.checkpoint, found.signed.lines)))
 
 
+def another_witness(made: Proof) -> None:
+    """All checkpoints cosigned by a witness of one's own, which the signed keys of the log name."""
+    other = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+
+    def cosigned(found: Inclusion) -> Inclusion:
+        line = cosign(found.signed.checkpoint, witness.NAME, other, 1)
+        return replace(found, signed=Signed(found.signed.checkpoint, (found.signed.lines[0], line)))
+
+    for path in made.folder.glob("*.tlog-proof"):
+        write_text(path, cosigned(Inclusion.parsed(path.read_text("utf-8"))).text)
+    made.keys["witness"] = [verifier_key(witness.NAME, COSIGNATURE, other.public_key().public_bytes_raw())]
+
+
 FORGERIES: dict[str, tuple[Callable[[Proof], object], str]] = {
     "half of the spend in the record": (lambda made: made.spent(rho=0.15), "commit.* says another rho than the record"),
     "another launch file": (lambda made: made.change(config_digest="c1" * 32), "says another config than the record"),
@@ -150,6 +166,7 @@ FORGERIES: dict[str, tuple[Callable[[Proof], object], str]] = {
         ),
         "not signed by a key of the log",
     ),
+    "another witness than the population's": (another_witness, "population was registered with the witness"),
     "another log": (in_another_log, "not in the tree.*not signed by a key of the log"),
     "another log's keys": (
         lambda made: made.keys.update(installed(made.home / "other").verifier_keys()),
@@ -160,8 +177,8 @@ FORGERIES: dict[str, tuple[Callable[[Proof], object], str]] = {
 
 def test_a_launch_s_receipts_stand_in_the_witnessed_log(made: Proof):
     check = logged(made.folder, made.records, made.population, made.keys)
-    (witness,) = made.keys["witness"]
-    expected = f"4 entries of the launch stand in a log that the witness {witness} cosigned"
+    (named,) = made.keys["witness"]
+    expected = f"4 entries of the launch stand in a log that the witness {named} cosigned"
     assert (check.passed, check.detail) == (True, expected)
 
 
@@ -173,7 +190,13 @@ def test_what_the_log_does_not_say_is_named(made: Proof, name: str):
 
 
 def test_keys_of_before_a_rotation_are_among_those_that_count(made: Proof, settings: Settings):
-    rotate(settings, "ledger")
-    made.keys = PrivacyLedger.of(settings).verifier_keys()
-    assert len(made.keys["log"]) == 2
+    for role in ("ledger", "witness"):
+        rotate(settings, role)
+    ledger = PrivacyLedger.of(settings)
+    made.keys = ledger.verifier_keys()
+    for path in made.folder.glob("*.tlog-proof"):
+        found = Inclusion.parsed(path.read_text("utf-8"))
+        receipt = hashlib.sha256(found.extra).hexdigest()
+        write_text(path, ledger.inclusions("trial-0123abcd", {receipt})[receipt].text)
+    assert [len(named) for named in made.keys.values()] == [2, 2, 1]
     assert made.problem() == ""
