@@ -29,7 +29,11 @@ _NOISE = (
     "of each)"
 )
 _BUG = "this is a fault: keep the launch, run 'tacit verify' on it, and find the cause before another launch spends"
-_FIGURES = _BUG + "; the audits' figures are in private/audit/figures.json and must not leave it"
+_FIGURES = (
+    "chance holds at most one honest launch in a hundred here, a fault nearly every one: keep the launch, run 'tacit "
+    "verify' on it, and launch again only if it finds nothing; the audits' figures are in private/audit/figures.json "
+    "and must not leave it"
+)
 _REMEMBERS = (
     "the model memorises: add noise, lower mechanism.clip_norm or private_text.max_words_per_device, and launch again"
 )
@@ -128,7 +132,8 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
         "ceilings": GateWords(
             "The exposure of each canary of one device is within the guarantee.",
             "",
-            "either chance, which the gate 'pooled' tests, or missing noise: run 'tacit verify' on the launch",
+            "either chance, in at most one honest launch of a hundred, or missing noise: run 'tacit verify' on the "
+            "launch, and launch again only if it finds nothing",
             _NOTHING_TRAINED,
             chance="at most 1% of launches",
         ),
