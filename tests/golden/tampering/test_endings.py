@@ -1,6 +1,5 @@
 """A real launch held as evidence failed after its spend, and one that has not ended: all that verify looks at."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.golden import seeded_launch
 from tests.golden.facts import Launched
 from tests.golden.seeded_launch import SEEDED
 from tests.golden.tampering.checking import checks
+from tests.golden.tampering.conftest import Whole
 from tests.golden.tampering.edits import Launch
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.stages import running
@@ -55,10 +55,10 @@ def launched(config: LaunchConfig, here: Settings, stage: str) -> Launch:
 
 
 @pytest.fixture(scope="module")
-def home(seeded: Launched) -> Iterator[Path]:
+def home(seeded: Launched, whole: Whole) -> Iterator[Path]:
+    """The home of the seeded launch, without these launches and their entries in the ledger afterwards."""
     yield seeded.home
-    for path in seeded.home.glob("runs/without-*"):
-        shutil.rmtree(path)
+    whole.put_back()
 
 
 def test_a_launch_held_without_its_comparison_verifies(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
