@@ -236,5 +236,5 @@ LOCAL_WORDS = Release(
     make="discovery.device.randomizer:randomise",
     keeps=("layers",),
     audit="pipeline.stages.audits.local_words:audited",
-    proves=("messages", "votes", "choice"),
+    proves=("messages", "votes", "choice", "certificate"),
 )

@@ -7,7 +7,7 @@ from typing import Any
 from pipeline.ground.errors import LaunchError, StageInputMissing
 from pipeline.ledger.entries import SPENDING as SPENDS
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.gates.budgets import overspent
+from pipeline.publication.gates.budgets import overspent, understated
 from pipeline.publication.gates.decide import concluded
 from pipeline.publication.gates.decide import decide as decided
 from pipeline.publication.gates.evidence import Evidence
@@ -84,6 +84,7 @@ def evidence(ctx: StageContext, leaks: tuple[str, ...] | None = None) -> Evidenc
         "ledger_problems": (
             *ledger.verify(_receipts(ctx)),
             *overspent(ledger.entries(population), ctx.run.launch_id, policy),
+            *understated(ledger.entries_of_launch(ctx.run.launch_id), ctx.config, public["total_epsilon"]),
         ),
         "releases": dict.fromkeys(_spent(ledger, ctx.run.launch_id), EVERY_RELEASE) | public["releases"],
     }

@@ -1,18 +1,22 @@
-"""Spends of a population held against its budgets a second time, from the entries of the ledger.
+"""Spends held against budgets, and against the stated total, a second time, from the entries of the ledger.
 
-It shares nothing with the ledger's own sums and ceilings (``pipeline.ledger.loss``, ``room``, ``budget``), so that a
-fault there, which lets a spend through, holds the launch.
+It shares nothing with the ledger's own sums and ceilings (``pipeline.ledger.loss``, ``room``, ``budget``) nor with the
+sums that both accountants start from (``pipeline.releases``), so that a fault there holds the launch.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from evaluation.audit.gaussian_dp import epsilon_of_mu
+from pipeline.launch.config import LaunchConfig
 from pipeline.launch.policy import PolicyConfig
 from pipeline.ledger.entries import Entry
 
 _SLACK = 1e-9  # for sums of decimals
+_AGREEMENT = 1e-3  # of two accountants
 
 
 class Paid(NamedTuple):
@@ -75,3 +79,31 @@ def _lost(paid: Iterable[Paid], amount: str, end: datetime, days: int | None) ->
         if each.at <= end and (days is None or each.at >= end - timedelta(days=days)):
             splits[each.devices[0]][each.devices[1]] += getattr(each, amount)
     return sum(max(rule.values()) for rule in splits.values())
+
+
+def understated(entries: Iterable[Entry], config: LaunchConfig, stated: float | None) -> Iterator[str]:
+    """Yield a message if the stated total epsilon of a launch is below that of its own spends in the ledger.
+
+    The probability that a threshold fails comes from the launch file, and the curve from the audits' own program.
+
+    Args:
+      entries: of the launch, in order. What it reuses of another launch, they lack, so only too little is found.
+      stated: at the launch's delta; None, which the gate ``total`` holds, adds nothing.
+    """
+    standing = dict[str, Entry]()
+    for entry in entries:
+        if entry.does in ("reserve", "commit"):
+            standing[entry.stage] = entry
+        elif entry.does == "release":
+            standing.pop(entry.stage, None)
+    central, least = config.central_discovery, 0.0
+    for split in ("train", "test"):
+        borne = [entry for entry in standing.values() if entry.split in (split, "every")]
+        mu = math.sqrt(2 * math.fsum(entry.rho or 0.0 for entry in borne))
+        left = config.mechanism.delta - (central.failure if central is not None and split == "train" else 0.0)
+        words = [(entry.messages * entry.epsilon, 0.0) for entry in borne if entry.unit == "item"]
+        words += [(entry.device_epsilon, entry.device_delta) for entry in borne if entry.device_delta]
+        sums = [epsilon + epsilon_of_mu(mu, left - delta) for epsilon, delta in words or [(0.0, 0.0)]]
+        least = max(least, min(sums))
+    if stated is not None and stated < least * (1 - _AGREEMENT):
+        yield f"total epsilon: stated {stated:.6g}, but a second sum of the launch's entries gives {least:.6g}"

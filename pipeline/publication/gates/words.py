@@ -295,7 +295,7 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
         ),
         "ledger": GateWords(
             "No entry of the privacy ledger was altered, removed or inserted, and a second sum of its spends "
-            "fits every budget.",
+            "fits every budget and gives the stated total.",
             "",
             "restore the ledger from a backup ('tacit ledger verify' lists its problems), then 'tacit launch' again",
         ),

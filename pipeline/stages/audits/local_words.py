@@ -1,10 +1,12 @@
-"""Inputs of the audit of local word discovery: typed words, the key, and discovery's saved layers."""
+"""Inputs of the audit of local word discovery: typed words, the key, and discovery's saved layers; its certificate."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from discovery import participation, state
 from discovery.config import TrieConfig
 from discovery.device.answer import letters_of
+from discovery.device.randomizer import subset_selection
 from discovery.device.typed import TypedWords
 from evaluation.audit.released.local_words import Layer, Rule, local_words_audit
 from evaluation.audit.verdict import Verdict
@@ -13,6 +15,8 @@ from pipeline.run.stage import StageContext
 from pretrain import text
 
 KEPT = "layers"
+# What the search for a device's epsilon may add above the smallest, with a margin.
+_SEARCHED = 1.01
 
 
 def audited(ctx: StageContext) -> tuple[Verdict, ...]:
@@ -24,7 +28,39 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     published = {word.word: word.form for word in artifacts.discovered_words(ctx)}
     known = frozenset(artifacts.vocabulary(ctx, "ingest_public").words)
     rule = rule_of(config, letters_of(text.alphabet(ctx.config.locale)), known)
-    return local_words_audit(ctx.noise_key, layers_of(folder), published, typed.of, rule)
+    layers, stated = layers_of(folder), ctx.run.result("discover")["device_epsilon_central"]
+    asked = [(state.load(folder, number).row.domain, len(layer.asked)) for number, layer in enumerate(layers, 1)]
+    on_text = local_words_audit(ctx.noise_key, layers, published, typed.of, rule)
+    return (*on_text, on_certificate(config, asked, stated))
+
+
+def on_certificate(config: TrieConfig, asked: Iterable[tuple[int, int]], stated: float) -> Verdict:
+    """Verdict on the stated epsilon of a device: no less than an explicit attack reaches.
+
+    The certificate counts the messages that hide a device. This counts the honest devices itself, from the records of
+    who was asked and the launch file, and never calls the certificate: a mistake of either is not the other's.
+
+    Args:
+      asked: of each layer, its items and the number of devices that answered.
+      stated: epsilon of all messages of a device after shuffling.
+    """
+    from discovery.certificates.attack import attack  # scipy is slow to import
+    from discovery.certificates.group import group
+
+    size, least = config.messages_per_device, 0.0
+    for items, devices in asked:
+        sample, others = subset_selection(config.epsilon0, items), max(devices - devices % 10, 1) - 1
+        hidden_by = size + size * int(config.honest_share * others)
+        reached = group(lambda delta, s=sample, n=hidden_by: attack(s, n, delta), size, config.epsilon0, config.delta)
+        least = max(least, reached)
+    return Verdict(
+        "certificate",
+        "the stated epsilon of a device is no less than an attack on its shuffled messages reaches, among the honest "
+        "devices that the launch file assumes",
+        "a certificate about a tenth too low: the attack is that far from the best certificate",
+        stated * _SEARCHED >= least,
+        "" if stated * _SEARCHED >= least else "an attack reaches a larger epsilon than is stated",
+    )
 
 
 def layers_of(folder: Path) -> list[Layer]:

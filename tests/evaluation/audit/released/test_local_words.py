@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 
 from discovery import discover as trie
+from discovery.certificates.group import device, honest_messages
 from discovery.config import TrieConfig
 from discovery.device.answer import letters_of
+from discovery.device.randomizer import subset_selection
 from discovery.device.typed import TypedWords
 from evaluation.audit.released.local_words import Layer, local_words_audit
-from pipeline.stages.audits.local_words import layers_of, rule_of
+from pipeline.stages.audits.local_words import layers_of, on_certificate, rule_of
 from pretrain.randomness.noise import seeded_key
 from pretrain.writing.case import SIGNS
 
@@ -183,3 +185,20 @@ def test_the_votes_of_a_layer_without_noise_are_seen() -> None:
         )
         found = discovered.__wrapped__("rate", 2)
     assert "votes" in found.failed()
+
+
+@pytest.mark.parametrize("messages", [1, 10])
+def test_a_certificate_that_counts_everybody_as_honest_is_too_low(messages: int) -> None:
+    """Half of the devices keep their messages secret; the certificate of all of them is no bound then."""
+    config = TrieConfig.model_validate(BASE | {"epsilon0": 8.0, "messages_per_device": messages, "honest_share": 0.5})
+    items, devices = 2_000, 20_000
+    sample = subset_selection(config.epsilon0, items)
+    right, wrong = (
+        device(sample, honest_messages(devices * messages, messages, share), messages, config.delta)
+        for share in (0.5, 1.0)
+    )
+    assert right > 1.1 * wrong
+    assert on_certificate(config, [(items, devices)], right).passed
+    assert on_certificate(config, [(items, devices), (300, 2 * devices)], right).passed
+    assert not on_certificate(config, [(items, devices)], wrong).passed
+    assert on_certificate(config, [(items, 7)], messages * config.epsilon0).passed

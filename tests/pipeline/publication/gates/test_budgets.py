@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.population import PopulationKey
+from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Entry
-from pipeline.publication.gates.budgets import overspent
-from tests.helpers.launches.pipeline_launch import launch_config
+from pipeline.publication.gates.budgets import overspent, understated
+from tests.helpers.launches.pipeline_launch import RAW, launch_config
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
@@ -105,3 +107,32 @@ def test_ceilings_of_the_launch_file_and_of_words_count_too() -> None:
     assert problems(registered(max_discovery_epsilon=2.0), word)
     assert problems(registered(), word, population_max_discovery_epsilon=2.0)
     assert not problems(registered(max_discovery_epsilon=3.0), word, population_max_discovery_epsilon=3.0)
+
+
+def total_problems(stated: float | None, *entries: Entry, config: LaunchConfig | None = None) -> list[str]:
+    return list(understated(entries, config or launch_config(), stated))
+
+
+def test_a_total_without_the_failure_of_a_threshold_is_too_low() -> None:
+    policy = RAW["policy"] | {"max_discovery_epsilon0": None}
+    central = {"kind": "central", "noise_multiplier": 2.0, "words_per_device": 5, "delta": RAW["mechanism"]["delta"]}
+    config = LaunchConfig.model_validate(RAW | {"discovery": central, "policy": policy})
+    delta, failure = config.mechanism.delta, config.central_discovery.failure
+    spent = (entry("reserve", "mine", "discover", 0.2), entry("commit", "mine", "fine_tune", 0.8))
+    right, forgotten = (epsilon_of_rho(1.0, each) for each in (delta - failure, delta))
+    assert right > 1.001 * forgotten
+    assert not total_problems(right, *spent, config=config)
+    (problem,) = total_problems(forgotten, *spent, config=config)
+    assert "a second sum of the launch's entries gives" in problem
+    assert not total_problems(None, *spent, config=config)
+
+
+def test_a_total_covers_words_by_the_lower_of_two_bounds_and_the_split_that_loses_most() -> None:
+    delta = launch_config().mechanism.delta
+    words = entry("commit", "mine", "discover", epsilon=3.0, messages=2, device_epsilon=2.5, device_delta=delta / 4)
+    spent = (words, entry("commit", "mine", "fine_tune", 0.3), entry("commit", "mine", "ab_test", 0.1, split="test"))
+    right = 2.5 + epsilon_of_rho(0.3, 0.75 * delta)
+    assert not total_problems(right, *spent)
+    assert total_problems(epsilon_of_rho(0.3, delta), *spent)
+    assert total_problems(right, *spent, entry("commit", "mine", "count", 0.3))
+    assert not total_problems(right, *spent, entry("reserve", "mine", "count", 9.0), entry("release", "mine", "count"))
