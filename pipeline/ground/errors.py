@@ -22,16 +22,20 @@
 
 Besides these, ``ValueError`` (the caller's mistake) and ``ArithmeticError`` (numbers gone
 wrong) are permanent. ``OSError`` is temporary, unless it concerns a path that only a person can
-fix: the path is missing, it may not be opened, or its name is too long. Everything else is a bug
-in tacit.
+fix: the path is missing, it may not be opened, or its name is too long. ``MemoryError`` is temporary. Everything else
+is a bug in tacit.
 """
 
+import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from pretrain.reading.paths import LASTING
 
+# Codes of SQLite, and words of PostgreSQL, which gives no code before it lets somebody in.
+_REFUSED = frozenset((sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH))
+_REFUSALS = ("authentication failed", "no pg_hba.conf entry", "permission denied", "does not exist")
 DONE, BUG, COMMAND_LINE, HELD = 0, 1, 2, 3
 PERMANENT = 65  # EX_DATAERR of sysexits.h
 TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h
@@ -157,6 +161,12 @@ class ServiceUnavailable(TemporaryError):
     """A database or the tracking server did not answer."""
 
 
+def lasts(error: BaseException | None) -> bool:
+    """Return whether a driver's error is one that only a person can end: this account may not open or write it."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # without the extension
+    return code in _REFUSED or any(words in str(error) for words in _REFUSALS)
+
+
 def exit_code(error: BaseException) -> int | None:
     """The exit status that tells a scheduler whether to retry, or None for a bug.
 
@@ -168,6 +178,6 @@ def exit_code(error: BaseException) -> int | None:
         return PERMANENT
     if isinstance(error, OSError) and error.errno in LASTING:
         return PERMANENT
-    if isinstance(error, TemporaryError | OSError):
+    if isinstance(error, TemporaryError | OSError | MemoryError):
         return TEMPORARY
     return None

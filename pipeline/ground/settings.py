@@ -54,7 +54,7 @@ OVERRIDES = (
     "GLIBC_TUNABLES",
 )
 _ADDRESS = r"https?://[^\s/?#@]+(/[^\s?#@]*)?"
-_DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+_DATABASES = ("sqlite", "postgresql", "postgresql+psycopg2")
 
 
 @dataclass(frozen=True)
@@ -121,15 +121,15 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     """Read the settings from ``environment`` (default: the process environment).
 
     Raises:
-      ValueError: TACIT_HOME is no directory, is relative, or is needed and not set; or MLflow cannot use the
-        tracking address.
+      ValueError: TACIT_HOME is no directory, is relative, or is needed and not set; or an address cannot be used.
     """
     environment = os.environ if environment is None else environment
     home = _home(environment.get("TACIT_HOME"))
     home = require_folder(home, "TACIT_HOME", "set it to the project's root or unset it").resolve()
     runs_dir = (home / Path(environment.get("TACIT_RUNS_DIR") or "runs").expanduser()).resolve()
     tracking_uri = environment.get("MLFLOW_TRACKING_URI") or f"sqlite:///{runs_dir / 'mlflow.db'}"
-    _check_tracking(tracking_uri)
+    tracking_uri = database_address("MLFLOW_TRACKING_URI", tracking_uri, server=True)
+    ledger_url = environment.get("TACIT_LEDGER_URL") or f"sqlite:///{runs_dir / 'ledger.db'}"
     # Through a server the server's own artifact store is used; a path of this machine would mean nothing to it.
     default_root = None if tracking_uri.startswith("http") else (runs_dir / "mlflow-artifacts").as_uri()
     retention = environment.get("TACIT_RETENTION_DAYS")
@@ -139,7 +139,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         home=home,
         experiment_logs=_folder(environment, "TACIT_EXPERIMENT_LOGS", runs_dir / "experiment_logs"),
         runs_dir=runs_dir,
-        ledger_url=environment.get("TACIT_LEDGER_URL") or f"sqlite:///{runs_dir / 'ledger.db'}",
+        ledger_url=database_address("TACIT_LEDGER_URL", ledger_url),
         keys_dir=_folder(environment, "TACIT_KEYS", runs_dir / "keys"),
         review_key=_folder(environment, "TACIT_REVIEW_KEY", _own_home() / ".config" / "tacit" / "review.pem"),
         log_dir=_folder(environment, "TACIT_TRANSPARENCY_LOG", runs_dir / "log"),
@@ -226,34 +226,48 @@ def log_form(environment: Mapping[str, str] | None = None) -> str:
     return form
 
 
-def _check_tracking(uri: str) -> None:
-    """ValueError unless MLflow supports the address: it retries an unknown one for minutes, or makes a file."""
-    fix = "use sqlite:////absolute/path/mlflow.db or the address of a server, as in http://mlflow:5000"
-    scheme, separator, rest = uri.partition("://")
-    if not separator or scheme == "file":
-        raise ValueError(f"MLFLOW_TRACKING_URI: {uri!r} is a folder, which MLflow no longer writes to; {fix}")
+def database_address(name: str, address: str, *, server: bool = False) -> str:
+    """Return the address of a database, with the driver that is installed.
+
+    A library would say too late, or by a traceback, that it is none.
+
+    Args:
+      name: the variable, for errors, which do not repeat the address, as it may hold a password.
+      server: an MLflow server's address will do too.
+
+    Raises:
+      ValueError: it is not one.
+    """
+    fix = "use sqlite:////absolute/path/file.db, postgresql://user:password@host/database" + (
+        " or the address of a server, as in http://mlflow:5000" if server else ""
+    )
+    scheme, separator, rest = address.partition("://")
+    if not separator or not scheme or scheme == "file":
+        raise ValueError(f"{name}: not an address of a database, but a file or a folder; {fix}")
     try:
-        place = urlsplit(uri)
+        place = urlsplit(address)
         host = place.hostname if place.port != 0 else None
     except ValueError as error:
-        raise ValueError(f"MLFLOW_TRACKING_URI: not an address ({error}); {fix}") from error
-    # An address may hold a password, so it is not repeated.
-    if scheme not in ("http", "https") and scheme.partition("+")[0] not in _DATABASES:
-        raise ValueError(f"MLFLOW_TRACKING_URI: begins with {scheme[:40]!r}, which MLflow does not support; {fix}")
-    if any(character.isspace() or not character.isprintable() for character in uri):
-        raise ValueError(f"MLFLOW_TRACKING_URI: holds a space or an invisible character; {fix}")
-    if scheme == "sqlite" and not rest.startswith("//"):
-        raise ValueError(
-            f"MLFLOW_TRACKING_URI: {uri!r} names no absolute path, so it depends on the working directory; {fix}"
-        )
-    if scheme in ("http", "https") and not host:
-        raise ValueError(f"MLFLOW_TRACKING_URI: names no host; {fix}")
-    if scheme in ("http", "https") and "@" in place.netloc:
+        raise ValueError(f"{name}: not an address (its host or its port is none); {fix}") from error
+    if scheme not in (*_DATABASES, *(("http", "https") if server else ())):
+        raise ValueError(f"{name}: begins with {scheme[:40]!r}, which is not supported; {fix}")
+    if not address.isprintable() or any(map(str.isspace, address if scheme != "sqlite" else "")):
+        raise ValueError(f"{name}: holds a space or an invisible character; {fix}")
+    if scheme == "sqlite":
+        if not rest.startswith("//") or rest.endswith("/") or {"?", "#"} & set(rest):
+            raise ValueError(f"{name}: names no absolute path of a file; {fix}")
+    elif scheme not in ("http", "https"):
+        if not place.path.strip("/"):
+            raise ValueError(f"{name}: names no database; {fix}")
+    elif not host:
+        raise ValueError(f"{name}: names no host; {fix}")
+    elif "@" in place.netloc:
         # Errors of a server that does not answer repeat its whole address.
         raise ValueError(
-            "MLFLOW_TRACKING_URI: holds a login; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, and leave "
-            "it out of the address"
+            f"{name}: holds a login; set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, and leave it out of "
+            "the address"
         )
+    return f"postgresql+psycopg2://{rest}" if scheme == "postgresql" else address
 
 
 def processor(environment: Mapping[str, str] | None = None) -> str:

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
@@ -10,8 +11,8 @@ from sqlalchemy import Connection, create_engine, event, exc
 from sqlalchemy.engine import Engine, make_url
 
 from pipeline.ground import keys
-from pipeline.ground.errors import LedgerMissing, LedgerNewer, LedgerTampered, ServiceUnavailable
-from pipeline.ground.settings import Settings
+from pipeline.ground.errors import LedgerMissing, LedgerNewer, LedgerTampered, PermanentError, ServiceUnavailable, lasts
+from pipeline.ground.settings import Settings, database_address
 from pipeline.ledger import budget, chain, entries, schema, sealed, triggers
 from pipeline.ledger.entries import SECRET, Entry, Leaf
 from pipeline.ledger.log.inclusion import Inclusion
@@ -34,6 +35,11 @@ def transaction(database: Engine) -> Iterator[Connection]:
     except exc.OperationalError as error:
         if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:  # a column that is gone
             raise LedgerTampered(f"the privacy ledger was altered: {error.orig}; restore it from a backup") from error
+        if lasts(error.orig):
+            raise PermanentError(
+                f"the privacy ledger's database may not be opened or written: {error.orig}; let the account that owns "
+                "it run the command, or make its disk writable"
+            ) from error
         raise ServiceUnavailable(f"the privacy ledger's database does not answer: {error.orig}") from error
     except exc.DatabaseError as error:
         raise LedgerTampered(f"the privacy ledger cannot be read or written: {error.orig}; restore it") from error
@@ -70,20 +76,10 @@ def none_at(where: str) -> LedgerMissing:
 
 
 def engine(url: str, *, make: bool = False) -> Engine:
-    try:
-        place = make_url(url)
-    except exc.ArgumentError as error:
-        raise ValueError(
-            "TACIT_LEDGER_URL: not a database URL; use sqlite:////absolute/path/ledger.db or "
-            "postgresql://user:password@host/database"
-        ) from error
-    dialect = place.get_backend_name()
-    if dialect in ("postgresql", "postgres"):
-        # Whatever driver the address names: one is installed.
-        return create_engine(place.set(drivername="postgresql+psycopg2"), pool_pre_ping=True)
-    if dialect != "sqlite":
-        raise ValueError(f"TACIT_LEDGER_URL: {dialect!r} is not supported; use sqlite or postgresql")
-    file = schema.sqlite_file(place.database)
+    place = make_url(database_address("TACIT_LEDGER_URL", url))
+    if place.get_backend_name() == "postgresql":
+        return create_engine(place, pool_pre_ping=True)
+    file = Path(str(place.database))
     if make:
         schema.make_sqlite_file(file)
     if not file.is_file():

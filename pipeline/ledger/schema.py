@@ -74,25 +74,6 @@ def serialise(connection: Connection) -> None:
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
 
 
-def sqlite_file(database: str | None) -> Path:
-    """Return the file of a SQLite ledger.
-
-    Raises:
-      ValueError: the URL names no file, or one that depends on the working directory.
-    """
-    if not database or database == ":memory:":
-        raise ValueError(
-            "TACIT_LEDGER_URL: a ledger in memory forgets what was spent; name a file, "
-            "as in sqlite:////absolute/path/ledger.db"
-        )
-    if not Path(database).is_absolute():
-        raise ValueError(
-            f"TACIT_LEDGER_URL: {database!r} depends on the working directory; use four slashes and the absolute "
-            "path, as in sqlite:////absolute/path/ledger.db"
-        )
-    return Path(database)
-
-
 def make_sqlite_file(path: Path) -> None:
     """Create an empty database that only this user can read, as it will hold secrets."""
     path.parent.mkdir(parents=True, exist_ok=True)

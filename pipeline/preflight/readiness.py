@@ -5,6 +5,7 @@ launch is refused as early as possible.
 """
 
 import math
+import os
 import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from federated.config.population import Files, PopulationKey, Retention
 from pipeline.ground.errors import LedgerMissing, StageInputMissing
@@ -30,6 +32,7 @@ from pipeline.releases.training import TRAINING, training_rho
 from pipeline.run import gang
 from pipeline.run.run_dir import RunDir
 from pretrain.config import FileCorpus
+from pretrain.reading.paths import KERNEL, require_file, require_folder, shown
 from pretrain.vocabulary import load as load_vocabulary
 from reports.config import NOBODY_YET
 
@@ -205,6 +208,7 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
         *above_policy(config, spends, train),
         *_unknown_reviewers(config, settings),
         *_no_gang(config, settings),
+        *unusable_places(settings),
         *foreseen.problems,
     )
     notes = (*one_number(config, spends), *_nobody_answers(config), *population.notes, *foreseen.notes)
@@ -371,6 +375,39 @@ def _never_full(config: LaunchConfig, devices: int) -> list[str]:
 
     reasons = (shortfalls if config.mechanism.timer_days is None else unfillable)(config.mechanism, devices)
     return [f"mechanism: this plan cannot be carried out: {reason}" for reason in reasons]
+
+
+def unusable_places(settings: Settings) -> list[str]:
+    """Files and folders of this installation that a launch could not write, one line each; addresses were checked."""
+    folders = {"TACIT_RUNS_DIR": settings.runs_dir, "TACIT_KEYS": settings.keys_dir}
+    folders |= {"TACIT_TRANSPARENCY_LOG": settings.log_dir}
+    if isinstance(settings.witness, Path):
+        folders["TACIT_WITNESS"] = settings.witness
+    if (root := settings.artifact_root or "").startswith("file:"):
+        folders["TACIT_ARTIFACT_ROOT"] = Path(unquote(urlsplit(root).path))
+    databases = {"TACIT_LEDGER_URL": settings.ledger_url, "MLFLOW_TRACKING_URI": settings.tracking_uri}
+    files = {
+        name: Path(address.partition("///")[2]) for name, address in databases.items() if address.startswith("sqlite:")
+    }
+    problems = []
+    for name, path in (folders | files).items():
+        # Of what is not there yet, the folder in which it will be made.
+        there = next(each for each in (path, *path.parents) if os.path.lexists(each))
+        try:
+            if there == path and name in files:
+                require_file(path, name, "name a file of your own")
+            else:
+                require_folder(there, name, "name a folder of your own")
+            if there.resolve().parts[1:2] in KERNEL:
+                raise ValueError(f"{name}: {shown(path)} is in a file system of the kernel, which keeps nothing")
+            if not os.access(there, os.W_OK if there.is_file() else os.W_OK | os.X_OK, effective_ids=True):
+                raise ValueError(
+                    f"{name}: {shown(there)} may not be written by this account, or its disk is read-only; change its "
+                    "owner, or name another place"
+                )
+        except ValueError as error:
+            problems.append(str(error))
+    return problems
 
 
 def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from pipeline.ground.errors import PermanentError, ServiceUnavailable
+from pipeline.ground.errors import PermanentError, ServiceUnavailable, lasts
 from pipeline.ground.settings import Settings, quiet_mlflow
 from pretrain.files import atomic
 from pretrain.reading.paths import shown
@@ -44,11 +44,15 @@ def connect(settings: Settings) -> "MlflowClient":
 
 @contextmanager
 def answering() -> Iterator[None]:
-    """Convert MLflow's errors for an unavailable store to ``ServiceUnavailable``."""
+    """Convert MLflow's errors for an unavailable store, and its database's own, to an error that states its fix."""
     from mlflow.exceptions import MlflowException
+    from sqlalchemy.exc import DBAPIError
 
     try:
         yield
+    except DBAPIError as error:  # while it makes its tables
+        kind = PermanentError if lasts(error.orig) else ServiceUnavailable
+        raise kind(f"MLflow's database (MLFLOW_TRACKING_URI) cannot be made or written: {error.orig}") from error
     except MlflowException as error:
         if "mlflow db upgrade" in str(error):
             raise PermanentError(
@@ -116,6 +120,8 @@ def ensure_database(path: Path, make: Callable[[Path], object]) -> None:
     if path.exists():
         _require_version(path)
         return
+    for left in path.parent.glob(f".{path.name}.*.tmp*"):
+        left.unlink()  # of a process that was killed, as no other one is here
     with atomic(path) as temporary:
         make(temporary)
 
@@ -129,4 +135,7 @@ def _require_version(path: Path) -> None:
     except sqlite3.DatabaseError as error:
         raise PermanentError(f"{path}: not MLflow's database; restore it from a backup: {error}") from error
     if not stated:
-        raise PermanentError(f"{path}: MLflow's database has no version; restore it from a backup")
+        raise PermanentError(
+            f"{path}: MLflow's database has no version, as one whose making was cut off; restore it from a backup or, "
+            "if it was new, delete it: the next command makes it again"
+        )

@@ -22,7 +22,7 @@ LASTING = frozenset(
 MOST_JSON_BYTES = 1 << 28
 _MOST_SHOWN = 120
 # Folders of file systems that hold no text: their files have no size, and some wait or go on for ever.
-_KERNEL = (("proc",), ("sys",))
+KERNEL = (("proc",), ("sys",))
 _MAGIC = re.compile(r"[*?[]")
 _KINDS = {
     stat.S_IFDIR: "a folder",
@@ -68,7 +68,7 @@ def require_file(path: Path, field: str, hint: str, most_bytes: int | None = Non
     kind = stat.S_IFMT(about.st_mode)
     if kind != stat.S_IFREG:
         raise ValueError(f"{field}: {shown(path)} is {_KINDS.get(kind, 'no ordinary file')}, not a file; {hint}")
-    if path.resolve().parts[1:2] in _KERNEL:
+    if path.resolve().parts[1:2] in KERNEL:
         raise ValueError(f"{field}: {shown(path)} is a file of the kernel, which may never end; {hint}")
     if not os.access(path, os.R_OK):
         raise ValueError(f"{field}: {shown(path)} may not be read by this user; change its mode or owner")
@@ -89,7 +89,7 @@ def require_walkable(pattern: str, field: str) -> None:
     if magic is None:
         return
     folder = Path(os.path.dirname(pattern[: magic.start()])).resolve()  # noqa: PTH120 - of a text
-    if folder.parts[1:2] in _KERNEL or (folder == Path("/") and "**" in pattern):
+    if folder.parts[1:2] in KERNEL or (folder == Path("/") and "**" in pattern):
         raise ValueError(
             f"{field}: {shown(repr(pattern))} looks through {folder}; begin it with the folder of the text"
         )

@@ -21,7 +21,7 @@ from pathlib import Path
 from pipeline.ground.errors import LedgerTampered, PermanentError
 from pipeline.ledger.log import merkle
 from pipeline.ledger.log.note import Signed
-from pretrain.files import write_bytes, write_text
+from pretrain.files import remove_leavings, write_bytes, write_text
 
 WIDTH, _LEVELS, _HASH_BYTES, _LENGTH_BYTES = 256, 8, 32, 2
 CHECKPOINT, WITNESSED = "checkpoint", "witnessed"
@@ -70,6 +70,7 @@ class Log:
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            remove_leavings(self.root)
             yield
 
     def require_undamaged(self) -> int:

@@ -28,7 +28,7 @@ from pipeline.ground.errors import PERMANENT, TEMPORARY, KeyUnusable, exit_code
 from pipeline.ground.keys import require_private
 from pipeline.ledger.log import merkle
 from pipeline.ledger.log.note import MOST_BYTES, Checkpoint, Signed, cosign
-from pretrain.files import write_text
+from pretrain.files import remove_leavings, write_text
 
 NAME = "tacit/witness"
 PATH = "/add-checkpoint"
@@ -76,6 +76,7 @@ class Witness:
             return Answer(BAD, "the old size is above the checkpoint's\n")
         with (self.folder / ".lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            remove_leavings(self.folder, below=False)
             last = self._last(head.origin)
             if old != last.size:
                 return Answer(CONFLICT, f"{last.size}\n")

@@ -1,5 +1,6 @@
 """Exit codes carry the retry decision."""
 
+import errno
 import sqlite3
 
 import pytest
@@ -41,6 +42,8 @@ def test_evidence_against_a_running_launch_holds_it():
         (OSError("disk"), 75),
         (ConnectionRefusedError("x"), 75),
         (TimeoutError("x"), 75),
+        (MemoryError(), 75),
+        (OSError(errno.EROFS, "x"), 65),
         (KeyError("x"), None),
         (AssertionError("x"), None),
         (TypeError("x"), None),

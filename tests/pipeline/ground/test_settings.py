@@ -65,6 +65,50 @@ def test_wrong_values_name_the_variable(given: dict, field: str):
         settings.load(given)
 
 
+@pytest.mark.parametrize("name", ["MLFLOW_TRACKING_URI", "TACIT_LEDGER_URL"])
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("postgresql://", "names no database"),
+        ("postgresql://h", "names no database"),
+        ("postgresql://h/", "names no database"),
+        ("postgresql+psycopg2://", "names no database"),
+        ("postgresql+asyncpg://u:hunter2@h/d", "begins with 'postgresql.asyncpg'"),
+        ("postgres://u:hunter2@h/d", "begins with 'postgres'"),
+        ("mysql://u:hunter2@h/d", "begins with 'mysql'"),
+        ("mssql://h/d", "begins with 'mssql'"),
+        ("postgresql://u:hunter2@h:99999/d", "not an address"),
+        ("postgresql://u:hunter2@h:port/d", "not an address"),
+        ("postgresql://u:hunter2@[h/d", "not an address"),
+        ("postgresql://u:hunter2@h/d b", "a space"),
+        ("postgresql://u:hunter2@h/d\n", "a space"),
+        ("sqlite://", "no absolute path"),
+        ("sqlite:///:memory:", "no absolute path"),
+        ("sqlite:///relative.db", "no absolute path"),
+        ("sqlite:////", "no absolute path"),
+        ("sqlite://host/a.db", "no absolute path"),
+        ("sqlite:////a.db?mode=ro", "no absolute path"),
+        ("sqlite:////folder/", "no absolute path"),
+        ("a.db", "not an address"),
+        ("://", "not an address"),
+    ],
+)
+def test_an_address_of_a_database_is_checked_when_it_is_read(name: str, address: str, why: str, tmp_path: Path):
+    with pytest.raises(ValueError, match=f"^{name}: .*{why}") as refused:
+        settings.load({"TACIT_HOME": str(tmp_path), name: address})
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["MLFLOW_TRACKING_URI", "TACIT_LEDGER_URL"])
+@pytest.mark.parametrize(
+    "address", ["postgresql://u:p@h:5432/d", "postgresql+psycopg2:///d?host=/run/postgresql", "sqlite:////a/b c.db"]
+)
+def test_an_address_of_a_database_that_is_one_is_taken(name: str, address: str, tmp_path: Path):
+    here = settings.load({"TACIT_HOME": str(tmp_path), name: address})
+    expected = address.replace("postgresql:", "postgresql+psycopg2:")
+    assert expected in (here.tracking_uri, here.ledger_url), "the driver that is installed"
+
+
 def test_provenance(tmp_path: Path):
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements" / "stages.lock").write_text("numpy==1\n")

@@ -4,20 +4,22 @@ import json
 import math
 import multiprocessing
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
-from sqlalchemy import create_engine, exc, text
+from sqlalchemy import create_engine, exc, make_url, text
 
-from pipeline.ground.errors import BudgetExceeded, LedgerConflict, LedgerTampered, ServiceUnavailable
+from pipeline.ground.errors import BudgetExceeded, LedgerConflict, LedgerTampered, PermanentError, ServiceUnavailable
 from pipeline.ground.settings import Settings
 from pipeline.ledger import schema
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.spend import Spend
 from tests.helpers.launches.installed import at, registered
-from tests.helpers.launches.spends import BINDING, device, item, reserve
+from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
+from tests.helpers.processes.accounts import somebody_else
 
 GONE = {
     "sqlite": ("no_update", "no_delete", "at_end"),
@@ -319,11 +321,43 @@ def test_racing_processes_never_overspend(there: Settings):
 
 @pytest.mark.parametrize(
     ("url", "expected"),
-    [("nonsense", "not a database URL"), ("mysql://h/d", "not supported"), ("sqlite://", "in memory")],
+    [("nonsense", "not an address"), ("mysql://h/d", "not supported"), ("sqlite://", "no absolute path")],
 )
 def test_unusable_addresses(url: str, expected: str):
     with pytest.raises(ValueError, match=expected):
         PrivacyLedger(url)
+
+
+@pytest.mark.parametrize("case", ["read-only", "another account's"])
+def test_a_ledger_that_may_not_be_written_is_permanent(case: str):
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        home = Path(folder)
+        home.chmod(0o755)
+        here = at(home)
+        ledger = PrivacyLedger.create(here)
+        file, runs = here.runs_dir / "ledger.db", here.runs_dir
+        for readable in (runs, here.keys_dir):
+            readable.chmod(0o755)
+        file.chmod(0o400 if case == "read-only" else 0)
+        runs.chmod(0o555)
+        expected = "may not be opened or written" + ("" if case == "read-only" else "|this account may not read it")
+        with somebody_else(*((file, runs, *runs.rglob("*")) if case == "read-only" else ())):
+            for refused in (
+                lambda: PrivacyLedger.of(here).register("people", budget(max_rho=1.0), "owner"),
+                lambda: ledger.register("people", budget(max_rho=1.0), "owner"),
+            ):
+                with pytest.raises(PermanentError, match=expected):
+                    refused()
+        runs.chmod(0o755)
+        file.chmod(0o600)
+
+
+@pytest.mark.services
+def test_an_account_that_postgresql_does_not_know_is_permanent(postgres_url: str):
+    url = make_url(postgres_url).set(username="nobody", password="hunter2").render_as_string(hide_password=False)
+    with pytest.raises(PermanentError, match="may not be opened") as refused:
+        PrivacyLedger(url)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_database_that_does_not_answer_is_temporary_and_keeps_its_password():

@@ -284,6 +284,19 @@ def test_an_older_ledger_spends_nothing_again(tmp_path: Path, kept: str):
     assert len(PrivacyLedger.of(here).entries()) == before
 
 
+def test_what_a_killed_process_was_writing_goes_with_the_next_write(ledger: PrivacyLedger, settings: Settings):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    log, witness = settings.log_dir, Path(settings.witness)
+    left = [folder / f".name.{ended.pid}.tmp" for folder in (log, log / "tile" / "entries", witness)]
+    of_living = log / f".name.{os.getpid()}.tmp"
+    for path in (*left, of_living):
+        path.touch()
+    ledger.note("review", "devices", "b", "review", {"answer": "reject"})
+    ledger.witnessed()
+    assert [path for path in (*left, of_living) if path.exists()] == [of_living]
+
+
 def test_a_reservation_is_witnessed_before_its_noise_is_drawn(settings: Settings):
     """Whoever then puts the ledger and its log back to before it is found out."""
     config, seen = launch_config(), list[int]()

@@ -1,6 +1,8 @@
 """Refusals before data is read, and before anything is spent."""
 
+import os
 import re
+import tempfile
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +22,7 @@ from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.devices import count_devices
 from pipeline.preflight.plan import plan as plan_file
-from pipeline.preflight.readiness import Findings, look, unusable_files
+from pipeline.preflight.readiness import Findings, look, unusable_files, unusable_places
 from pipeline.preflight.shortfalls import most_parameters
 from pipeline.releases.evaluation import typed
 from pipeline.releases.local_words import local_discovery
@@ -36,6 +38,7 @@ from pipeline.stages.graph import STAGES
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import Counted, after_stand_ins, launch_config, run_all, spend, stand_in
 from tests.helpers.launches.stages import running, stages_of
+from tests.helpers.processes.accounts import somebody_else
 
 ROOT = Path(__file__).resolve().parents[3]
 TRAINED_ON = ("ingest_public", "ingest_private", "plan", "build_vocabulary", "adapt")
@@ -93,6 +96,44 @@ def test_hosts_that_nothing_starts_are_known(settings: Settings):
     config = launch_config(runtime={"hosts": 2})
     assert any("TACIT_GANG" in problem for problem in found(config, settings))
     assert found(config, replace(settings, gang="srun {command}")) == []
+
+
+PLACES = {
+    "TACIT_LEDGER_URL": lambda here, path: replace(here, ledger_url=f"sqlite:///{path}"),
+    "MLFLOW_TRACKING_URI": lambda here, path: replace(here, tracking_uri=f"sqlite:///{path}"),
+    "TACIT_ARTIFACT_ROOT": lambda here, path: replace(here, artifact_root=path.as_uri()),
+    "TACIT_RUNS_DIR": lambda here, path: replace(here, runs_dir=path),
+    "TACIT_KEYS": lambda here, path: replace(here, keys_dir=path),
+    "TACIT_TRANSPARENCY_LOG": lambda here, path: replace(here, log_dir=path),
+    "TACIT_WITNESS": lambda here, path: replace(here, witness=path),
+}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_place_that_a_launch_could_not_write_is_known(name: str, settings: Settings, tmp_path: Path):
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    os.mkfifo(tmp_path / "pipe")
+    wrong = ["/proc/none", "/sys/none", tmp_path / "file" / "in", tmp_path / "loop", tmp_path / "pipe"]
+    wrong += [tmp_path] if name in ("TACIT_LEDGER_URL", "MLFLOW_TRACKING_URI") else [tmp_path / "file"]
+    for path in map(Path, wrong):
+        there = PLACES[name](settings, path)
+        assert [line for line in unusable_places(there) if line.startswith(f"{name}: ")], path
+    assert unusable_places(PLACES[name](settings, tmp_path / "not" / "yet" / "there")) == []
+
+
+def test_a_place_that_may_not_be_written_is_known_by_the_check(settings: Settings):
+    config = launch_config()
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        runs = Path(folder)
+        runs.chmod(0o555)
+        with somebody_else():
+            found = [line for line in unusable_places(replace(settings, log_dir=runs / "log")) if "LOG" in line]
+        runs.chmod(0o755)
+    assert "TACIT_TRANSPARENCY_LOG" in found[0]
+    assert "may not be written by this account" in found[0]
+    problems = look(config, replace(settings, log_dir=Path("/proc/log")), launch_id(config)).problems
+    assert any(line.startswith("TACIT_TRANSPARENCY_LOG: ") for line in problems)
 
 
 def test_seeded_noise_is_for_text_that_is_nobody_s(settings: Settings):

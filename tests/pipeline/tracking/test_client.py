@@ -2,13 +2,15 @@
 
 import multiprocessing
 import os
+import resource
+import signal
 import sqlite3
 from pathlib import Path
 
 import pytest
 
 from pipeline.ground import settings as settings_module
-from pipeline.ground.errors import PermanentError
+from pipeline.ground.errors import PermanentError, ServiceUnavailable
 from pipeline.tracking import client, mlflow_tracker
 
 # MLflow's own code uses what SQLAlchemy 2.1 deprecates.
@@ -46,6 +48,13 @@ def test_a_failure_while_it_is_made_leaves_nothing(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_a_kill_left_of_it_goes(tmp_path: Path):
+    for name in (".mlflow.db.123.tmp", ".mlflow.db.123.tmp-journal"):
+        (tmp_path / name).touch()
+    client.ensure_database(tmp_path / "mlflow.db", fill)
+    assert [path.name for path in tmp_path.iterdir()] == ["mlflow.db"]
+
+
 def test_what_is_not_whole_is_never_overwritten(tmp_path: Path):
     path = tmp_path / "mlflow.db"
     cut_off(path)
@@ -56,6 +65,30 @@ def test_what_is_not_whole_is_never_overwritten(tmp_path: Path):
     path.write_bytes(b"no database at all" * 100)
     with pytest.raises(PermanentError, match="not MLflow's database"):
         client.ensure_database(path, fill)
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_while_tables_are_made_is_temporary_and_leaves_nothing(tmp_path: Path):
+    """At every table: MLflow makes forty, one after another."""
+    here = settings_module.load({"TACIT_HOME": str(tmp_path)})
+    mlflow_tracker.load()
+
+    def full(most_bytes: int) -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+        try:
+            mlflow_tracker.connect(here)
+        except ServiceUnavailable as error:
+            os._exit(0 if "MLFLOW_TRACKING_URI" in str(error) and len(str(error).splitlines()) == 1 else 1)
+        os._exit(2)
+
+    context = multiprocessing.get_context("fork")
+    for most_bytes in (4096, 40_960, 200_000, 400_000):
+        process = context.Process(target=full, args=(most_bytes,))
+        process.start()
+        process.join(240)
+        assert (process.exitcode, [path.name for path in here.runs_dir.iterdir()]) == (0, [".mlflow.lock"])
+    assert mlflow_tracker.connect(here).search_experiments()
 
 
 def _connect(home: str, results: multiprocessing.Queue) -> None:
