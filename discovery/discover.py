@@ -17,7 +17,7 @@ from discovery.device.typed import TypedWords
 from discovery.device.votes import AddUp, Workers, ask, workers
 from discovery.results import DiscoveryResult, FoundWord, LayerState, by_share
 from discovery.trie import close_layer, question_of
-from pretrain import progress as how_far
+from pretrain import progress
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,6 @@ class _Run:
     directory: Path
     groups: dict[int, np.ndarray]
     known_words: frozenset[str]
-    progress: Callable[[dict], None] | None
     add_up: AddUp | None
 
 
@@ -54,7 +53,6 @@ def discover(
     config: TrieConfig,
     key: bytes,
     directory: Path,
-    progress: Callable[[dict], None] | None = None,
     processes: int = 1,
     add_up: AddUp | None = None,
 ) -> DiscoveryResult:
@@ -80,9 +78,9 @@ def discover(
     letters = letters_of(alphabet)
     state.claim(directory, state.fingerprint(typed, known_words, letters, config, key))
     groups = participation.assign(len(typed), config, key, known_words)
-    run = _Run(typed, letters, config, key, directory, groups, known_words, progress, add_up)
+    run = _Run(typed, letters, config, key, directory, groups, known_words, add_up)
     with workers(processes) as shared:
-        advance = how_far.along("asking devices for words", config.layers)
+        advance = progress.along("asking devices for words", config.layers)
         done = _layers(run, shared, advance)
         if len(done) < config.layers:  # No prefix survived, so the discovery ends.
             advance(config.layers - len(done))
@@ -124,8 +122,6 @@ def _layers(run: _Run, shared: Workers, advance: Callable[[float], None]) -> lis
         done.append(closed)
         advance(1.0)
         prefixes = closed.prefixes
-        if run.progress:
-            run.progress(closed.row.model_dump())
         if not prefixes:
             _log.info("discover: no prefix survived layer %d: no longer word can be found", layer)
             break

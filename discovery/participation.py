@@ -29,8 +29,15 @@ def group_sizes(devices: int, config: TrieConfig, known_words: Collection[str]) 
     candidates. Candidates are estimated from public words, up to the cap on prefixes; devices are proportional
     to their fourth root, the exponent that found most words among 0, 1/4, 1/2, 3/4 and 1 on public word lists
     (LOG, "Discovery"). The sizes depend on public numbers only.
+
+    Guarantee: they are the same for all numbers of devices in one ten, so up to nine devices are not asked. Sizes of
+    every device, each of them published in tens, would often meet in one number of devices.
     """
-    return sizes(devices, alive(config, known_words))
+    return sizes(_asked(devices), alive(config, known_words))
+
+
+def _asked(devices: int) -> int:
+    return devices // 10 * 10 or devices
 
 
 def alive(config: TrieConfig, known_words: Collection[str]) -> np.ndarray:
@@ -47,7 +54,7 @@ def alive(config: TrieConfig, known_words: Collection[str]) -> np.ndarray:
 def fewest(devices: int, alive_L: np.ndarray) -> int:
     """Lower bound on the devices of a pass's smallest layer, also for any larger number of devices."""
     weight_L = np.maximum(alive_L, 1.0) ** 0.25
-    spare = max(devices - len(alive_L), 0)
+    spare = max(_asked(devices) - len(alive_L), 0)
     return 1 + int(np.floor(spare * weight_L.min() / weight_L.sum() - 1e-9))
 
 
@@ -57,7 +64,7 @@ def fewest_in_a_layer(devices: int, config: TrieConfig) -> int:
     A layer has the least share where one candidate is alive in it and ``max_prefixes`` in all others.
     """
     others = (config.layers - 1) * config.max_prefixes**_ALIVE_POWER
-    return 1 + int(max(devices - config.layers, 0) / (1 + others))
+    return 1 + int(max(_asked(devices) - config.layers, 0) / (1 + others))
 
 
 def sizes(devices: int, alive_L: np.ndarray) -> list[int]:
@@ -70,8 +77,8 @@ def sizes(devices: int, alive_L: np.ndarray) -> list[int]:
 
 def assign(devices: int, config: TrieConfig, key: bytes, known_words: Collection[str]) -> dict[int, np.ndarray]:
     """Disjoint groups of device numbers, int64 and ascending, by layer from 1, by a secret permutation."""
-    ends = np.cumsum(group_sizes(devices, config, known_words))[:-1]
-    shares = np.split(Keystream(key, "layers").permutation(devices), ends)
+    *ends, whole = np.cumsum(group_sizes(devices, config, known_words)).tolist()
+    shares = np.split(Keystream(key, "layers").permutation(devices)[:whole], ends)
     return {layer: np.sort(share) for layer, share in enumerate(shares, start=1)}
 
 

@@ -83,6 +83,11 @@ class TrainingData:
     stress_D: np.ndarray | None = None
     stress_rate: float = 0.0
 
+    @property
+    def people(self) -> int:
+        """Number of devices that are not synthetic."""
+        return int(np.sum(~self.synthetic_D))
+
 
 @dataclass(frozen=True)
 class Workplace:
@@ -165,7 +170,7 @@ def fine_tune(
     """
     _check(model, data, rule, place.runtime)
     privatizer, cohorts = rule.privatizer, rule.cohorts(data.synthetic_D, data.stress_D, data.stress_rate)
-    encoding = rule.encoding(parameter_count(model), len(data.devices))
+    encoding = rule.encoding(parameter_count(model), data.people, int(np.sum(data.synthetic_D)))
     configs = (rule.config, local, server_config)
     digest = state.run_digest(model, data.devices, data.synthetic_D, configs, rule.seed, rule.key)
     digest += "" if probe is None else probe.commitment
@@ -230,7 +235,8 @@ def rerun(
     """
     _check(model, data, rule, place.runtime)
     privatizer, cohorts = rule.privatizer, rule.cohorts(data.synthetic_D, data.stress_D, data.stress_rate)
-    encoding, worker = rule.encoding(parameter_count(model), len(data.devices)), copy.deepcopy(model)
+    encoding = rule.encoding(parameter_count(model), data.people, int(np.sum(data.synthetic_D)))
+    worker = copy.deepcopy(model)
     begins = (0, *kept_rounds.starts(rule.config.rounds))
     # Start of a part -> the last wanted round in it.
     parts = {max(begin for begin in begins if begin <= number): number for number in sorted(wanted)}

@@ -51,7 +51,7 @@ class Cohorts:
       report_goal: devices in a round, at most.
       min_sep: rounds from one participation to the next, at least.
       max_participations: rounds one device may join, at most.
-      seed: the launch's public seed.
+      seed: who joins when; secret in launches of people, which draw it from their key.
       availability: check-ins and reports of devices; None: all devices, immediately.
       stress_D: bool, synthetic devices outside timer and cap, for the audit's stress canaries; None: none.
       stress_rate: chance of a stress device to join a round; it takes one of the ``report_goal`` places.

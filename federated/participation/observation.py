@@ -45,8 +45,8 @@ class Turnout:
     Attributes:
       rounds_below_goal: rounds that ended with fewer devices than the report goal.
       mean_devices: devices aggregated in a round, synthetic ones included.
-      check_ins: mean over rounds of the devices expected to check in during a round's hour; all devices
-        without simulated availability.
+      check_ins: mean over rounds of the devices expected to check in during a round's hour, of whole tens of people;
+        all devices without simulated availability.
       fewest_check_ins: the same in the worst round.
       timetable: durations by the clock; None without one.
     """
@@ -106,9 +106,10 @@ def observe(records: "Records", rounds: int, cohorts: Cohorts | SampledCohorts, 
     violations = int(
         np.sum(separations_all < cohorts.min_sep) + np.sum(counts_all_D[bound_D] > cohorts.max_participations)
     )
+    synthetic = int(np.sum(synthetic_D))
     if isinstance(cohorts, SampledCohorts):
         largest = int(counts_all_D[~synthetic_D].max(initial=0))
-        return _of_secret_sample(cohorts, rounds, largest, violations, int(np.sum(synthetic_D)))
+        return _of_secret_sample(cohorts, rounds, largest, violations, synthetic)
     protected_N = ~synthetic_D[devices_N]
     separations = _separations(rounds_N[protected_N], devices_N[protected_N])
     counts_D = counts_all_D[~synthetic_D]
@@ -121,8 +122,8 @@ def observe(records: "Records", rounds: int, cohorts: Cohorts | SampledCohorts, 
         participation_histogram=_histogram(counts_D[counts_D > 0]),
         separation_histogram=_histogram(separations),
         violations=violations,
-        synthetic_devices=int(np.sum(synthetic_D)),
-        turnout=_turnout(records, rounds, cohorts),
+        synthetic_devices=synthetic,
+        turnout=_turnout(records, rounds, cohorts, _tens(cohorts.num_devices, synthetic)),
     )
 
 
@@ -132,15 +133,14 @@ def _of_secret_sample(
     """Public participation of a secret sample: no histogram, and a bound in place of the largest participation.
 
     Guarantee: no device joined more rounds than stated. Except with probability 1e-9, every stated value is a function
-      of
-    the rule and the number of devices, so it reveals nothing about the sample; in the exceptional event the actual
-    largest participation is stated, since the accounting must cover it.
+    of the rule and of the number of devices in whole tens, so it reveals nothing about the sample; in the exceptional
+    event the actual largest participation is stated, since the accounting must cover it.
     """
     return Observation(
         rounds=rounds,
         min_sep=cohorts.min_sep,
         mins=cohorts.min_sep - 1,
-        max_participations=max(largest, most_drawn(cohorts, rounds)),
+        max_participations=max(largest, most_drawn(cohorts, rounds, synthetic)),
         participation_histogram={},
         separation_histogram={},
         violations=violations,
@@ -148,22 +148,28 @@ def _of_secret_sample(
     )
 
 
-def most_drawn(cohorts: SampledCohorts, rounds: int) -> int:
+def most_drawn(cohorts: SampledCohorts, rounds: int, synthetic: int) -> int:
     """Bound on the rounds of a device of a secret sample, except with probability 1e-9 over all devices.
 
-    Each device joins by its own coins, so its rounds are binomial; the number of devices is rounded up to a power of
-    two.
+    Each device joins by its own coins, so its rounds are binomial. The number of devices is rounded up to a power of
+    two; and, as everywhere, what is computed of it is the same for all numbers of people in one ten.
     """
     from scipy import stats  # 0.3 s to import
 
     if not rounds or not cohorts.num_devices:
         return 0
-    rate = cohorts.sampling_rate if cohorts.poisson else min(1.0, cohorts.report_goal / cohorts.num_devices)
-    devices = 1 << (cohorts.num_devices - 1).bit_length()
+    fewest = max(_tens(cohorts.num_devices, synthetic), 1)
+    rate = cohorts.sampling_rate if cohorts.poisson else min(1.0, cohorts.report_goal / fewest)
+    devices = 1 << (fewest + 9).bit_length()
     return min(rounds, int(stats.binom.isf(_EXCESS / devices, rounds, rate)))
 
 
-def _turnout(records: "Records", rounds: int, cohorts: Cohorts) -> Turnout:
+def _tens(devices: int, synthetic: int) -> int:
+    """Number of devices with that of people rounded down to tens; that of synthetic ones is public."""
+    return (devices - synthetic) // 10 * 10 + synthetic
+
+
+def _turnout(records: "Records", rounds: int, cohorts: Cohorts, devices: int) -> Turnout:
     joined_T = np.bincount(records.rounds_N, minlength=rounds)
     day = cohorts.availability
     hours = [math.floor(begin) for _, begin, _ in records.hours]
@@ -173,8 +179,8 @@ def _turnout(records: "Records", rounds: int, cohorts: Cohorts) -> Turnout:
     return Turnout(
         rounds_below_goal=int(np.sum(joined_T < cohorts.report_goal)),
         mean_devices=float(joined_T.mean()) if rounds else 0.0,
-        check_ins=cohorts.num_devices * float(np.mean(shares)),
-        fewest_check_ins=cohorts.num_devices * min(shares),
+        check_ins=devices * float(np.mean(shares)),
+        fewest_check_ins=devices * min(shares),
         timetable=_timetable(records) if records.hours else None,
     )
 

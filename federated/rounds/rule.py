@@ -20,6 +20,7 @@ from federated.participation.secret_sample import SampledCohorts
 from federated.rounds.privatize import PrivacyState, Privatizer, privatizer
 from federated.secagg.bounds import Encoding, plan_encoding
 from federated.secagg.protocol import check_graph, opens
+from pretrain.randomness.noise import subkey
 
 # A Poisson cohort is larger than its mean by this many standard deviations about never (1e-33).
 _DEVIATIONS = 12
@@ -34,7 +35,7 @@ class RoundRule:
     Attributes:
       config: the launch's mechanism block.
       seed: the launch's public seed.
-      key: the secret of noise and of secret samples; may be left out if nothing is drawn.
+      key: the secret of noise and of who takes part; may be left out if nothing is drawn.
       stored: the mechanism from a mechanism file; None to build it.
     """
 
@@ -72,6 +73,17 @@ class RoundRule:
         """Divisor of every round's released sum, fixed for any number of arriving devices."""
         return float(self.config.report_goal)
 
+    @cached_property
+    def turn_seed(self) -> int:
+        """Seed of who checks in, joins and reports, secret unless the launch declares its randomness seeded.
+
+        By a public seed, the stated participation of canary devices alone would tell the exact number of devices:
+        anyone could draw the cohorts of every number that its tens allow.
+        """
+        if self.config.randomness == "seeded":
+            return self.seed
+        return int.from_bytes(subkey(self.key, "turns")[:8], "big")
+
     @property
     def availability(self) -> Availability | None:
         """Devices that check in and report; None for everybody, always. A secret sample has no availability."""
@@ -79,7 +91,7 @@ class RoundRule:
         if block is None:
             return None
         # By the clock, a round's hour is when it opens, and nobody asks for its minutes.
-        return Availability(round_minutes=block.round_minutes or ROUND_MINUTES, seed=self.seed)
+        return Availability(round_minutes=block.round_minutes or ROUND_MINUTES, seed=self.turn_seed)
 
     def cohorts(
         self, synthetic_D: np.ndarray, stress_D: np.ndarray | None = None, stress_rate: float = 0.0
@@ -104,7 +116,7 @@ class RoundRule:
             outside = (stress_D, stress_rate) if stressed else (None, 0.0)
             assigned_D = synthetic_D if stress_D is None else synthetic_D & ~stress_D
             turns = (assigned_D if np.any(assigned_D) else None, config.rounds)
-            shared = (num_devices, *limits, self.seed, self.availability, *outside, sum_opens, *turns)
+            shared = (num_devices, *limits, self.turn_seed, self.availability, *outside, sum_opens, *turns)
             days = config.timer_days
             return Cohorts(*shared) if days is None else ClockCohorts(*shared, timer_days=days)
         if num_devices - int(np.sum(synthetic_D)) < config.population:
@@ -131,8 +143,13 @@ class RoundRule:
         check_report_goal(self.largest_cohort(num_devices))
         check_clip_norm(self.config.clip_norm)
 
-    def encoding(self, num_parameters: int, num_devices: int) -> Encoding | None:
+    def encoding(self, num_parameters: int, people: int, synthetic: int) -> Encoding | None:
         """Integer encoding of device updates; None without secure aggregation.
+
+        It is public, and the same for all numbers of people in one ten.
+
+        Args:
+          people: training devices, besides ``synthetic`` ones.
 
         Raises:
           ValueError: ``secagg.bits`` cannot hold such a sum, or the graph cannot be made.
@@ -140,7 +157,7 @@ class RoundRule:
         block = self.config.secagg
         if block is None:
             return None
-        cohort = self.largest_cohort(num_devices)
+        cohort = self.largest_cohort((people // 10 + 1) * 10 + synthetic)
         check_graph(cohort, secagg_neighbours(self.config.report_goal))
         return plan_encoding(num_parameters, cohort, block.bits)
 

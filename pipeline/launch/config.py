@@ -84,7 +84,7 @@ class LaunchConfig(Config):
         min_length=1, description="features that the model is published for, the main one first, as in [NWP, OTF]"
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
-        description="public seed of splits, initial weights and cohorts"
+        description="public seed of initial weights and of public draws; of everything with randomness: seeded"
     )
     public_text: CorpusConfig
     private_text: PopulationConfig

@@ -132,7 +132,7 @@ def encoding_of(config: LaunchConfig, train: int) -> "Encoding | None":
 
     rule, most = RoundRule(config.mechanism, config.seed), most_training_devices(config, train)
     rule.require_sums(most)
-    return rule.encoding(most_parameters(config), most) if config.mechanism.secagg else None
+    return rule.encoding(most_parameters(config), train, most - train - 10) if config.mechanism.secagg else None
 
 
 def without_sums(config: LaunchConfig, train: int) -> list[str]:

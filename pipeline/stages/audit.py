@@ -232,7 +232,7 @@ def recomputation(config: LaunchConfig, inputs: AuditInputs) -> Recomputation:
         denominator=float(config.mechanism.report_goal),
     )
     rule = RoundRule(config.mechanism, config.seed, inputs.key, inputs.mechanism)
-    encoding = rule.encoding(directions.num_parameters, len(data.devices))
+    encoding = rule.encoding(directions.num_parameters, data.people, len(data.devices) - data.people)
     seen, cohorts_T = inputs.trace.seen, inputs.cohorts_T
     made = inputs.canaries.of(config.audit.launched)
     rows = (

@@ -105,7 +105,6 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords, known: froz
         config=config,
         key=ctx.noise_key,
         directory=ctx.private / "layers",
-        progress=artifacts.progress(ctx),
         processes=ctx.config.runtime.workers,
         add_up=_securely(ctx, config) if secagg else None,
     )

@@ -118,7 +118,7 @@ def accounted(config: LaunchConfig, guarantee: accounting.Guarantee, rounds: int
         "accountants_agree": True,
         "accounting_methods": tuple(guarantee.methods),
         "norm_inflation": guarantee.norm_inflation,
-        "amplified": _amplified(config, guarantee.amplified),
+        "amplified": amplified(config, guarantee.amplified),
     }
 
 
@@ -230,7 +230,7 @@ def timetable(of_rounds: observation.Timetable) -> Timetable:
     )
 
 
-def _amplified(config: LaunchConfig, sampled: amplification.AmplifiedGuarantee | None) -> Amplification | None:
+def amplified(config: LaunchConfig, sampled: amplification.AmplifiedGuarantee | None) -> Amplification | None:
     """Return the amplified guarantee at the launch's own delta; None if a public seed draws the sample."""
     delta = config.mechanism.delta
     if sampled is None or config.mechanism.randomness == "seeded":

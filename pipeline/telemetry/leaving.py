@@ -29,7 +29,7 @@ class Source(StrEnum):
     RELEASE = "an accounted release itself"
     UNREVIEWED = "released votes and words that stay private, as nobody has reviewed them"
     ATTACKED = "attack on the model, or on one that a secret key of its own trained on public text"
-    SCHEDULE = "participation of devices: their number, seed and key, never their text"
+    SCHEDULE = "participation of devices: their number in tens, the launch file and a secret key, never their text"
     PERSON = "a person's decision about a release"
     CLOCK = "the clock: an hour, and two digits of a duration"
     STORE = "use without a budget: counts of devices in tens, of rows in hundreds"

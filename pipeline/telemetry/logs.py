@@ -57,7 +57,7 @@ class JsonLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at_work = work.now()
         line: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="seconds"),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),

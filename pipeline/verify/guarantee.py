@@ -76,7 +76,7 @@ def _untrained(stated: Mapping[str, object]) -> bool:
 def participation(
     config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord], gone: tuple[bool | None, str]
 ) -> Iterator[Check]:
-    """Check that the rule, by the seed or the key, picks the recorded devices, which give the stated figures."""
+    """Check that the rule, by the launch's key, picks the recorded devices, which give the stated figures."""
     if not TRAINING.asked(config) or "fine_tune" not in records:
         return  # No device took part, as ``guarantee`` checks, or training has not begun.
     path = run.path / "private" / "fine_tune" / "rounds" / "participation.parquet"
@@ -104,10 +104,9 @@ def participation(
     again = participation_shown(seen).model_dump(mode="json")
     again["synthetic_participations"] = rounds_joined.participations(train + synthetic)[synthetic_D].tolist()
     wrong = list(differences({name: stated[name] for name in again}, again))
-    chosen_by = "seed" if config.mechanism.timed else "key"
     detail = (
         f"{seen.rounds} rounds, min_sep {seen.min_sep}, max_participations {seen.max_participations}, "
-        f"{seen.violations} violations; every cohort is the one that its {chosen_by} picks"
+        f"{seen.violations} violations; every cohort is the one that its key picks"
     )
     yield Check(id="participation", passed=not wrong, detail=f"not as stated: {in_words(wrong)}" if wrong else detail)
 

@@ -124,7 +124,7 @@ KNOWN, LETTERS = frozenset({"the"}), "ahlow"
 def typists() -> TypedWords:
     rng = np.random.default_rng(0)
     pool = ["ha", "lo", "ow", "hal", "the"]
-    return TypedWords.gather([[pool[place] for place in rng.integers(5, size=4)] for _ in range(96)])
+    return TypedWords.gather([[pool[place] for place in rng.integers(5, size=4)] for _ in range(200)])
 
 
 def local_words(plant: Plant, key: bytes) -> tuple[Verdict, ...]:

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from discovery import participation
+from discovery import participation, state
 from discovery.results import DiscoveryResult
 from tests.helpers.text.tries import ALPHABET, KEY, PLANTED, discovered, trie_config, typists
 
@@ -17,7 +17,11 @@ CONFIG = trie_config()
 def test_groups_part_the_population():
     groups = participation.assign(101, CONFIG, KEY, frozenset())
     assert len(groups) == 6
-    assert sorted(np.concatenate(list(groups.values())).tolist()) == list(range(101))
+    asked = np.concatenate(list(groups.values()))
+    assert len(set(asked.tolist())) == len(asked) == 100, "whole tens"
+    assert 0 <= asked.min() < asked.max() <= 100
+    everybody = np.concatenate(list(participation.assign(100, CONFIG, KEY, frozenset()).values()))
+    assert sorted(everybody.tolist()) == list(range(100))
     assert max(map(len, groups.values())) - min(map(len, groups.values())) <= 1
 
 
@@ -65,16 +69,21 @@ def test_a_device_answers_in_one_layer_only(whole):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("inside", [True, False], ids=["in a layer", "between layers"])
-def test_killed_anywhere_ends_the_same(whole, tmp_path, inside):
+def test_killed_anywhere_ends_the_same(whole, tmp_path, monkeypatch, inside):
     class Killed(Exception):
         pass
 
-    def stop(point: dict) -> None:
-        if point["layer"] == 2:
+    save = state.save
+
+    def saved(folder: Path, closed: state.LayerState, votes_d: np.ndarray) -> None:
+        save(folder, closed, votes_d)
+        if closed.row.layer == 2:
             raise Killed
 
+    monkeypatch.setattr(state, "save", saved)
     with pytest.raises(Killed):
-        discovered(tmp_path / "cut", typists(1200), progress=stop)
+        discovered(tmp_path / "cut", typists(1200))
+    monkeypatch.undo()
     assert {path.name for path in (tmp_path / "cut").glob("*.json")} == {"layer-01.json", "layer-02.json"}
     if inside:  # what was asked just before the crash is asked again of the same devices, and answered the same
         (tmp_path / "cut" / "layer-02.json").unlink()

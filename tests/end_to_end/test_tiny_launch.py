@@ -1,23 +1,31 @@
 """A whole launch through the command line and through Airflow; nothing private leaves its folder."""
 
 import json
+import re
 import sqlite3
 import subprocess
+from datetime import datetime
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
 
 import tacit as library
+from discovery.participation import group_sizes
 from evaluation.audit import canaries
 from federated.devices import store as population
-from federated.participation.records import load_records
+from federated.participation.observation import observe
+from federated.participation.records import load_records, no_records
+from federated.rounds.rule import RoundRule
 from federated.rounds.state import RECORDS
 from pipeline.ground.errors import HELD, PERMANENT
 from pipeline.launch.config import launch_id, load_launch
+from pipeline.stages.fine_tune import participation
 from pipeline.stages.graph import STAGES
 from pipeline.telemetry.allowed import ATTRIBUTES, METRICS
+from pretrain import vocabulary
 from tests.helpers.launches.command import AIRFLOW, ROOT, Launched, answered, environment, ledger_entries, tacit
 from tests.helpers.launches.installed import keyed
 from tests.helpers.launches.tiny_launch import CLIENTS, SHARED_NEW, client_id, leaks, planted
@@ -157,6 +165,55 @@ def test_nothing_private_outside_the_private_folder(launched: Launched) -> None:
     lines = [json.loads(line) for line in launched.console.splitlines() if line.startswith('{"')]
     assert {"ingest_public", "fine_tune", "publish"} <= {line.get("stage") for line in lines}, "and log lines"
     assert not leaks(places, files | {"console": launched.console}, NEEDLES)
+
+
+def test_exact_numbers_follow_from_nothing_that_leaves(launched: Launched) -> None:
+    """By somebody who has the launch file and its seed, every public file, the log, the spans and MLflow's database."""
+    config, public = load_launch(launched.file), launched.run / "public"
+
+    def result(stage: str) -> dict:
+        return json.loads((public / stage / "result.json").read_text(encoding="utf-8"))["result"]
+
+    store = population.open_store(launched.run / "private" / "ingest_private" / "store")
+    train, trained = len(store.devices("train")), result("fine_tune")
+    tens = result("ingest_private")["devices_by_split"]["train"]
+    assert tens == train // 10 * 10 != train
+    known = frozenset(vocabulary.load(public / "ingest_public" / "vocabulary.json").words)
+    drawn, asked, synthetic = [], set(), trained["synthetic_devices"]
+    by_the_seed = RoundRule(config.mechanism.model_copy(update={"randomness": "seeded"}), config.seed)
+    for devices in range(tens, tens + 10):
+        synthetic_D = np.arange(devices + synthetic) >= devices
+        cohorts = by_the_seed.cohorts(synthetic_D)
+        state, records = cohorts.init(), no_records()
+        for number in range(config.mechanism.rounds):
+            cohort, state = cohorts.draw(state, number)
+            records = records.add(number, cohort)
+        guess = participation(observe(records, config.mechanism.rounds, cohorts, synthetic_D)).model_dump(mode="json")
+        guess["synthetic_participations"] = records.participations(devices + synthetic)[synthetic_D].tolist()
+        drawn += [devices] if all(trained[name] == value for name, value in guess.items()) else []
+        asked.add(tuple(group_sizes(devices, config.discovery, known)))
+    assert drawn != [train]
+    (sizes,) = asked
+    messages = config.discovery.messages_per_device
+    rows = result("discover")["layers"]
+    assert [row["messages"] for row in rows] == [size // 10 * 10 * messages for size in sizes][: len(rows)]
+
+    # Exact numbers that are too large to stand there by chance, wherever somebody could read them.
+    split_N = np.repeat(store.split_D, np.diff(store.words.offsets_D1))
+    folder = launched.run / "private" / "ingest_private" / "store"
+    exact = {"rows": 12 * CLIENTS, "words": len(split_N), "words that train": int(np.sum(split_N == 0))}
+    exact |= {f"bytes of {path.name}": path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    read = [launched.console, *(path.read_text("utf-8", "replace") for path in public.rglob("*") if path.is_file())]
+    with sqlite3.connect(launched.home / "runs" / "mlflow.db") as database:
+        read += [f" {value:.0f} " for (value,) in database.execute("select value from metrics")]
+        read += [f" {value} " for (value,) in database.execute("select value from params")]
+    seen = {number.replace(",", "") for text in read for number in re.findall(r"(?<![\w.,-])\d[\d,]*(?![\w.])", text)}
+    assert {str(tens), "15"} <= seen, "the search finds what is there"
+    found = {name for name, number in exact.items() if number >= 500 and str(number) in seen}
+    assert not found
+    assert len(exact) - len(found) >= 5
+    lines = [json.loads(line) for line in launched.console.splitlines() if line.startswith('{"')]
+    assert all(datetime.fromisoformat(line["time"]).microsecond == 0 for line in lines if "time" in line)
 
 
 def test_spans_and_metrics_are_those_on_the_list(launched: Launched) -> None:

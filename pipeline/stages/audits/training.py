@@ -49,7 +49,7 @@ class TrainingRun:
       start: the initial model, on the device that trains.
       final_P: weights of the published model.
       recorded: devices of each round, by their index among the training devices.
-      devices: number of training devices, synthetic ones included.
+      people, synthetic: number of training devices of people, and of those made for the audit, which follow them.
       text: token ids of some of them, by index; read independently of training's own text.
     """
 
@@ -61,8 +61,14 @@ class TrainingRun:
     start: KeyboardLM
     final_P: np.ndarray
     recorded: Mapping[int, np.ndarray]
-    devices: int
+    people: int
+    synthetic: int
     text: Callable[[np.ndarray], TokenStream]
+
+    @property
+    def devices(self) -> int:
+        """Number of training devices, synthetic ones included."""
+        return self.people + self.synthetic
 
     @property
     def rounds(self) -> int:
@@ -91,7 +97,8 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
         start=artifacts.on_device(ctx, artifacts.training_start(ctx)),
         final_P=server.flat_weights(artifacts.model(ctx, ctx.stage)),
         recorded=dict(load_records(folder / RECORDS, len(trace.joined_TN)).cohorts),
-        devices=len(people) + len(synthetic),
+        people=len(people),
+        synthetic=len(synthetic),
         text=text,
     )
     who = cohorts_audit(finished.devices, list(finished.recorded.values()), _samples(finished))
@@ -121,7 +128,7 @@ def verdicts(run: TrainingRun, threads: int = 1) -> tuple[Verdict, ...]:
         key = subkey(run.rule.key, "clip bits")
         bit_noise_T = strategies.drawn_numbers(strategy, adaptive.bit_noise_std, key)
     start_P = server.flat_weights(run.start)
-    encoding = run.rule.encoding(size, run.devices)
+    encoding = run.rule.encoding(size, run.people, run.synthetic)
     rule = Rule(
         noise_multiplier=run.rule.privatizer.noise_multiplier,
         layers=run.directions.layers if config.clipping == "per-layer" else None,

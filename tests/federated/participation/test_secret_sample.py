@@ -64,7 +64,7 @@ def test_what_is_told_of_a_secret_sample_is_the_same_whoever_was_drawn(poisson: 
         told.add(repr(seen))
     assert len(set(largest)) > 1, "what happened differs from key to key"
     assert len(told) == 1
-    assert max(largest) < most_drawn(cohorts, 50) < 50
+    assert max(largest) < most_drawn(cohorts, 50, 0) < 50
 
 
 def test_a_device_beyond_the_stated_bound_is_accounted_as_it_happened() -> None:
@@ -77,6 +77,6 @@ def test_a_device_beyond_the_stated_bound_is_accounted_as_it_happened() -> None:
 
 def test_the_bound_is_the_binomial_s_tail_over_all_devices() -> None:
     cohorts = SampledCohorts(1000, 30, 0.02, True, noise.seeded_key(1), rounds=200)
-    most = most_drawn(cohorts, 200)
+    most = most_drawn(cohorts, 200, 0)
     chance = [math.comb(200, k) * 0.02**k * 0.98 ** (200 - k) for k in range(201)]
     assert 1024 * sum(chance[most + 1 :]) <= 1e-9 < 1024 * sum(chance[most:])

@@ -54,7 +54,7 @@ def audited(
     start_P = server.flat_weights(start)
     rule = RoundRule(launch.mechanism, launch.seed, launch.key)
     data = TrainingData(launch.devices, launch.synthetic_D, launch.devices)
-    encoding = rule.encoding(len(start_P), len(launch.devices))
+    encoding = rule.encoding(len(start_P), data.people, len(data.devices) - data.people)
     models = models_of(directions, start_P, final_P)
     step = launch.server
     optimiser = Optimiser(

@@ -34,7 +34,8 @@ def release_audited(launch: Launch, folder: Path, train: Train = run) -> tuple[V
         start=model_at_start(),
         final_P=final_P,
         recorded=dict(load_records(folder / RECORDS, done.rounds).cohorts),
-        devices=len(launch.devices),
+        people=int(np.sum(~launch.synthetic_D)),
+        synthetic=int(np.sum(launch.synthetic_D)),
         text=launch.devices.select,
     )
     return verdicts(finished)

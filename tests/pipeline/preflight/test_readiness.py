@@ -404,7 +404,7 @@ def test_the_plan_pays_for_secure_aggregation(settings: Settings, monkeypatch: p
     )
     plan_of(settings, monkeypatch, config, train=60, test=60)
     result = run_folder(settings, launch_id(config)).result("plan")
-    encoding = RoundRule(config.mechanism, config.seed).encoding(most_parameters(config), 60 + 10 + 1)
+    encoding = RoundRule(config.mechanism, config.seed).encoding(most_parameters(config), 60, 1)
     paid = result["rho"] / plan_costs(config.mechanism, 60).guarantee.rho
     assert paid == pytest.approx(encoding.inflated_norm**2)
     assert paid > 1.005
