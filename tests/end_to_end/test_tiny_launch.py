@@ -16,13 +16,11 @@ import tacit as library
 from discovery.participation import group_sizes
 from evaluation.audit import canaries
 from federated.devices import store as population
-from federated.participation.observation import observe
-from federated.participation.records import load_records, no_records
+from federated.participation.records import by_the_rule, load_records
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RECORDS
 from pipeline.ground.errors import HELD, PERMANENT
 from pipeline.launch.config import launch_id, load_launch
-from pipeline.stages.fine_tune import participation
 from pipeline.stages.graph import STAGES
 from pipeline.telemetry.allowed import ATTRIBUTES, METRICS
 from pretrain import vocabulary
@@ -175,25 +173,18 @@ def test_exact_numbers_follow_from_nothing_that_leaves(launched: Launched) -> No
         return json.loads((public / stage / "result.json").read_text(encoding="utf-8"))["result"]
 
     store = population.open_store(launched.run / "private" / "ingest_private" / "store")
-    train, trained = len(store.devices("train")), result("fine_tune")
+    train, synthetic = len(store.devices("train")), result("fine_tune")["synthetic_devices"]
     tens = result("ingest_private")["devices_by_split"]["train"]
     assert tens == train // 10 * 10 != train
+    # The seed does not draw who took part, so no number of devices is found by drawing again.
+    rule = RoundRule(config.mechanism.model_copy(update={"randomness": "seeded"}), config.seed)
+    synthetic_D = np.arange(train + synthetic) >= train
+    by_the_seed, _ = by_the_rule(rule.cohorts(synthetic_D), config.mechanism.rounds)
+    recorded = load_records(launched.run / "private" / "fine_tune" / "rounds" / RECORDS)
+    rounds = zip(by_the_seed.cohorts, recorded.cohorts, strict=True)
+    assert not any(np.array_equal(drawn, joined) for (_, drawn), (_, joined) in rounds)
     known = frozenset(vocabulary.load(public / "ingest_public" / "vocabulary.json").words)
-    drawn, asked, synthetic = [], set(), trained["synthetic_devices"]
-    by_the_seed = RoundRule(config.mechanism.model_copy(update={"randomness": "seeded"}), config.seed)
-    for devices in range(tens, tens + 10):
-        synthetic_D = np.arange(devices + synthetic) >= devices
-        cohorts = by_the_seed.cohorts(synthetic_D)
-        state, records = cohorts.init(), no_records()
-        for number in range(config.mechanism.rounds):
-            cohort, state = cohorts.draw(state, number)
-            records = records.add(number, cohort)
-        guess = participation(observe(records, config.mechanism.rounds, cohorts, synthetic_D)).model_dump(mode="json")
-        guess["synthetic_participations"] = records.participations(devices + synthetic)[synthetic_D].tolist()
-        drawn += [devices] if all(trained[name] == value for name, value in guess.items()) else []
-        asked.add(tuple(group_sizes(devices, config.discovery, known)))
-    assert drawn != [train]
-    (sizes,) = asked
+    (sizes,) = {tuple(group_sizes(devices, config.discovery, known)) for devices in range(tens, tens + 10)}
     messages = config.discovery.messages_per_device
     rows = result("discover")["layers"]
     assert [row["messages"] for row in rows] == [size // 10 * 10 * messages for size in sizes][: len(rows)]
