@@ -3,10 +3,6 @@
 import math
 from decimal import ROUND_CEILING, Decimal
 from statistics import NormalDist
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from reports.disclosure.total import Total
 
 _STRONG, _REASONABLE = 1.0, 10.0
 
@@ -18,14 +14,6 @@ def up(value: float | None, digits: int = 2) -> str:
     if not math.isfinite(value):
         return "without bound"
     return str(Decimal(repr(float(value))).quantize(Decimal(1).scaleb(-digits), rounding=ROUND_CEILING))
-
-
-def one_number(total: "Total") -> str:
-    """The epsilon that every page and command states, with its largest part: ``12.89 (local words 8.00)``."""
-    if len(total.addends) == 1:
-        return up(total.epsilon)
-    largest = max(total.addends, key=lambda part: part.epsilon)
-    return f"{up(total.epsilon)} ({largest.named} {up(largest.epsilon)})"
 
 
 def strength(epsilon: float) -> str:

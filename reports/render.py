@@ -20,7 +20,7 @@ from reports.disclosure import schema
 from reports.disclosure.document import Disclosure
 from reports.front import front, uncovered
 from reports.languages import PICTURES, languages
-from reports.losses import one_number, strength, up
+from reports.losses import strength, up
 from reports.paper import printed
 from reports.worst import worst_facts
 
@@ -52,7 +52,6 @@ _FILTERS = (
     formats.on_fewest,
     formats.percent,
     formats.confidence,
-    one_number,
     strength,
     uncovered,
     worst_facts,

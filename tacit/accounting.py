@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from federated.accounting.guarantees import Guarantee
     from federated.mechanisms.optimise_banded import OptimisedBanded
     from federated.mechanisms.optimise_blt import OptimisedBlt
+    from reports.disclosure.total import Total
 
 # Deltas of a drawn curve, and prefix sums of a drawn strategy.
 _DELTAS, _PREFIXES = tuple(10.0**-exponent for exponent in range(3, 13)), 60
@@ -23,31 +24,39 @@ _DELTAS, _PREFIXES = tuple(10.0**-exponent for exponent in range(3, 13)), 60
 
 @dataclass(frozen=True, repr=False)
 class Account(Answer[Any]):
-    """Guarantee of one device, over all rounds, under zero-out adjacency.
+    """Guarantee of one device, under zero-out adjacency: over all rounds, and over all releases of a trained launch.
 
     Attributes:
-      value: ``federated.accounting.guarantees.Guarantee``.
+      value: ``federated.accounting.guarantees.Guarantee`` of the mechanism.
+      losses: delta -> ``reports.disclosure.total.Total`` of a trained launch, all its releases included; else empty.
     """
 
     value: "Guarantee"
+    losses: "Mapping[float, Total]" = field(default_factory=dict)
 
     @property
-    def rho(self) -> float:
-        """Loss as zero-concentrated DP."""
-        return self.value.rho
+    def rho(self) -> float | None:
+        """Loss as zero-concentrated DP; None if a release of the launch has none, as words found locally."""
+        return next(iter(self.losses.values())).rho if self.losses else self.value.rho
 
     @property
-    def mu(self) -> float:
+    def mu(self) -> float | None:
         """Loss as Gaussian DP, ``sqrt(2 rho)``."""
-        return self.value.mu
+        return None if self.rho is None else math.sqrt(2 * self.rho)
 
     @property
     def epsilon(self) -> Mapping[float, float]:
-        """Delta -> epsilon, by the exact Gaussian curve (Balle and Wang 2018)."""
-        return self.value.epsilon
+        """Delta -> epsilon, by the exact Gaussian curve (Balle and Wang 2018), words found locally added."""
+        return {delta: loss.epsilon for delta, loss in self.losses.items()} or self.value.epsilon
 
     def plot(self) -> Plot:
-        """Draw epsilon against delta; the first delta asked for is marked."""
+        """Draw epsilon against delta; the first delta asked for is marked.
+
+        Raises:
+          ValueError: the launch has a release without a rho, which has no such curve.
+        """
+        if self.rho is None:
+            raise ValueError("plot: words found locally have no curve; plot the account of the launch file instead")
         from federated.accounting.gaussian import curve
         from reports.figures.training import draw_epsilon
 
@@ -106,13 +115,14 @@ def account(
 
 def _of_launch(name: str, deltas: tuple[float, ...]) -> Account:
     """Guarantee of a trained launch, all its releases included, from its participation records."""
-    from pipeline.cli.account import account_text
+    from pipeline.cli.account import launch_text
     from pipeline.cli.support import open_existing
-    from pipeline.verify.guarantee import guarantee_again, of_launch
+    from pipeline.verify.guarantee import guarantee_again, losses_again
 
     config, folder, _ = open_existing(name)
-    guarantee = of_launch(config, guarantee_again(config, folder, deltas))
-    return Account(guarantee, account_text(guarantee))
+    trained = guarantee_again(config, folder, deltas)
+    losses = losses_again(config, trained, folder.result)
+    return Account(value=trained, text=launch_text(losses, trained), losses=losses)
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,6 +14,7 @@ from reports.losses import up
 if TYPE_CHECKING:
     from federated.accounting.amplification import AmplifiedGuarantee
     from federated.accounting.guarantees import Guarantee
+    from reports.disclosure.total import Total
 
 _WIDTH = 110
 
@@ -109,10 +110,12 @@ def account(
         check_delta(each)
     if launch is not None and not is_file(launch):
         _alone(f"launch {launch}", given, "; name its launch file to compute other mechanisms")
-        from pipeline.verify.guarantee import guarantee_again, of_launch
+        from pipeline.verify.guarantee import guarantee_again, losses_again
 
         config, folder, _ = open_existing(launch)
-        guarantee = of_launch(config, guarantee_again(config, folder, deltas))
+        trained = guarantee_again(config, folder, deltas)
+        losses = losses_again(config, trained, folder.result)
+        answer(_launch_as_content(losses, trained), as_json, launch_text(losses, trained))
     else:
         if launch is not None:
             _alone(f"launch file {launch}", base, "; change its mechanism by --set")
@@ -120,7 +123,7 @@ def account(
 
         asked = block.block(launch, mechanism, preset, changes or ())
         guarantee = block.guarantee(asked, deltas, strategy, twice=twice)
-    answer(_as_content(guarantee), as_json, account_text(guarantee))
+        answer(_as_content(guarantee), as_json, account_text(guarantee))
 
 
 def _alone(source: str, others: Mapping[str, object], fix: str = "") -> None:
@@ -152,6 +155,29 @@ def _as_content(guarantee: "Guarantee") -> dict:
             name: _by_delta(value) if isinstance(value, Mapping) else value for name, value in vars(sampled).items()
         }
     return content
+
+
+def _launch_as_content(losses: "Mapping[float, Total]", trained: "Guarantee") -> dict:
+    """Convert the loss to all releases of a launch, and the account of its training, to JSON values."""
+    loss = next(iter(losses.values()))
+    return {
+        "unit": loss.unit,
+        "adjacency": trained.adjacency,
+        "rho": loss.rho,
+        "epsilon": _by_delta({delta: each.epsilon for delta, each in losses.items()}),
+        "parts": {
+            f"{delta:g}": [part.model_dump(mode="json") for part in each.parts] for delta, each in losses.items()
+        },
+        "training": _as_content(trained),
+    }
+
+
+def launch_text(losses: "Mapping[float, Total]", trained: "Guarantee") -> str:
+    """Format the loss of one device to all releases of a launch, its parts, and the account of its training."""
+    from pipeline.releases.ceiling import in_words
+
+    lines = [line for loss in losses.values() for line in (("one device", loss.sentence), ("parts", in_words(loss)))]
+    return f"{_aligned(lines)}\n\nTraining alone:\n{account_text(trained)}"
 
 
 def account_text(guarantee: "Guarantee") -> str:

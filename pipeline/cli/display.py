@@ -14,7 +14,6 @@ from pipeline.cli.look import budget_lines, gate_lines
 from pipeline.cli.support import duration
 from pipeline.ground import settings
 from pretrain.progress import Point
-from reports.losses import up
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -142,7 +141,7 @@ def ending(end: "Ending") -> str:
     lines = [
         f"launch {end.launch_id}: {end.state if end.state != 'published' else end.decision}",
         *why,
-        f"guarantee: of one device epsilon {end.guarantee} at delta {end.delta:g}; by noise rho {up(end.rho, 4)}",
+        f"guarantee: of one device epsilon {end.guarantee} at delta {end.delta:g}",
         f"ledger:    {end.ledger}",
         f"report:    {end.report}",
     ]

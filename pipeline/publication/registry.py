@@ -412,9 +412,8 @@ def version_description(tags: Mapping[str, str]) -> str:
       tags: tags of the version (``pipeline.stages.publish.registered_tags``).
     """
     return (
-        f"Launch `{tags.get('tacit.launch', '?')}`: device-level rho {tags.get('privacy.rho', '?')}, epsilon "
-        f"{tags.get('privacy.epsilon', '?')} at delta {tags.get('privacy.delta', '?')}. Its disclosure is in the "
-        "bundle. The launch's `proof/` holds the model's signature; the privacy ledger holds the SHA-256 of "
+        f"Launch `{tags.get('tacit.launch', '?')}`: one device loses {tags.get('privacy.loss', '?')}. Its disclosure "
+        "is in the bundle. The launch's `proof/` holds the model's signature; the privacy ledger holds the SHA-256 of "
         "`bundle.json`, which holds those of all other files."
     )
 

@@ -85,11 +85,12 @@ def words_of(discovered: Mapping[str, Any]) -> Spend:
     )
 
 
-def certified(discovered: Mapping[str, Any]) -> float:
-    """Epsilon of all messages of a device in the worst layer, derived again from the layers in a discovery's result.
+def certified(discovered: Mapping[str, Any], devices: int = 1) -> float:
+    """Epsilon of all messages of a person's devices in the worst layer, derived from a discovery's recorded layers.
 
     Guarantee: ``discovery.certificates.group.group`` with the launch file's share of honest devices; a device answers
-    in one layer. It assumes that no message can be linked to its sender.
+    in one layer. A person with several devices changes one message after the other, each in some layer, so the same
+    theorem holds for all messages of all of them. It assumes that no message can be linked to its sender.
     """
     # scipy is slow to import
     from discovery.certificates.group import device, honest_messages
@@ -100,7 +101,7 @@ def certified(discovered: Mapping[str, Any]) -> float:
         device(
             subset_selection(stated.epsilon0, layer.domain),
             honest_messages(layer.messages, stated.messages_per_device, stated.honest_share),
-            stated.messages_per_device,
+            devices * stated.messages_per_device,
             stated.delta,
         )
         for layer in stated.layers
@@ -211,8 +212,10 @@ def _cheaper(config: LaunchConfig, seen: Outlook, fits: Callable[[Spend], bool])
         yield f"lower discovery.messages_per_device from {local.messages_per_device} to {low}"
 
 
-def _again(config: LaunchConfig, discovered: Mapping[str, Any]) -> Spend:
-    return words_of({**discovered, "device_epsilon_central": certified(discovered)})
+def _again(config: LaunchConfig, discovered: Mapping[str, Any], devices: int) -> Spend:
+    stated, shuffled = guarantee_of(discovered), certified(discovered, devices)
+    sent = devices * stated.messages_per_device
+    return local_discovery(stated.epsilon0, sent, shuffled, stated.delta, f"local, of {devices} devices")
 
 
 LOCAL_WORDS = Release(

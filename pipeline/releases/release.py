@@ -95,7 +95,8 @@ class Release(Use):
         sentence.
       disclosed: returns its block of the disclosure, from the launch file and results of stages.
       by_file: returns the same block if the launch file alone decides it; ``verify`` compares results with it.
-      again: derives its spend again from the stage's statement of what happened; None if ``planned`` is exact.
+      again: derives the spend of a person with so many devices from the stage's statement of what happened; None if it
+        follows from rho.
       asks: fields of its block of the launch file that its stage states again.
       make: ``module:function``, the only code that adds its noise to its sum, as ``make(contributions, noise, bound,
         finish)``; where rounds or devices come one by one, to the sum of a round, or to the message of a device.
@@ -128,7 +129,7 @@ class Release(Use):
     needs: Callable[[LaunchConfig, int], Sequence[str]] = _fits
     cheaper: Callable[[LaunchConfig, Outlook, Callable[[Spend], bool]], Iterable[str]] = _no_cheaper
     by_file: Callable[[LaunchConfig], ReleaseBlock] | None = None
-    again: Callable[[LaunchConfig, Stated], Spend] | None = None
+    again: Callable[[LaunchConfig, Stated, int], Spend] | None = None
     asks: tuple[str, ...] = ()
 
     def reserved(self, config: LaunchConfig, run: object = None) -> Spend | None:

@@ -7,7 +7,8 @@ from typing import Literal
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.releases.local_words import LOCAL_WORDS
-from pipeline.releases.uses import RELEASES
+from pipeline.releases.release import Results
+from pipeline.releases.uses import RELEASES, releases
 from pretrain.config import BEARING, bears
 from reports.disclosure.releases import ReleaseName
 from reports.disclosure.total import Part, Total
@@ -33,11 +34,41 @@ def total(config: LaunchConfig, spends: Mapping[str, Spend]) -> Total:
       ValueError: failures and the words' part of delta sum to delta or more.
     """
     how: Hidden = "summed" if config.mechanism.secagg else "shuffled"
-    sums = (_sum(spends, words, config.mechanism.delta) for words in _words(spends, how))
+    sums = (_sum(spends, words, config.mechanism.delta) for words in _words(spends, how, config.mechanism.delta))
     return min(sums, key=lambda each: each.epsilon)
 
 
-def _words(spends: Mapping[str, Spend], how: Hidden) -> list[tuple[Part, ...]]:
+def of_group(config: LaunchConfig, spends: Mapping[str, Spend], results: Results, devices: int) -> Total | None:
+    """Loss of a person with several devices to all of a launch's releases, at the launch's delta.
+
+    Guarantee: as ``total``, for ``devices`` devices that all contribute nothing in the neighbouring population. Their
+    vectors are added, so that a Gaussian release moves by at most ``devices`` times its bound: rho grows by the square,
+    and the exact curve holds at the same delta (Balle and Wang 2018, theorem 8). For words found locally the person
+    sends ``devices`` times the messages: their local epsilon grows as often, at delta 0, and the certificate's is
+    that of all these messages at the words' part of delta, which leaves to one message the delta of group privacy
+    (Dwork and Roth 2014, theorem 2.2; ``discovery.certificates.group``). None if a release may fail: no such rule is
+    known for that.
+
+    Args:
+      spends: of one device, by stage.
+      results: returns the result of a stage.
+    """
+    from federated.accounting.gaussian import epsilon_of_rho  # scipy is slow to import
+
+    if any(spend.failure for spend in spends.values()):
+        return None
+    of_all: dict[str, Spend] = {}
+    for release in releases(config):
+        spend = spends[release.stage]
+        if release.again is not None:
+            of_all[release.stage] = release.again(config, results(release.stage), devices)
+        elif spend.rho is not None:
+            rho = devices**2 * spend.rho
+            of_all[release.stage] = spend.model_copy(update={"rho": rho, "epsilon": epsilon_of_rho(rho, spend.delta)})
+    return total(config, of_all).model_copy(update={"devices": devices})
+
+
+def _words(spends: Mapping[str, Spend], how: Hidden, delta: float) -> list[tuple[Part, ...]]:
     """Alternative bounds on the loss to messages of a local discovery; empty without local discovery."""
     spend = spends.get("discover")
     if spend is None or spend.unit == "device":
@@ -50,7 +81,7 @@ def _words(spends: Mapping[str, Spend], how: Hidden) -> list[tuple[Part, ...]]:
         rho=None,
         how="local",
     )
-    if not spend.device_delta:
+    if not 0 < spend.device_delta < delta:
         return [(local,)]
     hidden = {"epsilon": spend.device_epsilon, "delta": spend.device_delta, "how": how}
     return [(local.model_copy(update=hidden),), (local,)]

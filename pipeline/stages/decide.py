@@ -25,7 +25,6 @@ from pipeline.stages.remade import Elsewhere, of_launch
 from pipeline.stages.report import disclosure
 from pipeline.telemetry.leaving import Source, require_listed
 from reports.disclosure.document import DecisionBlock, GateResult
-from reports.losses import one_number
 
 # Gates whose result later launches of the population change.
 _MOVING_GATES = {"population_budget", "window_budget", "population_total", "window_total"}
@@ -156,11 +155,11 @@ def _together(ctx: StageContext) -> dict[str, float | None]:
 def _one_number(ctx: StageContext) -> dict[str, float | str]:
     """Loss of one device to all releases together, and in words; empty if one of them has not finished."""
     try:
-        bound = total(ctx.config, spent(ctx.config, ctx.run))
-        rho = launch_loss(ctx.config, ctx.run).rho
-        return {"rho": rho, "epsilon": bound.epsilon, "delta": bound.delta, "guarantee": one_number(bound)}
+        loss = total(ctx.config, spent(ctx.config, ctx.run))
     except StageInputMissing:
         return {}
+    stated = {"rho": loss.rho, "epsilon": loss.epsilon, "delta": loss.delta, "guarantee": loss.number}
+    return {name: value for name, value in stated.items() if value is not None}
 
 
 def _receipts(ctx: StageContext) -> list[str]:

@@ -29,7 +29,7 @@ class Ending:
 
     Attributes:
       state: state of the launch by ``approvals.standing``; ``detail`` gives the reason.
-      rho, epsilon: loss of one device to all its releases, at ``delta``.
+      rho, epsilon: loss of one device to all its releases, at ``delta``; rho is None if a release has none.
       guarantee: that epsilon, rounded up, with its largest part.
       bundle: folder of a published launch's bundle.
     """
@@ -40,7 +40,7 @@ class Ending:
     detail: str
     ledger: str
     reasons: tuple[str, ...]
-    rho: float
+    rho: float | None
     epsilon: float
     delta: float
     guarantee: str
@@ -101,7 +101,7 @@ def launch(
         detail=now.detail,
         ledger=ledger.address,
         reasons=tuple(decided["reasons"]),
-        rho=spent["rho"],
+        rho=spent.get("rho"),
         epsilon=spent["epsilon"],
         delta=config.mechanism.delta,
         guarantee=spent["guarantee"],

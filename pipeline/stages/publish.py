@@ -201,9 +201,7 @@ def registered_tags(config: LaunchConfig, launch_id: str, bundle: Path) -> dict[
         "report.sha256": sha256(bundle / "disclosure.json"),
         "privacy.unit": "device",
         "privacy.void": void(config) or "no",
-        "privacy.rho": f"{loss.rho:.6g}",
-        "privacy.epsilon": f"{loss.bound:.6g}",
-        "privacy.delta": f"{loss.delta:.3g}",
+        "privacy.loss": loss.total.sentence,
         "reviewers": ", ".join(config.reviewers) or "none: the automatic gates alone decide",
     }
 
@@ -344,7 +342,9 @@ def keyboard_dictionary(
     made_at = datetime.fromisoformat(launch.created_at)
     # LatinIME writes a region as en_US; HeliBoard reads any other tag unchanged.
     locale = re.sub(r"^([a-z]{2,3})-([A-Z]{2})$", r"\1_\2", launch.locale)
-    numbers = {"rho": up(loss.rho, 4), "epsilon": up(loss.bound), "delta": f"{loss.delta:.3g}"}
+    numbers = {"epsilon": up(loss.bound), "delta": f"{loss.delta:.3g}"}
+    if loss.total.rho is not None:
+        numbers = {"rho": up(loss.total.rho, 4), **numbers}
     bound = launch.void or " ".join(f"{name} {value}" for name, value in numbers.items())
     attributes = {
         "dictionary": f"main:{locale.lower()}",

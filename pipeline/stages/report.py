@@ -8,14 +8,16 @@ from typing import Any, TypeVar
 from pydantic import Field, ValidationError
 
 from discovery.config import PROJECTED_WORDS
-from federated.accounting.gaussian import curve, epsilon_of_rho
+from federated.accounting.gaussian import curve
 from federated.planning.gain import Forecast
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.spend import Spend
 from pipeline.preflight.frontier import around, without_privacy
+from pipeline.releases.release import Results
 from pipeline.releases.spent import launch_loss, spent
-from pipeline.releases.total import total
+from pipeline.releases.total import of_group, total
 from pipeline.releases.uses import accesses, limits, releases
 from pipeline.run import artifacts
 from pipeline.run.cache import reused_commit
@@ -38,7 +40,6 @@ from reports.disclosure.guarantee import (
     Curves,
     ForecastGain,
     Gain,
-    GroupLoss,
     Population,
     PublicText,
     ReusedRelease,
@@ -154,7 +155,7 @@ def _derived(ctx: StageContext, decision: DecisionBlock) -> dict[str, Any]:
         ),
         "public_text": block(PublicText, public),
         "population": block(Population, private, name=private["population"]),
-        "accounting": _accounting(ctx, trained, whole, forecast),
+        "accounting": _accounting(ctx, trained, whole, forecast, _groups(config, spends, result)),
         "releases": tuple(release.disclosed(config, result) for release in releases(config)),
         "words": _words(ctx),
         "audit": block(AuditBlock, audited) if (audited := ctx.run.optional("audit")) else None,
@@ -209,7 +210,11 @@ def _output(config: LaunchConfig, whole: Total) -> str:
 
 
 def _accounting(
-    ctx: StageContext, trained: dict[str, Any], whole: Total, forecast: Mapping[float, Forecast]
+    ctx: StageContext,
+    trained: dict[str, Any],
+    whole: Total,
+    forecast: Mapping[float, Forecast],
+    group: tuple[Total, ...],
 ) -> Accounting:
     loss = launch_loss(ctx.config, ctx.run)
     return block(
@@ -220,20 +225,15 @@ def _accounting(
         methods=trained["accounting_methods"],
         total=whole,
         curve=curve(loss.rho, _CURVE_DELTAS, loss.failure),
-        group=() if loss.failure else group_losses(loss.rho, loss.delta),
+        group=group,
         forecast=tuple(ForecastGain(epsilon=at, **vars(gained)) for at, gained in forecast.items()),
         without_privacy=Gain(**vars(free)) if (free := without_privacy(ctx.config)) else None,
     )
 
 
-def group_losses(rho: float, delta: float) -> tuple[GroupLoss, ...]:
-    """Loss of a person with several devices to Gaussian releases of which one device loses ``rho``.
-
-    Guarantee: each device adds a vector of bounded length, so the sum of k devices' vectors is at most k times as long:
-    rho grows by k squared, and epsilon is that of the exact curve there. No such rule holds for failure probabilities.
-    """
-    stated = ((devices, devices**2 * rho) for devices in _GROUPS)
-    return tuple(GroupLoss(devices=devices, rho=each, epsilon=epsilon_of_rho(each, delta)) for devices, each in stated)
+def _groups(config: LaunchConfig, spends: Mapping[str, Spend], results: Results) -> tuple[Total, ...]:
+    losses = (of_group(config, spends, results, devices) for devices in _GROUPS)
+    return tuple(loss for loss in losses if loss is not None)
 
 
 def _words(ctx: StageContext) -> AddedWords:

@@ -1,8 +1,7 @@
 """Verify the guarantee of a launch, from its mechanism file and its participation records."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -10,16 +9,14 @@ from evaluation.audit import canaries
 from evaluation.config import STRESS_RATE
 from federated import mechanisms
 from federated.accounting import guarantees as accounting
-from federated.accounting.composition import CombinedGuarantee, compose
 from federated.devices import store as population
 from federated.participation.observation import observe
 from federated.participation.records import load_records, require_by_the_rule
 from federated.rounds.rule import RoundRule
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
 from pipeline.releases.ceiling import in_words as in_parts
-from pipeline.releases.release import Outlook
-from pipeline.releases.spent import is_sum
+from pipeline.releases.release import Outlook, Results
+from pipeline.releases.spent import is_sum, loss_together
 from pipeline.releases.total import total
 from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import planned, releases
@@ -33,6 +30,7 @@ from pipeline.stages.report import disclosed
 from pipeline.verify.check import TOLERANCE, Check, in_words
 from pretrain.config import BEARING, bears
 from reports.disclosure.document import Disclosure
+from reports.disclosure.total import Total
 
 
 def guarantee(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord]) -> Iterator[Check]:
@@ -127,50 +125,6 @@ def by_the_file(config: LaunchConfig, records: Mapping[str, StageRecord]) -> Ite
             )
 
 
-def of_launch(config: LaunchConfig, trained: accounting.Guarantee) -> accounting.Guarantee:
-    """Guarantee of all noised releases of a launch, for one device of the split that loses most.
-
-    Guarantee: releases about training devices add up; a held-out device loses only to evaluation, so the larger of the
-    two counts. If training is the only release, it is that of training.
-    """
-    spends = planned(config, Outlook(trained.rho, None))
-    splits = {split: _noised(config, spends, split) for split in BEARING}
-    if not splits["test"] and set(splits["train"]) <= {TRAINING.block}:
-        return trained
-    losses = [_together(trained, noised.values()) for noised in splits.values() if noised]
-    rho = max(loss.rho for loss in losses)
-    others = ((name, spend) for name, spend in splits["train"].items() if name != TRAINING.block)
-    beside = (f"{name} of rho {spend.rho:.6g} included" for name, spend in others)
-    most = (f"held-out devices lose most, rho {rho:.6g}",) if rho > losses[0].rho else ()
-    return replace(
-        trained,
-        rho=rho,
-        mu=max(loss.mu for loss in losses),
-        epsilon={delta: max(loss.epsilon[delta] for loss in losses) for delta in losses[0].epsilon},
-        epsilon_pld={delta: max(loss.epsilon_pld[delta] for loss in losses) for delta in losses[0].epsilon},
-        methods=(*trained.methods, *beside, *most),
-        amplified=None,
-    )
-
-
-def _noised(config: LaunchConfig, spends: Mapping[str, Spend], split: str) -> dict[str, Spend]:
-    """Spends of noised releases about a split's devices, by the block of the launch file with the noise."""
-    made = (release for release in releases(config) if bears(release.split, split))
-    return {release.block: spends[release.stage] for release in made if spends[release.stage].rho is not None}
-
-
-def _together(trained: accounting.Guarantee, spends: Collection[Spend]) -> CombinedGuarantee:
-    """Total loss to noised releases on the same devices, at each delta of a guarantee that includes their failures."""
-    failure = math.fsum(spend.failure for spend in spends)
-    deltas = [delta for delta in trained.epsilon if delta > failure]
-    made = compose([spend.rho for spend in spends if spend.rho is not None], [delta - failure for delta in deltas])
-    return replace(
-        made,
-        epsilon={delta: made.epsilon[delta - failure] for delta in deltas},
-        epsilon_pld={delta: made.epsilon_pld[delta - failure] for delta in deltas},
-    )
-
-
 def whole(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord]) -> Iterator[Check]:
     """Check the disclosure's total loss of one device, derived from the launch file and the participation records."""
     stated = disclosed(run)
@@ -179,11 +133,14 @@ def whole(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord])
     yield from _one_number(config, run, records, stated)
     if not is_sum(config):
         return
-    again, delta = of_launch(config, guarantee_again(config, run)), config.mechanism.delta
+    spends = planned(config, Outlook(guarantee_again(config, run).rho, None)).values()
+    noised = ([spend for spend in spends if spend.rho is not None and bears(spend.split, split)] for split in BEARING)
+    losses = [loss_together(split, config.mechanism.delta) for split in noised if split]
+    rho, epsilon = (max(getattr(loss, name) for loss in losses) for name in ("rho", "epsilon"))
     said = stated.accounting
-    right = math.isclose(again.rho, said.rho, rel_tol=TOLERANCE)
-    right = right and math.isclose(again.epsilon[delta], said.epsilon, rel_tol=TOLERANCE)
-    detail = f"stated rho {said.rho:.6g}, derived again for the devices that lose most {again.rho:.6g}"
+    right = math.isclose(rho, said.rho, rel_tol=TOLERANCE)
+    right = right and math.isclose(epsilon, said.epsilon, rel_tol=TOLERANCE)
+    detail = f"stated rho {said.rho:.6g}, derived again for the devices that lose most {rho:.6g}"
     yield Check(id="whole_launch", passed=right, detail=detail)
     for release in releases(config):
         if release.by_file is not None:
@@ -201,20 +158,38 @@ def _one_number(
     if "discover" not in records:
         return
     delta, said = config.mechanism.delta, stated.accounting.total
-    spends = planned(config, Outlook(guarantee_again(config, run).rho, None))
     for release in releases(config):
         if release.again is None:
             continue
         happened, block = records[release.stage].result, getattr(config, release.block)
-        spends[release.stage] = release.again(config, happened)
         asked = {name: getattr(block, name) for name in release.asks}
         same = all(happened[name] == value for name, value in asked.items())
         detail = f"{', '.join(asked)} are the launch file's" if same else f"differs from the launch file's {asked}"
         yield Check(id=f"{release.name} asked", passed=same, detail=detail)
-    whole = total(config, spends)
+    whole = losses_again(config, guarantee_again(config, run), lambda stage: records[stage].result)[delta]
     wrong = list(differences(said.model_dump(mode="json"), whole.model_dump(mode="json"), "total"))
     detail = f"{in_parts(whole)} make epsilon {whole.epsilon:.6g} at delta {delta:g}"
     yield Check(id="one_number", passed=not wrong, detail=detail if not wrong else f"not as stated: {detail}")
+
+
+def losses_again(config: LaunchConfig, trained: accounting.Guarantee, results: Results) -> dict[float, Total]:
+    """Loss of one device to all releases, at each delta of training's guarantee, from records and the launch file.
+
+    Args:
+      results: returns the result of a stage.
+
+    Raises:
+      ValueError: a delta is not above what words found locally and failures take of it.
+    """
+    spends = planned(config, Outlook(trained.rho, None))
+    for release in releases(config):
+        if release.again is not None:
+            spends[release.stage] = release.again(config, results(release.stage), 1)
+    return {delta: total(_at(config, delta), spends) for delta in trained.epsilon}
+
+
+def _at(config: LaunchConfig, delta: float) -> LaunchConfig:
+    return config.model_copy(update={"mechanism": config.mechanism.model_copy(update={"delta": delta})})
 
 
 def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] = ()) -> accounting.Guarantee:

@@ -58,14 +58,6 @@ class Population(Config):
     older: int = Field(default=0, description="deleted rows from outside the window; rounded down to hundreds")
 
 
-class GroupLoss(Config):
-    """Privacy loss of a person with ``devices`` devices, by group privacy."""
-
-    devices: int = Field(ge=2)
-    rho: float
-    epsilon: float
-
-
 class Gain(Config):
     """Forecast gain over the start, from the number of devices and the way of learning alone."""
 
@@ -91,7 +83,9 @@ class Accounting(PrivacyLoss):
     failure: float = Field(default=0.0, description="part of delta for which rho does not hold")
     total: Total
     curve: tuple[tuple[float, float], ...] = Field(description="(delta, epsilon) of the exact Gaussian curve")
-    group: tuple[GroupLoss, ...] = Field(default=(), description="losses with several devices; empty: not stated")
+    group: tuple[Total, ...] = Field(
+        default=(), description="losses of a person with several devices, all releases included; empty: not stated"
+    )
     forecast: tuple[ForecastGain, ...] = Field(
         default=(), description="gain at this total, and at one epsilon less and more; empty: there is no forecast"
     )
@@ -118,15 +112,23 @@ class Accounting(PrivacyLoss):
         return self
 
     @model_validator(mode="after")
-    def _groups_lose_by_the_square(self) -> "Accounting":
-        for group in self.group:
-            if not math.isclose(group.rho, group.devices**2 * self.rho, rel_tol=_SAME):
-                raise ValueError(
-                    f"group: rho {group.rho} of {group.devices} devices; rho {self.rho} of one makes "
-                    f"{group.devices**2 * self.rho}"
-                )
+    def _groups_lose_to_all_releases(self) -> "Accounting":
         if self.group and self.failure:
             raise ValueError("group: no group bound is known with a failure probability; leave group out")
+        alone = {(name, part.split): part.rho for part in self.total.parts for name in part.releases}
+        for group in self.group:
+            squared = group.devices**2
+            lost = {(name, part.split): part.rho for part in group.parts for name in part.releases}
+            same = lost.keys() == alone.keys() and all(
+                (rho is None) == (lost[each] is None)
+                and math.isclose(lost[each] or 0.0, squared * (rho or 0.0), rel_tol=_SAME)
+                for each, rho in alone.items()
+            )
+            if group.devices < 2 or not same or group.epsilon < self.total.epsilon:
+                raise ValueError(
+                    f"group: {group.sentence} of {group.devices} devices over {sorted(lost)}; all releases of one "
+                    f"device, {sorted(alone)}, at {squared} times its rho are expected"
+                )
         return self
 
     @model_validator(mode="after")

@@ -1,12 +1,13 @@
-"""The block of the disclosure with the total loss of one device over all releases of a launch."""
+"""The privacy loss of a launch: one value, and the only form in which a loss of all releases is stated."""
 
 import math
-from typing import get_args
+from typing import Literal, get_args
 
 from pydantic import Field, model_validator
 
 from pretrain.config import Config
 from reports.disclosure.releases import How, ReleaseName, Split
+from reports.losses import strength, up
 
 _SAME = 1e-6  # relative tolerance; a larger difference is a mistake, not rounding
 
@@ -37,16 +38,46 @@ class Part(Config):
 
 
 class Total(Config):
-    """(``epsilon``, ``delta``) of one device over all releases of a launch.
+    """(``epsilon``, ``delta``) of one device, or of a person with several, over all releases of a launch.
 
     Guarantee: each part of a split holds for every output of the others, so their epsilons and deltas add up (basic
     composition, Dwork and Roth 2014, theorem 3.16). A device is in one split, so the split with the larger loss counts;
     a release about devices of every split is in a part of each.
+
+    Attributes:
+      devices: of the person; the parts are then those of all of them together.
     """
 
+    unit: Literal["device"] = "device"
+    devices: int = Field(default=1, ge=1)
     epsilon: float
     delta: float
     parts: tuple[Part, ...] = Field(min_length=1)
+
+    @property
+    def rho(self) -> float | None:
+        """Loss as zCDP of the split that loses most; None if a release, such as words found locally, has no rho."""
+        rhos = [part.rho for part in self.parts]
+        return None if None in rhos else max(rho for rho in rhos if rho is not None)
+
+    @property
+    def strength(self) -> str:
+        """A plain word for epsilon."""
+        return strength(self.epsilon)
+
+    @property
+    def number(self) -> str:
+        """Epsilon, rounded up, with its largest part: ``12.89 (local words 8.00)``."""
+        if len(self.addends) == 1:
+            return up(self.epsilon)
+        largest = max(self.addends, key=lambda part: part.epsilon)
+        return f"{up(self.epsilon)} ({largest.named} {up(largest.epsilon)})"
+
+    @property
+    def sentence(self) -> str:
+        """The loss in one line: ``epsilon 4.89 at delta 1e-10, rho 0.5000``, rho where it covers every release."""
+        rho = "" if self.rho is None else f", rho {up(self.rho, 4)}"
+        return f"epsilon {self.number} at delta {self.delta:g}{rho}"
 
     @property
     def addends(self) -> tuple[Part, ...]:

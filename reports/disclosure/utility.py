@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_vali
 
 from pretrain.config import Config
 from reports.disclosure.releases import ReleaseBlock, ReleaseName
+from reports.disclosure.total import Total
 
 NON_PRIVATE = "non_private"
 
@@ -19,9 +20,7 @@ class EarlierLaunch(Config):
     """
 
     created_at: str
-    rho: float
-    epsilon: float
-    delta: float
+    loss: Total
     devices_at_least: int
     words_added: int
     releases: dict[ReleaseName, dict[str, float | str]]
@@ -37,7 +36,7 @@ def earlier(stated: Mapping[str, Any]) -> EarlierLaunch | None:
     flat = dict[str, Any]()
     for name in ("words", "population", "accounting", "launch"):
         flat |= stated.get(name) or {}
-    flat |= {"epsilon": (flat.get("total") or {}).get("epsilon")}
+    flat |= {"loss": flat.get("total")}
     try:
         terms = {release.name: release.terms for release in _RELEASES.validate_python(stated.get("releases"))}
         return EarlierLaunch.model_validate(

@@ -21,10 +21,11 @@ from tests.helpers.reports.reports_example import (
     TRAINING,
     block,
     example,
+    group_of,
     releases,
 )
 
-GROUP = [{"devices": 2, "rho": 4 * 0.50012, "epsilon": 11.2345}, {"devices": 3, "rho": 9 * 0.50012, "epsilon": 19.1}]
+GROUP = [group_of(block("accounting"), 2, 17.2345), group_of(block("accounting"), 3, 29.1)]
 UNCOVERED = {"data": "private", "covered": False, "reason": "held-out aggregates"}
 LOCALES = {"de": "de-DE", "es": "es-ES", "fr": "fr-FR", "pt": "pt-BR"}
 # Words of the English page, which no other language has.
@@ -41,7 +42,8 @@ def of(language: str, **changes: object) -> str:
     return whole if language == "en" else whole[whole.index("\n## ") :]
 
 
-LOSS = {"rho": 0.61, "epsilon": 5.512, "delta": 1e-6}
+LOST = {"releases": ["training"], "split": "train", "epsilon": 5.512, "delta": 1e-6, "rho": 0.61, "how": "noise"}
+LOSS = {"loss": {"epsilon": 5.512, "delta": 1e-6, "parts": [LOST]}}
 SIZES = {"devices_at_least": 800, "words_added": 7}
 EARLIER = LOSS | SIZES | {"created_at": "2025-11-05T00:00:00+00:00"}
 EARLIER |= {"releases": {"training": {"rounds": 1234}, "counts": {"clip norm": 5.0}}}
@@ -61,8 +63,8 @@ def everything() -> dict[str, object]:
     made = releases(
         LOCAL_WORDS, COUNTS, mechanism={"rounds": 1200, "report_goal": 1500}, participation={"violations": 3}
     )
-    rho = made["accounting"]["rho"]  # type: ignore[index]
-    group = [{"devices": devices, "rho": devices**2 * rho, "epsilon": 11.2345} for devices in (2, 3)]
+    alone = made["accounting"]["total"]["epsilon"]  # type: ignore[index]
+    group = [group_of(made["accounting"], devices, 2 * devices * alone) for devices in (2, 3)]  # type: ignore[arg-type]
     return {
         "launch": {"synthetic_population": True, "seeded_randomness": True, "reviewers": ["ana", "ben"]},
         "population": block("population", synthetic=True),
@@ -152,7 +154,10 @@ def test_several_devices_of_a_person_are_told_of() -> None:
     group = block("accounting", group=GROUP)
     assert "a person with several devices, beyond each device alone;" in of("en", accounting=group)
     text = pages(Disclosure.model_validate(example(accounting=group)), {})["report.md"]
-    assert "2 devices have ρ = 2.0005, ε = 11.24 (weak); 3 devices have ρ = 4.5011, ε = 19.10 (weak)." in text
+    assert (
+        "Over all releases 2 devices have ε = 17.24 at δ = 1e-06 (weak); 3 devices have ε = 29.10 at δ = 1e-06 (weak)."
+        in text
+    )
     failing = block("accounting", failure=1e-9)
     assert "part of δ is a failure probability" in pages(example(accounting=failing), {})["report.md"]
 
@@ -164,11 +169,11 @@ def test_what_changed_since_what_users_have_is_told() -> None:
     assert "changes by +1.23 points (+0.10 to +2.00)" in page
     assert "ε ging von 5,52 auf 7,03" in of("de", utility=after(EARLIER))
     text = pages(example(utility=after(EARLIER)), {})["report.md"].split("\n## Changes since the current model")[1]
-    assert "| ρ | 0.5002 | 0.6100 |" in text
+    assert "| ρ |" not in text.split("## Accounting")[0], "words of this launch have none"
     assert "training: rounds 16 (1,234)" in text
     assert "counts: clip norm – (5)" in text
     assert "cannot be compared" not in text.split("## Accounting")[0]
-    other = pages(example(utility=after(EARLIER | {"delta": 1e-8})), {})["report.md"]
+    other = pages(example(utility=after(EARLIER | {"loss": EARLIER["loss"] | {"delta": 1e-5}})), {})["report.md"]
     assert other.count("cannot be compared") == 2
     apart = of("en", utility=after(EARLIER, left_out="it trained on other devices"))
     assert "changes by" not in apart

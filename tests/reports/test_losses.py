@@ -29,8 +29,12 @@ def test_one_number_names_its_largest_part_where_it_is_a_sum() -> None:
     trained = Part(releases=("training",), split="train", epsilon=4.881, delta=1e-6, rho=0.5, how="noise")
     held_out = Part(releases=("evaluation",), split="test", epsilon=3.0, delta=1e-6, rho=0.2, how="noise")
     whole = Total(epsilon=12.881, delta=1e-6, parts=(words, trained, held_out))
-    assert losses.one_number(whole) == "12.89 (local words 8.00)"
-    assert losses.one_number(Total(epsilon=4.881, delta=1e-6, parts=(trained, held_out))) == "4.89"
+    assert (whole.number, whole.rho) == ("12.89 (local words 8.00)", None)
+    assert whole.sentence == "epsilon 12.89 (local words 8.00) at delta 1e-06"
+    assert (
+        Total(epsilon=4.881, delta=1e-6, parts=(trained, held_out)).sentence
+        == "epsilon 4.89 at delta 1e-06, rho 0.5000"
+    )
 
 
 def test_strength_has_three_tiers() -> None:

@@ -10,10 +10,10 @@ import yaml
 
 from reports.render import OPENDP_COMMIT, OPENDP_DAY, OPENDP_FILE, pages
 from tests.helpers.launches.checkout import ROOT
-from tests.helpers.reports.reports_example import block, example
+from tests.helpers.reports.reports_example import block, example, group_of
 
 SCHEMA = json.loads((ROOT / "reports" / "templates" / f"opendp-{OPENDP_DAY}.schema.json").read_text(encoding="utf-8"))
-GROUP = [{"devices": 2, "rho": 4 * 0.50012, "epsilon": 11.2345}]
+GROUP = [group_of(block("accounting"), 2, 17.2345)]
 
 
 def record(**changes: object) -> dict[str, Any]:
@@ -29,8 +29,8 @@ def test_a_record_fits_and_has_the_numbers_of_the_report() -> None:
     stated = record(accounting=block("accounting", group=GROUP))
     assert complaints(stated) == []
     loss = stated["deployment"]["privacy_loss"]
-    assert loss["privacy_parameters"] == {"epsilon": 7.03, "delta": 1e-6, "rho": 0.5002}
-    assert "2 devices has epsilon 11.24" in loss["privacy_parameters_details"]
+    assert loss["privacy_parameters"] == {"epsilon": 7.03, "delta": 1e-6}, "words have no rho"
+    assert "2 devices has epsilon 17.24" in loss["privacy_parameters_details"]
     assert "ab_test: held-out aggregates" in stated["deployment"]["dp_variant"]["unprotected_quantities"]
     assert datetime.date.fromisoformat(stated["deployment"]["basic"]["publication_date"])
     spends = [*block("composition")["spends"], block("composition")["spends"][0] | {"launch_id": "earlier"}]

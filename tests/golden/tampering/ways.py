@@ -236,7 +236,7 @@ TRACKED = (
     Tampering(
         "the registered rho",
         "publish",
-        in_tracking("UPDATE model_version_tags SET value = '0.01' WHERE key = 'privacy.rho'"),
+        in_tracking("UPDATE model_version_tags SET value = 'epsilon 0.01' WHERE key = 'privacy.loss'"),
         "registered",
     ),
     Tampering(
@@ -246,7 +246,7 @@ TRACKED = (
         "registered",
     ),
     Tampering(
-        "a tag less", "publish", in_tracking("DELETE FROM model_version_tags WHERE key = 'privacy.delta'"), "registered"
+        "a tag less", "publish", in_tracking("DELETE FROM model_version_tags WHERE key = 'privacy.void'"), "registered"
     ),
     Tampering(
         "a metric of a stage",

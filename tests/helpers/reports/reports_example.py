@@ -446,6 +446,16 @@ def discovered(*layers: tuple[int, int], **changes: object) -> dict:
     return LOCAL_WORDS | local | {"delta": 5e-7, "layers": rows} | changes
 
 
+def group_of(accounting: dict, devices: int, epsilon: float) -> dict:
+    """Loss of a person with several devices, beside a total; words take what the noised releases leave of epsilon."""
+    total = accounting["total"]
+    parts = []
+    for part in total["parts"]:
+        squared = None if part["rho"] is None else devices**2 * part["rho"]
+        parts.append(part | {"rho": squared, "epsilon": epsilon * part["epsilon"] / total["epsilon"]})
+    return total | {"devices": devices, "epsilon": epsilon, "parts": parts}
+
+
 # The example with so few devices that shuffling hides none: words have their local bound, and training all of delta.
 _UNHIDDEN = [LOCAL_WORDS | {"device_epsilon_central": 80.0, "epsilon_central": 7.9, "epsilon_attack": 7.1}, TRAINING]
 LOCAL = {"releases": _UNHIDDEN, "accounting": guarantee_of(*_UNHIDDEN, how="local")}

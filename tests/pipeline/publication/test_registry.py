@@ -17,6 +17,7 @@ from pipeline.run.known import run_folder
 from pipeline.tracking import mlflow_tracker
 from pipeline.tracking.mlflow_tracker import MlflowTracker
 from pretrain.files import sha256
+from reports.disclosure.total import Total
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.publishable import NAME, POPULATION, launch
@@ -42,9 +43,10 @@ def test_a_report_written_again_publishes_nothing_again(tracked: Settings, tmp_p
     again = launch(tracked, tmp_path, created_at="2026-11-22T10:00:00+00:00")
     assert (again["version"], sha256(again["bundle"] / "bundle.json")) == (1, before)
     (version,) = client.search_model_versions(f"name = '{NAME}'")
-    stated = tuple(version.tags[name] for name in ("privacy.rho", "privacy.unit", "tacit.launch"))
-    loss = json.loads((again["bundle"] / "disclosure.json").read_text(encoding="utf-8"))["accounting"]
-    assert stated == (f"{loss['rho']:.6g}", "device", first["run_id"])
+    stated = tuple(version.tags[name] for name in ("privacy.loss", "privacy.unit", "tacit.launch"))
+    accounting = json.loads((again["bundle"] / "disclosure.json").read_text(encoding="utf-8"))["accounting"]
+    loss = Total.model_validate(accounting["total"])
+    assert stated == (loss.sentence, "device", first["run_id"])
     registry = Registry(tracked)
     assert (registry.alias(NAME, "champion"), registry.alias(NAME, "previous")) == (1, None)
 
@@ -73,7 +75,7 @@ def test_a_version_that_no_launch_registered_is_not_served(tracked: Settings, tm
     done = launch(tracked, tmp_path)
     client, registry = mlflow_tracker.connect(tracked), Registry(tracked)
     honest = client.get_model_version(NAME, "1")
-    forged = {**honest.tags, "privacy.rho": "0.01"}
+    forged = {**honest.tags, "privacy.loss": "epsilon 0.01"}
     client.create_model_version(NAME, honest.source, honest.run_id, tags=forged)
     client.set_registered_model_alias(NAME, "champion", "2")
     with pytest.raises(ReleaseRefused, match="the last publication or rollback set another one"):

@@ -176,12 +176,11 @@ def test_the_keyboard_s_dictionary_holds_the_words_and_the_disclosure(published:
         "dictionary": "main:en_us",
         "locale": "en_US",
         "description": "Launch test-fixture-01. Differential privacy of every device "
-        f"(rho {up(accounting.rho, 4)} epsilon {up(accounting.bound)} delta {accounting.delta:.3g})",
+        f"(epsilon {up(accounting.bound)} delta {accounting.delta:.3g})",
         "date": "1767323045",
         "version": "20260102",
         "launch": "test-fixture-01",
         "arm": "network",
-        "rho": up(accounting.rho, 4),
         "epsilon": up(accounting.bound),
         "delta": f"{accounting.delta:.3g}",
         "disclosure_sha256": sha256(done["bundle"] / "disclosure.json"),

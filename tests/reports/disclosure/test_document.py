@@ -7,9 +7,19 @@ import pytest
 from pydantic import ValidationError
 
 from reports.disclosure.document import Disclosure
-from tests.helpers.reports.reports_example import COUNTS, EVALUATION, LOCAL_WORDS, TRAINING, example, releases
+from tests.helpers.reports.reports_example import (
+    COUNTS,
+    EVALUATION,
+    LOCAL_WORDS,
+    TRAINING,
+    block,
+    example,
+    group_of,
+    releases,
+)
 
-GROUP = {"devices": 2, "rho": 4 * 0.50012, "epsilon": 8.0}
+GROUP = group_of(block("accounting"), 2, 17.0)
+NOISED_ALONE = GROUP | {"epsilon": 10.9, "parts": [GROUP["parts"][1] | {"epsilon": 10.9}]}
 
 AMPLIFIED = {"sampling": "poisson", "sampling_rate": 0.01, "epsilon": 1.0, "epsilon_second": None, "methods": ["one"]}
 AMPLIFIED |= {"adjacency": "zero-out", "assumption": "nobody tells"}
@@ -31,7 +41,8 @@ def at(raw: dict, *path: str | int) -> dict:
         (lambda raw: at(raw, "audit").update(stress=None), "exactly where canaries"),
         (lambda raw: at(raw, "utility").update(simulation_without_privacy=False), "contradicts the arms"),
         (lambda raw: at(raw, "accounting").update(mu=0.1), "sqrt"),
-        (lambda raw: at(raw, "accounting").update(group=[{"devices": 2, "rho": 1.1, "epsilon": 8.0}]), "of one makes"),
+        (lambda raw: at(raw, "accounting").update(group=[GROUP | {"devices": 3}]), "all releases of one"),
+        (lambda raw: at(raw, "accounting").update(group=[NOISED_ALONE]), "all releases of one"),
         (lambda raw: at(raw, "accounting").update(group=[GROUP], failure=1e-9), "group: no group bound"),
         (lambda raw: at(raw, "releases", 0).update(device_level_epsilon0=8.0), "messages at epsilon0"),
         (lambda raw: at(raw, "releases", 1, "participation").update(observed_mins=4), "strictly between"),

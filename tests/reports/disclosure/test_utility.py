@@ -10,7 +10,7 @@ def test_it_is_what_the_disclosure_says() -> None:
     stated = json.loads(example().model_dump_json())
     block = earlier(stated)
     assert block is not None
-    assert (block.rho, block.epsilon, block.delta) == (0.50012, 7.0211, 1e-6)
+    assert (block.loss.rho, block.loss.epsilon, block.loss.delta) == (None, 7.0211, 1e-6)
     assert (block.devices_at_least, block.words_added) == (990, 2)
     assert block.releases == {release.name: release.terms for release in example().releases}
     assert block.created_at == "2026-01-02T03:04:05+00:00"
@@ -18,5 +18,5 @@ def test_it_is_what_the_disclosure_says() -> None:
 
 def test_half_of_it_is_nothing() -> None:
     stated = json.loads(example().model_dump_json())
-    for lacking in (stated | {"releases": None}, stated | {"accounting": stated["accounting"] | {"rho": None}}, {}):
+    for lacking in (stated | {"releases": None}, stated | {"accounting": stated["accounting"] | {"total": None}}, {}):
         assert earlier(lacking) is None
