@@ -9,7 +9,6 @@ import typer
 
 from pipeline.cli.support import AsJson, answer, command
 from pretrain.reading.paths import shown
-from reports.losses import up
 
 if TYPE_CHECKING:
     from pipeline.preflight.draft import Draft
@@ -128,8 +127,7 @@ def _answer(made: "Draft", devices: int, as_json: bool) -> None:
     lines = [
         f"{made.file}: about {devices:,} devices; {_way(made)}",
         *made.notes,
-        f"worst case of noised releases rho {made.rho:.4g}, epsilon {up(made.epsilon)} at delta {made.delta:g}; "
-        f"of all releases epsilon {made.total_epsilon:g} or less",
+        f"at worst one device loses {made.total.sentence}, over all releases",
         *(f"  not feasible: {reason}" for reason in made.reasons),
         *(f"next: {row}" for row in made.next),
     ]
@@ -142,7 +140,9 @@ def _way(made: "Draft") -> str:
     if counts is not None and not counts.trains:
         return "counts mixed with the start, which so few devices and so little rho teach more than training does"
     rounds = f"{run.rounds:,} rounds of {run.report_goal:,} devices ({run.kind})"
-    return rounds if counts is None else f"counts of rho {counts.rho:.2g}, then {rounds} from the start that they move"
+    if counts is None:
+        return rounds
+    return f"counts with noise {counts.noise_multiplier:g}, then {rounds} from the start that they move"
 
 
 def _asker(as_json: bool) -> Any:

@@ -345,8 +345,8 @@ def ledger_forecast(
     lines = [
         f"{name}: {len(found.dates)} launches of {config.schedule!r} from {begins} to {ends}",
         *(f"  {row}" for row in found.dates),
-        f"together: rho {found.rho:.6g} of one device and epsilon {found.epsilon:.6g} of one typed word of population "
-        f"{name!r}" + (f"; {refused} would be refused" if refused else ""),
+        f"together, of the budgets of population {name!r}: rho {found.rho:.6g}, epsilon per typed word "
+        f"{found.epsilon:.6g}" + (f"; {refused} would be refused" if refused else ""),
     ]
     answer(found, as_json, text="\n".join(lines))
     if refused:

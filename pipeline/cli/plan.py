@@ -150,27 +150,17 @@ def _worst_case_lines(plan: "LaunchPlan") -> list[str]:
     from pipeline.releases.ceiling import in_words
 
     whom = "these" if plan.counted else f"{sum(plan.devices.values()):,} devices that may take part"
-    lines = [
+    return [
         *plan.counted,
         f"Of {whom} about {plan.training_devices:,} train and {plan.devices['test']:,} test.",
-        f"The launch file: rho {plan.rho:.6g} (zCDP), mu {plan.mu:.6g} (GDP), "
-        f"sensitivity^2 {plan.sensitivity_squared:g}",
-        *(f"  epsilon {up(value)} at delta {delta:g}" for delta, value in plan.epsilon.items()),
-        f"  per {plan.unit}, {plan.adjacency} adjacency, worst case within the enforced limits",
+        f"The launch file: one device loses {plan.total.sentence}, over all releases, of policy.max_total_epsilon "
+        f"{plan.max_total_epsilon:g}",
+        f"  parts: {in_words(plan.total)}; policy.max_rho {plan.max_rho:g}",
+        f"  {plan.adjacency} adjacency, worst case within the enforced limits; sensitivity^2 of training "
+        f"{plan.sensitivity_squared:g}",
         *_feasible_lines(plan),
         *_step_lines(plan),
         *_time_lines(plan),
-    ]
-    if plan.beside:
-        others = " and ".join(f"{name} of rho {rho:.6g}" for name, rho in plan.beside.items())
-        lines.append(
-            f"  with {others} the launch costs rho {plan.launch_rho:.6g}, epsilon {up(plan.launch_epsilon)} at delta "
-            f"{plan.delta:g}, of policy.max_rho {plan.max_rho:g}"
-        )
-    return [
-        *lines,
-        f"  all releases together cost one device epsilon {up(plan.total.epsilon)} at delta {plan.total.delta:g}, of "
-        f"policy.max_total_epsilon {plan.max_total_epsilon:g}: {in_words(plan.total)}",
         f"Word discovery on {plan.training_devices:,} devices, this file's kind first:",
         *(f"  {way}" for way in plan.words),
         *(f"  ledger: {line}" for line in (*plan.ledger.problems, *plan.ledger.notes)),

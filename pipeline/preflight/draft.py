@@ -45,6 +45,7 @@ from pretrain.reading.paths import require_folder, shown
 from pretrain.sources import open_stream
 from pretrain.text import require_spaced_script
 from reports.config import NOBODY_YET
+from reports.disclosure.total import Total
 from reports.losses import up
 
 SYNTHETIC = "synthetic"
@@ -156,7 +157,7 @@ class Draft:
 
     Attributes:
       reasons: why its population is too small for it; empty if it suffices.
-      rho, epsilon: of a training device, to all releases with noise; local words come on top.
+      total: loss of one device to all releases, at worst.
       notes: how devices were counted, which words are found and why, and how much public text is read.
       next: commands from here to a launch.
     """
@@ -164,10 +165,7 @@ class Draft:
     file: Path
     feasible: bool
     reasons: tuple[str, ...]
-    rho: float
-    epsilon: float
-    delta: float
-    total_epsilon: float
+    total: Total
     notes: tuple[str, ...]
     next: tuple[str, ...]
     mechanism: MechanismConfig = field(metadata={"json": False})
@@ -330,16 +328,12 @@ def _size(answers: Answers) -> Size:
 
 
 def _drafted(file: Path, answers: Answers, config: LaunchConfig, found: Plan, notes: tuple[str, ...]) -> Draft:
-    delta = config.mechanism.delta
-    rho = found.guarantee.rho + sum(config.beside_training.values())
+    seen = Outlook(found.guarantee.rho, config.private_text.splits.training(answers.population))
     return Draft(
         file=file,
         feasible=found.feasible,
         reasons=found.reasons,
-        rho=rho,
-        epsilon=epsilon_of_rho(rho, delta),
-        delta=delta,
-        total_epsilon=config.policy.max_total_epsilon,
+        total=total(config, planned(config, seen)),
         notes=tuple(note for note in (answers.counted, *notes) if note),
         next=_next(file, answers, config),
         mechanism=config.mechanism,

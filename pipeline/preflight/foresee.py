@@ -20,13 +20,14 @@ from pipeline.ledger.budget import (
 from pipeline.ledger.dates import day_of, require_once, standing_spends
 from pipeline.ledger.entries import SPLIT_RULE, Entry, canonical, with_spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.loss import release_of, total_epsilon
 from pipeline.ledger.room import SpendRequest, require_room
 from pipeline.ledger.spend import Spend, Split
 from pipeline.preflight import schedule
+from pipeline.releases.policy import likely
+from pipeline.releases.total import total
 from pipeline.run.population import asked, kept, require_allowed
 from pretrain.config import BEARING, bears
-from reports.losses import up
+from reports.disclosure.total import Total
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def foresee(
             require_clock(entries, population.key)
             which = kept(config, population, run_id)
             require_once(entries, population.key, run_id)
-            spends = spends_of(config, planned, reused)
+            spends = _merged(config, spends_of(planned, reused))
             lines += _without_room(config, population, entries, run_id, which, spends)
         except PermanentError as error:
             lines.append(str(error))
@@ -83,19 +84,19 @@ class Forecast:
     """Worst-case new spend of a dated launch.
 
     Attributes:
-      rho: of one training device.
+      loss: of one device to all releases that spend; None if nothing is spent.
+      rho: of one training device, against the population's ceiling on rho.
       held_out_rho: of one held-out device; the larger of the two counts.
       epsilon: of one typed word.
-      total: epsilon of one device over all releases, at the launch's delta.
       has_spent: stages that have already spent or reserved; they spend nothing again.
       problem: why it would be refused; it then spends nothing.
     """
 
     launch_id: str
+    loss: Total | None
     rho: float
     held_out_rho: float
     epsilon: float
-    total: float
     has_spent: tuple[str, ...]
     problem: str
 
@@ -103,13 +104,8 @@ class Forecast:
         if self.problem:
             return f"{self.launch_id}: refused: {self.problem}"
         before = f", as {', '.join(self.has_spent)} spent before" if self.has_spent else ""
-        if not (self.rho or self.held_out_rho or self.epsilon):
-            return f"{self.launch_id}: spends nothing{before}"
-        held_out = f" (held out: {self.held_out_rho:.4g})" if self.held_out_rho else ""
-        return (
-            f"{self.launch_id}: rho {self.rho:.4g}{held_out}, epsilon {self.epsilon:g} per typed word; of one device "
-            f"epsilon {up(self.total)} over all releases{before}"
-        )
+        lost = "spends nothing" if self.loss is None else f"one device loses {self.loss.sentence}"
+        return f"{self.launch_id}: {lost}{before}"
 
 
 def forecast(
@@ -141,7 +137,7 @@ def forecast(
         population = require_registered(entries, key)
     for run_id in run_ids:
         done = tuple(stage for launch, stage in standing_spends(entries, key) if launch == run_id)
-        spends, day = spends_of(config, planned, {*done, *reused(run_id)}), day_of(run_id)
+        spends, day = spends_of(planned, {*done, *reused(run_id)}), day_of(run_id)
         # A launch for a past date spends at the time it runs.
         at, problem = max(clock.now(), clock.start_of(day.isoformat())) if day else clock.now(), ""
         try:
@@ -153,7 +149,7 @@ def forecast(
                     config, population, run_id, kept(config, population, run_id) if population else None
                 )
                 expected = list(entries)
-                for spend in spends:
+                for spend in _merged(config, spends):
                     require_room(expected, request, spend, ceilings(population, asked(config), spend.unit, "total"), at)
                     expected.append(_as_if(spend, request, at))
                 entries = expected
@@ -164,30 +160,33 @@ def forecast(
 
 
 def _forecast(
-    config: LaunchConfig, run_id: str, spends: Sequence[Spend], done: tuple[str, ...], problem: str
+    config: LaunchConfig, run_id: str, spends: Mapping[str, Spend], done: tuple[str, ...], problem: str
 ) -> Forecast:
-    rho, held_out = (math.fsum(spend.rho or 0.0 for spend in spends if bears(spend.split, split)) for split in BEARING)
+    each = spends.values()
+    rho, held_out = (math.fsum(spend.rho or 0.0 for spend in each if bears(spend.split, split)) for split in BEARING)
     return Forecast(
         launch_id=run_id,
+        loss=total(config, likely(config, spends)) if spends else None,
         rho=rho,
         held_out_rho=held_out,
-        epsilon=math.fsum(spend.epsilon for spend in spends if spend.unit == "item"),
-        # Any single split rule: a device either trains or is held out.
-        total=total_epsilon([release_of(spend, "total", "rule") for spend in spends], config.mechanism.delta),
+        epsilon=math.fsum(spend.epsilon for spend in each if spend.unit == "item"),
         has_spent=done,
         problem=problem,
     )
 
 
-def spends_of(config: LaunchConfig, planned: Mapping[str, Spend], left_out: Collection[str]) -> list[Spend]:
-    """Combine a launch's spends into at most four: of local discovery, and of training, held-out and all devices.
-
-    Spends of zero are left out: they fit even if the population's spend exceeds a budget that was lowered.
+def spends_of(planned: Mapping[str, Spend], left_out: Collection[str]) -> dict[str, Spend]:
+    """Select a launch's new spends by stage, without those of zero, which fit even above a budget that was lowered.
 
     Args:
       left_out: stages that spend nothing, as their outputs are reused or they have already spent.
     """
-    spends = [spend for name, spend in planned.items() if name not in left_out and (spend.rho or spend.epsilon)]
+    return {name: spend for name, spend in planned.items() if name not in left_out and (spend.rho or spend.epsilon)}
+
+
+def _merged(config: LaunchConfig, new: Mapping[str, Spend]) -> list[Spend]:
+    """Combine spends into at most four: of local discovery, and of training, held-out and all devices."""
+    spends = new.values()
     merged = [spend for spend in spends if spend.unit == "item"]
     splits: tuple[Split, ...] = (*BEARING, "every")
     for split in splits:

@@ -5,13 +5,11 @@ the files it counts the devices.
 """
 
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.mechanism import MOST_DEVICES
 from federated.planning import feasibility, law
 from federated.planning.feasibility import Alternative, Timer
@@ -61,28 +59,21 @@ class LaunchPlan:
     """Worst case of a launch file within its enforced limits.
 
     Attributes:
-      sensitivity_squared, rho, mu, epsilon: of training alone; ``method`` names the accountant.
+      sensitivity_squared: of training alone.
       rounds_below_goal, by_the_clock: see ``federated.planning.feasibility.Plan``.
       step: None where nothing is trained, or by Adam.
       cpu_minutes: of the longest stages, by stage, as ``compute.launch_minutes``; empty where a GPU runs them.
       devices: number of devices that may take part, by split.
       counted: devices of the launch's files before and after each filter, if they were counted for this plan.
-      beside: rho of the other releases about training devices, by block.
-      launch_rho, launch_epsilon: of training and the releases beside it, bounded by ``policy.max_rho``.
-      total: loss of one device to all releases together.
+      total: loss of one device to all releases together, bounded by ``policy.max_total_epsilon``; the rho of each part
+        is bounded by ``policy.max_rho``.
       words: cost of the file's own kind of word discovery, then of the other kind.
       reuse: stages whose outputs are reused from other launches on this machine.
     """
 
     sensitivity_squared: float
-    rho: float
-    mu: float
-    epsilon: Mapping[float, float]
-    method: str
-    unit: str
     adjacency: str
     rounds: int
-    delta: float
     feasible: bool
     reasons: tuple[str, ...]
     rounds_below_goal: int | None
@@ -93,9 +84,6 @@ class LaunchPlan:
     devices: Mapping[str, int]
     counted: tuple[str, ...]
     training_devices: int
-    beside: Mapping[str, float]
-    launch_rho: float
-    launch_epsilon: float
     max_rho: float
     total: Total
     max_total_epsilon: float
@@ -167,7 +155,7 @@ def plan(
     terms = terms_of(own, config.private_text.splits, config.server)
     found = None
     if config.server.optimizer != "adam":
-        spends = planned_spends(config, Outlook(base.rho, base.training_devices))
+        spends = planned_spends(config, Outlook(training_rho(config), base.training_devices))
         found = frontiers.frontier(config, terms, spends, base.total.epsilon)
     directory = out or RunDir(here.runs_dir, run_id).path / "public" / "planning"
     files = _draw(found, base, directory)
@@ -228,7 +216,7 @@ def _worst_case(
     splits: Mapping[str, int],
     counted: tuple[str, ...],
 ) -> LaunchPlan:
-    trains, delta = splits["train"], config.mechanism.delta
+    trains = splits["train"]
     planned = (
         feasibility.plan(config.mechanism, trains)
         if TRAINING.asked(config)
@@ -238,19 +226,11 @@ def _worst_case(
     more_reasons = (*above_policy(config, spends, trains), *too_few(config, splits))
     reuse = tuple(preview(config, run_id, here, stages))
     room = foresee(config, here, run_id, spends, reused_stages(reuse))
-    worst, beside = planned.guarantee, config.beside_training
-    failure = math.fsum(spend.failure for spend in spends.values())
-    launch_rho = worst.rho + sum(beside.values())
+    worst = planned.guarantee
     return LaunchPlan(
         sensitivity_squared=worst.sensitivity_squared,
-        rho=worst.rho,
-        mu=worst.mu,
-        epsilon=worst.epsilon,
-        method="; ".join(worst.methods),
-        unit=worst.unit,
         adjacency=worst.adjacency,
         rounds=worst.rounds,
-        delta=delta,
         feasible=planned.feasible and not more_reasons,
         reasons=(*planned.reasons, *more_reasons),
         rounds_below_goal=planned.rounds_below_goal,
@@ -261,9 +241,6 @@ def _worst_case(
         devices=splits,
         counted=counted,
         training_devices=trains,
-        beside=beside,
-        launch_rho=launch_rho,
-        launch_epsilon=epsilon_of_rho(launch_rho, delta - failure) if launch_rho else 0.0,
         max_rho=config.policy.max_rho,
         total=total(config, likely(config, spends)),
         max_total_epsilon=config.policy.max_total_epsilon,

@@ -1,6 +1,6 @@
 """Privacy loss of local and of central word discovery, for a launch's own population."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from discovery import outlook
 from discovery.config import CentralConfig, TrieConfig
@@ -53,7 +53,7 @@ class CentralWords:
 
     kind: str
     chosen: bool
-    rho: float
+    rho: float = field(metadata={"json": False})
     epsilon: float
     delta: float
     reach: Reach
@@ -62,8 +62,8 @@ class CentralWords:
 
     def __str__(self) -> str:
         return (
-            f"{self.kind}: trusts an aggregator: rho {self.rho:.4g}, epsilon {up(self.epsilon)} a device at delta "
-            f"{self.delta:g} with noise_multiplier {self.noise_multiplier:.4g} and {self.words_per_device} words a "
+            f"{self.kind}: trusts an aggregator: epsilon {up(self.epsilon)} a device at delta {self.delta:g} "
+            f"with noise_multiplier {self.noise_multiplier:.4g} and {self.words_per_device} words a "
             f"device; {found(self.reach)}"
         )
 

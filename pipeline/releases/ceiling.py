@@ -17,9 +17,9 @@ _STEPS = 60
 
 def in_words(whole: Total) -> str:
     """List the parts of a total, each with its loss."""
-    how = {"local": " (local guarantee)", "shuffled": " (shuffled)", "summed": " (summed securely)"}
+    how = {"local": "local guarantee", "shuffled": "shuffled", "summed": "summed securely"}
     return ", ".join(
-        f"{part.named} {up(part.epsilon)}{how.get(part.how, '')}"
+        f"{part.named} {up(part.epsilon)} ({how.get(part.how, f'rho {up(part.rho, 4)}')})"
         f"{' of a held-out device' if part.split == 'test' else ''}"
         for part in whole.parts
     )

@@ -21,8 +21,6 @@ _BUG = 1
 _ROUND = {"round": "tacit.rounds.done", "rounds": "tacit.rounds.total", "seconds": "tacit.round.duration"}
 # Labels of a metric beside those of its stage.
 _BESIDE = {
-    "tacit.spend.rho": ("unit",),
-    "tacit.spend.epsilon": ("unit",),
     "tacit.stage.exit_code": ("error_type",),
 }
 
@@ -110,13 +108,12 @@ def _planned(mechanism: MechanismConfig | None, stage: str) -> dict[str, Value]:
 def _facts(stage: str, result: Mapping[str, Any], *, reused: bool) -> dict[str, Value]:
     """Values of a stage's public result that are on the allowlist."""
     facts: dict[str, Value] = {"tacit.stage.reused": int(reused)}
-    spend, decision = result.get("spend") or {}, result.get("decision")
-    facts |= {f"tacit.spend.{name}": spend[name] for name in ("rho", "epsilon") if spend.get(name) is not None}
-    facts |= {"unit": spend["unit"]} if "unit" in spend else {}
+    decision, loss = result.get("decision"), result.get("headline") or {}
     if stage == "fine_tune" and "rounds" in result:
         facts["tacit.rounds.done"] = result["rounds"]
     if decision in ("launch", "hold"):
         facts |= {"decision": decision, "tacit.launch.held": int(decision == "hold")}
+        facts |= {f"tacit.loss.{name}": loss[name] for name in ("rho", "epsilon") if name in loss}
     return facts
 
 

@@ -51,7 +51,7 @@ pytestmark = [
 def test_every_stage_did_its_work(launched: Launched) -> None:
     assert launched.answer["launch_id"] == launched.run_id
     assert launched.answer["decision"] in ("launch", "hold")
-    assert launched.answer["rho"] > 0
+    assert launched.answer["rho"] is None, "words found locally have none"
     assert launched.answer["epsilon"] > 0
     # Counts were not asked for.
     for stage in set(STAGES) - {"count"}:
@@ -216,8 +216,9 @@ def test_spans_and_metrics_are_those_on_the_list(launched: Launched) -> None:
     assert {name for name, _, _ in seen.metrics} <= METRICS.keys()
     done = [value for name, value, labels in seen.metrics if name == "tacit.rounds.done"]
     assert max(done) == 3
-    spent = {labels["stage"] for name, _, labels in seen.metrics if name == "tacit.spend.epsilon"}
-    assert spent == {"discover", "fine_tune"}
+    (lost,) = {value for name, value, _ in seen.metrics if name == "tacit.loss.epsilon"}
+    assert lost == launched.answer["epsilon"]
+    assert "tacit.loss.rho" not in {name for name, _, _ in seen.metrics}, "words found locally have none"
 
 
 @pytest.mark.usefixtures("forked_python")

@@ -68,7 +68,7 @@ BETTER = (
     Tampering("recall after private training", "fine_tune", stated("fine_tune", "validation_recall_after", 0.9)),
     Tampering("recall before private training", "fine_tune", stated("fine_tune", "validation_recall_before", 0.1)),
     Tampering("the curve of private training", "fine_tune", stated("fine_tune", "curve.1.validation_loss", half)),
-    Tampering("a headline metric", "decide", stated("decide", "headline.rho", half)),
+    Tampering("a headline metric", "decide", stated("decide", "headline.epsilon", half)),
     Tampering("gain of the comparison", "ab_test", stated("ab_test", "top1_gain", more)),
     Tampering("an interval of the comparison", "ab_test", stated("ab_test", "arms.0.low", half)),
     Tampering("a difference of arms", "ab_test", stated("ab_test", "differences.0.high", more)),
@@ -234,7 +234,7 @@ TRACKED = (
     Tampering("the registered model's code", "publish", registered_file("code/pretrain/predictor.py"), "registered"),
     Tampering("the registered vocabulary", "publish", registered_file("data/bundle/vocabulary.json"), "registered"),
     Tampering(
-        "the registered rho",
+        "the registered loss",
         "publish",
         in_tracking("UPDATE model_version_tags SET value = 'epsilon 0.01' WHERE key = 'privacy.loss'"),
         "registered",
@@ -261,9 +261,9 @@ TRACKED = (
         "tracked:fine_tune",
     ),
     Tampering(
-        "rho of the launch's run",
+        "epsilon of the launch's run",
         "fine_tune",
-        in_tracking("UPDATE latest_metrics SET value = 0.01 WHERE key = 'rho'"),
+        in_tracking("UPDATE latest_metrics SET value = 0.01 WHERE key = 'epsilon'"),
         "tracked",
     ),
     Tampering(

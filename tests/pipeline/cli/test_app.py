@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -72,7 +73,7 @@ def test_check_a_good_file(tacit: Shell, file: str):
     expected = launch_id(launch_config())
     note = (
         "one device loses epsilon 3.07 at delta 1e-06 at worst, of policy.max_total_epsilon 10: local words 0.34 "
-        "(shuffled), training 2.73"
+        "(shuffled), training 2.73 (rho 0.1667)"
     )
     nothing = {"errors": [], "notes": [note], "reuse": []}
     assert tacit.json("check", file) == {"ok": True, "launch_id": expected} | nothing
@@ -220,7 +221,10 @@ def test_a_database_that_is_down_is_temporary(tacit: Shell):
 def test_plan(tacit: Shell, file: str):
     answer = tacit.json("plan", file, "--devices", "1000")
     assert answer["feasible"]
-    assert answer["rho"] > 0
+    assert answer["total"]["epsilon"] > 0
+    text = tacit("plan", file, "--devices", "1000").stdout
+    assert "one device loses epsilon 3." in text
+    assert not re.search(r"at delta \S+, rho", text), "words found locally have no rho"
     assert not tacit.json("plan", file, "--devices", "1", code=65)["feasible"]
     assert tacit.json("plan", file)["training_devices"] == 1053, "the packaged population has a known size"
 

@@ -45,9 +45,8 @@ def test_every_date_says_what_it_would_spend(file: Path):
     assert {(row["rho"], row["epsilon"], row["problem"]) for row in said["dates"]} == {(rho, 1.0, "")}
     assert (said["ok"], said["rho"], said["epsilon"], said["refused"]) == (True, 2 * rho, 2.0, 0)
     text = ended("ledger", "forecast", str(file), "--from", "2026-11-01", "--to", "2026-11-01").stdout
-    assert f"rho {rho:.4g}, epsilon 1 per typed word" in text
-    assert "of one device epsilon 3." in text
-    assert "together: rho" in text
+    assert "one device loses epsilon 3." in text
+    assert "together, of the budgets" in text
 
 
 def test_what_has_no_room_is_named_and_stops_whoever_asked(file: Path):
@@ -61,7 +60,7 @@ def test_what_has_no_room_is_named_and_stops_whoever_asked(file: Path):
 def test_a_check_of_a_date_says_it_too(file: Path):
     run_id = launch_id(load_launch(file), "20261101")
     checked = ended("check", str(file), "--date", "20261101", "--json")
-    assert f"worst-case spend: {run_id}: rho" in checked.stderr
+    assert f"worst-case spend: {run_id}: one device loses epsilon" in checked.stderr
     assert "would spend" not in ended("check", str(file), "--json").stderr
     ledger = PrivacyLedger.of(load())
     ended(

@@ -69,7 +69,7 @@ def tacit(*arguments: str, code: int = 0) -> tuple[str, str]:
 @pytest.mark.slow
 def test_a_forecast_as_json_with_pictures(home: Path) -> None:
     answer = json.loads(tacit("plan", str(written(home)), "--out", str(home / "out"), "--json")[0])
-    assert answer["rho"] > 0  # of the file as it stands
+    assert answer["total"]["epsilon"] > 0  # of the file as it stands
     assert answer["rehearsed"] is False
     assert answer["verdict"] is None
     points = answer["frontier"]["points"]

@@ -11,9 +11,6 @@ import pytest
 
 from pipeline.launch.config import load_launch
 from pipeline.preflight.draft import SYNTHETIC, Answers, counted_devices, draft, require_enough
-from pipeline.releases.release import Outlook
-from pipeline.releases.total import total
-from pipeline.releases.uses import planned
 from tests.helpers.launches.tiny_launch import write_launch
 
 ANSWERS = Answers("mine", "en-US", SYNTHETIC, "sample", 1300, epsilon=5.0)
@@ -79,10 +76,12 @@ def test_what_it_makes_is_valid_and_its_population_carries_it(answers: Answers, 
     assert (made.feasible, made.reasons) == (True, ())
     config = load_launch(path)
     assert (config.name, config.mechanism) == (answers.name, made.mechanism)
-    assert 0.99 * config.policy.max_rho < made.rho <= config.policy.max_rho, "all that may be lost buys accuracy"
+    noised = made.total.noised
+    assert noised is not None
+    assert 0.99 * config.policy.max_rho < (noised.rho or 0.0) <= config.policy.max_rho, "all buys accuracy"
     kind = None if config.counts is None else config.counts.model
     assert kind == {"few": "start-mixture", "careful": "start-mixture", "fr-FR": None}.get(answers.name, "network")
-    assert made.total_epsilon == config.policy.max_total_epsilon == answers.epsilon
+    assert made.total.epsilon <= config.policy.max_total_epsilon == answers.epsilon
     assert config.planning is not None
     assert config.planning.population_estimate == answers.population
     assert f"tacit check {path}" in made.next
@@ -105,10 +104,7 @@ def test_words_are_found_locally_where_the_total_leaves_room_for_them(
     made = draft(tmp_path / "mine.yaml", answers)
     config = load_launch(tmp_path / "mine.yaml")
     assert config.discovery.kind == kind
-    train = config.private_text.splits.training(answers.population)
-    training = made.rho - sum(config.beside_training.values())
-    whole = total(config, planned(config, Outlook(training, train)))
-    assert 0.9 * answers.epsilon < whole.epsilon <= answers.epsilon, "nothing of the total is left unused"
+    assert 0.9 * answers.epsilon < made.total.epsilon <= answers.epsilon, "nothing of the total is left unused"
     (why,) = [note for note in made.notes if note.startswith("Words:")]
     assert f"# {why}\ndiscovery:\n" in (tmp_path / "mine.yaml").read_text(encoding="utf-8")
     assert ("trusted aggregator" in why) == (kind == "central")

@@ -38,5 +38,5 @@ def test_a_central_file_sees_its_own_promise_first() -> None:
     assert config.central_discovery is not None
     assert central.epsilon == central_discovery(config.central_discovery).epsilon
     assert (central.chosen, local.chosen, local.local) == (True, False, 80.0)
-    assert str(central).startswith("central: trusts an aggregator: rho 0.125")
+    assert str(central).startswith("central: trusts an aggregator: epsilon 2.3")
     assert "9 words a device; finds a word that 0.05% of devices hold, or 0.23% where each holds many" in str(central)

@@ -65,7 +65,7 @@ def values(metrics: Signals, name: str) -> set[float]:
     return {value for metric, value, _ in metrics.metrics if metric == name}
 
 
-def test_stages_are_spans_of_one_trace_with_what_they_spent(console: Callable[[], str], settings: Settings) -> None:
+def test_stages_are_spans_of_one_trace(console: Callable[[], str], settings: Settings) -> None:
     calls = Calls()
     for name in ("ingest_private", "plan", "fine_tune"):
         run(name, settings, calls.stages)
@@ -73,14 +73,26 @@ def test_stages_are_spans_of_one_trace_with_what_they_spent(console: Callable[[]
     assert [span["stage"] for span in seen.spans] == ["ingest_private", "plan", "fine_tune"]
     assert len({span["trace_id"] for span in seen.spans}) == 1
     trained = seen.spans[-1]
-    expected = {"launch_id": ID, "attempt": 1, "locale": "en-US", "features": "NWP", "unit": "device"}
-    expected |= {"tacit.spend.rho": 0.25, "tacit.spend.epsilon": 2.0, "tacit.stage.exit_code": 0}
-    expected |= {"tacit.rounds.total": 8, "tacit.devices.goal": 2, "tacit.noise.multiplier": 6.0}
+    expected = {"launch_id": ID, "attempt": 1, "locale": "en-US", "features": "NWP"}
+    expected |= {
+        "tacit.stage.exit_code": 0,
+        "tacit.rounds.total": 8,
+        "tacit.devices.goal": 2,
+        "tacit.noise.multiplier": 6.0,
+    }
     assert {name: trained[name] for name in expected} == expected
     assert trained["tacit.stage.duration"] >= 0
     assert trained["tacit.memory.peak"] > 1e7
-    assert values(seen, "tacit.spend.rho") == {0.25}
     assert values(seen, "tacit.stage.exit_code") == {0}
+
+
+@pytest.mark.parametrize("loss", [{"epsilon": 12.9}, {"epsilon": 4.9, "rho": 0.5}], ids=["with words", "noised"])
+def test_a_decision_tells_the_loss_to_all_releases(loss: dict[str, float], console: Callable[[], str]) -> None:
+    headline = {"decision": "launch", "guarantee": "12.90 (local words 8.00)", "delta": 1e-6} | loss
+    with signals.watched(ID, "decide", "en-US", ("NWP",), None) as finished:
+        finished({"decision": "launch", "headline": headline, "spend": None}, reused=False)
+    told = {name: value for name, value, _ in signals_on(console()).metrics if name.startswith("tacit.loss")}
+    assert told == {f"tacit.loss.{name}": value for name, value in loss.items()}
 
 
 def test_a_spend_tells_the_share_left_of_the_scarcest_part_of_its_budget(
@@ -160,8 +172,8 @@ def test_a_refused_spend_is_named(console: Callable[[], str], settings: Settings
         ("features", "NWP+hello"),
         ("locale", "hello"),
         ("error_type", "hello"),
-        ("tacit.spend.rho", "hello"),
-        ("tacit.spend.rho", float("nan")),
+        ("tacit.loss.rho", "hello"),
+        ("tacit.loss.rho", float("nan")),
         ("tacit.rounds.done", True),
         ("attempt", -1),
         ("tacit.validation.loss", 0.5),
