@@ -29,6 +29,8 @@ from pipeline.stages import ab_arms
 from pipeline.stages.ab_arms import NON_PRIVATE, PUBLIC_MIXTURE
 from pipeline.stages.ab_inputs import Baseline, open_inputs
 from pipeline.stages.kept_release import RELEASED, ReleaseFile
+from pipeline.stages.remade import Elsewhere
+from pipeline.telemetry.leaving import Source
 from pretrain.files import write_text
 from pretrain.kernel.threads import one_torch_thread
 from reports.disclosure.utility import (
@@ -143,9 +145,9 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
     with one_torch_thread():
         begun = beginnings.judge(arms, grown, len(base), config.locale)
     made = ab_result(compared, names, asked_of, begun)
-    of_ledger = {"champion": True, "coverage": True, "coverage_low": True, "coverage_high": True}
+    of_data = {"champion": True, "coverage": True, "coverage_low": True, "coverage_high": True}
     stating = made.model_copy(update={"spend": EVALUATION.reserved(config)})
-    return stating.model_dump(mode="json", exclude=of_ledger)
+    return {**stating.model_dump(mode="json", exclude=of_data), "champion": Elsewhere(Source.LEDGER)}
 
 
 def _champion(stated: Mapping[str, Any] | None) -> Champion | None:

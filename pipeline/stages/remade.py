@@ -39,7 +39,7 @@ _TENS = 10
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Place of a field that comes from another source in this row than in the others of its class."""
+    """Place of a field, or of all fields of a block, that comes from another source than in others of its class."""
 
     source: Source
 
@@ -103,6 +103,8 @@ def fields(value: BaseModel, stated: Mapping[str, Any], made: Any, place: str = 
       stated: the same result as JSON values.
       made: what public files give: a mapping for a block, a list for a list of blocks; fields may be absent.
     """
+    if isinstance(made, Elsewhere):
+        made = dict.fromkeys(type(value).model_fields, made)
     made = made if isinstance(made, Mapping) else {}
     for name, field in type(value).model_fields.items():
         here = f"{place}.{name}" if place else name
@@ -133,12 +135,12 @@ def _blocks(value: Any, stated: Any, made: Any, place: str) -> Iterator[str]:
         for key, block in value.items():
             yield from _blocks(block, stated[key], given.get(key, _ABSENT), f"{place}.{key}")
     elif isinstance(value, tuple | list):
-        rows = made if isinstance(made, tuple | list) else [_ABSENT] * len(value)
+        rows = made if isinstance(made, tuple | list) else [made] * len(value)
         if len(rows) != len(value):
             yield f"{place}: public files give {len(rows)} rows, not {len(value)}"
         for number, block in enumerate(value[: len(rows)]):
             yield from _blocks(block, stated[number], rows[number], f"{place}[{number}]")
-    elif isinstance(made, _Absent):
+    elif isinstance(made, _Absent | Elsewhere):
         if stated not in (None, {}, []) and not isinstance(stated, bool | int | float | str):
             yield f"{place}: nothing public gives it again"
     elif stated != made:

@@ -6,6 +6,7 @@ from pipeline.stages.remade import Elsewhere, fields
 from pipeline.telemetry.leaving import Source
 from reports.disclosure.guarantee import Gain
 from reports.disclosure.releases import Counts
+from reports.disclosure.total import Part, Total
 
 STATED = {
     "name": "counts",
@@ -43,6 +44,15 @@ def test_a_figure_that_nothing_gives_is_named_with_its_source() -> None:
 def test_a_figure_of_another_source_in_this_row_is_not_asked_for() -> None:
     assert compared(cells=Elsewhere(Source.LEDGER)) == []
     assert compared(cells=Elsewhere(Source.STORE)) == ["cells: a count of devices must be whole tens"]
+
+
+def test_all_of_a_block_may_be_of_another_source() -> None:
+    """The loss of an earlier launch is the ledger's, where a loss of this one is accounted again."""
+    part = Part(releases=("training",), split="train", epsilon=4.9, delta=1e-6, rho=0.5, how="noise")
+    loss = Total(epsilon=4.9, delta=1e-6, parts=(part,))
+    stated = loss.model_dump(mode="json")
+    assert list(fields(loss, stated, None))
+    assert list(fields(loss, stated, Elsewhere(Source.LEDGER))) == []
 
 
 def test_a_block_that_nothing_gives_is_named_field_by_field() -> None:
