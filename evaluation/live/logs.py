@@ -25,18 +25,17 @@ CONTROL, TREATMENT = ARMS = ("control", "treatment")
 COUNTS = ("shown", "picked", "correct", "triggered", "accepted", "committed", "modified")
 
 
-def _schema(key: str) -> pa.Schema:
-    counted = ((name, pa.int64()) for name in COUNTS)
-    return pa.schema(
-        [("arm", pa.string()), (key, pa.string()), ("day", pa.date32()), *counted, ("seconds", pa.float64())]
-    )
-
-
-SCHEMA, DEVICE_SCHEMA = _schema("bucket"), _schema("device")
+SCHEMA = pa.schema(
+    [
+        *(("arm", pa.string()), ("bucket", pa.string()), ("day", pa.date32())),
+        *((name, pa.int64()) for name in COUNTS),
+        ("seconds", pa.float64()),
+    ]
+)
 SIMULATED = b"tacit.simulated"
 MOST_BUCKETS, MOST_COUNT = 100_000, 10**12
 MOST_KEY_BYTES = 200
-_TEXT = ("arm", "bucket", "device")
+_TEXT = ("arm", "bucket")
 # Impossible counts: the first is a part of the second.
 PARTS = (("picked", "correct"), ("correct", "shown"), ("accepted", "triggered"), ("modified", "committed"))
 _COLUMNS = tuple(
@@ -162,7 +161,7 @@ def read(patterns: Iterable[str], first: date, days: int) -> Logs:
     """
     sums, digests, simulated = _Sums(first, days), [], False
     for path in rows.matching(list(patterns), FIELD):
-        simulated |= require_schema(path, SCHEMA)
+        simulated |= _require_schema(path)
         for at, batch in rows.placed_batches(path, FIELD, _COLUMNS):
             where = f"{FIELD}: {shown(path)}, {at}"
             for name in SCHEMA.names:
@@ -193,33 +192,33 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write(table: pa.Table, path: Path, *, simulated: bool, schema: pa.Schema = SCHEMA) -> None:
+def write(table: pa.Table, path: Path, *, simulated: bool) -> None:
     """Write a file of the schema.
 
     Args:
       simulated: mark the file as simulated; such logs decide nothing about people.
     """
-    made = table.cast(schema).replace_schema_metadata({SIMULATED: b"true"} if simulated else None)
+    made = table.cast(SCHEMA).replace_schema_metadata({SIMULATED: b"true"} if simulated else None)
     pq.write_table(made, path, compression="zstd")
 
 
-def require_schema(path: Path, schema: pa.Schema) -> bool:
-    """Check that a file has the columns and types of a schema, and return whether it is marked as simulated."""
+def _require_schema(path: Path) -> bool:
+    """Check that a file has the columns and types of ``SCHEMA``, and return whether it is marked as simulated."""
     if path.suffix != ".parquet":
         raise ValueError(f"{FIELD}: {shown(path)} does not end in .parquet; logs are Parquet files")
     names = rows.fields(path, FIELD)
-    for name in schema.names:
+    for name in SCHEMA.names:
         if names.count(name) != 1:
             how = "missing" if name not in names else "there twice"
-            raise ValueError(f"{FIELD}: {shown(path)}: column {name!r} is {how}; write {', '.join(schema.names)}")
-    extra = [name for name in names if name not in schema.names]
+            raise ValueError(f"{FIELD}: {shown(path)}: column {name!r} is {how}; write {', '.join(SCHEMA.names)}")
+    extra = [name for name in names if name not in SCHEMA.names]
     if extra:
         raise ValueError(
             f"{FIELD}: {shown(path)}: {len(extra):,} of its columns are not part of the logs, which hold only counts "
-            f"of {schema.names[1]}s; write {', '.join(schema.names)}"
+            f"of buckets; write {', '.join(SCHEMA.names)}"
         )
     there = pq.read_schema(path)
-    for field in schema:
+    for field in SCHEMA:
         kind = there.field(field.name).type
         if field.name not in _TEXT and kind != field.type:
             found = str(kind).partition("<")[0]

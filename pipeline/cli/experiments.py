@@ -155,10 +155,11 @@ def _lines(seen: "Look") -> list[str]:
     from evaluation.live.logs import CONTROL, TREATMENT
     from reports.formats import metric_name
 
-    until = "released once, with noise" if seen.logged_until is None else f"logs until {seen.logged_until}"
     page = [
-        f"days {seen.first_day} to {seen.last_day}, {until}" + (", of simulated users" if seen.simulated else ""),
-        *_split(seen),
+        f"days {seen.first_day} to {seen.last_day}, logs until {seen.logged_until}"
+        + (", of simulated users" if seen.simulated else ""),
+        f"{seen.treated_buckets:,} of {seen.buckets:,} buckets had the model, {seen.share:.2%} expected "
+        f"(p-value {seen.split_chance:.3g})",
         "",
         f"{'':<{_NAME}}{'control':>18}{'with the model':>18}  relative change (95%)",
     ]
@@ -172,17 +173,6 @@ def _lines(seen: "Look") -> list[str]:
     if not seen.over:
         page.append("an interim result: it decides nothing, and repeated looks lower the coverage of its intervals")
     return page
-
-
-def _split(seen: "Look") -> list[str]:
-    """Format the numbers of buckets or devices of both arms; none if the audit of the release failed."""
-    if seen.treated_units is None:
-        return []
-    about = "about " if seen.unit == "device" else ""
-    return [
-        f"{about}{seen.treated_units:,} of {seen.units:,} {seen.unit}s had the model, {seen.share:.2%} expected "
-        f"(p-value {seen.split_chance:.3g})"
-    ]
 
 
 def _value(row: "ArmMetric") -> str:

@@ -9,16 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from pydantic import Field
 
 from evaluation.comparison.intervals import Estimate
-from evaluation.live import compare, logs, noisy
+from evaluation.live import compare, logs
 from evaluation.live.compare import Live
-from pipeline.experiments.gate import audit_gate, gates, of_buckets, of_devices
-from pipeline.experiments.release import LiveRelease, log_files, release
+from pipeline.experiments.gate import gates
 from pipeline.ground.errors import PermanentError, ReleaseRefused, TooEarly
 from pipeline.ground.settings import Settings, processor
 from pipeline.launch.config import LaunchConfig, config_digest
@@ -27,8 +25,6 @@ from pipeline.publication import experiment
 from pipeline.publication.approvals import standing
 from pipeline.publication.experiment import Experiment, ExperimentEnd
 from pipeline.publication.registry import Registry
-from pipeline.releases.experiment import EXPERIMENT
-from pipeline.releases.release import asked_for
 from pipeline.run.known import write_down
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text
 from pipeline.run.stage import StageResult
@@ -37,7 +33,6 @@ from pipeline.telemetry.leaving import require_listed
 from pipeline.tracking.mlflow_tracker import MlflowTracker, checkpoints_of_locale
 from pretrain.files import write_text
 from reports.disclosure.document import GateResult
-from reports.disclosure.findings import ReleaseAudit
 from reports.disclosure.utility import ArmMetric, Difference
 
 NAME = "experiment"
@@ -50,19 +45,17 @@ class Look(StageResult):
 
     first_day: date
     last_day: date
-    logged_until: date | None = Field(description="last day with a row; None under a budget")
+    logged_until: date = Field(description="last day with a row")
     over: bool = Field(description="all days are over, so the gates decide")
     simulated: bool
     share: float
-    unit: Literal["bucket", "device"] = Field(description="devices are counted under a budget alone, with its noise")
-    treated_units: int | None = Field(description="with the model; None if the audit of the release failed")
-    units: int | None
-    split_chance: float | None
+    treated_buckets: int = Field(description="with the model")
+    buckets: int
+    split_chance: float
     arms: tuple[ArmMetric, ...]
     differences: tuple[Difference, ...]
     undefined: tuple[str, ...]
     gates: tuple[GateResult, ...]
-    audit: ReleaseAudit | None = Field(default=None, description="of the release; None without a budget")
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -158,92 +151,34 @@ def look(
       today: in UTC.
 
     Raises:
-      ReleaseRefused: there is no experiment, or it has a budget and shows nothing before its decision.
+      ReleaseRefused: there is no experiment.
       ValueError: ``evaluation.live.logs`` refuses them, or simulated logs are given for real people.
     """
     tried = begun(config, run, PrivacyLedger.of(settings))
     assert config.experiment is not None, "begun refuses"
-    if EXPERIMENT.asked(config):
-        return _released_look(run), ()
     logged = logs.read(patterns, tried.first, tried.began.days)
-    _require_people(config, simulated=logged.simulated)
-    live = compare.compare(logged, tried.began.share)
-    judged = gates(live, of_buckets(logged), config.experiment, config.features, _replaced(tried, Registry(settings)))
-    seen = _look(tried, today, live, judged, simulated=logged.simulated)
-    return seen.model_copy(update={"logged_until": logged.last_day}), logged.digests
-
-
-def _released_look(run: RunDir) -> Look:
-    """Return the results of an experiment under a budget, once it is decided.
-
-    Raises:
-      ReleaseRefused: it is not decided, or was stopped.
-    """
-    record = run.record(NAME)
-    seen = None if record is None else DecisionResult.model_validate(record.result).look
-    if seen is None:
-        raise ReleaseRefused(
-            f"{logs.FIELD}: {run.launch_id} has policy.cover_everything, so its logs are released once, with noise, by "
-            f"its decision, and show nothing before: tacit experiment decide {run.launch_id} --logs ..."
-        )
-    return seen
-
-
-def _noisy_look(
-    config: LaunchConfig, run: RunDir, settings: Settings, patterns: Iterable[str], today: date | None
-) -> tuple[Look, LiveRelease]:
-    """Release the sums of the logs, once, and evaluate them.
-
-    Guarantee: the result is a function of the released sums. If their audit fails, it shows the verdicts alone.
-    """
-    tried = begun(config, run, PrivacyLedger.of(settings))
-    assert config.experiment is not None, "begun refuses"
-    files = log_files(patterns)
-    _require_people(config, simulated=files.simulated)
-    made = release(config, run, settings, tried, files)
-    judged = audit_gate(made.audit)
-    if not judged.passed:
-        return _look(tried, today, None, (judged,), simulated=files.simulated, audit=made.audit), made
-    noise_multiplier = asked_for(config.experiment.noise_multiplier)
-    arms = noisy.read(made.sums_U, config.features, tried.began.days, noise_multiplier)
-    live = noisy.compare(arms, config.features, tried.began.share)
-    replaced = _replaced(tried, Registry(settings))
-    every = (judged, *gates(live, of_devices(arms, tried.first), config.experiment, config.features, replaced))
-    return _look(tried, today, live, every, simulated=files.simulated, audit=made.audit), made
-
-
-def _require_people(config: LaunchConfig, *, simulated: bool) -> None:
-    if simulated and not config.private_text.simulated:
+    if logged.simulated and not config.private_text.simulated:
         raise ValueError(
             f"{logs.FIELD}: a simulator made them, but private_text.source is {config.private_text.source!r}, and "
             "simulated logs say nothing about people; give the logs of keyboards"
         )
+    live = compare.compare(logged, tried.began.share)
+    judged = gates(live, logged.missing, config.experiment, config.features, _replaced(tried, Registry(settings)))
+    return _look(tried, today, live, judged, logged), logged.digests
 
 
-def _look(
-    tried: Experiment,
-    today: date | None,
-    live: Live | None,
-    judged: tuple[GateResult, ...],
-    *,
-    simulated: bool,
-    audit: ReleaseAudit | None = None,
-) -> Look:
+def _look(tried: Experiment, today: date | None, live: Live, judged: tuple[GateResult, ...], logged: logs.Logs) -> Look:
     return Look(
         first_day=tried.first,
         last_day=tried.last,
-        logged_until=None,
+        logged_until=logged.last_day,
         over=tried.over(today),
-        simulated=simulated,
+        simulated=logged.simulated,
         share=tried.began.share,
-        unit="bucket" if audit is None else "device",
-        treated_units=None if live is None else live.ratio.treated,
-        units=None if live is None else live.ratio.units,
-        split_chance=None if live is None else live.ratio.chance,
-        arms=tuple(
-            ArmMetric.model_validate(vars(row) | _interval(row.estimate), extra="ignore")
-            for row in (live.arms if live else ())
-        ),
+        treated_buckets=live.ratio.treated,
+        buckets=live.ratio.units,
+        split_chance=live.ratio.chance,
+        arms=tuple(ArmMetric.model_validate(vars(row) | _interval(row.estimate), extra="ignore") for row in live.arms),
         differences=tuple(
             Difference.model_validate(
                 vars(row)
@@ -251,11 +186,10 @@ def _look(
                 | _interval(row.absolute),
                 extra="ignore",
             )
-            for row in (live.differences if live else ())
+            for row in live.differences
         ),
-        undefined=live.undefined if live else (),
+        undefined=live.undefined,
         gates=judged,
-        audit=audit,
     )
 
 
@@ -277,9 +211,7 @@ def decide(
 
     Raises:
       TooEarly: the days of the experiment are not over.
-      ReleaseRefused: there is no experiment, the next champion would not be the approved bundle, or a release under a
-        budget is bound to other logs.
-      BudgetExceeded: a release under a budget has no room left.
+      ReleaseRefused: there is no experiment, or the next champion would not be the approved bundle.
       ValueError: as ``look``.
     """
     ledger = PrivacyLedger.of(settings)
@@ -293,17 +225,12 @@ def decide(
                     "it is over; see its logs with 'tacit ab --logs', or stop it with 'tacit experiment stop'"
                 )
             clock = time.monotonic()
-            named, made = list(patterns) or _arrived(settings, run.launch_id), None
-            if EXPERIMENT.asked(config):
-                seen, made = _noisy_look(config, run, settings, named, today)
-                digests: tuple[str, ...] = (made.logs,)
-            else:
-                seen, digests = look(config, run, settings, named, today)
+            named = list(patterns) or _arrived(settings, run.launch_id)
+            seen, digests = look(config, run, settings, named, today)
             reasons = seen.failed or (f"all {len(seen.gates)} gates of the experiment passed",)
             decision: Literal["promote", "roll back"] = "roll back" if seen.failed else "promote"
-            spend = None if made is None else made.spend
-            decided = DecisionResult(decision=decision, reasons=reasons, by=by, look=seen, spend=spend)
-            _end(config, run, settings, decided, digests, {} if made is None else made.ledger, time.monotonic() - clock)
+            decided = DecisionResult(decision=decision, reasons=reasons, by=by, look=seen)
+            _end(config, run, settings, decided, digests, time.monotonic() - clock)
         return _carried_out(config, run, settings, ledger)
 
 
@@ -354,7 +281,6 @@ def _end(
     settings: Settings,
     how: DecisionResult,
     digests: tuple[str, ...] = (),
-    ledger: Mapping[str, str] = MappingProxyType({}),
     seconds: float = 0.0,
 ) -> None:
     """Save the evidence and its duration, then record the decision in the ledger, whose entry is authoritative."""
@@ -365,9 +291,9 @@ def _end(
         config_digest=config_digest(config),
         inputs={f"{logs.FIELD}/{number}": digest for number, digest in enumerate(digests)},
         outputs={},
-        private_outputs=bool(ledger),
-        private_digest=run.seal_private(NAME) if ledger else None,
-        ledger=dict(ledger),
+        private_outputs=False,
+        private_digest=None,
+        ledger={},
         started_at=this_hour(),
         seconds=two_digits(seconds),
         processor=processor(),

@@ -4,98 +4,60 @@ They are evaluated once, when all days are over, so that intervals have their no
 decides nothing; stopping an experiment early can only leave users with the baseline.
 """
 
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import date, timedelta
-from typing import Literal
+from datetime import date
 
 from evaluation.comparison.intervals import Estimate, simultaneous
 from evaluation.comparison.verdicts import GUARDRAILS, LOWER_IS_BETTER
 from evaluation.config import CONFIDENCE
 from evaluation.features import FEATURES
 from evaluation.live.compare import MISMATCH, Live
-from evaluation.live.logs import Logs
-from evaluation.live.noisy import ArmSums, missing_days
-from evaluation.noisy.questions import LEAST_DENOMINATOR
 from pipeline.launch.policy import LEAST_BUCKETS, MOST_GUARDRAIL_LOSS, ExperimentConfig
 from pipeline.publication.gates.evidence import at_least, finite, gate, none_of
 from reports.disclosure.document import GateResult
-from reports.disclosure.findings import ReleaseAudit
 from reports.formats import metric_name
 
 # Metrics of simulated typing that a device can count.
 _COUNTED = ("words_modified", "words_per_minute")
 
 
-@dataclass(frozen=True)
-class Coverage:
-    """Days and units of the logs of both arms.
-
-    Attributes:
-      unit: a row's unit beside the day; numbers of devices are noisy.
-      missing: days of the window on which an arm has no row, or no number of devices above the noise, by arm.
-      least: least number of units of an arm.
-    """
-
-    unit: Literal["bucket", "device"]
-    missing: Mapping[str, tuple[date, ...]]
-    least: int
-
-
-def of_buckets(logs: Logs) -> Coverage:
-    """Coverage of logs of buckets."""
-    return Coverage("bucket", logs.missing, LEAST_BUCKETS)
-
-
-def of_devices(arms: Mapping[str, ArmSums], first: date) -> Coverage:
-    """Coverage of logs of devices, from noisy sums."""
-    missing = {
-        arm: tuple(first + timedelta(days=day) for day, gone in enumerate(missing_days(sums)) if gone)
-        for arm, sums in arms.items()
-    }
-    noise = max(math.ceil(LEAST_DENOMINATOR * sums.deviation) for sums in arms.values())
-    return Coverage("device", missing, max(LEAST_BUCKETS, noise))
-
-
 def gates(
-    live: Live, covered: Coverage, config: ExperimentConfig, features: tuple[str, ...], replaced: Mapping[str, str]
+    live: Live,
+    missing: Mapping[str, tuple[date, ...]],
+    config: ExperimentConfig,
+    features: tuple[str, ...],
+    replaced: Mapping[str, str],
 ) -> tuple[GateResult, ...]:
     """Return every gate of every feature.
 
     Args:
+      missing: days of the window on which an arm has no row, by arm.
       replaced: messages for registered models whose users no longer have the control's version.
     """
-    return tuple(_gates(live, covered, config, features, replaced))
-
-
-def audit_gate(audit: ReleaseAudit) -> GateResult:
-    """Gate on the audit of a release with noise; without it no metric is shown, as its noise may be missing."""
-    failed = tuple(verdict.sentence for verdict in audit.verdicts if not verdict.passed)
-    right = "rows, bounded contributions and the full noise, each derived again"
-    return none_of("live_audit", "sums of the logs made again", failed, right)
+    return tuple(_gates(live, missing, config, features, replaced))
 
 
 def _gates(
-    live: Live, covered: Coverage, config: ExperimentConfig, features: tuple[str, ...], replaced: Mapping[str, str]
+    live: Live,
+    missing: Mapping[str, tuple[date, ...]],
+    config: ExperimentConfig,
+    features: tuple[str, ...],
+    replaced: Mapping[str, str],
 ) -> Iterator[GateResult]:
-    unit = covered.unit
-    seen = "row" if unit == "bucket" else "number of devices above the noise"
     without = tuple(
-        f"{arm}: {len(days)} of {config.days} days have no {seen}, the first {days[0]}"
-        for arm, days in covered.missing.items()
+        f"{arm}: {len(days)} of {config.days} days have no row, the first {days[0]}"
+        for arm, days in missing.items()
         if days
     )
     yield none_of("live_days", "days of logs", without, f"both arms logged on all {config.days} days")
     fewest = min(live.ratio.treated, live.ratio.units - live.ratio.treated)
-    yield at_least(f"live_{unit}s", f"{unit}s of each arm", fewest, covered.least, "the smaller arm's number")
-    about = "about " if unit == "device" else ""
+    yield at_least("live_buckets", "buckets of each arm", fewest, LEAST_BUCKETS, "the smaller arm's number")
     split = (
-        f"{about}{live.ratio.treated:,} of {live.ratio.units:,} {unit}s had the model, {live.ratio.share:.2%} expected"
-        f"; the p-value of the difference is {live.ratio.chance:.3g}, must be at least {MISMATCH:g}"
+        f"{live.ratio.treated:,} of {live.ratio.units:,} buckets had the model, {live.ratio.share:.2%} expected; the "
+        f"p-value of the difference is {live.ratio.chance:.3g}, must be at least {MISMATCH:g}"
     )
     passed = live.ratio.chance >= MISMATCH
-    yield gate("live_split", f"split of the {unit}s", live.ratio.chance, MISMATCH, passed, split)
+    yield gate("live_split", "split of the buckets", live.ratio.chance, MISMATCH, passed, split)
     others = tuple(replaced.values())
     yield none_of("live_control", "version of the control", others, "it is the version that users have now")
     better = {row.metric: _better(row.relative, row.metric) for row in live.differences}

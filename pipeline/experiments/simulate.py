@@ -18,7 +18,6 @@ from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.comparison.intervals import bucket_of
 from evaluation.keyboard import script, sessions, strip, typist
 from evaluation.live import logs
-from evaluation.live.noisy import least_devices
 from pipeline.experiments.decide import FINISHED, NAME, begun, logs_folder
 from pipeline.ground.errors import PermanentError
 from pipeline.ground.settings import Settings
@@ -28,8 +27,6 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.champion import fetched
 from pipeline.publication.experiment import Experiment
 from pipeline.publication.registry import Registry
-from pipeline.releases.experiment import EXPERIMENT
-from pipeline.releases.release import asked_for
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
@@ -79,29 +76,18 @@ def simulate(config: LaunchConfig, run: RunDir, settings: Settings, folder: Path
     tried = begun(config, run, PrivacyLedger.of(settings))
     ctx = StageContext(config, run, settings, NAME, None)
     share = tried.began.share
-    by_device = EXPERIMENT.asked(config)
-    least, devices, schema = (
-        (_least_devices(config), 1, logs.DEVICE_SCHEMA) if by_device else (LEAST_BUCKETS, _DEVICES, logs.SCHEMA)
-    )
-    units = int(np.ceil(_ROOM * least / share))
-    keys = [f"{number:06d}" for number in range(units)]
+    keys = [f"{number:06d}" for number in range(int(np.ceil(_ROOM * LEAST_BUCKETS / share)))]
     treated_B = bucket_of(keys, run.launch_id, _PARTS) < share * _PARTS
     words, arms = _arms(ctx, tried)
-    text = _dealt(_public_text(ctx), units * devices)
+    text = _dealt(_public_text(ctx), len(keys) * _DEVICES)
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     with one_torch_thread():
-        for day, rows in enumerate(_typed(ctx, text, words, arms, treated_B, tried, devices)):
+        for day, rows in enumerate(_typed(ctx, text, words, arms, treated_B, tried)):
             made.append(folder / f"{tried.first + timedelta(days=day)}.parquet")
-            table = _table(rows, schema.names[1], keys, treated_B, tried.first + timedelta(days=day))
-            logs.write(table, made[-1], simulated=True, schema=schema)
+            table = _table(rows, keys, treated_B, tried.first + timedelta(days=day))
+            logs.write(table, made[-1], simulated=True)
     return made
-
-
-def _least_devices(config: LaunchConfig) -> int:
-    """Devices of an arm that the noise of the experiment does not hide."""
-    experiment = asked_for(config.experiment)
-    return least_devices(asked_for(experiment.noise_multiplier), experiment.days)
 
 
 def _typed(
@@ -111,10 +97,9 @@ def _typed(
     arms: dict[str, NextWord],
     treated_B: np.ndarray,
     tried: Experiment,
-    devices: int,
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Yield counts by bucket of ``devices`` for each day: a device types its text once a day, with its arm's model."""
-    treated_P = np.repeat(treated_B, devices)[text.device_P]
+    """Yield counts by bucket for each day: a device types its text once a day, with its arm's model."""
+    treated_P = np.repeat(treated_B, _DEVICES)[text.device_P]
     threshold = _threshold(ctx)
     for day in range(tried.began.days):
         sums: dict[str, np.ndarray] = {}
@@ -126,15 +111,15 @@ def _typed(
             # The actual choice, where the comparison uses its probability.
             counts["picked"] = np.bincount(session.device_P, session.how_P == strip.PICKED, session.devices)
             for name, values_D in counts.items():
-                values_B = values_D.reshape(-1, devices).sum(axis=1)
+                values_B = values_D.reshape(-1, _DEVICES).sum(axis=1)
                 sums[name] = sums.get(name, 0.0) + values_B
         yield sums
 
 
-def _table(rows: dict[str, np.ndarray], key: str, keys: list[str], treated_B: np.ndarray, day: date) -> pa.Table:
+def _table(rows: dict[str, np.ndarray], keys: list[str], treated_B: np.ndarray, day: date) -> pa.Table:
     columns = {
         "arm": [logs.TREATMENT if treated else logs.CONTROL for treated in treated_B],
-        key: keys,
+        "bucket": keys,
         "day": [day] * len(keys),
         **{name: rows[name].astype(np.int64) for name in logs.COUNTS},
         "seconds": rows["seconds"],

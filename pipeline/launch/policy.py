@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
@@ -10,7 +10,7 @@ from discovery.config import CentralConfig, DiscoveryConfig
 from evaluation.config import ALPHA, AbTestConfig, AuditConfig, EvaluationConfig
 from federated.config.mechanism import MechanismConfig
 from federated.config.population import PopulationConfig
-from pretrain.config import LEAST_AMOUNT, Amount, Config, Fraction, SpendingBlock
+from pretrain.config import LEAST_AMOUNT, Amount, Config, Fraction
 
 MOST_DAYS = 36_500
 
@@ -110,24 +110,16 @@ LEAST_BUCKETS = 20
 MOST_GUARDRAIL_LOSS = 0.01
 
 
-class ExperimentConfig(SpendingBlock):
+class ExperimentConfig(Config):
     """Live experiment after approval: a share of devices gets the model, and their logged counts decide, once."""
 
-    split: ClassVar = "every"
-    share: Annotated[float, Field(gt=0.0, le=0.5)] = Field(
-        description="share of device buckets, or of devices where the release has noise, that get the model"
-    )
+    share: Annotated[float, Field(gt=0.0, le=0.5)] = Field(description="share of device buckets that get the model")
     days: Annotated[int, Field(ge=1, le=90)] = Field(
         description="whole days (UTC) whose logged counts decide, from the day after it begins"
     )
     min_gain: Annotated[float, Field(ge=-0.5, le=1.0)] = Field(
         description="lower end of the interval of the relative change of a feature's deciding metric must exceed this; "
         "better counts as more: below 0 is a non-inferiority margin, 0 or more requires an improvement"
-    )
-    noise_multiplier: Amount | None = Field(
-        default=None,
-        description="standard deviation of the noise of the released sums over devices, in bounds of one device's "
-        "vector: rho is 1 / (2 noise_multiplier^2), on devices of every split; with policy.cover_everything alone",
     )
 
 
@@ -220,18 +212,11 @@ def require_coverable(
             "policy.cover_everything: true, but held-out devices are evaluated without noise; add the block "
             "evaluation with a noise_multiplier"
         )
-    if experiment is None:
-        return
-    if policy.cover_everything and experiment.noise_multiplier is None:
+    if policy.cover_everything and experiment is not None:
         raise ValueError(
-            "experiment.noise_multiplier: missing, but policy.cover_everything is true, and counts of buckets bound no "
-            "device's contribution; add it, as in noise_multiplier: 11, and log a row for each device and day, or set "
-            "cover_everything to false, and the report lists the logs as a use that is not covered"
-        )
-    if experiment.noise_multiplier is not None and not policy.cover_everything:
-        raise ValueError(
-            f"experiment.noise_multiplier: {experiment.noise_multiplier:g}, but policy.cover_everything is false, so "
-            "that logs hold counts of buckets, which bound no device; remove the line, or set cover_everything to true"
+            "experiment: given, but policy.cover_everything is true, and logged counts of buckets bound no device's "
+            "contribution; remove the block, or set cover_everything to false, and the report lists the logs as a use "
+            "that is not covered"
         )
 
 

@@ -105,8 +105,6 @@ class Release(Use):
       audit: ``module:function`` that takes the context of the stage that made it, and returns verdicts.
       proves: names of those verdicts. A launch in which one of them, or of ``EVERY_RELEASE``, is missing or failed is
         held.
-      audited_by: stage that runs the audit. The decision about the launch waits for the verdicts of ``audit_releases``;
-        a release after it is audited where it decides something.
     """
 
     covered: bool = True
@@ -121,7 +119,6 @@ class Release(Use):
     keeps: tuple[str, ...]
     audit: str
     proves: tuple[str, ...]
-    audited_by: str = "audit_releases"
     trusts: Callable[[LaunchConfig, Total], tuple[str, ...]] = _nobody
     split: Split = "train"
     certain: bool = False

@@ -10,7 +10,6 @@ from pipeline.ledger.spend import Spend
 from pipeline.releases.central_words import CENTRAL_WORDS
 from pipeline.releases.counts import COUNTS
 from pipeline.releases.evaluation import EVALUATION
-from pipeline.releases.experiment import EXPERIMENT
 from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.release import Outlook, Release, Use
 from pipeline.releases.training import TRAINING
@@ -120,10 +119,9 @@ USES: tuple[Use, ...] = (
     ),
     Use(
         stage="experiment",
-        asked=lambda config: config.experiment is not None and not EXPERIMENT.asked(config),
+        asked=lambda config: config.experiment is not None,
         says=_tried_out,
     ),
-    EXPERIMENT,
 )
 RELEASES = tuple(use for use in USES if isinstance(use, Release))
 
@@ -131,11 +129,6 @@ RELEASES = tuple(use for use in USES if isinstance(use, Release))
 def releases(config: LaunchConfig) -> tuple[Release, ...]:
     """Return the releases of a launch in order; one per stage."""
     return tuple(release for release in RELEASES if release.asked(config))
-
-
-def audited(config: LaunchConfig) -> tuple[Release, ...]:
-    """Return the releases whose audits the decision about a launch waits for."""
-    return tuple(release for release in releases(config) if release.audited_by == "audit_releases")
 
 
 def planned(config: LaunchConfig, seen: Outlook) -> dict[str, Spend]:

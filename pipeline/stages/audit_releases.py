@@ -40,7 +40,7 @@ def audit_releases(ctx: StageContext) -> AuditReleases:
 
 
 def _audits(ctx: StageContext) -> Iterator[ReleaseAudit]:
-    for release in uses.audited(ctx.config):
+    for release in uses.releases(ctx.config):
         if ctx.run.optional(release.stage) and (audit := _audit(ctx, release)):
             yield audit
 
@@ -127,9 +127,7 @@ def audited(ctx: StageContext, release: Release) -> tuple[Verdict, ...]:
         drawn_anew(config, ctx.run, release.stage),
         seeded=seeded,
     )
-    # A live experiment reads logs and not the store.
-    on_split = () if release.split == "every" else (_on_split(ctx),)
-    return (on_key, *on_split, *imported(release.audit)(replace(ctx, key=key)))
+    return (on_key, _on_split(ctx), *imported(release.audit)(replace(ctx, key=key)))
 
 
 def _on_split(ctx: StageContext) -> Verdict:

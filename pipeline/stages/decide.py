@@ -15,7 +15,7 @@ from pipeline.releases.release import EVERY_RELEASE
 from pipeline.releases.spent import is_sum, launch_loss, spent
 from pipeline.releases.total import total
 from pipeline.releases.training import TRAINING
-from pipeline.releases.uses import RELEASES, audited, uncovered
+from pipeline.releases.uses import releases, uncovered
 from pipeline.run.population import require_allowed, require_population
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
@@ -93,8 +93,7 @@ def evidence(ctx: StageContext, leaks: tuple[str, ...] | None = None) -> Evidenc
 def _spent(ledger: PrivacyLedger, launch_id: str) -> list[str]:
     """Stages whose releases the decision waits for, by the ledger: those that spent, or reuse a spend."""
     last = {each.stage: each.does for each in ledger.entries_of_launch(launch_id) if each.does in (*SPENDS, "reuse")}
-    later = {release.stage for release in RELEASES if release.audited_by != "audit_releases"}
-    return [stage for stage, does in last.items() if does != "release" and stage not in later]
+    return [stage for stage, does in last.items() if does != "release"]
 
 
 def _releases(ctx: StageContext) -> dict[str, tuple[str, ...]]:
@@ -104,7 +103,7 @@ def _releases(ctx: StageContext) -> dict[str, tuple[str, ...]]:
     """
     records = [record for name in STAGES if name in before("decide") and (record := ctx.run.record(name))]
     paid = [each.stage for each in records if each.result.get("spend") or each.ledger.keys() & {*SPENDS, "reuse"}]
-    declared = {release.stage: (*EVERY_RELEASE, *release.proves) for release in audited(ctx.config)}
+    declared = {release.stage: (*EVERY_RELEASE, *release.proves) for release in releases(ctx.config)}
     return dict.fromkeys(paid, EVERY_RELEASE) | declared
 
 

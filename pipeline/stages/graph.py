@@ -58,10 +58,9 @@ def _always(config: LaunchConfig) -> bool:
 # Blocks that decide the releases of a launch and their spends (``pipeline.releases``).
 _RELEASES = (*dict.fromkeys(release.block for release in RELEASES), "private_text", "policy")
 # Blocks that decide all uses of private data, also those without a budget.
-_USES = (*_RELEASES, "ab_test", "audit")
-# Stages of optional releases; those of words, training and the comparison are in every launch, and a live experiment is
-# after all stages.
-_IN_EVERY_LAUNCH = ("discover", "fine_tune", "ab_test", "experiment")
+_USES = (*_RELEASES, "ab_test", "audit", "experiment")
+# Stages of optional releases; those of words, training and the comparison are in every launch.
+_IN_EVERY_LAUNCH = ("discover", "fine_tune", "ab_test")
 _ASKED_FOR = tuple(release.stage for release in RELEASES if release.stage not in _IN_EVERY_LAUNCH)
 # Blocks of training on devices, here or on a twin.
 _TRAINING = ("seed", "model", "mechanism", "local_training", "server", "audit", "counts", "evaluation")

@@ -36,7 +36,7 @@ class Source(StrEnum):
     KEYED = "digest that covers a secret key"
     HELD_OUT = "held-out devices: released under the budget of evaluation, or listed as a use without one"
     VERDICT = "use without a budget: the verdict of an audit, which an honest run passes whatever its devices typed"
-    LIVE = "logged counts of a live experiment: released under its budget, or listed as a use without one"
+    LIVE = "logged counts of a live experiment, listed as a use without a budget"
     LEDGER = "ledger, registry and earlier launches"
     INSTALLATION = "versions, processor, and what this machine draws or prints"
 
@@ -235,10 +235,9 @@ FIELDS: dict[str, Fields] = {
         _CLOCK: "float_seconds int8_seconds",
     },
     "Look": {
-        _LEDGER: "first_day last_day simulated share unit",
-        _LIVE: "logged_until over treated_units units split_chance undefined",
+        _LEDGER: "first_day last_day simulated share",
+        _LIVE: "logged_until over treated_buckets buckets split_chance undefined",
     },
-    "LiveExperiment": {_FILE: "name noise_multiplier clip_norm most_words days"},
     "DecisionResult": {_LIVE: "decision reasons", _PERSON: "by"},
     # Blocks that the disclosure alone has.
     "Disclosure": {_FILE: "schema_version unit adjacency output assumptions limitations"},

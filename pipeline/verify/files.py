@@ -12,14 +12,12 @@ from pipeline.ledger.spend import Spend
 from pipeline.publication import experiment
 from pipeline.publication.answers import answers
 from pipeline.publication.approvals import Standing, standing
-from pipeline.releases.experiment import EXPERIMENT as RELEASE
 from pipeline.run import bookkeeping
 from pipeline.run.attempts import latest
 from pipeline.run.bookkeeping import differences
 from pipeline.run.proof import BESIDE, FOLDER
 from pipeline.run.run_dir import (
     ERASED,
-    KEY,
     RESULT,
     STATE,
     RunDir,
@@ -38,7 +36,7 @@ _BESIDE: dict[str, Mapping[str, Collection[str] | None]] = {
     "public": {**BESIDE, FOLDER: None},  # the proof's files are those of its records: ``verify.proof``
     "private": {
         "rehearsal": None,
-        EXPERIMENT: {bookkeeping.LOCK, bookkeeping.STOPPED, KEY, bookkeeping.SEAL, *RELEASE.keeps},
+        EXPERIMENT: {bookkeeping.LOCK, bookkeeping.STOPPED},
     },
 }
 

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from pretrain.config import Bearers, Config
 
-ReleaseName = Literal["local_words", "central_words", "counts", "training", "evaluation", "live_experiment"]
+ReleaseName = Literal["local_words", "central_words", "counts", "training", "evaluation"]
 Split = Literal["train", "test"]
 How = Literal["noise", "shuffled", "summed", "local"]
 MECHANISMS = {
@@ -254,22 +254,6 @@ class Evaluation(Gaussian):
         return {"noise multiplier": self.noise_multiplier, "clip norm": self.clip_norm}
 
 
-class LiveExperiment(Gaussian):
-    """Sums over the devices of a live experiment after approval, which its decision follows from."""
-
-    split: ClassVar[Bearers] = "every"
-    name: Literal["live_experiment"] = "live_experiment"
-    noise_multiplier: float
-    clip_norm: float = Field(description="bound on one device's weighted vector, over all days")
-    most_words: int = Field(description="largest number of words as which a device counts, at its own rates")
-    days: int
-
-    @property
-    def terms(self) -> Terms:
-        """Noise and bound."""
-        return {"noise multiplier": self.noise_multiplier, "clip norm": self.clip_norm}
-
-
 class PrivacyLoss(Config):
     """The device-level guarantee of noised releases in numbers."""
 
@@ -408,6 +392,4 @@ class Training(TrainingLoss, Gaussian):
         return self
 
 
-ReleaseBlock = Annotated[
-    LocalWords | CentralWords | Counts | Training | Evaluation | LiveExperiment, Field(discriminator="name")
-]
+ReleaseBlock = Annotated[LocalWords | CentralWords | Counts | Training | Evaluation, Field(discriminator="name")]

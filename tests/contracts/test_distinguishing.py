@@ -27,7 +27,6 @@ from discovery.config import CentralConfig
 from discovery.device.keystream import Keystream
 from discovery.device.randomizer import randomise, subset_selection
 from discovery.device.typed import TypedWords
-from evaluation.live import noisy as live
 from evaluation.noisy.questions import clip_norm
 from federated import mechanisms
 from federated.accounting import guarantees
@@ -241,11 +240,6 @@ def evaluation(fault: Fault | None) -> Game:
     return of_vectors("evaluation", clip_norm(typed=True), 12, fault)
 
 
-def experiment(fault: Fault | None) -> Game:
-    features = ("NWP",)
-    return of_vectors("experiment", live.layout(features).clip_norm, live.size(features, 2), fault)
-
-
 def central_words(fault: Fault | None) -> Game:
     """Words that many hold, so that all pass: every sum is seen, of weights, forms and the total."""
     words = ["lol", "haha", "omg"]
@@ -346,7 +340,6 @@ _OTHERS = FIXED_POINT // 7 * 3 + 1
 GAMES: dict[str, Callable[[Fault | None], Game]] = {
     "counts": counts,
     "evaluation": evaluation,
-    "experiment": experiment,
     "central words": central_words,
     "local words": local_words,
     **{f"training: {kind}": training(kind) for kind in TRAINED if kind in KINDS},

@@ -6,12 +6,10 @@ release with every ``make`` of it planted, and returns the verdicts of its audit
 
 import hashlib
 import itertools
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -26,20 +24,15 @@ from evaluation.audit.released import central_words
 from evaluation.audit.released.counts import CountCells, counts_audit
 from evaluation.audit.released.evaluation import evaluation_audit
 from evaluation.audit.released.key import key_audit
-from evaluation.audit.released.live import Rows, live_audit
 from evaluation.audit.verdict import Verdict, failed
-from evaluation.live import devices, noisy
-from evaluation.live.devices import DeviceLogs
 from evaluation.noisy.compare import coverage
 from evaluation.noisy.questions import CLIP_NORM as EVALUATION_NORM
 from evaluation.noisy.questions import MOST_WORDS, WORDS, Layout, vectors
 from federated.counts import bounded_sum
 from federated.counts import cells as counted
 from federated.counts.release import CLIP_NORM, released_counts
-from pipeline.experiments.audit import cells_of, rows_of
 from pretrain.writing.case import SIGNS
 from tests.contracts import planted_rounds
-from tests.helpers.audits.live_logs import FIRST, device_logs, written
 from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 FACTS = ("made-up-2026-11-25-0123456789ab", "made_up:people", "en-US", "17", "count", "discover", "ab_test")
@@ -95,22 +88,6 @@ def evaluation(plant: Plant, key: bytes) -> tuple[Verdict, ...]:
     vectors_DM = np.array([vector_M for _, vector_M in each])
     weight = layout.weights[WORDS]
     return evaluation_audit(released_M, vectors_DM, words_D, len(layout), weight, MOST_WORDS, Z, EVALUATION_NORM, key)
-
-
-@cache
-def logged() -> tuple[DeviceLogs, Rows]:
-    """An experiment's devices, read by the release and by its audit."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [written(device_logs(DEVICES, 2, 3), Path(folder) / "logs.parquet")]
-        return devices.read(paths, FIRST, 2), rows_of(paths, FIRST, 2)
-
-
-def live_experiment(plant: Plant, key: bytes) -> tuple[Verdict, ...]:
-    features, (read, rows) = ("NWP", "SC"), logged()
-    each, bound = noisy.contributions(read, features), noisy.layout(features).clip_norm
-    with planted(bounded_sum, plant):
-        released_U = bounded_sum.released_sum(each, noisy.size(features, 2), Z, key, "experiment", bound)
-    return live_audit(released_U, rows, cells_of(features, 2), Z, bound, key, "files", "files")
 
 
 @cache
@@ -178,7 +155,6 @@ def one_form_louder(finish: Callable[..., Any]) -> Callable[..., Any]:
 RELEASES: dict[str, Audited] = {
     "counts": Audited(counts, all_digits),
     "evaluation": Audited(evaluation, all_digits),
-    "live experiment": Audited(live_experiment, all_digits),
     "central words, weights": Audited(central(weighted_gaussian), lower),
     "central words, total": Audited(central(total), all_digits),
     "central words, forms": Audited(central(forms), one_form_louder),
@@ -317,21 +293,3 @@ def test_a_published_model_of_counts_that_knows_more_than_the_sums_is_held() -> 
     quiet_U = released_counts(devices, cells, 1e-6, key)
     verdicts = counts_audit(released_U, each, asked, Z, CLIP_NORM, key, [quiet_U], [released_U])
     assert [verdict.name for verdict in failed(verdicts)] == ["model"]
-
-
-@pytest.mark.parametrize("fault", ["a device more", "a device less", "other counts", "other files"])
-def test_a_live_experiment_of_other_logs_than_its_reservation_binds_is_held(fault: str) -> None:
-    """Sums of logs that the audit does not read, or logs that the ledger does not name."""
-    features, key, (read, rows) = ("NWP",), key_of(0), logged()
-    bound = noisy.layout(features).clip_norm
-    each = list(noisy.contributions(read, features))
-    if fault == "a device more":
-        each.append(each[0])
-    elif fault == "a device less":
-        each.pop()
-    elif fault == "other counts":
-        each[0] = (each[0][0], each[0][1] * 0.999)
-    released_U = bounded_sum.released_sum(each, noisy.size(features, 2), Z, key, "experiment", bound)
-    bound_to = "others" if fault == "other files" else "files"
-    verdicts = live_audit(released_U, rows, cells_of(features, 2), Z, bound, key, "files", bound_to)
-    assert [verdict.name for verdict in failed(verdicts)] == ["logs" if fault == "other files" else "sum"]

@@ -11,7 +11,6 @@ from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
-import pyarrow.compute as pc
 import pytest
 
 from discovery import discover as trie
@@ -24,8 +23,6 @@ from discovery.device.typed import TypedWords
 from evaluation.arms.arm import PublicNGram
 from evaluation.arms.held_out import held_out
 from evaluation.comparison.compare import Entrants, Rules
-from evaluation.live import devices as devices_of_logs
-from evaluation.live import noisy as noisy_experiment
 from evaluation.noisy import compare as noisy
 from evaluation.noisy import questions
 from federated.counts import cells as counted
@@ -39,7 +36,6 @@ from pretrain.randomness.noise import FIXED_POINT, seeded_key
 from pretrain.vocabulary import TokenStream, join_owners
 from pretrain.words import write_words
 from pretrain.writing.case import SIGNS
-from tests.helpers.audits.live_logs import FIRST, device_logs, written
 from tests.helpers.audits.mechanism_kinds import EVERY_KIND, QUIETEST, launch_of
 from tests.helpers.launches.small_run import DEVICES, Launch, run
 from tests.helpers.text.counted_devices import VOCABULARY, typed
@@ -167,20 +163,6 @@ def evaluation(emptied: int, rules: Rules = Rules(("NWP",), "en-US", "salt", 1, 
     return [float(np.linalg.norm(sums[0] - sums[1])) / clip_norm]
 
 
-def live_experiment(emptied: int) -> list[float]:
-    """Sums over the devices of an experiment, in bounds of one device's vector: half of them type far above it."""
-    features, days = ("NWP", "SC"), 3
-    logs, sums = device_logs(DEVICES, days, 5, words=40.0, picks=0.4), []
-    bound = noisy_experiment.layout(features).clip_norm
-    rest = logs.filter(pc.not_equal(logs["device"], f"d{emptied}"))
-    for number, there in enumerate((logs, rest)):
-        with tempfile.TemporaryDirectory() as folder:
-            made = devices_of_logs.read([written(there, Path(folder) / f"{number}.parquet")], FIRST, days)
-        each, size = noisy_experiment.contributions(made, features), noisy_experiment.size(features, days)
-        sums.append(released_sum(each, size, QUIET, KEY, "experiment", bound))
-    return [float(np.linalg.norm(sums[0] - sums[1])) / bound]
-
-
 def typists() -> list[list[str]]:
     """Devices of a few words that all type, in several forms, and of many that two or three type."""
     rng = np.random.default_rng(0)
@@ -286,10 +268,9 @@ RELEASES: dict[str, Callable[[int], Sequence[float]]] = {
     "local words": local_words,
     "evaluation": evaluation,
     "evaluation with typing": typing,
-    "live experiment": live_experiment,
 }
 # One that is quick of each kind.
-QUICK = {f"training: {QUIETEST}", "counts", "central words", "evaluation", "live experiment"}
+QUICK = {f"training: {QUIETEST}", "counts", "central words", "evaluation"}
 EMPTIED = (8, 14, 18, 22)
 every_release = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in RELEASES]

@@ -16,7 +16,6 @@ from tests.helpers.reports.reports_example import (
     CENTRAL_WORDS,
     COUNTS,
     EVALUATION,
-    LIVE_EXPERIMENT,
     LOCAL,
     LOCAL_WORDS,
     REPORTS,
@@ -28,7 +27,7 @@ from tests.helpers.reports.reports_example import (
     visible,
 )
 
-RELEASES = {each["name"]: each for each in (LOCAL_WORDS, CENTRAL_WORDS, COUNTS, TRAINING, EVALUATION, LIVE_EXPERIMENT)}
+RELEASES = {each["name"]: each for each in (LOCAL_WORDS, CENTRAL_WORDS, COUNTS, TRAINING, EVALUATION)}
 
 
 def numbers(value: object, path: tuple = ()) -> Iterator[tuple]:
@@ -67,7 +66,7 @@ def silent(disclosure: Disclosure) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
-@pytest.mark.parametrize("made", [(LOCAL_WORDS, COUNTS, EVALUATION, LIVE_EXPERIMENT), (CENTRAL_WORDS,)])
+@pytest.mark.parametrize("made", [(LOCAL_WORDS, COUNTS, EVALUATION), (CENTRAL_WORDS,)])
 def test_every_number_is_in_the_appendix(made: tuple) -> None:
     """Nothing that a launch discloses is left out of the tables."""
     disclosure = example(**releases(*made))

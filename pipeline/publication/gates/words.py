@@ -250,22 +250,9 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "In an experiment: both arms have enough buckets for an interval.",
             "experiment.share",
             "give the model to a larger experiment.share, or divide devices into more buckets",
-            "if policy.cover_everything is true: 'live_devices' judges instead",
-        ),
-        "live_devices": GateWords(
-            "In an experiment with noise: the number of devices of both arms exceeds it.",
-            "experiment.share",
-            "give the model to a larger experiment.share, or lower experiment.noise_multiplier",
-            "if policy.cover_everything is false: 'live_buckets' judges instead",
-        ),
-        "live_audit": GateWords(
-            "In an experiment with noise: the released sums are the bounded counts of the logs and all the noise.",
-            "",
-            "no metric is shown, as its noise may be missing; find out what changed the release, then launch again",
-            "if policy.cover_everything is false: nothing is released under a budget",
         ),
         "live_split": GateWords(
-            "In an experiment: the number of buckets, or of devices, with the model fits the experiment's share.",
+            "In an experiment: the number of buckets with the model fits the experiment's share.",
             "experiment.share",
             "the arms cannot be compared: find what was lost or wrongly assigned, then launch again",
             chance="0.1% of experiments",

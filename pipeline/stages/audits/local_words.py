@@ -1,6 +1,7 @@
 """Inputs of the audit of local word discovery: typed words, the key, and discovery's saved layers; its certificate."""
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 from discovery import participation, state
@@ -28,10 +29,10 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     published = {word.word: word.form for word in artifacts.discovered_words(ctx)}
     known = frozenset(artifacts.vocabulary(ctx, "ingest_public").words)
     rule = rule_of(config, letters_of(text.alphabet(ctx.config.locale)), known)
-    layers, stated = layers_of(folder), ctx.run.result("discover")["device_epsilon_central"]
-    asked = [(state.load(folder, number).row.domain, len(layer.asked)) for number, layer in enumerate(layers, 1)]
+    layers, stated = layers_of(folder), ctx.run.result("discover")
+    asked = zip((row["domain"] for row in stated["layers"]), (len(layer.asked) for layer in layers), strict=True)
     on_text = local_words_audit(ctx.noise_key, layers, published, typed.of, rule)
-    return (*on_text, on_certificate(config, asked, stated))
+    return (*on_text, on_certificate(config, asked, stated["device_epsilon_central"]))
 
 
 def on_certificate(config: TrieConfig, asked: Iterable[tuple[int, int]], stated: float) -> Verdict:
@@ -50,9 +51,8 @@ def on_certificate(config: TrieConfig, asked: Iterable[tuple[int, int]], stated:
     size, least = config.messages_per_device, 0.0
     for items, devices in asked:
         sample, others = subset_selection(config.epsilon0, items), max(devices - devices % 10, 1) - 1
-        hidden_by = size + size * int(config.honest_share * others)
-        reached = group(lambda delta, s=sample, n=hidden_by: attack(s, n, delta), size, config.epsilon0, config.delta)
-        least = max(least, reached)
+        reach = partial(attack, sample, size + size * int(config.honest_share * others))
+        least = max(least, group(reach, size, config.epsilon0, config.delta))
     return Verdict(
         "certificate",
         "the stated epsilon of a device is no less than an attack on its shuffled messages reaches, among the honest "

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import shutil
+import sqlite3
 import warnings
 from pathlib import Path
 
@@ -31,3 +32,17 @@ def put(database: Path, home: Path) -> None:
     """Give a home, in which nothing ran yet, a copy of the database."""
     (home / "runs").mkdir(exist_ok=True)
     shutil.copy(database, home / "runs" / "mlflow.db")
+
+
+def moved(home: Path, other: Path) -> None:
+    """Let a copy of a home's database name the artifacts beside it: MLflow's rows hold whole addresses."""
+    places = {
+        "experiments": "artifact_location",
+        "runs": "artifact_uri",
+        "logged_models": "artifact_location",
+        "model_versions": "storage_location",
+    }
+    with sqlite3.connect(other / "runs" / "mlflow.db") as database:
+        for table, column in places.items():
+            named = f"UPDATE {table} SET {column} = replace({column}, ?, ?)"
+            database.execute(named, (f"{home}/", f"{other}/"))

@@ -111,17 +111,8 @@ EVALUATION = {
     "rho": 0.5,
     "epsilon": 4.8866,
 }
-LIVE_EXPERIMENT = {
-    "name": "live_experiment",
-    "noise_multiplier": 11.0,
-    "clip_norm": 1.7677669529663689,
-    "most_words": 50,
-    "days": 14,
-    "rho": 1 / 242,
-    "epsilon": 0.3894,
-}
 # Splits whose devices bear the loss of a release; any other is about train devices.
-_BORNE_BY = {"evaluation": ("test",), "live_experiment": ("train", "test")}
+_BORNE_BY = {"evaluation": ("test",)}
 
 
 def example(**changes: object) -> Disclosure:

@@ -55,7 +55,7 @@ def test_bounds_choices_defaults_and_kinds():
     assert fields("seed")[0].default is None
     assert "kind: banded" in fields("mechanism")[0].takes
     assert fields("policy.cover_everything")[0].gates == ("covered",)
-    assert len(fields("noise_multiplier")) == 5, "one for each block that has one"
+    assert len(fields("noise_multiplier")) == 4, "one for each block that has one"
 
 
 @pytest.mark.parametrize("gate", GATES)

@@ -14,7 +14,6 @@ from pipeline.releases.ceiling import above_total
 from pipeline.releases.central_words import central_discovery
 from pipeline.releases.counts import counts
 from pipeline.releases.evaluation import evaluated
-from pipeline.releases.experiment import live
 from pipeline.releases.local_words import local_discovery
 from pipeline.releases.policy import likely
 from pipeline.releases.release import Outlook, gaussian
@@ -56,16 +55,6 @@ def test_where_shuffling_certifies_nothing_words_join_with_their_local_bound() -
     whole = total(launch_config(), {"discover": demo, "count": counts(0.05, DELTA), "fine_tune": noised(0.45)})
     assert [(part.epsilon, part.delta, part.how) for part in whole.parts[:1]] == [(80.0, 0.0, "local")]
     assert whole.epsilon == pytest.approx(80.0 + epsilon_of_rho(0.5, DELTA))
-
-
-def test_a_live_experiment_adds_to_devices_of_every_split() -> None:
-    spends = {"fine_tune": noised(0.3), "ab_test": evaluated(0.4, DELTA), "experiment": live(0.2, DELTA)}
-    whole = total(launch_config(), spends)
-    assert [(part.releases, part.split, part.rho) for part in whole.parts] == [
-        (("training", "live_experiment"), "train", pytest.approx(0.5)),
-        (("evaluation", "live_experiment"), "test", pytest.approx(0.6)),
-    ]
-    assert whole.epsilon == pytest.approx(epsilon_of_rho(0.6, DELTA))
 
 
 @pytest.mark.parametrize("edge", [0.5, 1.0, 9.0, 9.9, 10.0, 10.1, 11.5, 11.9999, 12.0, 40.0])

@@ -34,14 +34,14 @@ def test_a_release_that_nobody_declares_is_named_by_its_spend(
     trained: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Forgotten in the list of releases it had no row in the list that gates ask for, and passed."""
-    monkeypatch.setattr(decide, "audited", lambda config: ())
+    monkeypatch.setattr(decide, "releases", lambda config: ())
     assert untested(trained) == "fine_tune: key was not tested; fine_tune: split was not tested"
 
 
 def test_a_spend_whose_record_is_lost_is_named_by_the_ledger(
     trained: StageContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decide, "audited", lambda config: ())
+    monkeypatch.setattr(decide, "releases", lambda config: ())
     shutil.rmtree(trained.run.path / "public" / "fine_tune")
     assert "fine_tune: key was not tested" in untested(trained)
 

@@ -2,15 +2,18 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from evaluation.audit.released.splits import TRAIN
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id
 from pipeline.run import artifacts
 from pipeline.run.known import run_folder
 from pipeline.run.stage import StageContext
+from pipeline.stages import audit_releases as audits
 from pipeline.stages import count
 from pipeline.stages.audit_releases import audit_releases
 from pretrain import vocabulary
@@ -35,13 +38,18 @@ def people(last: int | None) -> TokenStream:
 
 
 class SingleSplitStore:
-    """A device store with one split."""
+    """A device store whose thirty devices all train."""
 
-    def __init__(self, devices: TokenStream) -> None:
-        self.devices = devices
+    directory = Path("store")
+
+    def __init__(self, streams: TokenStream) -> None:
+        self.streams = streams
 
     def encode(self, words: Vocabulary, split: str) -> TokenStream:
-        return self.devices
+        return self.streams
+
+    def devices(self, split: str) -> np.ndarray:
+        return np.arange(30 if split == "train" else 0)
 
 
 @pytest.fixture
@@ -52,6 +60,8 @@ def world(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: words[stage])
     monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))
     monkeypatch.setattr(artifacts, "frequencies", lambda ctx: np.empty(0))
+    monkeypatch.setattr(audits, "device_ids", lambda folder: [str(number) for number in range(30)])
+    monkeypatch.setattr(audits, "splits_of", lambda ids, *rule: np.full(len(ids), TRAIN))
     before = ("ingest_public", "ingest_private", "build_vocabulary", "plan")
 
     def audited(last: int | None) -> dict:
