@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 
+from federated.config.population import PopulationKey
 from pipeline.ground import keys
 from pipeline.ground.errors import KeyUnusable, LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings
@@ -134,7 +135,7 @@ def test_another_witness_than_the_registered_one_ends_spends(before: PrivacyLedg
     if known_to == "the ledger's key":
         number, signature = 2, keys.signer(settings, "ledger").sign(f"tacit key witness 2 {named}".encode()).signature
         forged = {"role": "witness", "number": number, "public": named, "signature": signature}
-        before.note("key", rotation._OF_NOBODY, "", "witness 2", forged)
+        before.note("key", PopulationKey(""), "", "witness 2", forged)
     ledger = PrivacyLedger.of(settings)
     why = rf"population 'people' was registered with the witness [0-9a-f]{{16}}, and the one here is {named[:16]}"
     for refused in (lambda: reserve(ledger, "second", device(0.1)), lambda: ledger.require_whole({})):
@@ -166,7 +167,7 @@ def test_a_cosignature_of_an_older_key_than_the_newest_is_none(before: PrivacyLe
     keys.add(Path(settings.witness), "witness")
     shutil.copy(settings.keys_dir / "ledger-1.pub.pem", settings.witness)
     shutil.copy(Path(settings.witness) / "witness-1.pub.pem", settings.keys_dir)
-    before.note("attempt", rotation._OF_NOBODY, "a", "b", {})
+    before.note("attempt", PopulationKey(""), "a", "b", {})
     origin = Log(settings.log_dir).checkpoint().checkpoint.origin
     shutil.copy(settings.log_dir / "witnessed", Path(settings.witness) / file_of(origin))
     with pytest.raises(PermanentError, match="not cosigned by the witness' key"):
