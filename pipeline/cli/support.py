@@ -1,5 +1,6 @@
 """Shared parts of all commands: conversion of errors to exit codes, output, and names of launches."""
 
+import dis
 import functools
 import inspect
 import io
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _LEAST_DELTA = 1e-30
-# Libraries that read people's data; no error of theirs is meant for a person, and some quote a value.
-_QUOTING = frozenset(("pyarrow", "pandas", "numpy"))
+# Whose errors state no value of people's data; those of libraries, and of functions in C, may quote one.
+_OURS = frozenset(("discovery", "evaluation", "federated", "pipeline", "pretrain", "reports", "tacit"))
 _WIDTH = 140  # columns without a terminal
 
 
@@ -67,9 +68,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             code = exit_code(error)
             if code is None:
                 raise
-            said, library = str(error), type(error).__module__.partition(".")[0]
-            if library in _QUOTING:
-                said = f"{library} ended with {type(error).__name__}; its message may quote data, and is not shown"
+            said = str(error)
+            if isinstance(error, ValueError) and (where := _elsewhere(error)):
+                said = f"{where} ended with {type(error).__name__}; its message may quote data, and is not shown"
             if settings_module.log_form() == "json":
                 _log.error("%s", said)
             else:
@@ -80,6 +81,18 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
     wrapped.__doc__ = unwrapped(function.__doc__ or "")
     return wrapped
+
+
+def _elsewhere(error: BaseException) -> str:
+    """Return the module that raised an error, if that is none of ours or is a function in C; empty if we raised it."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    if trace is None:
+        return ""
+    code, module = trace.tb_frame.f_code.co_code, str(trace.tb_frame.f_globals.get("__name__", ""))
+    raises = code[trace.tb_lasti] == dis.opmap["RAISE_VARARGS"]
+    return "" if raises and module.partition(".")[0] in _OURS else f"{module}, line {trace.tb_lineno},"
 
 
 def unwrapped(text: str) -> str:

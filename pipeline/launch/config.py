@@ -317,10 +317,14 @@ def fields(path: Path) -> dict[str, Any]:
       ValueError: it is no YAML mapping, or missing.
     """
     text = paths.read_text(path, "FILE", "launch files are kept in dags/launches/", yaml_text.MOST_BYTES)
+    if path.suffix not in (".yaml", ".yml"):  # It may be people's text, of which no parser says anything.
+        raise ValueError(f"FILE: {paths.shown(path.name)}: the name of a launch file ends in .yaml; see dags/launches/")
     raw = yaml_text.load(text, path.name)
     if not isinstance(raw, dict):
         content = "an empty file" if raw is None else type(raw).__name__
         raise ValueError(f"{path.name}: a launch file is a mapping of fields, got {content}; see dags/launches/")
+    if not raw.keys() & {LIKE, "private_text"}:
+        raise ValueError(f"{path.name}: no launch file, as it has neither private_text nor {LIKE}; see dags/launches/")
     return raw
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 import yaml
 
-from pretrain.reading.paths import shown
-
 MOST_BYTES = 65_536
 MOST_DEPTH, MOST_VALUES = 16, 2_000
 _MOST_SAID = 500
@@ -23,17 +21,20 @@ def load(text: str, name: str) -> object:
       name: of the file, for errors.
 
     Raises:
-      ValueError: not YAML, or beyond a limit; one line with the place, the value and the fix.
+      ValueError: not YAML, or beyond a limit; one line with the place and the fix, and no value, as the file may be one
+        of people's text.
     """
     try:
         return yaml.load(text, Loader=_PlainLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        what = " ".join(str(getattr(error, "problem", None) or error).split())[:_MOST_SAID]
+        problem = str(getattr(error, "problem", None) or "a character that is none of text")
+        # The parser quotes single characters, and names of its own.
+        what = " ".join(re.sub(r"'[^'<>]{2,}'", "a word", problem).split())[:_MOST_SAID]
         at = f" in line {mark.line + 1}" if mark else ""
         raise ValueError(f"{name}: not valid YAML: {what}{at}; correct that line") from error
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"{name}: not valid YAML: an escape names no character ({error}); correct it") from error
+        raise ValueError(f"{name}: not valid YAML: an escape names no character; correct it") from error
 
 
 # Plain words by kind and first letters: the core schema of YAML 1.2.2 (section 10.3.2), with 1_000 for 1000 and with
@@ -60,9 +61,9 @@ class _PlainLoader(yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent) or event.anchor:
             raise _refused("an anchor or alias, which hides values; write them out", event)
         if event.tag not in (None, "!"):
-            raise _refused(f"the tag {shown(event.tag)}; remove it, values here need none", event)
+            raise _refused("a tag; remove it, values here need none", event)
         if re.search("[\ud800-\udfff]", getattr(event, "value", "")):
-            raise _refused(f"half of a surrogate pair, {shown(event.value)}; write the character itself", event)
+            raise _refused("half of a surrogate pair; write the character itself", event)
         if self.depth > MOST_DEPTH:
             raise _refused(f"nested more than {MOST_DEPTH} deep; flatten it", event)
         if self.values > 2 * MOST_VALUES:
@@ -75,10 +76,10 @@ class _PlainLoader(yaml.SafeLoader):
         names = [name for name, _ in node.value]
         for place, name in enumerate(names):
             if name.tag != "tag:yaml.org,2002:str":
-                what = name.value if isinstance(name, yaml.ScalarNode) else f"a {name.id}"
-                raise _refused(f"the name {shown(what)} is not text; put a word there, in quotes", name)
+                what = name.tag.rpartition(":")[2]
+                raise _refused(f"a name of kind {what}, which is not text; put a word there, in quotes", name)
             if name.value in (before.value for before in names[:place]):
-                raise _refused(f"{shown(name.value)}: stands twice; keep one", name)
+                raise _refused("a name that stands twice; keep one", name)
         return super().construct_mapping(node, deep)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
@@ -86,8 +87,7 @@ class _PlainLoader(yaml.SafeLoader):
             return super().construct_object(node, deep)
         except (ValueError, OverflowError) as error:
             kind = node.tag.rpartition(":")[2]
-            what = f"YAML reads {shown(node.value)} as a value of kind {kind}, and it is none ({error})"
-            raise _refused(f"{what}; put it in quotes", node) from error
+            raise _refused(f"a value that looks like kind {kind}, and is none; put it in quotes", node) from error
 
 
 for _kind, _pattern, _first in _CORE:

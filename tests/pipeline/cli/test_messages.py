@@ -4,9 +4,13 @@ import json
 import logging
 import sys
 import traceback
+import uuid
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,12 +19,13 @@ import typer
 
 from pipeline.cli.support import command
 from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.ledger.spend import Spend
 from pipeline.telemetry import logs
 from pipeline.tracking import mlflow_tracker
 from tacit.training import ingested
 from tests.bad_inputs.cases import PERMANENT, changed
 from tests.bad_inputs.rows import NoTracker
-from tests.helpers.launches.command import invoked
+from tests.helpers.launches.command import ended, invoked
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.pipeline_launch import launch_config, write_launch
 
@@ -220,8 +225,17 @@ def test_log_lines_are_escaped(form: Callable[[], logging.Formatter], level: int
     [
         lambda: pa.array([WORD]).cast(pa.int64()),
         lambda: pd.Timestamp(f"{NUMBER}{NUMBER}-01-01"),
+        lambda: np.array([WORD]).astype(float),
+        lambda: int(WORD),
+        lambda: float(WORD),
+        lambda: date.fromisoformat(WORD),
+        lambda: uuid.UUID(f"{WORD}-{WORD}"),
+        lambda: json.loads(f'{{"{WORD}'),
+        lambda: Decimal(WORD) if pa.scalar(WORD).cast(pa.decimal128(5)) else None,
+        lambda: Spend.model_validate({"unit": WORD}),
+        lambda: [WORD].index("another"),
+        lambda: WORD.encode("ascii") and f"{WORD}\udcff".encode(),
     ],
-    ids=["a cast", "a time"],
 )
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_library_s_own_error(
@@ -239,3 +253,32 @@ def test_a_library_s_own_error(
     said = capsys.readouterr()
     _is_silent(said.out + said.err)
     assert "may quote data" in said.out
+
+
+ROWS = {
+    "rows": f'{{"client_id": "{WORD}", "text": "my pin is {NUMBER}"}}\n{{"client_id": "{WORD}", "text": ["{WORD}"]}}\n',
+    "one row": f'{{"client_id": "{WORD}", "text": "{WORD}", "locale": "{WORD}", "name": ["{WORD}"], "like": {NUMBER}}}',
+    "a table": f"client_id,text\n{WORD},my pin: {NUMBER}\n",
+    "messages": f"{WORD}: my pin is {NUMBER}\n{WORD}: {WORD}\n",
+    "a message": f"{WORD}: [\n",
+    "a number": f"{NUMBER}: {WORD}",
+    "a tag": f"!{WORD} a",
+    "an anchor": f"&{WORD} a: *{WORD}",
+    "a directive": f"%{WORD} {WORD}\n--- a",
+    "a time": f"at: 2026-99-99\n{WORD}: '\\ud800'",
+    "an escape": f'"{WORD} \\q": a',
+    "a control": f"{WORD}\x01",
+    "a text": WORD,
+}
+
+
+# One row as YAML has a launch file's own field, whose value its reader needs.
+@pytest.mark.parametrize(
+    ("rows", "ending"),
+    [(rows, ending) for rows in ROWS for ending in ("jsonl", "yaml") if rows + ending != "one rowyaml"],
+)
+def test_people_s_file_in_the_place_of_a_launch_file(rows: str, ending: str, tmp_path: Path) -> None:
+    file = tmp_path / f"people.{ending}"
+    file.write_text(ROWS[rows])
+    for command_line in (["check", str(file), "--json"], ["check", str(file), "--alone"], ["plan", str(file)]):
+        _is_silent(ended(*command_line, code=PERMANENT, variables={"TACIT_HOME": str(tmp_path)}).output)

@@ -138,7 +138,7 @@ def test_every_problem_has_its_line(tmp_path: Path):
     [
         ("- a\n- b\n", "a launch file is a mapping of fields, got list"),
         ("a: [1\n", "not valid YAML"),
-        ("seed: 1\nseed: 2\n", "seed: stands twice; keep one in line 2"),
+        ("seed: 1\nseed: 2\n", "a name that stands twice; keep one in line 2"),
     ],
 )
 def test_files_that_are_no_launch(tmp_path: Path, text: str, message: str):
