@@ -92,7 +92,7 @@ def files(folder: str) -> list[Path]:
 def test_losses_are_rounded_up() -> None:
     text = visible(rendered()["report.html"])
     # The part of training has rho 0.50012 and epsilon 5.0171.
-    for shown in ("0.5002", "5.02", "80.00", "over all releases ε ≤ 7.03"):
+    for shown in ("0.5002", "5.02", "80.00", "Over all releases ε ≤ 7.03"):
         assert shown in text, shown
 
 
