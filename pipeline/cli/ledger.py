@@ -134,6 +134,7 @@ def ledger_register(
         lifetime_epsilon=lifetime_epsilon,
     )
     if not is_simulation(key):
+        airflow = _own_airflow() if airflow is None else airflow
         min_approvals = 1 if min_approvals is None else min_approvals
         if len(set(reviewer or ())) < min_approvals:
             raise ValueError(
@@ -251,9 +252,9 @@ def ledger_reviewer(
             raise ValueError(f"--key: missing, and you are {own}; give what 'tacit ledger key' prints to {account}")
         key = make_reviewer(settings.load().review_key).public_key.keyval["public"]
     ledger = _ledger()
-    made = ledger.register_reviewer(of, account, key, own)
+    made, notes = ledger.register_reviewer(of, account, key, own), _notes(ledger, (account,))
     text = f"{account} answers about {made.population} with key {made.names('public')[:16]}"
-    answer(made, as_json, text=text + _out_of_reach(ledger, (account,)))
+    answer(made.model_dump() | {"notes": notes}, as_json, text="\n".join((text, *notes)))
 
 
 @app.command("show")
@@ -400,24 +401,39 @@ def _answer_population(ledger: "PrivacyLedger", population: "Population", as_jso
     ever = "".join(f", and {name} {amount:g} for ever" for name, amount in lifetime if amount)
     rules = population.rules
     ruled = f"; {rules.min_approvals} approvals" + (f" of {', '.join(rules.reviewers)}" if rules.reviewers else "")
+    ruled += f"; answers in Airflow at {rules.airflow}" if rules.airflow else ""
+    notes = () if population.simulated else _notes(ledger, rules.reviewers, rules.airflow)
     text = (
         f"ledger: {ledger.address}\npopulation {population.key}: rho {budget.max_rho:g}, epsilon "
         f"{budget.max_epsilon:g} over all releases at delta {budget.delta:g}, epsilon per typed word {words}{within}"
         f"{ever}{ruled}; changed by {', '.join(population.raised_by)}"
-        f"{_out_of_reach(ledger, rules.reviewers)}"
     )
-    answer({"ledger": ledger.address} | population.model_dump(mode="json"), as_json, text=text)
+    stated = {"ledger": ledger.address, "notes": notes} | population.model_dump(mode="json")
+    answer(stated, as_json, text="\n".join((text, *notes)))
 
 
-def _out_of_reach(ledger: "PrivacyLedger", reviewers: Iterable[str]) -> str:
-    """Say which reviewers' own accounts cannot answer, as the owner alone can open a ledger in SQLite."""
-    others = sorted(set(reviewers) - {settings.account()})
-    if not others or "://" in ledger.address:  # the address of a file has no scheme
-        return ""
-    return (
-        f"\nnote: this ledger is a file that its owner alone can open, so {', '.join(others)} cannot answer by "
-        "'tacit review'; let them answer in Airflow (--airflow), or keep the ledger in PostgreSQL (TACIT_LEDGER_URL)"
-    )
+def _own_airflow() -> str:
+    """Airflow's address here, if a registration may name it; empty if it may not, or there is none."""
+    from pipeline.ledger.budget import AIRFLOW
+
+    here = settings.load().airflow
+    return here.url if here and re.fullmatch(AIRFLOW, here.url) else ""
+
+
+def _notes(ledger: "PrivacyLedger", reviewers: Iterable[str], airflow: str = "") -> list[str]:
+    """Notes on reviewers who could not answer: the owner alone can open a ledger in SQLite, and Airflow is in clear."""
+    others, here, notes = sorted(set(reviewers) - {settings.account()}), settings.load().airflow, list[str]()
+    if others and "://" not in ledger.address:  # the address of a file has no scheme
+        notes.append(
+            f"note: this ledger is a file that its owner alone can open, so {', '.join(others)} cannot answer by "
+            "'tacit review'; let them answer in Airflow (--airflow), or keep it in PostgreSQL (TACIT_LEDGER_URL)"
+        )
+    if others and here and not (airflow or _own_airflow()):
+        notes.append(
+            f"note: Airflow at {here.url} (TACIT_AIRFLOW_URL) is asked neither by TLS nor on this machine, so no "
+            "answer there counts for people; put TLS before it (--airflow), or let reviewers use 'tacit review'"
+        )
+    return notes
 
 
 def _ledger() -> "PrivacyLedger":

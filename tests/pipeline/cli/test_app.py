@@ -210,6 +210,31 @@ def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(ta
     assert "ana cannot answer by 'tacit review'" in said, "this ledger is in SQLite"
 
 
+def test_a_registration_of_people_names_airflow_and_notes_who_cannot_answer(tacit: Shell):
+    """As under `make stack`, whose Airflow is on this machine, and compose, where it is asked in clear."""
+    register = ("ledger", "register", "--max-rho", "1", "--max-epsilon", "40", "--delta", "1e-4", "--reviewer", "ana")
+    tacit("ledger", "init")
+    reader = {"TACIT_AIRFLOW_USER": "reader", "TACIT_AIRFLOW_PASSWORD": "hunter2"}
+    for name, address, named, clear in (
+        ("stack", "http://127.0.0.1:8080", "http://127.0.0.1:8080", False),
+        ("tls", "https://airflow.example", "https://airflow.example", False),
+        ("compose", "http://api-server:8080", "", True),
+    ):
+        done = json.loads(tacit(*register, name, "--json", TACIT_AIRFLOW_URL=address, **reader).stdout)
+        assert done["rules"]["airflow"] == named
+        assert sum("owner alone can open" in note for note in done["notes"]) == 1, "this ledger is in SQLite"
+        assert sum("counts for people" in note for note in done["notes"]) == clear
+    assert tacit.json(*register, "none")["rules"]["airflow"] == ""
+    other = tacit(*register, "other", "--airflow", "", "--json", TACIT_AIRFLOW_URL="https://airflow.example", **reader)
+    assert json.loads(other.stdout)["rules"]["airflow"] == ""
+    changed = tacit.json("ledger", "budget", "stack", "--max-rho", "2", "--reason", "more")
+    assert (changed["rules"]["airflow"], len(changed["notes"])) == ("http://127.0.0.1:8080", 1)
+    simulated = tacit.json(
+        "ledger", "register", "made_up_files:x", "--max-rho", "1", "--max-epsilon", "1", "--delta", "0.1"
+    )
+    assert (simulated["notes"], simulated["rules"]["airflow"]) == ([], "")
+
+
 def test_a_database_that_is_down_is_temporary(tacit: Shell):
     url = "postgresql+psycopg2://user:hunter2@127.0.0.1:9/nowhere"
     done = tacit("ledger", "show", "--json", code=75, TACIT_LEDGER_URL=url)
