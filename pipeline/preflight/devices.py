@@ -92,10 +92,8 @@ def count_devices(config: LaunchConfig, ledger_url: str, kept: Retention | None)
         all_rows, other, older = (readers.hundreds(each) for each in (taken, found.other_locales, found.older))
         told += f" with {all_rows:,}+ rows" if all_rows else ""
         if found.devices >= _FEWEST_COMPARED and found.largest_share >= _LARGE_SHARE:
-            told += (
-                f"; over {int(found.largest_share * 10):d}0% of them have one client_id, as of people without an id: "
-            )
-            told += "leave such rows out"
+            least = int(found.largest_share * 10)
+            told += f"; {least}0% of them or more have one client_id, as of people without an id: leave such rows out"
         told += f"; {other:,}+ of other locales are left out" if other else ""
         told += f"; {older:,}+ that were typed outside {within} are deleted" if older else ""
     secret = _split_secret(config, ledger_url)

@@ -276,6 +276,32 @@ def test_the_plan_takes_the_devices_that_the_check_counted(
         plan_file(alone, launch_id(alone), settings, STAGES)
 
 
+@pytest.mark.parametrize(
+    ("placeholder", "each", "devices", "said"),
+    [
+        (600, 1, 600, "50%"),
+        (600, 6, 100, "50%"),
+        (70, 1, 599, "10%"),
+        (66, 1, 600, ""),
+        (600, 20, 30, ""),
+        (1, 1, 99, ""),
+    ],
+)
+def test_the_share_of_an_id_that_stands_for_people_without_one_is_said(
+    settings: Settings, tmp_path: Path, placeholder: int, each: int, devices: int, said: str
+):
+    ids = ["unknown"] * placeholder + [f"device {number}" for number in range(devices)] * each
+    pq.write_table(pa.table({"client_id": ids, "text": ["hello"] * len(ids)}), tmp_path / "people.parquet")
+    private = {"source": "files", "paths": [str(tmp_path / "people.parquet")], "name": "people"}
+    for budget in ({}, {"evaluation": {"noise_multiplier": 2.0}}):
+        config = launch_config(private_text=private, **budget)
+        told = count_devices(config, settings.ledger_url, None).rows
+        notes = [note for note in look(config, settings, launch_id(config)).notes if "one client_id" in note]
+        # With a budget for evaluation, one device's rows would change a number that leaves.
+        expected = f"{said} of them or more have one client_id" if said and not budget else ""
+        assert (expected in told, "one client_id" in told, len(notes)) == (True, bool(expected), bool(expected))
+
+
 @pytest.mark.parametrize("noise", [4.0, 6.0, 7.0, 12.0])
 def test_noise_that_drowns_the_test_devices_is_refused_by_the_check_as_by_the_plan(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, noise: float
