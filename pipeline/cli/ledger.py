@@ -307,16 +307,6 @@ def ledger_rotate(
     answer(done, as_json, text=f"{done.role}: key {done.number} signs from now on; its entry is {done.entry[:12]}")
 
 
-@app.command("export")
-@command
-def ledger_export(as_json: AsJson = False) -> None:
-    """Print the whole ledger as one JSON object, with or without --json.
-
-    Example: tacit ledger export > ledger.json
-    """
-    answer(_ledger().export(), as_json=True)
-
-
 @app.command("forecast")
 @command
 def ledger_forecast(

@@ -13,10 +13,9 @@ from sqlalchemy.engine import Engine, make_url
 from pipeline.ground import keys
 from pipeline.ground.errors import LedgerMissing, LedgerNewer, LedgerTampered, PermanentError, ServiceUnavailable, lasts
 from pipeline.ground.settings import Settings, database_address
-from pipeline.ledger import budget, chain, entries, schema, sealed, triggers
+from pipeline.ledger import budget, chain, entries, schema, sealed
 from pipeline.ledger.entries import SECRET, Entry, Leaf
-from pipeline.ledger.log.inclusion import Inclusion
-from pipeline.ledger.log.note import Signed
+from pipeline.ledger.log.note import Inclusion, Signed
 from pipeline.ledger.log.tiles import Log
 from pipeline.ledger.migrations import versioning
 from pipeline.ledger.outside import Known, Outside, is_successor
@@ -146,19 +145,7 @@ class WholeLedger:
           anchors: entry hashes known from elsewhere, such as stage records; each must be in the ledger.
         """
         with self.transaction() as connection:
-            found = _problems(connection, self._outside, anchors=anchors)
-            if found or self._outside is None:
-                return found  # An altered registration may not be readable.
-            return other_witness(connection, self._outside.witness_key)
-
-    def require_witness(self, connection: Connection) -> None:
-        """Check that the witness here is the one of every registration, as one of one's own would notice nothing.
-
-        Raises:
-          LedgerTampered: it is not.
-        """
-        if found := other_witness(connection, self.outside_files().witness_key):
-            raise LedgerTampered("; ".join(found))
+            return _problems(connection, self._outside, anchors=anchors)
 
     def require_whole(self, elsewhere: Mapping[str, str]) -> None:
         """Check that the ledger is whole, and is behind no checkpoint on this machine, elsewhere, or of the witness.
@@ -169,8 +156,8 @@ class WholeLedger:
         Raises:
           LedgerTampered: it is not whole, or does not continue one of the checkpoints; restore it.
         """
-        with self.writing(elsewhere) as connection:
-            self.require_witness(connection)
+        with self.writing(elsewhere):
+            pass
         self.witnessed()
 
     def witnessed(self) -> str:
@@ -250,13 +237,19 @@ class WholeLedger:
             return chain.holds_result(connection, digest)
 
     @contextmanager
-    def writing(self, elsewhere: Mapping[str, str] = MappingProxyType({})) -> Iterator[Connection]:
-        """Begin a writing transaction: check the ledger before it, and extend the log by its entries after it."""
+    def writing(
+        self, elsewhere: Mapping[str, str] = MappingProxyType({}), *, any_witness: bool = False
+    ) -> Iterator[Connection]:
+        """Begin a writing transaction: check the ledger before it, and extend the log by its entries after it.
+
+        Args:
+          any_witness: allow another witness than the registered one, to register it.
+        """
         outside = self.outside_files()
         with self.transaction() as connection:
             self._require_known_version(connection)
             known = outside.parsed(elsewhere)
-            if found := _problems(connection, outside, known, thorough=False):
+            if found := _problems(connection, outside, known, thorough=False, any_witness=any_witness):
                 shown = "; ".join(found[:_MOST_SHOWN]) + ("; ..." if len(found) > _MOST_SHOWN else "")
                 raise LedgerTampered(f"the privacy ledger was altered: {shown}. Restore it from a backup")
             chain.sign_with(connection, outside.signer, chain.keys(connection, outside.first_key))
@@ -300,11 +293,15 @@ class WholeLedger:
             yield connection
 
 
-def other_witness(connection: Connection, here: str) -> list[str]:
-    """List populations that were registered with another witness than the one whose key is here, as messages."""
-    rotated = [entry.content for entry in chain.rotations(connection, "witness")]
-    entries, found = chain.of_kinds(connection, *budget.REGISTRATION), []
-    for name in sorted({entry.population for entry in entries}):
+def _other_witness(entries: Sequence[Entry], here: str) -> list[str]:
+    """List populations that were registered with another witness than the one whose key is here, as messages.
+
+    Args:
+      entries: registrations and rotations, in order.
+    """
+    rotated = [entry.content for entry in entries if (entry.kind, entry.names("role")) == ("key", "witness")]
+    found = []
+    for name in sorted({entry.population for entry in entries if entry.kind in budget.REGISTRATION}):
         owned = budget.registered(entries, name)
         if owned and owned.rules.witness and not is_successor(here, owned.rules.witness, rotated):
             found.append(
@@ -322,6 +319,7 @@ def _problems(
     anchors: Iterable[str] = (),
     *,
     thorough: bool = True,
+    any_witness: bool = False,
 ) -> list[str]:
     """List the problems of the ledger, as messages.
 
@@ -331,21 +329,26 @@ def _problems(
       anchors: hashes of entries that must be there.
       thorough: hold every secret against its entry, which is otherwise done where one is read, and verify the
         signatures of entries that a witnessed checkpoint covers.
+      any_witness: see ``writing``.
     """
-    held, bound = list[Leaf](), dict[tuple[str, str], str]()
+    held, bound, named = list[Leaf](), dict[tuple[str, str], str](), list[Entry]()
 
     def read() -> Iterator[Entry]:
         for entry in chain.walk(connection):
             held.append(Leaf(entry.seq, entry.hash, entry.signature))
             if entry.kind in sealed.KINDS:
                 bound[entry.kind, entry.population] = entry.names(SECRET)
+            if entry.kind in (*budget.REGISTRATION, "key"):
+                named.append(entry)
             yield entry
 
-    found = entries.problems_of(read()) + triggers.problems(connection)
+    found = entries.problems_of(read()) + schema.trigger_problems(connection)
     if thorough:
         found += sealed.problems(connection, bound)
         unknown = sorted(set(anchors) - {leaf.hash for leaf in held})
         found += [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]
     if outside is not None:
         found += outside.problems(held, elsewhere, chain.keys(connection, outside.first_key), thorough=thorough)
+        # An altered registration may not be readable.
+        found += [] if found or any_witness else _other_witness(named, outside.witness_key)
     return found

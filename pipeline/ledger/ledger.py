@@ -49,8 +49,8 @@ from pipeline.ledger.chain import (
     require_same,
     standing_reservation,
 )
+from pipeline.ledger.clock import require_once
 from pipeline.ledger.database import WholeLedger
-from pipeline.ledger.dates import require_once
 from pipeline.ledger.entries import AS_OF, NO_UNIT, SPLIT_RULE, WITNESS, Entry, canonical
 from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
 from pipeline.ledger.reviewers import AnswerKeys
@@ -101,7 +101,7 @@ class PrivacyLedger(WholeLedger):
           PopulationUnknown: it is not registered.
           LedgerConflict: ``by`` may not change the budget, or the reason is empty.
         """
-        with self.writing() as connection:
+        with self.writing(any_witness=replace_witness) as connection:
             witness = self.outside_files().witness_key if replace_witness else ""
             return populations.change_budget(connection, key, budget, by, reason, rules, witness)
 
@@ -202,7 +202,6 @@ class PrivacyLedger(WholeLedger):
             require_own_key(connection, launch_id, stage, binding)
             entries = entries_of(connection, population)
             registered = budgets.require_registered(entries, population)
-            self.require_witness(connection)
             binding = {**binding, WITNESS: registered.rules.witness} if registered.rules.witness else binding
             budgets.require_no_more(registered, asked)
             require_once(entries, population, launch_id)
@@ -345,16 +344,3 @@ class PrivacyLedger(WholeLedger):
     def total_epsilon(self, population: PopulationKey, delta: float) -> float:
         """Epsilon at ``delta`` of one device over all spends on a population, locally discovered words included."""
         return total_spent(self.entries(population), population, "total", delta=delta)
-
-    def export(self) -> dict:
-        """Return the whole ledger as JSON values, with totals and the problems that ``verify`` finds."""
-        entries, problems = self.entries(), self.verify()
-        names = sorted({entry.population for entry in entries if entry.unit != NO_UNIT})
-        return {
-            "entries": [entry.model_dump() for entry in entries],
-            "totals": {name: total_spent(entries, name, "device") for name in names},
-            "discovery_totals": {name: total_spent(entries, name, "item") for name in names},
-            "head": self.head()[1],
-            "ok": not problems,
-            "problems": problems,
-        }

@@ -17,7 +17,7 @@ from pipeline.ledger.budget import (
     require_clock,
     require_registered,
 )
-from pipeline.ledger.dates import day_of, require_once, standing_spends
+from pipeline.ledger.clock import day_of, require_once, standing_spends
 from pipeline.ledger.entries import SPLIT_RULE, Entry, canonical, with_spend
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.room import SpendRequest, require_room

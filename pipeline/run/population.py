@@ -16,7 +16,7 @@ from pipeline.ground.errors import BudgetExceeded, LaunchError, RulesBroken
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget, Ceilings, Population, Window, days_kept, require_no_more
-from pipeline.ledger.dates import day_of
+from pipeline.ledger.clock import day_of
 from pipeline.run.bookkeeping import WINDOW
 from pipeline.run.run_dir import RunDir
 from pretrain.files import PRIVATE, write_text

@@ -27,7 +27,7 @@ from pipeline.ground import keys
 from pipeline.ground.errors import PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.log.inclusion import SUFFIX
+from pipeline.ledger.log.note import SUFFIX
 from pipeline.run.bookkeeping import CONTENT, PROCESSORS
 from pipeline.run.run_dir import ABSENT, ERASED, GIVEN, RESULT, STATE, RunDir, StageRecord, record_digest, record_text
 from pipeline.run.stage import Stage, Stages, concludes, imported

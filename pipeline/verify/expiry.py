@@ -24,7 +24,7 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import load_kept_launch
 from pipeline.ledger import clock, withdrawals
 from pipeline.ledger.budget import Ceilings, days_kept
-from pipeline.ledger.dates import day_of
+from pipeline.ledger.clock import day_of
 from pipeline.ledger.entries import AS_OF
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.bookkeeping import TRACES

@@ -14,8 +14,7 @@ from typing import Any
 from federated.config.population import PopulationKey
 from pipeline.ledger.entries import WITNESS, Leaf
 from pipeline.ledger.log import note, witness
-from pipeline.ledger.log.inclusion import Inclusion
-from pipeline.ledger.log.note import Signed
+from pipeline.ledger.log.note import Inclusion, Signed
 from pipeline.ledger.outside import is_successor
 from pipeline.ledger.spend import Spend
 from pipeline.run.proof import LOG_KEYS, receipts

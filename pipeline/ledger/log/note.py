@@ -1,6 +1,14 @@
 """Signed notes, checkpoints and cosignatures in the formats of C2SP (signed-note, tlog-checkpoint, tlog-cosignature).
 
 A checkpoint is the size and the root of a log's tree, signed by the log; a witness adds a cosignature with its time.
+
+A proof that a log has a leaf, verified offline, is a file ``NAME.tlog-proof`` (tlog-proof):
+
+c2sp.org/tlog-proof@v1
+extra BASE64            data of the application, which nothing authenticates
+index 7                 place of the leaf in the tree, from 0
+BASE64                  hashes of the inclusion proof
+                        an empty line, and the checkpoint with its signatures
 """
 
 import base64
@@ -12,6 +20,8 @@ from typing import Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from pipeline.ledger.log import merkle
 
 _DASH = "\N{EM DASH}"
 ED25519, COSIGNATURE = b"\x01", b"\x04"  # types of keys: of a log, and of a witness
@@ -171,3 +181,59 @@ def verifies(key: bytes, signature: bytes, message: bytes) -> bool:
 
 
 _loaded = cache(Ed25519PublicKey.from_public_bytes)
+
+
+SUFFIX = ".tlog-proof"
+_FORMAT = "c2sp.org/tlog-proof@v1"
+_MOST_HASHES, _HASH_BYTES = 63, 32
+
+
+@dataclass(frozen=True)
+class Inclusion:
+    """Place of a leaf, and the proof of it.
+
+    Attributes:
+      path: hashes beside the leaf's path to the root, 32 bytes each.
+      extra: data of the application; a reader relies on it only as far as the leaf does.
+    """
+
+    index: int
+    path: tuple[bytes, ...]
+    signed: Signed
+    extra: bytes
+
+    @property
+    def text(self) -> str:
+        """Content of the file."""
+        lines = [_FORMAT, f"extra {_based(self.extra)}", f"index {self.index}", *map(_based, self.path), ""]
+        return "".join(f"{line}\n" for line in lines) + self.signed.note
+
+    @classmethod
+    def parsed(cls, text: str) -> Self:
+        """Parse a file.
+
+        Raises:
+          ValueError: it is no proof of inclusion.
+        """
+        head, _, note = text.partition("\n\n")
+        form, *lines = head.split("\n")
+        words = [line.split(" ") for line in lines[:2]]
+        if form != _FORMAT or [each[0] for each in words] != ["extra", "index"] or {*map(len, words)} != {2}:
+            raise ValueError(f"not a proof of inclusion: {_FORMAT}, a line `extra` and a line `index`")
+        index, path = words[1][1], tuple(base64.b64decode(line, validate=True) for line in lines[2:])
+        if not index.isdecimal() or str(int(index)) != index:
+            raise ValueError("not a proof of inclusion: its index is no number")
+        if len(path) > _MOST_HASHES or any(len(each) != _HASH_BYTES for each in path):
+            raise ValueError(
+                f"not a proof of inclusion: more than {_MOST_HASHES} hashes, or not of {_HASH_BYTES} bytes"
+            )
+        return cls(int(index), path, Signed.parsed(note), base64.b64decode(words[0][1], validate=True))
+
+    def holds(self, leaf: bytes) -> bool:
+        """True if the checkpoint's tree has a leaf of this content at the index; its signatures are the caller's."""
+        head = self.signed.checkpoint
+        return merkle.is_included(merkle.leaf_hash(leaf), self.index, head.size, head.root, self.path)
+
+
+def _based(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -14,8 +14,7 @@ from safetensors.numpy import load_file, save_file
 
 from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.log.inclusion import Inclusion
-from pipeline.ledger.log.note import Signed
+from pipeline.ledger.log.note import Inclusion, Signed
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, receipt_digest, record_text
 from pretrain.files import sha256
 

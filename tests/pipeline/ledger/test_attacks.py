@@ -134,7 +134,7 @@ def test_entries_hold_no_secret_and_no_digest_that_a_guess_could_be_tested_on(
 ) -> None:
     with closing(sqlite3.connect(settings.runs_dir / "ledger.db")) as database:
         rows = database.execute("SELECT kind, content FROM privacy_ledger_secrets").fetchall()
-    written = str(ledger.export()) + "".join(map(repr, Log(settings.log_dir).leaves(Log(settings.log_dir).size)))
+    written = str(ledger.entries()) + "".join(map(repr, Log(settings.log_dir).leaves(Log(settings.log_dir).size)))
     assert {kind for kind, _ in rows} == {"device_key", "register", "devices", "withdrawal"}
     for kind, content in rows:
         secret = content[32:]

@@ -119,9 +119,9 @@ def test_a_forecast_is_what_reserving_in_turn_does(ledger: PrivacyLedger, here: 
 
 
 def test_a_forecast_writes_nothing(ledger: PrivacyLedger, here: Settings):
-    before = ledger.export()
+    before = ledger.entries()
     forecast(config(), here, ids(config(), "20261101"), worst(config()), none)
-    assert ledger.export() == before
+    assert ledger.entries() == before
 
 
 def test_what_has_spent_spends_nothing_again_and_a_changed_file_is_refused(ledger: PrivacyLedger, here: Settings):

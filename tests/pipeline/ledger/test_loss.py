@@ -89,6 +89,7 @@ def test_held_out_devices_pay_beside_those_that_train(ledger: PrivacyLedger):
 def test_what_of_a_spend_has_no_column_stands_in_the_binding(ledger: PrivacyLedger):
     usual = reserve(ledger, "first", device(0.4))
     beside = {"split": "train", "failure": 0.0, "messages": 0, "device_epsilon": 0.0, "device_delta": 0.0}
+    beside |= {"witness": ledger.population("people").rules.witness}
     assert json.loads(usual.binding) == BINDING | beside
     unusual = reserve(ledger, "first", on("test", 0.1, failure=1e-9), stage="ab_test", **under("one"))
     assert json.loads(unusual.binding) == BINDING | beside | {SPLIT_RULE: "one", "split": "test", "failure": 1e-9}

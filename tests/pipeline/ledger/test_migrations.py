@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 
 from pipeline.ground.errors import LedgerTampered
 from pipeline.ground.settings import Settings
-from pipeline.ledger import schema, triggers
+from pipeline.ledger import schema
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.migrations import versioning
 
@@ -38,7 +38,7 @@ def test_migrations_make_the_tables_and_triggers_that_the_code_reads(ledger: Pri
             },
         )
         assert compare_metadata(context, known) == []
-        assert triggers.problems(connection) == []
+        assert schema.trigger_problems(connection) == []
         assert versioning.version(connection) == versioning.REVISIONS[-1]
     engine.dispose()
 

@@ -19,7 +19,7 @@ from pipeline.ground import keys
 from pipeline.ground.errors import LaunchError, LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings, account
 from pipeline.launch.config import LaunchConfig, launch_id, load_kept_launch
-from pipeline.ledger import chain, schema, triggers
+from pipeline.ledger import chain, schema
 from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.entries import Entry, Leaf
 from pipeline.ledger.ledger import PrivacyLedger
@@ -354,7 +354,7 @@ def test_a_trigger_that_does_something_else_is_noticed(there: Settings, which: s
         pytest.skip("only PostgreSQL has it")
     engine = create_engine(there.ledger_url)
     with engine.begin() as connection:
-        assert triggers.problems(connection) == []
+        assert schema.trigger_problems(connection) == []
         if which == "does nothing" and not postgres:
             connection.execute(text("DROP TRIGGER privacy_ledger_no_delete"))
         statement = (POSTGRES if postgres else SQLITE)[which].format(name="privacy_ledger_no_delete")

@@ -170,7 +170,7 @@ def test_the_split_secret_is_drawn_once(ledger: PrivacyLedger, there: Settings):
     secret = ledger.split_secret("people")
     assert len(secret) == 32
     assert PrivacyLedger.of(there).split_secret("people") == secret != ledger.split_secret("others")
-    assert secret.hex() not in str(ledger.export())
+    assert secret.hex() not in str(ledger.entries())
     with pytest.raises(PopulationUnknown):
         ledger.split_secret("nobody")
 

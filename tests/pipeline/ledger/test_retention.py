@@ -10,7 +10,7 @@ from pipeline.ground.errors import BudgetExceeded
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger import clock
-from pipeline.ledger.dates import day_of
+from pipeline.ledger.clock import day_of
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import readiness

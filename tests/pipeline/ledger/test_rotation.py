@@ -12,6 +12,7 @@ from pipeline.ground import keys
 from pipeline.ground.errors import KeyUnusable, LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.ledger import rotation, schema
+from pipeline.ledger.chain import append
 from pipeline.ledger.entries import Leaf
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.note import Signed
@@ -135,7 +136,8 @@ def test_another_witness_than_the_registered_one_ends_spends(before: PrivacyLedg
     if known_to == "the ledger's key":
         number, signature = 2, keys.signer(settings, "ledger").sign(f"tacit key witness 2 {named}".encode()).signature
         forged = {"role": "witness", "number": number, "public": named, "signature": signature}
-        before.note("key", PopulationKey(""), "", "witness 2", forged)
+        with before.writing(any_witness=True) as connection:
+            append(connection, "key", PopulationKey(""), "", "witness 2", None, forged)
     ledger = PrivacyLedger.of(settings)
     why = rf"population 'people' was registered with the witness [0-9a-f]{{16}}, and the one here is {named[:16]}"
     for refused in (lambda: reserve(ledger, "second", device(0.1)), lambda: ledger.require_whole({})):

@@ -14,7 +14,7 @@ from pipeline.ground.errors import KeyUnusable, PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.log.inclusion import Inclusion
+from pipeline.ledger.log.note import Inclusion
 from pipeline.run import proof
 from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import ABSENT, GIVEN, RESULT, RunDir, StageRecord, record_digest, record_text

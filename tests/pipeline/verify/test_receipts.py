@@ -15,8 +15,7 @@ from pipeline.ground.settings import Settings
 from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log import witness
-from pipeline.ledger.log.inclusion import Inclusion
-from pipeline.ledger.log.note import COSIGNATURE, Signed, cosign, verifier_key
+from pipeline.ledger.log.note import COSIGNATURE, Inclusion, Signed, cosign, verifier_key
 from pipeline.ledger.rotation import rotate
 from pipeline.run import proof
 from pipeline.run.known import as_it_lies

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from alembic import op
 
-from pipeline.ledger import triggers
+from pipeline.ledger import schema
 
 revision, down_revision = "1", None
 
@@ -33,5 +33,5 @@ def upgrade() -> None:
     )
     for column in ("population", "kind"):
         op.create_index(f"privacy_ledger_by_{column}", "privacy_ledger", [column, "seq"])
-    for statement in triggers.statements(op.get_context().dialect.name, *triggers.TABLES):
+    for statement in schema.trigger_statements(op.get_context().dialect.name, *schema.TABLES):
         op.execute(statement)

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.ledger.log.inclusion import Inclusion
-from pipeline.ledger.log.note import Checkpoint, Signed
+from pipeline.ledger.log.note import Checkpoint, Inclusion, Signed
 from pipeline.ledger.log.tiles import Log
 
 _SIGNATURE = "\N{EM DASH} the/log AAAA"
