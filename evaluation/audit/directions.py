@@ -17,7 +17,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import linalg
 
-from evaluation.audit.one_shot import LEAST_DIMENSION
 from evaluation.config import LEAST_DIRECTIONS
 
 # Far beyond every clip norm, so that the trainer's own clipping determines the length of the update.
@@ -25,7 +24,7 @@ UPDATE_NORM = 1e4
 _BITS_AT_ONCE = 5
 # Number of redraws if the cut rows are nearly dependent.
 _DRAWS, _LEAST_VALUE = 64, 1e-3
-_LEAST_ROUNDS = 2
+_LEAST_ROUNDS, _LEAST_PARAMETERS = 2, 1000
 
 
 def unauditable(count: int, rounds: int, share: float = 1.0, parameters: int | None = None) -> list[str]:
@@ -49,7 +48,7 @@ def unauditable(count: int, rounds: int, share: float = 1.0, parameters: int | N
         )
     # Just above a power of two, each row has one other that is nearly equal on the first P entries. N of Q rows contain
     # no such pair with probability about exp(-N^2 / 2Q); where that is 1/e, 64 draws find such rows.
-    least = max(LEAST_DIMENSION, _padded(-(-(count**2) // 2)) // 2 + 1)
+    least = max(_LEAST_PARAMETERS, _padded(-(-(count**2) // 2)) // 2 + 1)
     if parameters is not None and parameters < least:
         lines.append(
             f"{count} in a model of {parameters:,} parameters, and the audits need {least:,}; lower it, or "

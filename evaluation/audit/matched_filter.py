@@ -86,7 +86,6 @@ class MatchedFilter:
       recorded_mu: largest ``||W p|| / z`` over the canaries' recorded rounds.
       reuse: of noise.
       failures: contradictions of the claim, in words; empty if there are none.
-      scores_N: one per canary, in deviations of the noise; ``one_run`` guesses from them.
     """
 
     noise: Estimate
@@ -100,7 +99,6 @@ class MatchedFilter:
     canaries_out: int
     alpha: float
     failures: tuple[str, ...]
-    scores_N: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -176,7 +174,6 @@ def matched_filter(
         canaries_out=outside,
         alpha=alpha,
         failures=tuple(_failures(noise, signal, mu, recorded, reuse, alpha / TESTS)),
-        scores_N=scores_N / noise.value,
     )
 
 

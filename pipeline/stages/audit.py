@@ -95,7 +95,7 @@ def audit(ctx: StageContext) -> Audit:
     unbounded = partial(_unbounded, config, inputs.words)
     learnt = control(inputs.start, inputs.canaries, config, unbounded, ctx.private / "control")
     claim = audit_trace.claim(config.mechanism, inputs.mechanism, inputs.rounds, inputs.trace.joined_TN)
-    tested = noise_audit(inputs.trace, inputs.directions, model_change(inputs), claim, recomputation(config, inputs))
+    tested = noise_audit(inputs.trace, inputs.directions, claim, recomputation(config, inputs))
     content = asdict(memorised) | {
         # Canaries may contain discovered words that were not reviewed, so the rows leave out their text.
         "canaries": [{name: value for name, value in vars(row).items() if name != "words"} for row in rows],
@@ -213,11 +213,6 @@ def _verdicts(ctx: StageContext, rows: Iterable[AuditRow]) -> tuple[AuditVerdict
     rows = tuple(rows)
     write_text(ctx.private / FIGURES, json.dumps([vars(row) for row in rows], indent=1) + "\n", PRIVATE)
     return tuple(AuditVerdict.model_validate(vars(row)) for row in verdicts(rows, TRAINED))
-
-
-def model_change(inputs: AuditInputs) -> np.ndarray:
-    """Final minus starting weights of private training, float64 ``[P]``."""
-    return flat_weights(inputs.network) - flat_weights(inputs.start)
 
 
 def recomputation(config: LaunchConfig, inputs: AuditInputs) -> Recomputation:

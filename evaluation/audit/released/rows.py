@@ -14,8 +14,6 @@ Kind = Literal[
     "clip_norm",
     "noise_whiteness",
     "records",
-    "one_shot",
-    "lower_bound",
     "sequence",
     "noise_added",
     "update_lengths",
@@ -40,7 +38,6 @@ TRAINED: Mapping[Kind, str] = {
     "clip_norm": "a canary moves released sums by no more than one clip norm",
     "noise_whiteness": "no two rounds share noise along the canaries' directions",
     "records": "the rounds that canaries joined allow no more than the guarantee says",
-    "lower_bound": "guesses of who took part do not refute the guarantee; passing is no proof of it",
 }
 # Rows whose power is a function of the launch file and the model's size; the power of others depends on estimates.
 _PUBLIC_POWER = frozenset({"noise_added", "update_lengths", "canary_lengths"})
@@ -70,7 +67,7 @@ class AuditRow:
     """Figures of one audit of the noise, and its verdict on the claim. Secret.
 
     Attributes:
-      type: kind of audit; never show a ``lower_bound`` beside an epsilon as an estimate of it.
+      type: kind of audit.
       quantity: the estimated quantity.
       estimate, low, high: with an interval at ``confidence``; equal without an interval.
       claim: the accountant's value, in the same unit; None if the audit compares nothing.

@@ -75,7 +75,6 @@ def audited(
     return noise_audit(
         trace,
         directions,
-        final_P - start_P,
         claim(rule, done.rounds, trace.joined_TN),
         Recomputation(
             models,

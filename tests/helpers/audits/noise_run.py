@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from evaluation.audit import whitening
-from evaluation.audit.directions import UPDATE_NORM, Directions
+from evaluation.audit.directions import Directions
 from evaluation.audit.matched_filter import Claim
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
@@ -75,16 +75,6 @@ def run(
         projections_TN[number] = directions.project(rest_P)
         joined_TN[number, cohort] = True
     return projections_TN, joined_TN, directions.included_N
-
-
-def final_change(projections_TN: np.ndarray, directions: Directions) -> np.ndarray:
-    """Change of a model that adds up what was released, seen along the canaries and noise everywhere else."""
-    noise_alone = projections_TN.sum(axis=0)[~directions.included_N].std()
-    rest_P = noise_alone * np.random.default_rng(0).standard_normal(PARAMETERS)
-    missing_N = projections_TN.sum(axis=0) - directions.project(rest_P)
-    for number, missing in enumerate(missing_N):
-        rest_P += missing * directions.update(number).astype(np.float64) / UPDATE_NORM
-    return rest_P
 
 
 @functools.cache
