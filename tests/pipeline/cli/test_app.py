@@ -14,7 +14,7 @@ import yaml
 from click.testing import Result
 
 from pipeline.cli import app as cli
-from pipeline.cli.support import command
+from pipeline.cli.support import check_delta, command
 from pipeline.ground import settings
 from pipeline.ground.errors import BudgetExceeded, StageBusy
 from pipeline.ground.settings import Settings
@@ -291,8 +291,14 @@ def test_unknown_run(tacit: Shell):
     assert "does not exist" in tacit.json("audit", "../etc", code=65)["error"]
 
 
+def _of_ours() -> ValueError:
+    with pytest.raises(ValueError, match="delta: got 2") as raised:
+        check_delta(2.0)
+    return raised.value
+
+
 @pytest.mark.parametrize(
-    ("error", "code"), [(ValueError("v"), 65), (BudgetExceeded("b"), 65), (OSError("o"), 75), (StageBusy("s"), 75)]
+    ("error", "code"), [(_of_ours(), 65), (BudgetExceeded("b"), 65), (OSError("o"), 75), (StageBusy("s"), 75)]
 )
 def test_expected_errors_become_exit_codes(error: Exception, code: int, capsys: pytest.CaptureFixture):
     @command
