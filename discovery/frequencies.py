@@ -11,7 +11,7 @@ import numpy as np
 # 30% of people: 0.003 of bloggers, 0.004 of learners' essays, 0.005 of texters, 0.006 of typed chat, 0.008 to 0.013 of
 # public talk, 0.012 to 0.016 of programmers' questions: between rows of benchmarks/results/vocabulary.md, the part of
 # text over the words and over their people. It is one over the words of a person, which no discovery hears.
-_TYPED_PER_HOLDER = 0.006
+TYPED_PER_HOLDER = 0.006
 
 
 def of_messages(share_N: np.ndarray, messages_per_device: int) -> np.ndarray:
@@ -22,7 +22,7 @@ def of_messages(share_N: np.ndarray, messages_per_device: int) -> np.ndarray:
     share of devices that hold the word, and less where devices hold many.
     """
     holders_N = np.minimum(np.asarray(share_N, dtype=np.float64) * messages_per_device, 1.0)
-    return _TYPED_PER_HOLDER * holders_N
+    return TYPED_PER_HOLDER * holders_N
 
 
 def of_contributions(share_N: np.ndarray, unknown: float) -> np.ndarray:

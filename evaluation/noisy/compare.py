@@ -107,16 +107,39 @@ def compare(
     Args:
       noise_multiplier: of the release, in clip norms of ``Layout``.
     """
-    wanted, by_typing = layout(entrants, rules), decisive(entrants, rules)
+    wanted = layout(entrants, rules)
     text = held_out(data.public, np.arange(len(data.public)), PUBLIC_WORDS)
     settings = phrase_settings(entrants, text, rules, workers) if "SC" in rules.features else ()
-    equal_rate = any(row.equal == "rate" for row in settings)
 
     def made() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         return vectors(wanted, parts(entrants, held_out(data.words, data.devices), rules, settings, workers))
 
     sums = wanted.read(release(len(wanted), made), noise_multiplier * wanted.clip_norm)
-    table = _table(entrants, sums, rules, len(data.devices))
+    variety = {
+        arm: slices.variety(_scored(entrants, arm, text, workers))
+        for arm in ("start", "ngram", OURS)
+        if arm in entrants.arms
+    }
+    return judged(entrants, sums, rules, len(data.devices), settings, variety)
+
+
+def judged(
+    entrants: Entrants,
+    sums: Sums,
+    rules: Rules,
+    devices: int,
+    settings: tuple[ComposeSetting, ...],
+    variety: dict[str, float],
+) -> tuple[Comparison, Estimate | None]:
+    """Decide each pair and the coverage by released sums.
+
+    Guarantee: a function of released sums, public figures and the names of the arms; it opens no device and no model.
+
+    Args:
+      settings, variety: measured on public text.
+    """
+    by_typing, equal_rate = decisive(entrants, rules), any(row.equal == "rate" for row in settings)
+    table = _table(entrants, sums, rules, devices)
     compared = Comparison(
         table=table,
         verdicts=tuple(
@@ -134,11 +157,7 @@ def compare(
         second_opinions=(),
         slices=tuple(_of_discovered(sums, rules.confidence)),
         head_words=(),
-        variety={
-            arm: slices.variety(_scored(entrants, arm, text, workers))
-            for arm in ("start", "ngram", OURS)
-            if arm in entrants.arms
-        },
+        variety=variety,
         compose=settings,
         signs=(),
         session_words=0,

@@ -166,13 +166,13 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
     return lines
 
 
-def unheard(config: LaunchConfig, speaking: int | None) -> list[str]:
+def unheard(config: LaunchConfig, speaking: int) -> list[str]:
     """Problems of a comparison without a budget that has too few test devices with a word.
 
     Args:
-      speaking: number of test devices with a word; None with an evaluation budget, which also covers this number.
+      speaking: number of test devices with a word.
     """
-    if speaking is None or speaking >= config.ab_test.buckets:
+    if speaking >= config.ab_test.buckets:
         return []
     return [
         f"ab_test.buckets: {config.ab_test.buckets}, but fewer test devices have a word; lower it, raise "

@@ -96,5 +96,5 @@ EVALUATION = Release(
     make="federated.counts.bounded_sum:make",
     keeps=("released.json", "vectors.npy"),
     audit="pipeline.stages.audits.evaluation:audited",
-    proves=("devices", "sum", "digits"),
+    proves=("devices", "sum", "digits", "figures"),
 )

@@ -67,12 +67,6 @@ USES: tuple[Use, ...] = (
     ),
     LOCAL_WORDS,
     CENTRAL_WORDS,
-    Use(
-        stage="build_vocabulary",
-        part="coverage",
-        asked=_open,
-        says=lambda config: "one share over validation devices, released without noise; their text trains nothing",
-    ),
     COUNTS,
     TRAINING,
     Use(
@@ -96,6 +90,12 @@ USES: tuple[Use, ...] = (
         asked=_open,
         says=lambda config: _HELD_OUT,
         limits=lambda config: (_EVALUATED_WITHOUT_NOISE,),
+    ),
+    Use(
+        stage="ab_test",
+        part="coverage",
+        asked=_open,
+        says=lambda config: "one share over validation devices, released without noise; their text trains nothing",
     ),
     EVALUATION,
     Use(

@@ -181,6 +181,8 @@ class Stage:
       remade: ``module:function`` that makes those fields and files of its public half again which follow from public
         files (``telemetry.leaving.REMADE``). It takes a context in a folder with other stages' public files alone, the
         record, and the folder of the stage's own public files; it returns fields as JSON values. Empty: it has none.
+      repeated: ``module:function`` that runs what only a repetition gives again, and yields differences. It takes a
+        context in such a folder, the record and the launch's folder. Empty: nothing can be repeated.
       salted: ``module:function`` that gives those fields of a reused result that commit to private text, under the salt
         of the reusing launch, whose context it takes, as JSON values. Empty: it has none.
       asks_people: True if a person's files, such as a blocklist, may be among its inputs.
@@ -208,6 +210,7 @@ class Stage:
     audit: Callable[[StageContext, str, str, bool], ReleaseAudit | None] | None = None
     replay: Replay | None = None
     remade: str = ""
+    repeated: str = ""
     salted: str = ""
     asks_people: bool = False
     attests: str = ""

@@ -1,18 +1,21 @@
 """Stage ``ab_test``: compare all arms on held-out test devices, for gates, report and MLflow."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from discovery import projection
 from evaluation.arms.arm import neural
 from evaluation.comparison import beginnings, compare
 from evaluation.comparison.compare import Devices, Rules
 from evaluation.comparison.intervals import Estimate, confidence_of
 from evaluation.comparison.results import Comparison
 from evaluation.comparison.verdicts import Check, SignCheck
+from evaluation.config import CONFIDENCE
 from evaluation.features import FEATURES
 from evaluation.noisy import compare as noisy
 from federated.train import Workplace
@@ -27,7 +30,7 @@ from pipeline.run.second_run import outcome_differences
 from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages import ab_arms
 from pipeline.stages.ab_arms import NON_PRIVATE, PUBLIC_MIXTURE
-from pipeline.stages.ab_inputs import Baseline, open_inputs
+from pipeline.stages.ab_inputs import Baseline, ComparisonInputs, open_inputs
 from pipeline.stages.kept_release import RELEASED, ReleaseFile
 from pipeline.stages.remade import Elsewhere
 from pipeline.telemetry.leaving import Source
@@ -50,6 +53,7 @@ from reports.formats import arm_name, metric_name
 
 _RECALLS = ("top1_recall", "top3_recall")
 _PUBLIC = ("start", "ngram")
+_COVERAGE = ("coverage", "coverage_low", "coverage_high")
 _Block = TypeVar("_Block", bound=BaseModel)
 
 
@@ -114,6 +118,7 @@ def ab_test(
         if not EVALUATION.asked(config):
             devices = Devices(store.words, store.devices("test"), store.devices("validation"))
             compared = compare.run(entrants, devices, rules, workers)
+            released = _coverage(inputs)
         else:
             assert inputs.validation is not None, "open_inputs loads it if evaluation has a budget"
             data = noisy.EvaluationData(store.words, store.devices("test"), inputs.validation)
@@ -145,7 +150,7 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
     with one_torch_thread():
         begun = beginnings.judge(arms, grown, len(base), config.locale)
     made = ab_result(compared, names, asked_of, begun)
-    of_data = {"champion": True, "coverage": True, "coverage_low": True, "coverage_high": True}
+    of_data = dict.fromkeys(("champion", *_COVERAGE), True)
     stating = made.model_copy(update={"spend": EVALUATION.reserved(config)})
     return {**stating.model_dump(mode="json", exclude=of_data), "champion": Elsewhere(Source.LEDGER)}
 
@@ -156,11 +161,16 @@ def _champion(stated: Mapping[str, Any] | None) -> Champion | None:
 
 def _released(config: LaunchConfig, estimate: Estimate | None) -> dict[str, object]:
     """Return the spend of evaluation, and its figures on discovered words."""
-    ends = {} if estimate is None else {"": estimate.value, "_low": estimate.low, "_high": estimate.high}
-    return {
-        "spend": EVALUATION.reserved(config),
-        **{f"coverage{end}": value for end, value in ends.items()},
-    }
+    ends = () if estimate is None else (estimate.value, estimate.low, estimate.high)
+    return {"spend": EVALUATION.reserved(config), **dict(zip(_COVERAGE, ends, strict=False))}
+
+
+def _coverage(inputs: ComparisonInputs) -> dict[str, object]:
+    """Coverage by the added words of what validation devices typed outside the public vocabulary, with its interval."""
+    base, added = inputs.base.index, inputs.grown.words[len(inputs.base) :]
+    typed = inputs.store.device_words("validation")
+    unknown = [Counter(word for word in words if word not in base) for words in typed]
+    return dict(zip(_COVERAGE, projection.coverage(set(added), unknown, CONFIDENCE), strict=True))
 
 
 def attempt_of(ctx: StageContext, feature: str, champion: PublishedModel | None, *, again: bool = False) -> int:

@@ -6,7 +6,7 @@ the same noise. A control model without noise shows that the attack finds canari
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -18,8 +18,9 @@ from evaluation.audit import canaries, memorisation
 from evaluation.audit.canaries import CanarySet
 from evaluation.audit.memorisation import CanaryRow
 from evaluation.audit.noise import Recomputation, noise_audit
-from evaluation.audit.released.replay import Optimiser
+from evaluation.audit.released.replay import Optimiser, least_noise
 from evaluation.audit.released.rows import TRAINED, AuditRow, verdicts
+from evaluation.audit.released.updates import LEAST_CLIP, least_canary_clip
 from evaluation.config import ALPHA
 from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM
 from federated.rounds.rule import RoundRule
@@ -27,7 +28,8 @@ from federated.rounds.server import flat_weights
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts
-from pipeline.run.run_dir import StageRecord
+from pipeline.run.run_dir import RunDir, StageRecord
+from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult, stage_key
 from pipeline.stages.training import audit_trace
 from pipeline.stages.training.audit_inputs import AuditInputs, TwinInputs, open_inputs
@@ -130,10 +132,53 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
         | {
             "canaries": asked,
             "twin": {"populations": list(config.audit.on_twin)} if config.audit.on_twin else None,
-            "audits": [{"type": kind, "tested": tested} for kind, tested in TRAINED.items()],
+            "audits": [
+                {"type": row["type"], "tested": TRAINED[row["type"]]} | _power(ctx, row) for row in stated["audits"]
+            ],
             "headline": {"exposure_bits": memorised["max_exposure_bits"]},
         }
     )
+
+
+def _power(ctx: StageContext, row: Mapping[str, Any]) -> dict[str, float | None]:
+    """Power of an audit of the noise, which launch file and encoding decide; none if it was not run."""
+    rule = RoundRule(ctx.config.mechanism, ctx.config.seed, stored=artifacts.mechanism(ctx.run))
+    encoded = ctx.run.result("fine_tune")["secagg"]
+    noise = {"noise_added": least_noise(rule.privatizer.noise_multiplier)}
+    clips = {
+        "update_lengths": LEAST_CLIP,
+        "canary_lengths": least_canary_clip((encoded or {}).get("rounding_std", 0.0)),
+    }
+    ran = row["verdict"] != "not run"
+    return {
+        "least_noise": noise.get(row["type"]) if ran else None,
+        "least_clip": clips.get(row["type"]) if ran else None,
+    }
+
+
+def attacks_repeated(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """Attack the released model again, under the stated participation, and the control; the twin is not trained again.
+
+    Guarantee: it reads public files alone, so that no figure of the noise stands among the attacks' figures.
+    """
+    config, stated = ctx.config, record.result
+    if not TRAINING.asked(config):
+        return
+    words = artifacts.vocabulary(ctx, "build_vocabulary")
+    everything = canaries.make(config.audit, words, artifacts.public_streams(ctx, words)[0], config.seed)
+    launched = everything.of(config.audit.launched)
+    rows = stated["canaries"][: len(launched.canaries)]
+    # Devices of a canary join alike, and a row states their sum.
+    joined_D = np.zeros(len(launched.devices), dtype=int)
+    for number, row in enumerate(rows):
+        joined_D[np.flatnonzero(launched.canary_of_device_D == number)[0]] = row["participations"]
+    mu_N = np.array([row["mu"] for row in rows])
+    made = _attack(config, words, artifacts.model(ctx, "fine_tune"), launched, memorisation.Rounds(joined_D, mu_N))
+    shown = [{name: getattr(row, name) for name in said} for row, said in zip(made, rows, strict=True)]
+    yield from differences(rows, shown, "canaries")
+    start, unbounded = artifacts.training_start(ctx), partial(_unbounded, config, words)
+    learnt = control(start, everything, config, unbounded, ctx.private / "control")
+    yield from differences(stated["control"], learnt.model_dump(mode="json"), "control")
 
 
 def _asked(config: LaunchConfig) -> dict[str, Any]:

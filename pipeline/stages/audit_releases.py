@@ -1,11 +1,12 @@
-"""Stage ``audit_releases``: derive every release of the launch again from private text and the key of its noise.
+"""Stage ``audit_releases``: derive every release of the launch again from private text and the key of its noise, and
+the vocabulary from released words.
 
 A launch is held unless each of its releases passes. A release that is reused from another launch keeps that launch's
 verdicts, which are cited: they existed before the reuse, or were computed for it.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from evaluation.audit.released.key import key_audit, seeded_key
@@ -23,6 +24,7 @@ from pipeline.run.cache import cited_audit
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import KEY, RunDir
 from pipeline.run.stage import StageContext, StageResult, commitment, drawn_anew, imported, public_facts
+from pipeline.stages.audits import vocabulary
 from reports.disclosure.findings import ReleaseAudit, ReleaseVerdict
 
 _log = logging.getLogger(__name__)
@@ -43,6 +45,8 @@ def _audits(ctx: StageContext) -> Iterator[ReleaseAudit]:
     for release in uses.releases(ctx.config):
         if ctx.run.optional(release.stage) and (audit := _audit(ctx, release)):
             yield audit
+    if ctx.run.optional("build_vocabulary"):
+        yield _own(ctx, "build_vocabulary", vocabulary.audited(replace(ctx, stage="build_vocabulary")))
 
 
 def _audit(ctx: StageContext, release: Release) -> ReleaseAudit | None:
@@ -50,12 +54,12 @@ def _audit(ctx: StageContext, release: Release) -> ReleaseAudit | None:
     record = ctx.run.record(release.stage)
     if record is not None and record.reused_from is not None:
         return cited_audit(ctx.run, release.stage, PrivacyLedger.of(ctx.settings))
-    return _own(replace(ctx, stage=release.stage), release)
+    return _own(ctx, release.stage, audited(replace(ctx, stage=release.stage), release))
 
 
-def _own(ctx: StageContext, release: Release) -> ReleaseAudit:
-    verdicts = (ReleaseVerdict.model_validate(vars(verdict)) for verdict in audited(ctx, release))
-    return ReleaseAudit(stage=release.stage, made_by=ctx.run.launch_id, cited=None, verdicts=tuple(verdicts))
+def _own(ctx: StageContext, stage: str, verdicts: Iterable[Verdict]) -> ReleaseAudit:
+    shown = tuple(ReleaseVerdict.model_validate(vars(verdict)) for verdict in verdicts)
+    return ReleaseAudit(stage=stage, made_by=ctx.run.launch_id, cited=None, verdicts=shown)
 
 
 def of_another(ctx: StageContext, made_by: str, held_by: str, afresh: bool) -> ReleaseAudit | None:
@@ -99,7 +103,8 @@ def _now(ctx: StageContext, there: RunDir) -> ReleaseAudit | None:
     try:
         config = load_kept_launch(there.path / "public" / "launch" / "launch.json")
         release = next(release for release in uses.releases(config) if release.stage == ctx.stage)
-        return _own(replace(ctx, config=config, run=there, key=None), release)
+        there_ctx = replace(ctx, config=config, run=there, key=None)
+        return _own(there_ctx, release.stage, audited(there_ctx, release))
     except (LaunchError, ValueError, ArithmeticError, LookupError, OSError, StopIteration) as error:
         _log.warning("%s: the release of launch %s cannot be audited: %s", ctx.stage, there.launch_id, error)
         return None

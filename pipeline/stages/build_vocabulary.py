@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,8 @@ import numpy as np
 from discovery import filters, frequencies, projection, review
 from discovery.config import PROJECTED_WORDS, CentralConfig
 from discovery.results import FoundWord, ProjectedCoverage
-from evaluation.config import CONFIDENCE
 from pipeline.ground.errors import PermanentError
 from pipeline.launch.config import LaunchConfig
-from pipeline.releases.evaluation import EVALUATION
 from pipeline.run import artifacts
 from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult
@@ -46,18 +44,13 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     frequency, shown = _frequencies(ctx, base, discovered), {word.word: word.shown for word in listed}
     for name, value_of in ((artifacts.FREQUENCIES, frequency), (artifacts.SHOWN, shown)):
         write_text(ctx.public / name, json.dumps([value_of[word] for word in grown.words[len(base) :]]) + "\n")
-    added = set(grown.words) - set(base.words)
     projected = projected_coverage(ctx, base)
-    share, low, high = covered(ctx, base, added)
     return BuildVocabulary(
         **_sizes(base, grown),
         **_projected(projected),
         reviewed=config.vocabulary.review,
         filters=_filters(config, listed),
         dropped_by_person=sum(word.decision == "drop" for word in listed) if config.vocabulary.review else None,
-        coverage=share,
-        coverage_low=low,
-        coverage_high=high,
     )
 
 
@@ -89,19 +82,6 @@ def _projected(points: tuple[ProjectedCoverage, ...]) -> dict[str, Any]:
             for step, point in enumerate(points)
         ],
     }
-
-
-def covered(
-    ctx: StageContext, base: vocabulary.Vocabulary, added: Collection[str]
-) -> tuple[float | None, float | None, float | None]:
-    """Coverage of the words on validation devices, with its interval; with a budget ``ab_test`` releases it instead.
-
-    Guarantee: if the launch has a budget for evaluation, validation devices are not read.
-    """
-    if EVALUATION.asked(ctx.config):
-        return None, None, None
-    counts = [_unknown(words, base) for words in artifacts.store(ctx).device_words("validation")]
-    return projection.coverage(added, counts, CONFIDENCE)
 
 
 def _frequencies(ctx: StageContext, base: vocabulary.Vocabulary, discovered: Sequence[FoundWord]) -> dict[str, float]:
@@ -172,7 +152,3 @@ def _filters(config: LaunchConfig, listed: Iterable[review.Candidate]) -> tuple[
     return tuple(
         WordFilter(name=name, sentence=sentence, dropped=dropped[name]) for name, sentence in sentences.items()
     )
-
-
-def _unknown(words: Iterable[str], base: vocabulary.Vocabulary) -> Counter[str]:
-    return Counter(word for word in words if word not in base.index)

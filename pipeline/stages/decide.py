@@ -20,8 +20,9 @@ from pipeline.run.population import require_allowed, require_population
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult, Stages
+from pipeline.stages.audits import vocabulary
 from pipeline.stages.graph import SPENDING, STAGES, before
-from pipeline.stages.remade import Elsewhere, of_launch
+from pipeline.stages.remade import Elsewhere, of_launch, repeated
 from pipeline.stages.report import disclosure
 from pipeline.telemetry.leaving import Source, require_listed
 from reports.disclosure.document import DecisionBlock, GateResult
@@ -42,12 +43,14 @@ def decide(ctx: StageContext) -> Decide:
       RulesBroken: the launch file's gates are looser than its population's registration allows.
     """
     require_allowed(ctx.config, require_population(ctx.config, PrivacyLedger.of(ctx.settings)))
-    found = evidence(ctx, tuple(of_launch(ctx.config, ctx.run, ctx.settings, _before_the_decision())))
-    decision = decided(found, ctx.config.policy)
+    place = (ctx.config, ctx.run, ctx.settings, _before_the_decision())
+    differing, not_repeated = repeated(*place)
+    found = evidence(ctx, (*of_launch(*place), *differing))
+    decision = decided(found, ctx.config.policy).model_copy(update={"not_repeated": not_repeated})
     # The report states the decision; one that could not be written would otherwise be found after it.
     if unwritable := tuple(_undisclosed(ctx, decision)):
         found = found.model_copy(update={"leaks": (*(found.leaks or ()), *unwritable)})
-        decision = decided(found, ctx.config.policy)
+        decision = decided(found, ctx.config.policy).model_copy(update={"not_repeated": not_repeated})
     headline: dict[str, float | str] = {"decision": decision.decision, **_one_number(ctx)}
     return Decide(**dict(decision), headline=headline)
 
@@ -104,7 +107,7 @@ def _releases(ctx: StageContext) -> dict[str, tuple[str, ...]]:
     records = [record for name in STAGES if name in before("decide") and (record := ctx.run.record(name))]
     paid = [each.stage for each in records if each.result.get("spend") or each.ledger.keys() & {*SPENDS, "reuse"}]
     declared = {release.stage: (*EVERY_RELEASE, *release.proves) for release in releases(ctx.config)}
-    return dict.fromkeys(paid, EVERY_RELEASE) | declared
+    return dict.fromkeys(paid, EVERY_RELEASE) | declared | {"build_vocabulary": vocabulary.PROVES}
 
 
 def _public(ctx: StageContext) -> dict[str, Any]:

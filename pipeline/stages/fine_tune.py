@@ -263,6 +263,13 @@ def start_differences(ctx: StageContext, start: KeyboardLM) -> Iterator[str]:
         yield f"{artifacts.START}: {apart:.2g} of the way that counts move the start lies between it and a second run"
 
 
+def start_repeated(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """Move the start by the released counts again."""
+    if ctx.config.counts_move_start:
+        start = run.public(record.stage) / artifacts.START
+        yield from start_differences(ctx, export.load_model(start, ctx.config.model))
+
+
 def trained_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
     """Export the last checkpoint again, and evaluate it on held-out devices."""
     if not TRAINING.asked(ctx.config):

@@ -86,7 +86,9 @@ def _private_text_reads(config: LaunchConfig) -> tuple[str, ...]:
     """All fields of the private text except file paths; the seed only for synthetic typists."""
     population = config.private_text
     described = (f"private_text.{name}" for name in type(population).model_fields if name != "paths")
-    return ("locale", "evaluation", *described, *(("seed",) if population.source == "synthetic" else ()))
+    # It refuses devices that a comparison without a budget cannot use.
+    compared = () if config.evaluation else ("ab_test.buckets", "public_text.source")
+    return ("locale", "evaluation", *described, *compared, *(("seed",) if population.source == "synthetic" else ()))
 
 
 def _discovery_reads(config: LaunchConfig) -> tuple[str, ...]:
@@ -151,6 +153,7 @@ _LIST = (
         device=True,
         replay=Replay(again="pipeline.stages.public_model:pretrained_again", in_full=_always),
         remade="pipeline.stages.public_model:pretrained_remade",
+        repeated="pipeline.stages.public_model:pretrained_repeated",
     ),
     Stage(
         name="plan",
@@ -162,7 +165,6 @@ _LIST = (
             *("locale", "seed", "public_text", "vocabulary", "pretrain", "planning", "schedule", "audit", "ab_test"),
             *("model", "local_training", "server", *_RELEASES),
         ),
-        private=_DEVICES,
         replay=Replay(moving=frozenset({"rehearsed", "verdict"}), afresh=True),
         sees=("reviewers",),  # held against the registration; no output says them
         remade="pipeline.stages.plan:remade",
@@ -195,12 +197,10 @@ _LIST = (
         needs=("ingest_public", "discover"),
         may_need=("ingest_private",),
         follows=("pretrain",),
-        private=("discover/words.json", *_DEVICES),
-        # Without a budget it reads validation devices for coverage; with one it reads no device.
-        reads=lambda config: (*("locale", "seed", "vocabulary", "discovery", "evaluation"),),
-        sees=("evaluation",),
+        private=("discover/words.json",),
+        reads=lambda config: ("locale", "seed", "vocabulary", "discovery"),
         given=later("pipeline.stages.identity:vocabulary"),
-        code=("discovery", "pretrain", "evaluation/config.py", "pipeline/stages", "reports/disclosure"),
+        code=("discovery", "pretrain", "pipeline/stages", "reports/disclosure"),
         libraries=_LIBRARIES,
         replay=Replay(anywhere=True),
         remade="pipeline.stages.build_vocabulary:remade",
@@ -221,6 +221,7 @@ _LIST = (
         device=True,
         replay=Replay(again="pipeline.stages.public_model:adapted_again", in_full=_always),
         remade="pipeline.stages.public_model:adapted_remade",
+        repeated="pipeline.stages.public_model:adapted_repeated",
     ),
     Stage(
         name="count",
@@ -253,6 +254,7 @@ _LIST = (
         planned=later("pipeline.releases.spent:planned_training"),
         replay=Replay(again="pipeline.stages.fine_tune:trained_again", in_full=_always),
         remade="pipeline.stages.fine_tune:remade",
+        repeated="pipeline.stages.fine_tune:start_repeated",
     ),
     Stage(
         name="audit",
@@ -266,6 +268,7 @@ _LIST = (
         private=(*_DEVICES, *(f"fine_tune/{name}" for name in (KEY, *TRAINING.keeps))),
         replay=Replay(in_full=lambda config: bool(config.audit.on_twin)),
         remade="pipeline.stages.audit:remade",
+        repeated="pipeline.stages.audit:attacks_repeated",
     ),
     Stage(
         name="ab_test",

@@ -87,12 +87,14 @@ def public_training(ctx: StageContext) -> dict[str, object]:
 
 
 def vocabulary(ctx: StageContext) -> dict[str, object] | None:
-    """Identity of discovered words, blocklist, public text and devices; None if reviewers decide in each launch."""
+    """Identity of discovered words, blocklist and public text; None if reviewers decide in each launch."""
     words, blocklist = ctx.run.result("discover")["words_sha256"], ctx.config.discovery.blocklist
     if ctx.config.vocabulary.review:
         return None
     blocked = None if blocklist is None else sha256(Path(blocklist))
-    return {"words": words, "blocked": blocked, **outputs(ctx.run, "ingest_public"), **people(ctx)}
+    # Coverage is projected for as many devices.
+    devices = ctx.run.result(_STAGE)["devices_by_split"]
+    return {"words": words, "blocked": blocked, "devices": devices, **outputs(ctx.run, "ingest_public")}
 
 
 def counts(ctx: StageContext) -> dict[str, object] | None:

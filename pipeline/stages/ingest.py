@@ -14,6 +14,7 @@ from pipeline.ground.errors import PermanentError
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger import withdrawals
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.preflight.shortfalls import unheard, written_by_devices
 from pipeline.publication.champion import fetched
 from pipeline.publication.registry import Champions, model_name, published_before, published_then
 from pipeline.releases.evaluation import EVALUATION
@@ -32,8 +33,6 @@ from reports.disclosure.guarantee import PublicText, Selection
 
 # Number of files that one process reads before worker processes would have started.
 SMALL_BYTES = 1 << 24
-# Fewer devices give no confidence interval.
-_FEWEST_BUCKETS = 2
 # Least share of the vocabulary's places that public words must fill; text of an exercise fills a third.
 _LEAST_SHARE = 0.25
 # Number of words that suffices to identify a script.
@@ -185,7 +184,8 @@ def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
     The refusal reveals a fact about the devices, so a launch with ``policy.cover_everything`` skips this check.
 
     Raises:
-      ValueError: too few devices of some split have a word, or most words are of another script.
+      ValueError: too few devices of some split have a word, most words are of another script, or public text was
+        written by the devices.
     """
     name = config.private_text.name
     if not devices.words.num_words:
@@ -203,11 +203,13 @@ def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
             f"population {name!r} has a word; bring more devices, or add the block evaluation, which validates on "
             "public text"
         )
-    if devices.speaking("test") < _FEWEST_BUCKETS:
-        raise ValueError(
-            f"private_text.test_fraction: {config.private_text.test_fraction:g} leaves population {name!r} fewer than "
-            f"{_FEWEST_BUCKETS} devices with a word to compare on; raise it, or bring more devices"
-        )
+    chat = config.public_text.source == "sample-with-chat"
+    problems = (
+        *unheard(config, devices.speaking("test")),
+        *(written_by_devices(config, devices.words) if chat else ()),
+    )
+    if problems:
+        raise ValueError("\n".join(problems))
 
 
 def _read_by_workers(ctx: StageContext, kept: Retention | None, withdrawn: Withdrawals) -> Path | None:

@@ -12,8 +12,7 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.spend import Spend
 from pipeline.preflight import rehearsal_verdict
 from pipeline.preflight.foresee import foresee
-from pipeline.preflight.shortfalls import encoding_of, of_file, short_of_devices, unheard, written_by_devices
-from pipeline.releases.evaluation import EVALUATION
+from pipeline.preflight.shortfalls import encoding_of, of_file, short_of_devices
 from pipeline.releases.policy import above_policy, likely
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
@@ -69,8 +68,6 @@ def plan(ctx: StageContext) -> Plan:
     problems = [
         *of_file(ctx.config),
         *short_of_devices(ctx.config, splits),
-        *unheard(ctx.config, heard(ctx)),
-        *authors(ctx),
         *above_policy(ctx.config, spends, training_devices),
         # Discovery comes first, so missing room for training would be found after its spend. Later reuse is unknown
         # here.
@@ -117,15 +114,3 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
     mechanism_file.save(mechanisms.build(ctx.config.mechanism), ctx.public / artifacts.MECHANISM)
     spends = planned_spends(ctx.config, Outlook(planned.guarantee.rho, training_devices))
     return _stated(ctx.config, planned, spends).model_dump(mode="json", exclude={"rehearsed", "verdict"})
-
-
-def heard(ctx: StageContext) -> int | None:
-    """Number of test devices with a word; None with an evaluation budget, where devices are not read."""
-    return None if EVALUATION.asked(ctx.config) else artifacts.store(ctx).speaking("test")
-
-
-def authors(ctx: StageContext) -> list[str]:
-    """Problem of devices that wrote public text; none with an evaluation budget, where devices are not read."""
-    if EVALUATION.asked(ctx.config) or ctx.config.public_text.source != "sample-with-chat":
-        return []
-    return written_by_devices(ctx.config, artifacts.store(ctx).words)

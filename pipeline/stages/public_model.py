@@ -7,7 +7,7 @@ from typing import Any
 
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
-from pipeline.run.second_run import differences
+from pipeline.run.second_run import differences, outcome_differences
 from pipeline.run.stage import StageContext, StageResult
 from pipeline.telemetry.allowed import two_digits
 from pretrain import export, extend, new_words
@@ -99,21 +99,28 @@ def _trained(ctx: StageContext, model: KeyboardLM, curve: public_training.Traini
 
 
 def pretrained_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
-    ctx = replace(ctx, run=run)
-    _, validation = artifacts.public_streams(ctx, artifacts.vocabulary(ctx, "ingest_public"))
-    model = artifacts.model(ctx, "pretrain")
-    yield from _measured(model, validation, ctx.config.pretrain.sequence_words, record)
+    yield from _measured(pretrained_remade(replace(ctx, run=run), record, run.public("pretrain")), record)
 
 
 def adapted_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
-    ctx = replace(ctx, run=run)
-    base, grown = artifacts.vocabulary(ctx, "ingest_public"), artifacts.vocabulary(ctx, "build_vocabulary")
-    train, validation = artifacts.public_streams(ctx, grown)
-    model, words = artifacts.model(ctx, "adapt"), ctx.config.pretrain.sequence_words
-    yield from _measured(model, validation, words, record)
-    held_out = join_streams([new_words.hold_back(train, len(base))[1], validation])
-    after = new_words.new_word_loss(model, held_out, len(base), words)
-    yield from differences(record.result["new_word_loss_after"], after, "new_word_loss_after")
+    yield from _measured(adapted_remade(replace(ctx, run=run), record, run.public("adapt")), record)
+
+
+def _measured(made: dict[str, Any], record: StageRecord) -> Iterator[str]:
+    """Compare figures measured again with those of the result and of the last point of its curve."""
+    yield from differences({name: record.result[name] for name in made}, made)
+    last = {name: value for name, value in record.result["curve"][-1].items() if name in made}
+    yield from differences({name: made[name] for name in last}, last, "curve")
+
+
+def pretrained_repeated(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """Train on public text again."""
+    yield from outcome_differences(pretrain(ctx), ctx, record, run)
+
+
+def adapted_repeated(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
+    """Train in the grown vocabulary again, from the public model and public text."""
+    yield from outcome_differences(adapt(ctx), ctx, record, run)
 
 
 def pretrained_remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
@@ -145,10 +152,3 @@ def adapted_remade(ctx: StageContext, record: StageRecord, released: Path) -> di
 def _evaluated(model: KeyboardLM, validation: TokenStream, words: int) -> dict[str, float]:
     loss, top1 = public_training.evaluate(model, validation, words)
     return {"parameters": parameter_count(model), "validation_loss": loss, "validation_top1": top1}
-
-
-def _measured(model: KeyboardLM, validation: TokenStream, words: int, record: StageRecord) -> Iterator[str]:
-    loss, top1 = public_training.evaluate(model, validation, words)
-    stated = {name: record.result[name] for name in ("validation_loss", "validation_top1")}
-    yield from differences(stated, {"validation_loss": loss, "validation_top1": top1})
-    yield from differences(stated, {name: record.result["curve"][-1][name] for name in stated}, "curve")

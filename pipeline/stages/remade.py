@@ -6,6 +6,10 @@ folder that links other stages' public files and nothing else: no key, no store,
 or gives another value, does not come from where ``pipeline.telemetry.leaving`` says: it is named, and a gate holds the
 launch.
 
+What only training gives (``leaving.REPEATED``, ``ATTACKED``) is made by repeating it in such a folder
+(``Stage.repeated``), as far as all repetitions together cost a tenth of the launch or a minute (``repeated``); the
+decision states the others.
+
 Limit: a field of another source (a verdict, a digest under a key, a count of devices) cannot be made without private
 files, so that people review its declaration. Of these, times must have two digits, and counts must be whole tens.
 """
@@ -22,7 +26,7 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from pipeline.ground.errors import LaunchError
-from pipeline.ground.settings import Settings
+from pipeline.ground.settings import Settings, processor
 from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.run.run_dir import ABSENT, RESULT, RunDir, StageRecord, record_digest
 from pipeline.run.second_run import differences, same_json
@@ -35,6 +39,8 @@ from pretrain.access import Access, confined
 Made = Mapping[str, Any]
 _HOUR = re.compile(r"\d{4}-\d\d-\d\dT\d\d:00:00\+00:00")
 _TENS = 10
+# Most that all repetitions together may take: a share of the launch's seconds, or so many seconds.
+_SHARE, _MINUTE = 0.1, 60.0
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,43 @@ def of_launch(config: LaunchConfig, run: RunDir, settings: Settings, stages: Map
         for name, record in records.items()
         for problem in of_stage(config, run, settings, stages[name], record)
     ]
+
+
+def repeated(
+    config: LaunchConfig, run: RunDir, settings: Settings, stages: Mapping[str, Stage]
+) -> tuple[list[str], tuple[str, ...]]:
+    """Return differences of repeated stages from their records, as messages, and the stages that were not repeated.
+
+    The cheapest come first. Work on a GPU or another type of processor is not repeated, as its last digits may differ.
+    """
+    records = {name: record for name in stages if (record := run.record(name)) is not None}
+    left = max(_SHARE * sum(record.seconds for record in records.values()), _MINUTE)
+    differing, skipped = list[str](), list[str]()
+    for name, record in sorted(records.items(), key=lambda pair: pair[1].seconds):
+        stage = stages[name]
+        if not stage.repeated:
+            continue
+        # Of training on devices only its start is repeated, whose steps are few.
+        cost = 0.0 if stage.spends else record.seconds
+        elsewhere = record.processor != processor() or config.runtime.device != "cpu"
+        if cost > left or elsewhere:
+            skipped.append(name)
+            continue
+        left -= cost
+        differing += [
+            f"{name}: {each} is not what a repetition gives" for each in _again(config, run, settings, stage, record)
+        ]
+    return differing, tuple(name for name in stages if name in skipped)
+
+
+def _again(config: LaunchConfig, run: RunDir, settings: Settings, stage: Stage, record: StageRecord) -> list[str]:
+    with tempfile.TemporaryDirectory(prefix="remade") as folder:
+        ctx = StageContext(config, public_files(run, Path(folder), stage.name), settings, stage.name, None)
+        try:
+            with confined(_public_alone(config, run, settings, stage.name)):
+                return list(imported(stage.repeated)(ctx, record, run))
+        except (LaunchError, ValueError, ArithmeticError, OSError, LookupError, TypeError) as error:
+            return [f"{type(error).__name__}: {error}: it"]
 
 
 def of_stage(config: LaunchConfig, run: RunDir, settings: Settings, stage: Stage, record: StageRecord) -> Iterator[str]:
@@ -220,6 +263,8 @@ def _record(config: LaunchConfig, run: RunDir, record: StageRecord) -> Iterator[
         stage, _, file = name.partition("/")
         if stage in STAGES and digest != _digest(run, stage, file):
             yield f"inputs.{name}: not the digest of the public file"
+        if stage in STAGES and stage not in STAGES[record.stage].opens:
+            yield f"inputs.{name}: the stage does not declare that it opens {stage}"
 
 
 def _digest(run: RunDir, stage: str, file: str) -> str:

@@ -239,10 +239,8 @@ def _groups(config: LaunchConfig, spends: Mapping[str, Spend], results: Results)
 def _words(ctx: StageContext) -> AddedWords:
     shown = artifacts.shown_words(ctx) if ctx.config.report.show_new_words else None
     discovered, built = ctx.run.result("discover"), ctx.run.result("build_vocabulary")
-    # With a budget, coverage of words is part of the release about test devices.
     compared = ctx.run.optional("ab_test")
-    names = ("coverage", "coverage_low", "coverage_high")
-    coverage = {name: compared[name] for name in names if compared.get(name) is not None}
+    coverage = {name: compared.get(name) for name in ("coverage", "coverage_low", "coverage_high")}
     return block(
         AddedWords,
         built | coverage,

@@ -117,7 +117,6 @@ FIELDS: dict[str, Fields] = {
     "WordCoverage": {
         _FILE: "reviewed",
         _PERSON: "dropped_by_person",
-        _HELD_OUT: "coverage coverage_low coverage_high",
     },
     "WordFilter": {_FILE: "name sentence", _UNREVIEWED: "dropped"},
     "BuildVocabulary": {_PUBLIC: "base_size", _RELEASED: "added size vocabulary_digest"},
@@ -127,6 +126,7 @@ FIELDS: dict[str, Fields] = {
         _RELEASED: "words_added words",
         _UNREVIEWED: "words_found",
         _KEYED: "given_files",
+        _HELD_OUT: "coverage coverage_low coverage_high",
     },
     # Plan, counts, training.
     "Plan": {
@@ -168,7 +168,7 @@ FIELDS: dict[str, Fields] = {
         _HELD_OUT: "validation_loss validation_top1 validation_recall",
     },
     # Audits.
-    "AuditVerdict": {_FILE: "type tested", _VERDICT: "verdict least_noise least_clip"},
+    "AuditVerdict": {_FILE: "type tested", _ACCOUNTED: "least_noise least_clip", _VERDICT: "verdict"},
     "ReleaseVerdict": {_VERDICT: "name tested slack passed sentence"},
     "ReleaseAudit": {_LEDGER: "stage made_by cited"},
     "AuditBlock": {
@@ -221,7 +221,7 @@ FIELDS: dict[str, Fields] = {
     "HeadWords": {_COMPARED: "arm words typed predicted right"},
     # Decision, report, publication, experiment: their fields follow from the results above.
     "GateResult": {_FILE: "id title asks threshold", _RELEASED: "value passed evidence"},
-    "DecisionBlock": {_RELEASED: "decision reasons"},
+    "DecisionBlock": {_RELEASED: "decision reasons", _INSTALLATION: "not_repeated"},
     "Decide.headline": {_RELEASED: "decision", _FILE: "delta failure", _ACCOUNTED: "rho epsilon guarantee"},
     "Report": {_RELEASED: "disclosure_sha256 summary concerns", _INSTALLATION: "files"},
     "Publish": {

@@ -78,6 +78,9 @@ class DecisionBlock(Config):
     decision: Literal["launch", "hold"]
     reasons: tuple[str, ...]
     gates: tuple[GateResult, ...] = Field(min_length=1)
+    not_repeated: tuple[str, ...] = Field(
+        default=(), description="stages whose training on public files was not repeated before the decision"
+    )
 
     @model_validator(mode="after")
     def _follows_from_the_gates(self) -> "DecisionBlock":

@@ -38,22 +38,22 @@ class WordFilter(Config):
 
 
 class WordCoverage(Config):
-    """Reasons for which discovered words were dropped, coverage by the others, and its projection from public text."""
+    """Reasons for which discovered words were dropped, and the coverage of the others as public text projects it."""
 
     reviewed: bool
     filters: tuple[WordFilter, ...] = Field(
         description="each dropped word counts at the first that matches it; where a person decides, filters drop none"
     )
     dropped_by_person: int | None = Field(description="None if nobody reviewed the words")
-    coverage: float | None = Field(description="share of OOV tokens on held-out devices that the new words cover")
-    coverage_low: float | None
-    coverage_high: float | None
     projection: tuple[ProjectedCoverage, ...] = Field(description="from public text alone; empty: no projection")
 
 
 class AddedWords(WordCoverage):
     """Words added to the vocabulary, and their coverage."""
 
+    coverage: float | None = Field(description="share of OOV tokens on held-out devices that the new words cover")
+    coverage_low: float | None
+    coverage_high: float | None
     words_found: int
     words_added: int
     words: tuple[str, ...] | None = Field(description="the added words; None where the launch does not list them")

@@ -13,7 +13,7 @@ from pydantic import create_model
 from pipeline.ground import settings as settings_module
 from pipeline.launch.config import LaunchConfig, load_kept_launch
 from pipeline.run.known import as_it_lies
-from pipeline.run.run_dir import RESULT, RunDir
+from pipeline.run.run_dir import RESULT, RunDir, record_digest
 from pipeline.run.stage import Stage
 from pipeline.stages import remade
 from pipeline.stages.graph import STAGES
@@ -167,6 +167,15 @@ def test_a_file_without_a_source_and_a_changed_one_are_named(public: PublicHalf)
     page = folder / "report" / "report.md"
     page.write_text(page.read_text(encoding="utf-8") + "61 devices\n", encoding="utf-8")
     assert "report.md: public files give another" in public.leaks("report")
+
+
+def test_an_input_that_the_stage_does_not_declare_is_named(public: PublicHalf):
+    path = public.run.path / "public" / "adapt" / RESULT
+    record = json.loads(path.read_text(encoding="utf-8"))
+    record["inputs"]["ingest_private/result.json"] = record_digest(public.run.record("ingest_private"))
+    path.write_text(json.dumps(record), encoding="utf-8")
+    (leak,) = public.leaks("adapt")
+    assert leak == "inputs.ingest_private/result.json: the stage does not declare that it opens ingest_private"
 
 
 def test_a_stage_that_needs_a_private_file_is_a_leak(public: PublicHalf):

@@ -79,7 +79,7 @@ def everything() -> dict[str, object]:
             UNCOVERED | {"stage": stage}
             for stage in (
                 "ingest_private",
-                "build_vocabulary: coverage",
+                "ab_test: coverage",
                 "fine_tune: validation curve",
                 "ab_test",
                 "ab_test: an arm trained without privacy",

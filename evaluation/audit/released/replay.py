@@ -134,12 +134,22 @@ def noise_added(seen: RoundRecords, noise_TN: np.ndarray, noise_multiplier: floa
     """
     rest_TN = seen.released_TN / seen.clips_T[:, None] - noise_TN
     gaps_T = np.abs(rest_TN - seen.sums_TN).max(axis=1)
-    slack = _ROUNDING + (_ROUNDING + _GRID_ROUNDING) * noise_multiplier
+    slack = _slack(noise_multiplier)
     wrong_T = ~(gaps_T <= slack)
     reason = ""
     if wrong_T.any():
         reason = f"what round {int(np.argmax(wrong_T))} released is not its sum and the noise of its key"
     quantity = "released sums minus noise drawn again, against the sums, in clip norms"
-    # Along some direction there is at least one deviation of noise, except in less than one run in a million.
-    least = 1 - slack / noise_multiplier
+    least = least_noise(noise_multiplier)
     return exact("noise_added", quantity, float(gaps_T.max()), noise_TN.shape[1], reason, least_noise=least)
+
+
+def least_noise(noise_multiplier: float) -> float:
+    """Largest share of the noise that ``noise_added`` rejects; a function of the launch file."""
+    # Along some direction there is at least one deviation of noise, except in less than one run in a million.
+    return 1 - _slack(noise_multiplier) / noise_multiplier
+
+
+def _slack(noise_multiplier: float) -> float:
+    """Tolerance of rounding along a direction, in clip norms."""
+    return _ROUNDING + (_ROUNDING + _GRID_ROUNDING) * noise_multiplier

@@ -46,7 +46,7 @@ def canary_lengths(
     sent_TN = joined_TN & directions.included_N
     expected_NN = _clipped_by_layer(directions) if per_layer else np.eye(directions.count)
     excess_TN = seen.planted_TN - sent_TN @ expected_NN
-    slack = _ROUNDING + 12 * rounding
+    slack = least_canary_clip(rounding) - 1
     lengths = 1 + excess_TN[sent_TN]
     largest, stray = float(lengths.max(initial=0.0)), float(np.abs(excess_TN[~sent_TN]).max(initial=0.0))
     reason = "" if sent_TN.any() else "no canary sent its update in any round"
@@ -58,6 +58,11 @@ def canary_lengths(
         reason = f"{stray:.3g} clip norms along the direction of a canary that sent nothing"
     quantity = "longest update of a canary, in clip norms, before noise"
     return exact("canary_lengths", quantity, largest, int(sent_TN.sum()), reason, 1 + slack)
+
+
+def least_canary_clip(rounding: float) -> float:
+    """Smallest multiple of the clip norm that ``canary_lengths`` rejects; a function of the encoding."""
+    return 1 + _ROUNDING + 12 * rounding
 
 
 def _clipped_by_layer(directions: Directions) -> np.ndarray:

@@ -116,7 +116,7 @@ ACCOUNTED = (
     Tampering(
         "the discovered words", "discover", in_text("private/discover/words.json", "[", "[ "), "again:build_vocabulary"
     ),
-    Tampering("coverage of new words", "build_vocabulary", stated("build_vocabulary", "coverage", 0.9)),
+    Tampering("coverage of new words", "ab_test", stated("ab_test", "coverage", 0.9)),
     Tampering(
         "the vocabulary", "build_vocabulary", in_text("public/build_vocabulary/vocabulary.json", '"the"', '"teh"')
     ),

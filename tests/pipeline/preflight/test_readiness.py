@@ -393,7 +393,6 @@ def test_what_is_paid_for_needs_no_room(settings: Settings):
 
 
 def plan_of(settings: Settings, monkeypatch: pytest.MonkeyPatch, config: LaunchConfig, **devices: int) -> None:
-    monkeypatch.setattr("pipeline.stages.plan.heard", lambda ctx: 60)
     counted = stand_in(type("Ingested", (Counted,), {"__annotations__": {"devices_by_split": dict[str, int]}}))
     stages = stages_of(
         {

@@ -163,7 +163,6 @@ def test_a_smaller_goal_in_the_file_is_another_verdict(settings: Settings) -> No
 def staged(monkeypatch: pytest.MonkeyPatch) -> Stages:
     """The plan stage itself, and discovery's spend; what they read is a stand-in."""
     devices = Counted.model_construct(value=1)
-    monkeypatch.setattr("pipeline.stages.plan.heard", lambda ctx: 60)
     monkeypatch.setattr(RunDir, "result", lambda run, stage: {"devices_by_split": {"train": 60, "test": 60}})
     spends = replace(STAGES["discover"], code=())
     return stages_of({"plan": planning_stage.plan, "discover": lambda ctx: devices}, spends)

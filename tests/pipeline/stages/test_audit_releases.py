@@ -49,6 +49,8 @@ def made(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> StageContext:
     monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))
     monkeypatch.setattr(artifacts, "frequencies", lambda ctx: np.empty(0))
     monkeypatch.setattr(artifacts, "store", lambda ctx: store)
+    # The vocabulary is no release, and this launch has discovered no word.
+    monkeypatch.setattr("pipeline.stages.audits.vocabulary.audited", lambda ctx: ())
     open_run(config, launch_id(config), settings)
     run_all(config, settings, stages())
     return StageContext(config, run_folder(settings, "another"), settings, "count", None, config.population)
@@ -67,7 +69,8 @@ def folder(made: StageContext, half: str, stage: str) -> Path:
 
 
 def run_its_audit(made: StageContext) -> None:
-    audit = replace(STAGES["audit_releases"], needs=(), may_need=("count", "discover"), follows=())
+    opened = ("count", "discover", "build_vocabulary")
+    audit = replace(STAGES["audit_releases"], needs=(), may_need=opened, follows=())
     run_all(made.config, made.settings, {**stages(), "audit_releases": audit})
 
 

@@ -24,18 +24,10 @@ FOUND = ("lovely", "slurword", "sunny", "x1x2x3x", "secretname")
 BASE = Vocabulary((*SPECIALS, "you", "see"))
 
 
-class Silent:
-    """A device store in which nobody types."""
-
-    def device_words(self, split: str) -> list[list[str]]:
-        return [["you", "lovely"]] * 3
-
-
 @pytest.fixture
 def make(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., StageContext]:
     """A launch that has discovered the given words; its blocklist names *slurword*."""
     (tmp_path / "blocked.txt").write_text("slurword\n", encoding="utf-8")
-    monkeypatch.setattr(artifacts, "store", lambda _: Silent())
     monkeypatch.setattr(build_vocabulary, "projected_coverage", lambda *_: ())
 
     def launch(words: Sequence[str], **changes: object) -> StageContext:

@@ -153,7 +153,7 @@ def silenced(split: str, tmp_path: Path, settings: Settings, **changes: object) 
             "validation",
             r"none of the validation devices \(10% of all, by a keyed hash\) of population 'people' has a word",
         ),
-        ("test", r"private_text.test_fraction: 0.1 leaves population 'people' fewer than 2 devices with a word"),
+        ("test", r"ab_test.buckets: 2, but fewer test devices have a word"),
     ],
 )
 def test_what_nobody_could_watch_or_compare_is_refused_before_a_spend(

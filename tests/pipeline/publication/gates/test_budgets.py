@@ -83,6 +83,9 @@ def test_every_spend_counts_as_its_last_entry_says(
 
 
 def test_devices_of_one_split_lose_nothing_to_another_one_under_one_rule() -> None:
+    assert problems(
+        registered(), entry("reserve", "mine", "count", 1.1), entry("reserve", "mine", "ab_test", 0.1, split="test")
+    )
     trained = entry("reserve", "mine", "fine_tune", 0.7)
     assert not problems(registered(), trained, entry("reserve", "mine", "ab_test", 0.7, split="test"))
     assert problems(registered(), trained, entry("reserve", "mine", "ab_test", 0.7, split="test", split_rule="two"))
