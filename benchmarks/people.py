@@ -50,7 +50,7 @@ def steps(reviewer: str) -> Iterator[Step]:
     sizes = tutorial_sizes()
     ready = {**sizes, "policy.approvals": 1, "reviewers": [reviewer], "private_text.name": "careful"}
     yield Step("the ledger and its budget, once", ("ledger", "init"))
-    register = ("--max-rho", "2", "--max-epsilon", "200", "--delta", "1e-5")
+    register = ("--max-rho", "2", "--max-words-epsilon", "200", "--delta", "1e-5")
     yield Step("the ledger and its budget, once", ("ledger", "register", "careful", *register))
     yield Step("a key to review with, once", ("ledger", "reviewer", "careful", reviewer))
     yield Step("launch on own text", ("init", "careful.yaml", *ASKED, *to_set(sizes | {"policy.min_top1_gain": 0.9})))

@@ -35,8 +35,8 @@ _LAUNCH = (
     *((kind, stage) for stage in STAGES for kind in ("reserve", "commit")),
     *((RESULT, f"stage-{number}") for number in range(RESULTS)),
 )
-WINDOW = Window(rho=1.0, epsilon=10.0, days=60)
-BUDGET = Budget(max_rho=1.0, max_epsilon=10.0, delta=1e-6, window_days=60)
+WINDOW = Window(rho=1.0, days=60)
+BUDGET = Budget(max_rho=1.0, max_words_epsilon=10.0, delta=1e-6, window_days=60)
 SPEND = Spend(unit="device", adjacency="zero-out", rho=0.001, epsilon=0.2, delta=1e-9)
 
 

@@ -105,7 +105,7 @@ def launched(servers: Stack, probe: Probe, asked: argparse.Namespace) -> list[Sa
         while waiting and len(running) < asked.at_once:
             dag = waiting.pop(0)
             servers.done(
-                "tacit", "ledger", "register", dag, "--max-rho", "9", "--max-epsilon", "900", "--delta", "1e-4"
+                "tacit", "ledger", "register", dag, "--max-rho", "9", "--max-words-epsilon", "900", "--delta", "1e-4"
             )
             running.append(Run(dag, servers.trigger(dag)))
         time.sleep(LOOKING_SECONDS)

@@ -68,13 +68,15 @@ def registrations(launches: Path) -> Iterator[list[str]]:
             text, policy = launch["private_text"], launch["policy"]
             if text["source"] != "files" or "budget" not in policy:
                 continue
-            rho, epsilon, days = (str(policy["budget"][name]) for name in ("rho", "epsilon", "days"))
+            rho, days = (str(policy["budget"][name]) for name in ("rho", "days"))
             reviewers = [word for name in launch.get("reviewers", ()) for word in ("--reviewer", name)]
-            delta, words = str(policy["population_delta"]), policy.get("population_max_discovery_epsilon")
+            delta, of_device = str(policy["population_delta"]), policy.get("population_max_words_epsilon")
+            words = policy.get("population_max_discovery_epsilon")
         except (ValueError, KeyError, TypeError):
             continue  # no launch file yet; its DAG states the fault
-        limits = ["--max-rho", rho, "--max-epsilon", epsilon, "--delta", delta, "--window-days", days]
+        limits = ["--max-rho", rho, "--delta", delta, "--window-days", days]
         limits += reviewers or ["--min-approvals", "0"]
+        limits += ["--max-words-epsilon", str(of_device)] if of_device else []
         yield ["register", text["name"], *limits, *(["--max-discovery-epsilon", str(words)] if words else [])]
 
 

@@ -33,10 +33,11 @@ _RULES = {
 app = typer.Typer(no_args_is_help=True, help="Budgets and spends. Example: tacit ledger show")
 
 MaxRho = Annotated[float, typer.Option(help="device-level rho of all launches together")]
-MaxTotal = Annotated[
-    float, typer.Option("--max-epsilon", help="epsilon of one device over all releases of all launches, words included")
+MaxWords = Annotated[
+    float | None,
+    typer.Option("--max-words-epsilon", help="epsilon of one device to words found locally, of all launches together"),
 ]
-Delta = Annotated[float, typer.Option(help="delta at which that epsilon holds, over all launches together")]
+Delta = Annotated[float, typer.Option(help="delta of one device, over all releases of all launches together")]
 MaxEpsilon = Annotated[
     float | None, typer.Option("--max-discovery-epsilon", help="epsilon of one typed word, of all launches together")
 ]
@@ -45,9 +46,6 @@ WindowDays = Annotated[
 ]
 LifetimeRho = Annotated[
     float | None, typer.Option(help="beside a window: device-level rho of all launches, without a window")
-]
-LifetimeEpsilon = Annotated[
-    float | None, typer.Option(help="beside a window: epsilon over all releases of all launches, without a window")
 ]
 
 RetentionDays = Annotated[int | None, typer.Option(help="days for which text is kept; default: --window-days")]
@@ -96,12 +94,11 @@ def ledger_register(
         typer.Argument(help="private_text.name of its launch files; SOURCE:NAME of a simulation (made_up_files:NAME)"),
     ],
     max_rho: MaxRho,
-    max_epsilon: MaxTotal,
     delta: Delta,
+    max_words_epsilon: MaxWords = None,
     max_discovery_epsilon: MaxEpsilon = None,
     window_days: WindowDays = None,
     lifetime_rho: LifetimeRho = None,
-    lifetime_epsilon: LifetimeEpsilon = None,
     retention_days: RetentionDays = None,
     min_approvals: MinApprovals = None,
     reviewer: Reviewers = None,
@@ -118,7 +115,7 @@ def ledger_register(
 ) -> None:
     """Give a population its budget and its rules, once, before its first launch.
 
-    Example: tacit ledger register en-US --max-rho 1 --max-epsilon 40 --delta 1e-9 --max-discovery-epsilon 80
+    Example: tacit ledger register en-US --max-rho 1 --max-words-epsilon 24 --delta 1e-9
     """
     from federated.config.population import is_simulation, population_key
     from pretrain.config import ACCOUNT_NAME
@@ -126,12 +123,11 @@ def ledger_register(
     key = population_key(population)
     budget = _budget(
         max_rho=max_rho,
-        max_epsilon=max_epsilon,
+        max_words_epsilon=max_words_epsilon or 0.0,
         delta=delta,
         max_discovery_epsilon=max_discovery_epsilon,
         window_days=window_days,
         lifetime_rho=lifetime_rho,
-        lifetime_epsilon=lifetime_epsilon,
     )
     if not is_simulation(key):
         airflow = _own_airflow() if airflow is None else airflow
@@ -162,14 +158,11 @@ def ledger_budget(
     population: Annotated[str, typer.Argument(help="a registered population, as 'tacit ledger show' lists it")],
     reason: Annotated[str, typer.Option(help="reason, recorded in the ledger")],
     max_rho: Annotated[float | None, typer.Option(help="device-level rho of all launches together")] = None,
-    max_epsilon: Annotated[
-        float | None, typer.Option(help="epsilon of one device over all releases of all launches, words included")
-    ] = None,
-    delta: Annotated[float | None, typer.Option(help="delta at which that epsilon holds")] = None,
+    max_words_epsilon: MaxWords = None,
+    delta: Annotated[float | None, typer.Option(help="delta of one device, over all releases together")] = None,
     max_discovery_epsilon: MaxEpsilon = None,
     window_days: WindowDays = None,
     lifetime_rho: LifetimeRho = None,
-    lifetime_epsilon: LifetimeEpsilon = None,
     retention_days: RetentionDays = None,
     min_approvals: MinApprovals = None,
     reviewer: Reviewers = None,
@@ -190,12 +183,11 @@ def ledger_budget(
     ledger, key = _ledger(), population_key(population)
     named = {
         "max_rho": max_rho,
-        "max_epsilon": max_epsilon,
+        "max_words_epsilon": max_words_epsilon,
         "delta": delta,
         "max_discovery_epsilon": max_discovery_epsilon,
         "window_days": window_days,
         "lifetime_rho": lifetime_rho,
-        "lifetime_epsilon": lifetime_epsilon,
     }
     ruled = {
         "retention_days": retention_days,
@@ -357,17 +349,19 @@ def _lines(stated: "Statement") -> list[str]:
     for name, rho in stated.totals.items():
         lines.append(f"spent on {name}: device-level rho {rho:.6g}")
         lines.append(f"spent on {name}: epsilon {stated.discovery_totals[name]:.6g} per typed word, in discovery")
+        lines.append(f"spent on {name}: epsilon {stated.words_totals[name]:.6g} of one device to words found locally")
         if name in stated.deltas:
             lines.append(
-                f"spent on {name}: epsilon {up(stated.total_epsilons[name])} of one device over all releases, at delta "
-                f"{stated.deltas[name]:g}"
+                f"ceiling of {name}: epsilon {up(stated.epsilons[name])} of one device at delta "
+                f"{stated.deltas[name]:g} over all releases"
             )
         for window in (each for each in stated.windows if each.population == name):
             lines += [
                 f"spent on {name}: of rho {window.max_rho:g} in any {window.days} days, {window.rho:.6g} in the last "
                 f"{window.days} and {window.most_rho:.6g} in the worst",
-                f"spent on {name}: of epsilon {window.max_epsilon:g} over all releases in any {window.days} days, "
-                f"{up(window.epsilon)} in the last {window.days} and {up(window.most_epsilon)} in the worst",
+                f"spent on {name}: of epsilon {window.max_words_epsilon:g} for words in any {window.days} days, "
+                f"{window.words_epsilon:.6g} in the last {window.days} and {window.most_words_epsilon:.6g} in the "
+                "worst",
             ]
     return lines if stated.entries else [*lines, "the ledger is empty"]
 
@@ -387,15 +381,15 @@ def _answer_population(ledger: "PrivacyLedger", population: "Population", as_jso
     budget = population.budget
     words = "no ceiling" if budget.max_discovery_epsilon is None else f"{budget.max_discovery_epsilon:g}"
     within = f" in any {budget.window_days} days" if budget.window_days else ""
-    lifetime = (("rho", budget.lifetime_rho), ("epsilon", budget.lifetime_epsilon))
-    ever = "".join(f", and {name} {amount:g} for ever" for name, amount in lifetime if amount)
+    ever = f", and rho {budget.lifetime_rho:g} for ever" if budget.lifetime_rho else ""
     rules = population.rules
     ruled = f"; {rules.min_approvals} approvals" + (f" of {', '.join(rules.reviewers)}" if rules.reviewers else "")
     ruled += f"; answers in Airflow at {rules.airflow}" if rules.airflow else ""
     notes = () if population.simulated else _notes(ledger, rules.reviewers, rules.airflow)
     text = (
         f"ledger: {ledger.address}\npopulation {population.key}: rho {budget.max_rho:g}, epsilon "
-        f"{budget.max_epsilon:g} over all releases at delta {budget.delta:g}, epsilon per typed word {words}{within}"
+        f"{budget.max_words_epsilon:g} of words found locally: together epsilon {up(budget.epsilon)} of one device at "
+        f"delta {budget.delta:g}; epsilon per typed word {words}{within}"
         f"{ever}{ruled}; changed by {', '.join(population.raised_by)}"
     )
     stated = {"ledger": ledger.address, "notes": notes} | population.model_dump(mode="json")
@@ -438,12 +432,8 @@ def _budget(**named: float | None) -> "Budget":
 
     from pipeline.ledger.budget import Budget
 
-    for option in ("lifetime_rho", "lifetime_epsilon"):
-        if named[option] is not None and named["window_days"] is None:
-            raise ValueError(
-                f"--{option.replace('_', '-')}: needs --window-days; without a window "
-                f"--{option.replace('lifetime', 'max').replace('_', '-')} already holds for ever"
-            )
+    if named["lifetime_rho"] is not None and named["window_days"] is None:
+        raise ValueError("--lifetime-rho: needs --window-days; without a window --max-rho already holds for ever")
     try:
         return Budget.model_validate(named)
     except ValidationError as error:

@@ -27,8 +27,8 @@ from pipeline.launch.policy import (
     require_canaries_rare_by_chance,
     require_coverable,
     require_people_protected,
+    require_population_ceilings,
     require_reviewers,
-    require_total_ceilings,
 )
 from pretrain.config import (
     BEARING,
@@ -218,7 +218,7 @@ class LaunchConfig(Config):
     @model_validator(mode="after")
     def _the_policy_can_be_met(self) -> "LaunchConfig":
         require_allowed_discovery(self.policy, self.discovery, self.mechanism.delta)
-        require_total_ceilings(self.policy, self.mechanism.delta, noised=self.mechanism.noise_multiplier > 0)
+        require_population_ceilings(self.policy, self.mechanism.delta, noised=self.mechanism.noise_multiplier > 0)
         require_reviewers(self.policy.approvals, self.reviewers)
         if self.counts is None or self.counts.trains:
             require_canaries_rare_by_chance(self.policy, self.audit)

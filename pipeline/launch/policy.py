@@ -23,9 +23,6 @@ class BudgetConfig(Config):
     """Ceiling on the loss of one device in any ``days`` days, over all launches; text is kept no longer."""
 
     rho: PopulationRho = Field(description="ceiling on device-level rho in any window")
-    epsilon: Amount = Field(
-        description="ceiling on epsilon of one device over all releases in any window, at policy.population_delta"
-    )
     days: Annotated[int, Field(ge=1, le=MOST_DAYS)] = Field(description="length of the window, and retention of text")
 
 
@@ -42,7 +39,8 @@ class PolicyConfig(Config):
         "included, at mechanism.delta"
     )
     population_delta: Fraction = Field(
-        description="delta at which budget.epsilon and population_max_epsilon hold, over all launches that count"
+        description="delta of one device over all launches that count: at half of it their rho is stated as epsilon, "
+        "and half bounds failures of noised releases and deltas of word discovery"
     )
     budget: BudgetConfig | None = Field(
         default=None, description="ceiling on the loss of one device in any window of budget.days, over all launches"
@@ -51,10 +49,6 @@ class PolicyConfig(Config):
         default=None,
         description="ceiling on the rho of one device over all launches on this population, without a window",
     )
-    population_max_epsilon: Amount | None = Field(
-        default=None,
-        description="the same as epsilon over all releases, words included; required with population_max_rho",
-    )
     max_discovery_epsilon0: Amount | None = Field(
         default=None, description="ceiling on the local epsilon of one message; stated where discovery is local"
     )
@@ -62,6 +56,11 @@ class PolicyConfig(Config):
         default=None,
         description="ceiling on the loss of one typed word to discovery, added up over all launches that may read it: "
         "those in any window of budget.days, or all launches without a budget",
+    )
+    population_max_words_epsilon: Amount | None = Field(
+        default=None,
+        description="ceiling on the loss of one device to all its messages of word discovery, over the same launches; "
+        "stated where discovery is local",
     )
     min_canary_rank: PositiveInt = Field(
         le=1_000_000_000,
@@ -154,6 +153,11 @@ def require_allowed_discovery(policy: PolicyConfig, discovery: DiscoveryConfig, 
             "policy.max_discovery_epsilon0: missing, and discovery is local; add it (ceiling on the local epsilon "
             "of one message)"
         )
+    if policy.population_max_words_epsilon is None:
+        raise ValueError(
+            "policy.population_max_words_epsilon: missing, and discovery is local; add it (ceiling on the epsilon of "
+            "one device to all its messages, over all launches that count)"
+        )
     ceiling, epsilon0 = policy.population_max_discovery_epsilon, discovery.epsilon0
     if ceiling is not None and epsilon0 > ceiling:
         raise ValueError(
@@ -162,8 +166,8 @@ def require_allowed_discovery(policy: PolicyConfig, discovery: DiscoveryConfig, 
         )
 
 
-def require_total_ceilings(policy: PolicyConfig, delta: float, *, noised: bool) -> None:
-    """Check that every ceiling on rho has one on epsilon beside it, and that one launch can fit under both.
+def require_population_ceilings(policy: PolicyConfig, delta: float, *, noised: bool) -> None:
+    """Check that one launch can fit under the ceilings of its population.
 
     Args:
       delta: at which the whole launch is stated.
@@ -172,30 +176,20 @@ def require_total_ceilings(policy: PolicyConfig, delta: float, *, noised: bool) 
     Raises:
       ValueError: with field, value and fix.
     """
-    if (policy.population_max_rho is None) != (policy.population_max_epsilon is None):
-        missing, there = "population_max_epsilon", "population_max_rho"
-        if policy.population_max_rho is None:
-            missing, there = there, missing
-        raise ValueError(
-            f"policy.{missing}: missing beside policy.{there} {getattr(policy, there):g}; rho leaves out locally "
-            "discovered words, and epsilon alone grows faster than the loss: state both, or neither"
-        )
     if policy.population_delta < delta:
         raise ValueError(
             f"policy.population_delta: {policy.population_delta:g} is below mechanism.delta {delta:g}, and the deltas "
             f"of launches add up; raise it to {delta:g} for each launch that may count at once"
         )
     window = policy.budget
-    bounds = [("max_total_epsilon", "population_max_epsilon", policy.population_max_epsilon)]
-    bounds += [("max_total_epsilon", "budget.epsilon", window.epsilon if window else None)]
-    if noised:
-        bounds += [("max_rho", "population_max_rho", policy.population_max_rho)]
-        bounds += [("max_rho", "budget.rho", window.rho if window else None)]
-    for name, field, bound in bounds:
-        if bound is not None and getattr(policy, name) > bound:
+    for field, bound in (
+        ("population_max_rho", policy.population_max_rho),
+        ("budget.rho", window.rho if window else None),
+    ):
+        if noised and bound is not None and policy.max_rho > bound:
             raise ValueError(
-                f"policy.{name}: {getattr(policy, name)} is above policy.{field} {bound}: one launch may not exceed "
-                "the population's budget"
+                f"policy.max_rho: {policy.max_rho} is above policy.{field} {bound}: one launch may not exceed the "
+                "population's budget"
             )
 
 

@@ -33,22 +33,38 @@ class Budget(BaseModel):
     """Total that all launches on a population may spend together.
 
     Attributes:
-      max_rho: device-level loss of one device to noised releases.
-      max_epsilon: loss of one device to all releases, locally discovered words included, at ``delta``.
+      max_rho: loss of one device to noised releases.
+      max_words_epsilon: loss of one device to all its messages about words found locally; 0: no words are found so.
+      delta: at which ``epsilon`` holds; half of it is the curve's, half bounds failures and deltas of messages.
       max_discovery_epsilon: item-level loss of one typed word; None for no ceiling.
       window_days: length of the window in which each ceiling holds, and retention of text; None counts all time.
-      lifetime_rho, lifetime_epsilon: loss of one device over all time, beside a window; None for no such ceiling.
+      lifetime_rho: as ``max_rho`` over all time, beside a window; None for no such ceiling.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_rho: Rho
-    max_epsilon: Finite
+    max_words_epsilon: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = 0.0
     delta: Annotated[float, Field(gt=0.0, lt=1.0)]
     max_discovery_epsilon: Finite | None = None
     window_days: Days | None = None
     lifetime_rho: Rho | None = None
-    lifetime_epsilon: Finite | None = None
+
+    @property
+    def other_delta(self) -> float:
+        """Ceiling on failures of noised releases and deltas of messages together."""
+        return self.delta / 2
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon at ``delta`` of one device to all launches, in any window: that of the ceilings, whatever is spent.
+
+        Guarantee: it holds though launches choose their parameters by earlier results (``ledger``): the exact curve at
+        ``max_rho`` and half of delta, plus ``max_words_epsilon``.
+        """
+        from federated.accounting.gaussian import epsilon_of_rho  # scipy is slow to import
+
+        return self.max_words_epsilon + epsilon_of_rho(self.max_rho, self.delta - self.other_delta)
 
 
 class Rules(BaseModel):
@@ -144,7 +160,7 @@ def require_registered(entries: Iterable[Entry], key: PopulationKey) -> Populati
         raise PopulationUnknown(
             f"population {key!r}: not registered in this ledger, so it has no budget. The person responsible for the "
             f"population decides what all launches together may spend: tacit ledger register {key} --max-rho ... "
-            "--max-epsilon ... --delta ... --max-discovery-epsilon ... --reviewer ..."
+            "--max-words-epsilon ... --delta ... --reviewer ..."
         )
     return population
 
@@ -180,7 +196,6 @@ class Window:
     """A launch file's ceilings on the loss of one device in any ``days`` days, over all launches."""
 
     rho: float
-    epsilon: float
     days: int
 
 
@@ -193,14 +208,14 @@ class Ceilings:
       epsilon: of one typed word (``policy.population_max_discovery_epsilon``).
       window: of one device in any window of days (``policy.budget``). Text older than the window is deleted, so a
         typed word loses nothing outside one window.
-      total: of one device over all releases, without a window (``policy.population_max_epsilon``).
-      delta: at which ``total`` and the window's epsilon hold (``policy.population_delta``).
+      words: of one device to words found locally (``policy.population_max_words_epsilon``).
+      delta: twice the ceiling on failures and deltas of messages (``policy.population_delta``).
     """
 
     rho: float | None = None
     epsilon: float | None = None
     window: Window | None = None
-    total: float | None = None
+    words: float | None = None
     delta: float | None = None
 
     @property
@@ -211,10 +226,6 @@ class Ceilings:
     def window_rho(self) -> float | None:
         return self.window.rho if self.window else None
 
-    @property
-    def window_epsilon(self) -> float | None:
-        return self.window.epsilon if self.window else None
-
 
 def require_no_more(population: Population, asked: Ceilings) -> None:
     """Check that a launch file names no higher ceiling than its population's budget.
@@ -224,15 +235,12 @@ def require_no_more(population: Population, asked: Ceilings) -> None:
     """
     budget = population.budget
     # A ceiling without a window is compared with one without; a budget with a window may have none.
-    ever = ("lifetime_rho", "lifetime_epsilon") if budget.window_days else ("max_rho", "max_epsilon")
-    lifetime_rho, lifetime_epsilon = (getattr(budget, name) for name in ever)
-    rho_option, epsilon_option = (f"--{name.replace('_', '-')}" for name in ever)
+    ever = "lifetime_rho" if budget.window_days else "max_rho"
     for asked_for, ceiling, field, option in (
-        (asked.rho, lifetime_rho, "policy.population_max_rho", rho_option),
-        (asked.total, lifetime_epsilon, "policy.population_max_epsilon", epsilon_option),
+        (asked.rho, getattr(budget, ever), "policy.population_max_rho", f"--{ever.replace('_', '-')}"),
+        (asked.words, budget.max_words_epsilon, "policy.population_max_words_epsilon", "--max-words-epsilon"),
         (asked.delta, budget.delta, "policy.population_delta", "--delta"),
         (asked.window_rho, budget.max_rho, "policy.budget.rho", "--max-rho"),
-        (asked.window_epsilon, budget.max_epsilon, "policy.budget.epsilon", "--max-epsilon"),
         (
             asked.epsilon,
             budget.max_discovery_epsilon,
@@ -249,29 +257,26 @@ def require_no_more(population: Population, asked: Ceilings) -> None:
             )
 
 
-def ceilings(population: Population | None, asked: Ceilings, *units: Unit) -> tuple[Ceiling, ...]:
-    """Return every ceiling on the given units: the launch file's own, and those of the population's budget."""
-    named: list[tuple[Unit, float | None, int | None, str, float | None]] = [
-        ("item", asked.epsilon, asked.days, "policy.population_max_discovery_epsilon", None),
-        ("device", asked.rho, None, "policy.population_max_rho", None),
-        ("device", asked.window_rho, asked.days, "policy.budget", None),
-        ("total", asked.total, None, "policy.population_max_epsilon", asked.delta),
-        ("total", asked.window_epsilon, asked.days, "policy.budget", asked.delta),
+def ceilings(population: Population | None, asked: Ceilings) -> tuple[Ceiling, ...]:
+    """Return every ceiling: the launch file's own, and those of the population's budget."""
+    own_delta = None if asked.delta is None else asked.delta / 2
+    named: list[tuple[Unit, float | None, int | None, str]] = [
+        ("item", asked.epsilon, asked.days, "policy.population_max_discovery_epsilon"),
+        ("device", asked.rho, None, "policy.population_max_rho"),
+        ("device", asked.window_rho, asked.days, "policy.budget"),
+        ("words", asked.words, asked.days, "policy.population_max_words_epsilon"),
+        ("delta", own_delta, asked.days, "policy.population_delta"),
     ]
     if population is not None:
         budget, remedy = population.budget, f"tacit ledger budget {population.key}"
         named += [
-            ("item", budget.max_discovery_epsilon, budget.window_days, remedy, None),
-            ("device", budget.max_rho, budget.window_days, remedy, None),
-            ("device", budget.lifetime_rho, None, remedy, None),
-            ("total", budget.max_epsilon, budget.window_days, remedy, budget.delta),
-            ("total", budget.lifetime_epsilon, None, remedy, budget.delta),
+            ("item", budget.max_discovery_epsilon, budget.window_days, remedy),
+            ("device", budget.max_rho, budget.window_days, remedy),
+            ("device", budget.lifetime_rho, None, remedy),
+            ("words", budget.max_words_epsilon, budget.window_days, remedy),
+            ("delta", budget.other_delta, budget.window_days, remedy),
         ]
-    return tuple(
-        Ceiling(amount, days, field, unit, delta)
-        for unit, amount, days, field, delta in named
-        if unit in units and amount is not None
-    )
+    return tuple(Ceiling(amount, days, field, unit) for unit, amount, days, field in named if amount is not None)
 
 
 def days_kept(population: Population, asked: Ceilings) -> int | None:

@@ -1,11 +1,12 @@
 """Total privacy loss over all launches on a population, for the disclosure."""
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from federated.config.population import PopulationKey
 from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.entries import Entry
-from pipeline.ledger.loss import most_in_any, releases, together
+from pipeline.ledger.loss import added, most_in_any, releases
 from reports.disclosure.guarantee import Composition, PopulationSpend, WindowLoss
 
 
@@ -18,7 +19,7 @@ def composition(entries: Collection[Entry], population: PopulationKey, asked: Ce
     spending = [entry for entry in entries if entry.population == population and entry.rho is not None]
     latest = {(entry.launch_id, entry.stage): entry for entry in spending}
     counted, window = releases(entries, population, "device"), asked.window
-    total, failure = together(counted)
+    failures = [replace(each, amount=of.failure) for each, of in zip(counted, latest.values(), strict=True)]
     return Composition(
         spends=[
             PopulationSpend(
@@ -32,8 +33,8 @@ def composition(entries: Collection[Entry], population: PopulationKey, asked: Ce
             )
             for entry, release in zip(latest.values(), counted, strict=True)
         ],
-        total_rho=total,
-        total_failure=failure,
+        total_rho=added(counted),
+        total_failure=added(failures),
         ceiling_rho=asked.rho,
         window=window
         and WindowLoss(days=window.days, ceiling_rho=window.rho, most_rho=most_in_any(counted, window.days)),

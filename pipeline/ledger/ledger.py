@@ -1,23 +1,26 @@
 """``PrivacyLedger``: the spends of every launch on every population, append-only.
 
-Guarantee: with all writers going through this class, what one device of a population loses (``loss.together`` of what
+Guarantee: with all writers going through this class, what one device of a population loses (``loss.added`` of what
 was reserved, or of what was committed in its place) never passes the ceilings named at the reservation, for ever or in
 any window of days (``room``), as long as no stage spends more than it reserved (if one does, that is recorded, and
 nothing more can be reserved). A reservation counts as spent from the moment it is written, before any noise is drawn,
 also if the launch dies. zCDP composes by addition over launches (Bun & Steinke 2016, lemma 1.7).
 
-Launches choose their rho as they go, by the results of earlier ones, so the ceilings are privacy filters (Rogers et al.
-2016, *Privacy Odometers and Filters*): a spend that would pass one is refused, and the ceiling itself never moves. For
-rho that is the composition theorem for adaptively chosen parameters of Feldman & Zrnic 2021, *Individual Privacy
-Accounting via a Rényi Filter*: if at one order the losses sum to at most B almost surely, the whole interaction loses
-at most B at that order; zCDP is this at every order. A total epsilon takes the exact Gaussian curve of the summed rho,
-which every noised release obeys as Gaussian DP: Koskela et al. 2022, *Individual Privacy Accounting with Gaussian
-Differential Privacy*, give that filter. Losses of words add up in epsilon, for which basic composition is a filter.
+Launches choose their parameters as they go, by the results of earlier ones, so each ceiling is a privacy filter (Rogers
+et al. 2016, *Privacy Odometers and Filters*): a spend that would pass one is refused, and the ceiling never moves.
 
-Item-level epsilons of discovery never join that sum. They have a sum of their own, with an optional
-budget: every launch may ask for the same typed word, and its local losses add up (basic composition). A device's loss
-to all its messages joins rho in a third sum, epsilon over all releases (``loss.total_epsilon``), with a budget of its
-own.
+- Rho, by noise: every noised release is a Gaussian mechanism of mu^2 = 2 rho, and the sum of mu^2 is a filter for
+  Gaussian DP (Koskela et al. 2023, *Individual Privacy Accounting with Gaussian Differential Privacy*; as zCDP: Feldman
+  & Zrnic 2021, *Individual Privacy Accounting via a Renyi Filter*), so the exact curve holds at the ceiling.
+- Epsilon of a device to words found locally: sums of epsilons and deltas are a filter (Rogers et al. 2016, basic
+  composition). Failures of noised releases add to the same sum of deltas (union bound).
+- Both together: each filter is one interactive mechanism, and a launch that chooses between words and noise by what it
+  saw composes the two concurrently, which costs what composition in sequence does (Vadhan & Zhang 2023, *Concurrent
+  Composition Theorems for Differential Privacy*). So ``Budget.epsilon`` holds: epsilons add up, and so do deltas.
+
+A ceiling on total epsilon itself is no filter, as its terms trade at a rate that depends on what was spent: a launch
+that chooses between words and noise by an output loses more (``tests/pipeline/ledger/test_filter.py``). Epsilons of
+typed words have a ceiling of their own beside these; no sum of one unit joins another's.
 
 Each entry holds the SHA-256 of its own canonical JSON, is signed by the ledger's key, and is a leaf of a transparency
 log outside the database (``outside``), whose tree commits to their order. Results of stages, registrations, keys and
@@ -206,7 +209,7 @@ class PrivacyLedger(WholeLedger):
             budgets.require_no_more(registered, asked)
             require_once(entries, population, launch_id)
             request = SpendRequest(population, launch_id, binding.get(SPLIT_RULE, ""), binding.get(AS_OF, ""))
-            require_room(entries, request, spend, budgets.ceilings(registered, asked, spend.unit, "total"))
+            require_room(entries, request, spend, budgets.ceilings(registered, asked))
             kind = numbered(connection, "reserve", launch_id, stage)
             return append(connection, kind, population, launch_id, stage, spend, binding)
 
@@ -330,17 +333,17 @@ class PrivacyLedger(WholeLedger):
         """Item-level epsilon spent on a population, which never adds to a rho."""
         return total_spent(self.entries(population), population, "item")
 
-    def counted(self, population: PopulationKey, unit: Unit, delta: float | None = None) -> float:
+    def words_total(self, population: PopulationKey) -> float:
+        """Epsilon of one device to words found locally, over all launches on a population."""
+        return total_spent(self.entries(population), population, "words")
+
+    def counted(self, population: PopulationKey, unit: Unit) -> float:
         """Spend that counts against a population's budget now: of all time, or of its window."""
         entries = self.entries(population)
         asked = budgets.registered(entries, population)
         since = clock.counts_since(asked.budget.window_days if asked else None)
-        return total_spent(entries, population, unit, since, delta)
+        return total_spent(entries, population, unit, since)
 
-    def most_in_any(self, population: PopulationKey, unit: Unit, days: int | None, delta: float | None = None) -> float:
-        """Largest loss of one unit in any window of ``days`` days, at ``delta`` for a total; None for all time."""
-        return most_in_any(releases(self.entries(population), population, unit), days, delta)
-
-    def total_epsilon(self, population: PopulationKey, delta: float) -> float:
-        """Epsilon at ``delta`` of one device over all spends on a population, locally discovered words included."""
-        return total_spent(self.entries(population), population, "total", delta=delta)
+    def most_in_any(self, population: PopulationKey, unit: Unit, days: int | None) -> float:
+        """Largest loss of one unit in any window of ``days`` days; None for all time."""
+        return most_in_any(releases(self.entries(population), population, unit), days)

@@ -8,8 +8,7 @@ from pipeline.ledger import clock
 from pipeline.ledger.budget import Ceilings, ceilings, registered
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.loss import Unit, total_spent
-
-NAMES: dict[Unit, str] = {"device": "rho", "item": "epsilon per typed word"}
+from pipeline.ledger.room import NAMES
 
 
 @dataclass(frozen=True)
@@ -42,11 +41,12 @@ def remainders(entries: Iterable[Entry], names: Iterable[PopulationKey] | None =
     wanted = [entry.population for entry in entries if entry.kind == "register"] if names is None else list(names)
     for name in wanted:
         population = registered(entries, name)
-        for unit in NAMES:
-            for ceiling in ceilings(population, Ceilings(), unit) if population else ():
-                spent = total_spent(entries, name, unit, clock.counts_since(ceiling.days))
-                left = max(ceiling.amount - spent, 0.0)
-                rows.append(Remainder(name, unit, ceiling.amount, spent, ceiling.days, left))
+        for ceiling in ceilings(population, Ceilings()) if population else ():
+            if ceiling.unit == "delta" or not ceiling.amount:
+                continue
+            spent = total_spent(entries, name, ceiling.unit, clock.counts_since(ceiling.days))
+            left = max(ceiling.amount - spent, 0.0)
+            rows.append(Remainder(name, ceiling.unit, ceiling.amount, spent, ceiling.days, left))
     return tuple(rows)
 
 

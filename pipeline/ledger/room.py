@@ -16,11 +16,23 @@ from federated.config.population import PopulationKey
 from pipeline.ground.errors import BudgetExceeded
 from pipeline.ledger import clock
 from pipeline.ledger.entries import Entry
-from pipeline.ledger.loss import Release, Unit, added, release_of, releases
+from pipeline.ledger.loss import ADDS_TO, Release, Unit, added, release_of, releases
 from pipeline.ledger.spend import Spend
 
 # Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not fail on their last bit.
 ROUNDING = 1e-12
+NAMES: Mapping[Unit, str] = {
+    "device": "rho",
+    "item": "epsilon per typed word",
+    "words": "epsilon of one device to words found locally",
+    "delta": "delta beside that of the curve",
+}
+_ADVICE: Mapping[Unit, str] = {
+    "device": "more noise, fewer rounds, larger min_sep",
+    "item": "smaller discovery.epsilon0, or fewer launches that discover words",
+    "words": "fewer messages of word discovery, or words found centrally",
+    "delta": "smaller discovery.delta",
+}
 
 
 @dataclass(frozen=True)
@@ -30,20 +42,19 @@ class Ceiling:
     Attributes:
       days: length of its window; None for all time.
       field: where the ceiling is set, for the error message.
-      unit, delta: the unit of the sum and, for a device's total, its delta.
+      unit: the unit of the sum.
     """
 
     amount: float
     days: int | None
     field: str
     unit: Unit
-    delta: float | None = None
 
     def holds(self, before: Iterable[Release], release: Release, since: str) -> bool:
         """Return whether a release fits beside the earlier ones that count."""
         counted = [each for each in before if each.written >= since]
         # NaN fits here; ``append`` refuses it with a message of its own.
-        return not added([*counted, release], self.delta) > self.amount * (1 + ROUNDING)
+        return not added([*counted, release]) > self.amount * (1 + ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -76,16 +87,15 @@ def require_room(
     Raises:
       BudgetExceeded: it does not fit; the message has the numbers, the first day with room, and the fix.
     """
-    entries = list(entries)
+    entries, ceilings = list(entries), [each for each in ceilings if each.unit in ADDS_TO[spend.unit]]
     before = {ceiling.unit: releases(entries, request.population, ceiling.unit) for ceiling in ceilings}
     release = {ceiling.unit: release_of(spend, ceiling.unit, request.rule) for ceiling in ceilings}
     for ceiling in ceilings:
         since = clock.counts_since(ceiling.days, request.as_of, at)
         if not ceiling.holds(before[ceiling.unit], release[ceiling.unit], since):
             spent = [each for each in before[ceiling.unit] if each.written >= since]
-            together = added([*spent, release[ceiling.unit]], ceiling.delta)
-            amounts = (added(spent, ceiling.delta), together)
-            raise BudgetExceeded(_refusal(request, spend, ceiling, amounts, _first_day(before, release, ceilings)))
+            amounts = (release[ceiling.unit].amount, added(spent))
+            raise BudgetExceeded(_refusal(request, ceiling, amounts, _first_day(before, release, ceilings)))
 
 
 def _first_day(
@@ -111,19 +121,9 @@ def _first_day(
     return None
 
 
-def _refusal(
-    request: SpendRequest, spend: Spend, ceiling: Ceiling, amounts: tuple[float, float], day: date | None
-) -> str:
-    spent, together = amounts
-    if ceiling.unit == "total":
-        # Not a sum: a release's share of epsilon depends on the releases before it.
-        needed, name = together - spent, f"epsilon of one device over all releases at delta {ceiling.delta:g}"
-        advice = "more noise, or fewer messages of word discovery"
-    elif spend.rho is not None:
-        needed, name, advice = spend.rho, "rho", "more noise, fewer rounds, larger min_sep"
-    else:
-        needed, name = spend.epsilon, "epsilon per typed word"
-        advice = "smaller discovery.epsilon0, or fewer launches that discover words"
+def _refusal(request: SpendRequest, ceiling: Ceiling, amounts: tuple[float, float], day: date | None) -> str:
+    needed, spent = amounts
+    name, advice = NAMES[ceiling.unit], _ADVICE[ceiling.unit]
     window = "" if ceiling.days is None else f" in any {ceiling.days} days"
     if day is not None:
         waiting = f"there is room from {day.isoformat()} on: launch then"

@@ -40,9 +40,9 @@ class WindowSpend:
     max_rho: float
     rho: float
     most_rho: float
-    max_epsilon: float
-    epsilon: float
-    most_epsilon: float
+    max_words_epsilon: float
+    words_epsilon: float
+    most_words_epsilon: float
 
 
 @dataclass(frozen=True)
@@ -52,14 +52,16 @@ class Statement:
     Attributes:
       totals: device-level rho.
       discovery_totals: epsilon of one typed word.
-      total_epsilons: epsilon of one device over all releases, at the population's delta.
+      words_totals: epsilon of one device to words found locally.
+      epsilons: ceiling of one device over all releases, at the population's delta (``Budget.epsilon``).
     """
 
     ledger: str
     entries: tuple[Entry, ...]
     totals: Mapping[PopulationKey, float]
     discovery_totals: Mapping[PopulationKey, float]
-    total_epsilons: Mapping[PopulationKey, float]
+    words_totals: Mapping[PopulationKey, float]
+    epsilons: Mapping[PopulationKey, float]
     deltas: Mapping[PopulationKey, float]
     windows: tuple[WindowSpend, ...]
 
@@ -107,14 +109,15 @@ def statement(here: Settings, population: str | None = None) -> Statement:
             f"{', '.join(every) or 'no population'}"
         )
     names = sorted({entry.population for entry in entries if entry.unit != NO_UNIT})
-    deltas = {name: owner.budget.delta for name in names if (owner := ledger.registered(name))}
+    budgets = {name: owner.budget for name in names if (owner := ledger.registered(name))}
     return Statement(
         ledger=ledger.address,
         entries=tuple(entries),
         totals={name: ledger.total(name) for name in names},
         discovery_totals={name: ledger.discovery_total(name) for name in names},
-        total_epsilons={name: ledger.total_epsilon(name, delta) for name, delta in deltas.items()},
-        deltas=deltas,
+        words_totals={name: ledger.words_total(name) for name in names},
+        epsilons={name: budget.epsilon for name, budget in budgets.items()},
+        deltas={name: budget.delta for name, budget in budgets.items()},
         windows=tuple(spend for name in names if (spend := _window(ledger, name))),
     )
 
@@ -131,14 +134,14 @@ def _window(ledger: PrivacyLedger, name: PopulationKey) -> WindowSpend | None:
     days = population.budget.window_days if population else None
     if population is None or days is None:
         return None
-    budget, delta = population.budget, population.budget.delta
+    budget = population.budget
     return WindowSpend(
         population=name,
         days=days,
         max_rho=budget.max_rho,
         rho=ledger.counted(name, "device"),
         most_rho=ledger.most_in_any(name, "device", days),
-        max_epsilon=budget.max_epsilon,
-        epsilon=ledger.counted(name, "total", delta),
-        most_epsilon=ledger.most_in_any(name, "total", days, delta),
+        max_words_epsilon=budget.max_words_epsilon,
+        words_epsilon=ledger.counted(name, "words"),
+        most_words_epsilon=ledger.most_in_any(name, "words", days),
     )

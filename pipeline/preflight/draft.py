@@ -260,7 +260,7 @@ def draft(file: Path, answers: Answers) -> Draft:
     _budget(answers, words)  # refused before public text is read, which takes seconds
     sizes = propose(_CORPUS.validate_python(public), answers.locale, size.words, _finds(answers, words))
     learning = _learning(answers, Splits(_test_share(answers)), size, sizes, words.learning_rho)
-    content = _with_total(launch_file(answers, size, public, words, sizes, learning), answers, words)
+    content = _with_words(launch_file(answers, size, public, words, sizes, learning), answers, words)
     content = _changed(content, answers.changes)
     config = _valid(content)
     found = _planned(config, answers)
@@ -389,15 +389,16 @@ def launch_file(
     """
     small, share = answers.population < _SIZES[1][0], _test_share(answers)
     limits = {"max_words_per_device": 400 if small else 20_000, "test_fraction": share}
-    # ``_with_total`` derives the ceilings on total epsilon.
+    # ``_with_words`` sets the ceiling on words.
     bound: dict[str, Any] = {"max_total_epsilon": answers.epsilon}
     budget = _budget(answers, words)
     if answers.days is not None:
-        bound |= {"budget": {"rho": budget, "epsilon": answers.epsilon, "days": answers.days}}
+        bound |= {"budget": {"rho": budget, "days": answers.days}}
     else:
-        bound |= {"population_max_rho": budget, "population_max_epsilon": answers.epsilon}
+        bound |= {"population_max_rho": budget}
     if words.block["kind"] == "ldp-triehh":
         bound |= {"max_discovery_epsilon0": 8.0, "population_max_discovery_epsilon": 8.0 * _launches(budget, words)}
+        bound |= {"population_max_words_epsilon": answers.epsilon}
     mechanism, counts = learning
     planning: dict[str, float] = {"population_estimate": answers.population, "max_report_goal": mechanism.report_goal}
     planning |= {"round_minutes": 10.0, "target_rho": words.learning_rho}
@@ -553,19 +554,15 @@ def _rounded_up(value: float) -> float:
     return math.ceil(value * place * (1 - 1e-12)) / place
 
 
-def _with_total(content: dict[str, Any], answers: Answers, words: Words) -> dict[str, Any]:
-    """Add the ceilings on the total epsilon of all launches: the total of their rho and their words, rounded up."""
+def _with_words(content: dict[str, Any], answers: Answers, words: Words) -> dict[str, Any]:
+    """Add the ceilings on words found locally by all launches: epsilon, rounded up, and room for their deltas."""
     config = _valid(content)
     train = _surely_train(answers.population, config.private_text.splits)
-    spends = planned(config, Outlook(words.learning_rho - sum(config.beside_training.values()), train))
-    budget, found, policy = _budget(answers, words), spends["discover"], content["policy"].copy()
-    launches = _launches(budget, words)
+    found = planned(config, Outlook(0.0, train))["discover"]
+    policy, launches = content["policy"].copy(), _launches(_budget(answers, words), words)
     policy["population_delta"] = max(policy["population_delta"], 2 * launches * _DELTA)
-    left = policy["population_delta"] - launches * (found.device_delta + found.failure)
-    of_all = launches * found.device_epsilon + epsilon_of_rho(budget, left)
-    every = max(answers.epsilon, float(math.ceil(of_all)))
-    within = "budget" in policy
-    policy |= {"budget": policy["budget"] | {"epsilon": every}} if within else {"population_max_epsilon": every}
+    if found.device_epsilon:
+        policy["population_max_words_epsilon"] = math.ceil(1e3 * launches * found.device_epsilon) / 1e3
     return content | {"policy": policy}
 
 
@@ -704,10 +701,11 @@ def _next(file: Path, answers: Answers, config: LaunchConfig) -> tuple[str, ...]
     """Commands from here to a launch."""
     policy = config.policy
     window = f" --window-days {policy.budget.days}" if policy.budget else ""
-    epsilon = policy.budget.epsilon if policy.budget else policy.population_max_epsilon
+    ceiling = policy.population_max_words_epsilon
+    words = "" if ceiling is None else f" --max-words-epsilon {ceiling:g}"
     budget = policy.budget.rho if policy.budget else policy.population_max_rho
     register = (
-        f"tacit ledger register {answers.name} --max-rho {budget:g} --max-epsilon {epsilon:g} "
+        f"tacit ledger register {answers.name} --max-rho {budget:g}{words} "
         f"--delta {policy.population_delta:g}{window} "
         + (" ".join(f"--reviewer {name}" for name in config.reviewers) or "--min-approvals 0")
     )

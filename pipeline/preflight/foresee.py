@@ -150,7 +150,7 @@ def forecast(
                 )
                 expected = list(entries)
                 for spend in _merged(config, spends):
-                    require_room(expected, request, spend, ceilings(population, asked(config), spend.unit, "total"), at)
+                    require_room(expected, request, spend, ceilings(population, asked(config)), at)
                     expected.append(_as_if(spend, request, at))
                 entries = expected
         except PermanentError as error:
@@ -219,7 +219,7 @@ def _without_room(
     request = _spend_request(config, population, run_id, which)
     for spend in spends:
         try:
-            require_room(expected, request, spend, ceilings(population, asked(config), spend.unit, "total"))
+            require_room(expected, request, spend, ceilings(population, asked(config)))
         except PermanentError as error:
             lines.append(str(error))
         else:

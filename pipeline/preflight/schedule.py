@@ -1,16 +1,17 @@
 """Check that the launches of a schedule fit their population's budget indefinitely."""
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 
 from croniter import croniter_range
 
 from pipeline.launch.config import LaunchConfig, cron
 from pipeline.ledger.budget import Population, ceilings
-from pipeline.ledger.loss import Release, Unit, added, release_of
+from pipeline.ledger.loss import Unit, release_of
+from pipeline.ledger.room import NAMES, ROUNDING
 from pipeline.ledger.spend import Spend
 from pipeline.run.population import asked
 
@@ -18,12 +19,6 @@ from pipeline.run.population import asked
 _FIRST, _YEARS = date(2026, 1, 1), 8
 # Pretraining and approvals take days, so two launches may spend closer together than their dates.
 _LATE_DAYS = 7
-_MOST_LAUNCHES = 1_000_000
-_NAMES: Mapping[Unit, str] = {
-    "device": "rho",
-    "item": "epsilon per typed word",
-    "total": "epsilon of one device over all releases",
-}
 
 
 @dataclass(frozen=True)
@@ -51,55 +46,39 @@ def fits(config: LaunchConfig, population: Population | None, words: Spend) -> S
         return ScheduleCheck()
     dates = launch_days(config.schedule)
     problems, notes = list[str](), list[str]()
-    for ceiling in ceilings(population, asked(config), *_NAMES):
-        each, name = _launch(config, words, ceiling.unit), _NAMES[ceiling.unit]
-
-        def cost(launches: int, each: list[Release] = each, delta: float | None = ceiling.delta) -> float:
-            return added([_times(launches, release) for release in each], delta)
-
-        if not cost(1):
+    each_launch = _launch(config, words)
+    for ceiling in ceilings(population, asked(config)):
+        cost, name, most_loss = each_launch[ceiling.unit], NAMES[ceiling.unit], ceiling.amount * (1 + ROUNDING)
+        if not cost:
             continue
-        most_loss = ceiling.amount * (1 + 1e-12)
         if ceiling.days is None:
-            beyond = 1
-            while beyond < _MOST_LAUNCHES and cost(beyond) <= most_loss:
-                beyond *= 2  # doubling suffices, as most ceilings allow few launches
-            affordable = bisect_right(range(1, min(beyond, _MOST_LAUNCHES)), most_loss, key=cost)
             notes.append(
-                f"schedule: {config.schedule!r} exhausts its budget after {affordable:g} launches of {name} "
-                f"{cost(1):g}, as {ceiling.field} bounds all launches for ever to {ceiling.amount:g}; bound them in a "
-                "window of days with policy.budget"
+                f"schedule: {config.schedule!r} exhausts its budget after {math.floor(most_loss / cost)} launches of "
+                f"{name} {cost:g}, as {ceiling.field} bounds all launches for ever to {ceiling.amount:g}; bound them "
+                "in a window of days with policy.budget"
             )
             continue
         most, late = (most_in(dates, ceiling.days + days) for days in (0, _LATE_DAYS))
         sentence = (
             f"schedule: {config.schedule!r} makes up to {{most}} launches in any {ceiling.days} days, at {name} "
-            f"{cost(1):.6g} each, {{needed:.6g}} together, and {ceiling.field} allows {ceiling.amount:g}"
+            f"{cost:.6g} each, {{needed:.6g}} together, and {ceiling.field} allows {ceiling.amount:g}"
         )
-        if cost(most) > most_loss:
-            less = f"at most {math.floor(1e4 * ceiling.amount / most) / 1e4:g}" if ceiling.delta is None else "less"
+        if most * cost > most_loss:
             problems.append(
-                sentence.format(most=most, needed=cost(most))
-                + f"; launch less often, let a launch cost {less}, or have "
-                "the budget reviewed"
+                sentence.format(most=most, needed=most * cost)
+                + f"; launch less often, let a launch cost at most {math.floor(1e4 * ceiling.amount / most) / 1e4:g}, "
+                "or have the budget reviewed"
             )
-        elif cost(late) > most_loss:
+        elif late * cost > most_loss:
             apart = f", if one is {_LATE_DAYS} days late and another is not"
-            notes.append(sentence.format(most=late, needed=cost(late)) + apart)
+            notes.append(sentence.format(most=late, needed=late * cost) + apart)
     return ScheduleCheck(tuple(problems), tuple(notes))
 
 
-def _times(launches: int, release: Release) -> Release:
-    """As many of a release as one: a schedule may make a million, and each sum adds up."""
-    parts = {name: launches * getattr(release, name) for name in ("amount", "failure", "epsilon", "delta")}
-    return replace(release, **parts)
-
-
-def _launch(config: LaunchConfig, words: Spend, unit: Unit) -> list[Release]:
-    """Worst-case releases of a launch that count for ``unit``."""
-    noised = Release(config.policy.max_rho, words.failure, "", "", "train")
-    messages = [release_of(words, unit, "")] if words.unit == "item" else []
-    return {"device": [noised], "item": messages, "total": [noised, *messages]}[unit]
+def _launch(config: LaunchConfig, words: Spend) -> Mapping[Unit, float]:
+    """Worst-case loss to a launch, in each unit."""
+    of_words = {unit: release_of(words, unit, "").amount for unit in NAMES}
+    return {**of_words, "device": config.policy.max_rho}
 
 
 def require_fits(config: LaunchConfig, words: Spend) -> tuple[str, ...]:

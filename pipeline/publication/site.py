@@ -13,7 +13,7 @@ from pipeline.ledger import clock
 from pipeline.ledger.budget import Ceilings, ceilings, registered
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.loss import releases, together
+from pipeline.ledger.loss import added, releases
 from pipeline.ledger.remainder import spent_by
 from pipeline.publication.answers import counting
 from pipeline.publication.launches import entries_of, listed
@@ -124,15 +124,17 @@ def courses(entries: Collection[Entry], population: PopulationKey) -> list[Cours
 
     def ceiling(days: int | None, at: str) -> float | None:
         then = registered((entry for entry in theirs if entry.created_at <= at), population)
-        return next((each.amount for each in ceilings(then, Ceilings(), "device") if each.days == days), None)
+        every = ceilings(then, Ceilings())
+        return next((each.amount for each in every if (each.unit, each.days) == ("device", days)), None)
 
     def point(days: int | None, at: str) -> tuple[datetime, float, float | None]:
         since = clock.counts_since(days, at=datetime.fromisoformat(at))
-        spent = together(each for each in counted if since <= each.written <= at)[0]
+        spent = added(each for each in counted if since <= each.written <= at)
         return datetime.fromisoformat(at), spent, ceiling(days, at)
 
     rows = []
-    for days in dict.fromkeys(each.days for each in ceilings(registered(theirs, population), Ceilings(), "device")):
+    every = ceilings(registered(theirs, population), Ceilings())
+    for days in dict.fromkeys(each.days for each in every if each.unit == "device"):
         times = {*changes, *(each.written for each in counted), now}
         if days is not None:  # It leaves the sum just after the last window that contains it.
             over = timedelta(days=days, microseconds=1)

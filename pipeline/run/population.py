@@ -39,12 +39,11 @@ def register_simulation(config: LaunchConfig, ledger: "PrivacyLedger") -> None:
     window, lifetime = policy.budget, policy.population_max_rho
     budget = Budget(
         max_rho=window.rho if window else lifetime,
-        max_epsilon=window.epsilon if window else policy.population_max_epsilon,
+        max_words_epsilon=policy.population_max_words_epsilon or 0.0,
         delta=policy.population_delta,
         max_discovery_epsilon=policy.population_max_discovery_epsilon,
         window_days=window.days if window else None,
         lifetime_rho=lifetime if window else None,
-        lifetime_epsilon=policy.population_max_epsilon if window else None,
     )
     ledger.register(config.population, budget, by=f"launch file {config.name}", raised_by=(settings.account(),))
 
@@ -129,7 +128,7 @@ def asked(config: LaunchConfig) -> Ceilings:
         rho=policy.population_max_rho,
         epsilon=policy.population_max_discovery_epsilon,
         window=Window(**policy.budget.model_dump()) if policy.budget else None,
-        total=policy.population_max_epsilon,
+        words=policy.population_max_words_epsilon,
         delta=policy.population_delta,
     )
 

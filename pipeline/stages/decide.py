@@ -28,7 +28,7 @@ from pipeline.telemetry.leaving import Source, require_listed
 from reports.disclosure.document import DecisionBlock, GateResult
 
 # Gates whose result later launches of the population change.
-_MOVING_GATES = {"population_budget", "window_budget", "population_total", "window_total"}
+_MOVING_GATES = {"population_budget", "window_budget", "population_words"}
 _MOVING_GATES |= {"population_discovery", "ledger"}
 
 
@@ -76,12 +76,11 @@ def evidence(ctx: StageContext, leaks: tuple[str, ...] | None = None) -> Evidenc
     """
     ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.population
     policy, public = ctx.config.policy, _public(ctx)
-    days, delta = policy.budget.days if policy.budget else None, policy.population_delta
+    days = policy.budget.days if policy.budget else None
     of_ledger = {
         "population_rho": ledger.total(population),
         "window_rho": ledger.most_in_any(population, "device", days),
-        "population_epsilon": ledger.total_epsilon(population, delta),
-        "window_epsilon": ledger.most_in_any(population, "total", days, delta),
+        "population_words_epsilon": ledger.most_in_any(population, "words", days),
         "population_discovery_epsilon": ledger.most_in_any(population, "item", days),
         "ledger_problems": (
             *ledger.verify(_receipts(ctx)),

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*Any type hint is inferred as AnyType.*:UserWarning"),
 ]
 # Of two dozen test devices nothing could be told above real noise, nor of a model that differs from its start.
-AMPLE = {"max_rho": 1e3, "population_max_rho": 1e3, "max_total_epsilon": 1e4, "population_max_epsilon": 1e5}
+AMPLE = {"max_rho": 1e3, "population_max_rho": 1e3, "max_total_epsilon": 1e4, "population_max_words_epsilon": 1e5}
 
 
 def test_a_launch_whose_every_use_is_covered_verifies(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ _SIZES = {
         "max_total_epsilon": 150.0,
         "population_delta": 1e-4,
         "population_max_rho": 40.0,
-        "population_max_epsilon": 1e4,
-        "budget": {"rho": 60.0, "epsilon": 1e6, "days": 60},
+        "population_max_words_epsilon": 1e4,
+        "budget": {"rho": 60.0, "days": 60},
         "min_canary_rank": 1,
         "min_top1_gain": -1.0,
     }

@@ -49,7 +49,7 @@ _POLICY = {
     "max_total_epsilon": 150.0,
     "population_delta": 1e-5,
     "population_max_rho": 30.0,
-    "population_max_epsilon": 300.0,
+    "population_max_words_epsilon": 300.0,
     "min_canary_rank": 1,
     "min_top1_gain": -1.0,
     "max_top3_loss": 1.0,

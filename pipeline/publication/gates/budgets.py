@@ -24,6 +24,8 @@ class Paid(NamedTuple):
 
     rho: float
     word: float  # epsilon of one typed word
+    words: float  # of one device
+    delta: float
     at: datetime
     devices: tuple[str, str]  # rule and split that bear the loss
 
@@ -49,8 +51,9 @@ def overspent(entries: Iterable[Entry], launch_id: str, policy: PolicyConfig) ->
             began = last if kind == "reserve" else paid[stage].at
             everybody = bound["split"] == "every" or not bound.get("split_rule")
             devices = ("", "") if everybody else (bound["split_rule"], bound["split"])
-            word = entry.epsilon if entry.unit == "item" else 0.0
-            paid[stage] = Paid(entry.rho or 0.0, word, began, devices)
+            item, delta = entry.unit == "item", bound["failure"] + bound["device_delta"]
+            word, words = (entry.epsilon, bound["device_epsilon"]) if item else (0.0, 0.0)
+            paid[stage] = Paid(entry.rho or 0.0, word, words, delta, began, devices)
     ends = {each.at for (launch, _), each in paid.items() if launch == launch_id}
     for name, amount, ceiling, days in _ceilings(budget, policy):
         most = max((_lost(paid.values(), amount, end, days) for end in ends), default=0.0)
@@ -64,12 +67,16 @@ def _ceilings(budget: Mapping[str, Any], policy: PolicyConfig) -> Iterator[tuple
     yield "registered max_rho", "rho", budget.get("max_rho"), days
     yield "registered lifetime_rho", "rho", budget.get("lifetime_rho"), None
     yield "registered max_discovery_epsilon", "word", budget.get("max_discovery_epsilon"), days
+    yield "registered max_words_epsilon", "words", budget.get("max_words_epsilon"), days
+    yield "half of registered delta", "delta", budget["delta"] / 2 if budget else None, days
     yield "policy.population_max_rho", "rho", policy.population_max_rho, None
     window = policy.budget
     if window is not None:
         yield "policy.budget.rho", "rho", window.rho, window.days
-    word = policy.population_max_discovery_epsilon
-    yield "policy.population_max_discovery_epsilon", "word", word, None if window is None else window.days
+    days = None if window is None else window.days
+    yield "policy.population_max_discovery_epsilon", "word", policy.population_max_discovery_epsilon, days
+    yield "policy.population_max_words_epsilon", "words", policy.population_max_words_epsilon, days
+    yield "half of policy.population_delta", "delta", policy.population_delta / 2, days
 
 
 def _lost(paid: Iterable[Paid], amount: str, end: datetime, days: int | None) -> float:

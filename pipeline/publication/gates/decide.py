@@ -24,7 +24,7 @@ def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:
 
     Guarantee: a launch has device-level rho at most ``policy.max_rho`` by two accountants, and epsilon over all its
     releases at most ``policy.max_total_epsilon``; it takes the population to at most
-    ``policy.population_max_rho`` and ``population_max_epsilon`` and in no window above ``policy.budget``,
+    ``policy.population_max_rho`` and ``population_max_words_epsilon`` and in no window above ``policy.budget``,
     kept to the participation that the accounting assumed, and added all the accounted noise to its releases.
     """
     return concluded(tuple(_gates(evidence, policy)))

@@ -28,10 +28,9 @@ class Evidence(BaseModel):
     window_rho: float | None = Field(
         default=None, description="most that one device lost in any window of the budget, this launch included"
     )
-    population_epsilon: float | None = Field(
-        default=None, description="epsilon of one device over all releases in the ledger, this launch included"
+    population_words_epsilon: float | None = Field(
+        default=None, description="the ledger's total of words of one device, or the most in any window"
     )
-    window_epsilon: float | None = Field(default=None, description="the same, at most in any window of the budget")
     population_discovery_epsilon: float | None = Field(
         default=None, description="the ledger's item-level total, or the most in any window, this launch included"
     )

@@ -21,14 +21,6 @@ def of_the_guarantee(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateR
         "epsilon of one device over all releases",
     )
     yield _accountants(evidence)
-    if policy.population_max_epsilon is not None:
-        yield at_most(
-            "population_total",
-            "total epsilon of the population",
-            evidence.population_epsilon,
-            policy.population_max_epsilon,
-            "epsilon of one device over all releases of all launches in the ledger",
-        )
     if policy.population_max_rho is not None:
         yield at_most(
             "population_budget",
@@ -44,13 +36,6 @@ def of_the_guarantee(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateR
             evidence.window_rho,
             policy.budget.rho,
             "most device-level rho of one device in any such window of the ledger",
-        )
-        yield at_most(
-            "window_total",
-            f"total epsilon of the population in any {policy.budget.days} days",
-            evidence.window_epsilon,
-            policy.budget.epsilon,
-            "most epsilon of one device over all releases in any such window of the ledger",
         )
     yield _separation(evidence)
     yield at_most(
@@ -68,6 +53,14 @@ def of_the_guarantee(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateR
             evidence.epsilon0,
             policy.max_discovery_epsilon0,
             "epsilon of one randomised message",
+        )
+    if policy.population_max_words_epsilon is not None:
+        yield at_most(
+            "population_words",
+            "words of one device over all launches",
+            evidence.population_words_epsilon,
+            policy.population_max_words_epsilon,
+            "epsilon of one device to words found locally, over all launches that count",
         )
     if policy.population_max_discovery_epsilon is not None:
         yield at_most(

@@ -65,18 +65,6 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "lower the costliest part ('tacit plan' lists them): discovery.messages_per_device or epsilon0, or "
             "more noise",
         ),
-        "population_total": GateWords(
-            "The loss of one device to all releases of all launches, without a window, is within the ceiling.",
-            "policy.population_max_epsilon",
-            "launch at a smaller loss, or have the population's budget reviewed ('tacit ledger budget')",
-            "without policy.population_max_epsilon: 'window_total' then bounds every window",
-        ),
-        "window_total": GateWords(
-            "The loss of one device to all releases in any window of policy.budget.days is within the ceiling.",
-            "policy.budget",
-            "wait until earlier launches leave the window ('tacit check' says from which day on), or spend less",
-            "without policy.budget: 'population_total' then bounds all launches",
-        ),
         "release_audits": GateWords(
             "Each release equals its bounded contributions plus its full noise, derived again from its key.", "", _BUG
         ),
@@ -106,6 +94,12 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "Epsilon of one randomised message of local discovery is within its ceiling.",
             "policy.max_discovery_epsilon0",
             "lower discovery.epsilon0 to it",
+            _AGGREGATOR_TRUSTED,
+        ),
+        "population_words": GateWords(
+            "The loss of one device to words found locally by the launches that count is within the ceiling.",
+            "policy.population_max_words_epsilon",
+            "send fewer messages, discover less often, or have the population's budget reviewed",
             _AGGREGATOR_TRUSTED,
         ),
         "population_discovery": GateWords(

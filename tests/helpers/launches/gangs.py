@@ -37,7 +37,7 @@ POLICY = {
     "max_total_epsilon": 1e5,
     "population_delta": 1e-4,
     "population_max_rho": 1e3,
-    "population_max_epsilon": 1e5,
+    "population_max_words_epsilon": 1e5,
     "max_discovery_epsilon0": 8.0,
     "min_canary_rank": 1,
     "min_variety": 0.0,

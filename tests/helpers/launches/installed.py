@@ -37,7 +37,7 @@ def registered(ledger: PrivacyLedger, *populations: str, budget: float | Budget 
     Args:
       budget: all of it, or how much rho.
     """
-    granted = budget if isinstance(budget, Budget) else Budget(max_rho=budget, max_epsilon=1e6, delta=0.1)
+    granted = budget if isinstance(budget, Budget) else Budget(max_rho=budget, max_words_epsilon=1e6, delta=0.1)
     for key in map(population_key, populations):
         secret = hashlib.sha256(key.encode()).digest()
         # In that module alone: what else draws meanwhile, as the salt of an entry, draws anew.

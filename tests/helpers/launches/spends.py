@@ -35,4 +35,4 @@ def reserve(ledger: PrivacyLedger, launch: str, spend: Spend, **changes: object)
 
 def budget(max_rho: float, **more: object) -> Budget:
     """A budget of which rho alone is ever short."""
-    return Budget.model_validate({"max_rho": max_rho, "max_epsilon": 1e6, "delta": 0.1} | more)
+    return Budget.model_validate({"max_rho": max_rho, "max_words_epsilon": 1e6, "delta": 0.1} | more)

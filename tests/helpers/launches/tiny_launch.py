@@ -66,7 +66,7 @@ POLICY = {
     "max_total_epsilon": 60.0,
     "population_delta": 1e-5,
     "population_max_rho": 5.0,
-    "population_max_epsilon": 200.0,
+    "population_max_words_epsilon": 200.0,
     "max_discovery_epsilon0": 8.0,
     "min_canary_rank": 1,
     "min_top1_gain": -1.0,

@@ -180,7 +180,7 @@ def stack(
             "tiny-clients",
             "--max-rho",
             "9",
-            "--max-epsilon",
+            "--max-words-epsilon",
             "900",
             "--delta",
             "1e-4",

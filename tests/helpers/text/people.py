@@ -9,9 +9,8 @@ from tests.helpers.launches.pipeline_launch import launch_config
 
 NOW = datetime(2026, 3, 15, 12, tzinfo=UTC)
 POLICY = {
-    "budget": {"rho": 1.0, "epsilon": 1e6, "days": 60},
+    "budget": {"rho": 1.0, "days": 60},
     "population_max_rho": None,
-    "population_max_epsilon": None,
 }
 # In the text of everybody.
 WORD = "typed"

@@ -160,7 +160,7 @@ def test_ledger_commands(tacit: Shell, tracked: Settings, file: str):
     assert "no_update is gone" in tacit("ledger", "verify", code=65).stdout
 
 
-EPSILON = ("--max-epsilon", "40", "--delta", "1e-4", "--reviewer", "ana")
+EPSILON = ("--max-words-epsilon", "40", "--delta", "1e-4", "--reviewer", "ana")
 
 
 def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(tacit: Shell, tmp_path: Path):
@@ -172,8 +172,8 @@ def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(ta
     assert tacit.json("ledger", "init") == {"ledger": where, "made": False, "entries": 0}
     assert Path(where).stat().st_mode & 0o777 == 0o600, "it holds secrets"
     made = tacit.json("ledger", "register", "people", "--max-rho", "1", *EPSILON, "--window-days", "365")
-    stated = {"max_epsilon": 40.0, "delta": 1e-4, "max_discovery_epsilon": None, "window_days": 365}
-    stated |= {"lifetime_rho": None, "lifetime_epsilon": None}
+    stated = {"max_words_epsilon": 40.0, "delta": 1e-4, "max_discovery_epsilon": None, "window_days": 365}
+    stated |= {"lifetime_rho": None}
     assert made["budget"] == stated | {"max_rho": 1.0}
     again = tacit.json("ledger", "register", "people", "--max-rho", "9", *EPSILON, code=65)
     assert "registered by" in again["error"]
@@ -197,7 +197,7 @@ def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(ta
             "error"
         ]
         assert said.startswith("--raised-by: ")
-    alone = ("ledger", "register", "more", "--max-rho", "1", "--max-epsilon", "40", "--delta", "1e-4")
+    alone = ("ledger", "register", "more", "--max-rho", "1", "--max-words-epsilon", "40", "--delta", "1e-4")
     assert tacit.json(*alone, code=65)["error"].startswith("--reviewer: 0 named")
     assert tacit.json(*alone, "--reviewer", "ana", "--min-approvals", "2", code=65)["error"].startswith("--reviewer: 1")
     for wrong in ("gone=1", "population_max_rho=1", "min_variety=many", "min_variety", "min_variety=nan"):

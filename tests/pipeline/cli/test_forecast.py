@@ -16,10 +16,8 @@ from tests.helpers.launches.command import ended
 from tests.helpers.launches.pipeline_launch import RAW
 from tests.helpers.launches.spends import device, item, reserve
 
-BUDGET = {"budget": {"rho": 1.6, "epsilon": 1e6, "days": 60}, "population_max_discovery_epsilon": 8.0}
-POLICY = {
-    name: value for name, value in RAW["policy"].items() if name not in ("population_max_rho", "population_max_epsilon")
-} | BUDGET
+BUDGET = {"budget": {"rho": 1.6, "days": 60}, "population_max_discovery_epsilon": 8.0}
+POLICY = {name: value for name, value in RAW["policy"].items() if name != "population_max_rho"} | BUDGET
 
 
 @pytest.fixture
@@ -69,7 +67,7 @@ def test_a_check_of_a_date_says_it_too(file: Path):
         "chitchat:people",
         "--max-rho",
         "1.6",
-        "--max-epsilon",
+        "--max-words-epsilon",
         "1e6",
         "--delta",
         "1e-4",

@@ -95,9 +95,9 @@ def files_launch(folder: Path) -> Path:
     raw["private_text"] |= {"max_words_per_device": 100, "test_fraction": 0.2}
     raw["counts"] = counts["counts"]
     raw["evaluation"] = {"noise_multiplier": 2.0}
-    raw["policy"] |= {"max_rho": 20.0, "budget": {"rho": 50.0, "epsilon": 1e6, "days": 60}}
+    raw["policy"] |= {"max_rho": 20.0, "budget": {"rho": 50.0, "days": 60}}
     raw["policy"] |= {"max_total_epsilon": 200.0}
-    for name in ("population_max_rho", "population_max_epsilon"):
+    for name in ("population_max_rho",):
         raw["policy"].pop(name, None)
     path = folder / "files.yaml"
     path.write_text(yaml.safe_dump(raw), encoding="utf-8")

@@ -27,9 +27,8 @@ CHANGED = "trial-11111111-20261101"
 RHO = 0.2  # of training
 PEOPLE = {"source": "files", "name": "people", "paths": ["typed.parquet"]}
 POLICY = {
-    "budget": {"rho": 0.5, "epsilon": 1e6, "days": 60},
+    "budget": {"rho": 0.5, "days": 60},
     "population_max_rho": None,
-    "population_max_epsilon": None,
     "population_max_discovery_epsilon": 2.0,
 }
 
@@ -101,7 +100,7 @@ def test_a_forecast_is_what_reserving_in_turn_does(ledger: PrivacyLedger, here: 
     population = ledger.population("people")
     for row in rows:
         binding = BINDING | {"split_rule": population.split_rule(launch.private_text.test_fraction)}
-        asked = {"budget_rho": None, "binding": binding, "window": Window(rho=0.5, epsilon=1e6, days=60)}
+        asked = {"budget_rho": None, "binding": binding, "window": Window(rho=0.5, days=60)}
         try:
             kept(launch, population, row.launch_id)
             words = asked | {"stage": "discover", "budget_discovery_epsilon": 2.0}

@@ -12,7 +12,7 @@ from pipeline.ground.errors import BudgetExceeded, LedgerConflict
 from pipeline.ground.settings import Settings
 from pipeline.ledger.entries import SPLIT_RULE, Entry, problems_of
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.loss import Release, together
+from pipeline.ledger.loss import Release, added
 from pipeline.ledger.spend import Spend
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.spends import BINDING, device, reserve
@@ -33,15 +33,15 @@ def ledger(there: Settings) -> PrivacyLedger:
     return registered(PrivacyLedger.create(there), "people", "others")
 
 
-def on_every_path(counted: list[Release]) -> tuple[float, float]:
+def on_every_path(counted: list[Release]) -> float:
     """Walk a device through every choice of a split under each rule, and add up what it meets."""
     rules = sorted({release.rule for release in counted} - {""})
-    worst = [0.0, 0.0]
+    worst = 0.0
     for choice in itertools.product(SPLITS, repeat=len(rules)):
         side = dict(zip(rules, choice, strict=True))
         met = [each for each in counted if not each.rule or each.split in (side[each.rule], "every")]
-        worst = [max(worst[0], sum(each.amount for each in met)), max(worst[1], sum(each.failure for each in met))]
-    return worst[0], worst[1]
+        worst = max(worst, sum(each.amount for each in met))
+    return worst
 
 
 def test_one_device_loses_the_most_on_any_path_through_the_splits():
@@ -50,14 +50,13 @@ def test_one_device_loses_the_most_on_any_path_through_the_splits():
         counted = [
             Release(
                 amount=dice.choice((0.0, 0.1, 0.25, dice.random())),
-                failure=dice.choice((0.0, 1e-9)),
                 written="",
                 rule=dice.choice(("", "one", "two")),
                 split=dice.choice((*SPLITS, "every")),
             )
             for _ in range(dice.randrange(8))
         ]
-        assert together(counted) == pytest.approx(on_every_path(counted))
+        assert added(counted) == pytest.approx(on_every_path(counted))
 
 
 def test_devices_of_every_split_pay_for_a_live_experiment(ledger: PrivacyLedger):

@@ -125,7 +125,7 @@ def test_what_nobody_typed_is_kept(settings: Settings, ledger: PrivacyLedger, tm
     ledger.register("for ever", budget(max_rho=1.0), "owner")
     assert (
         kept(
-            people(tmp_path, budget=None, population_max_rho=1.0, population_max_epsilon=50.0),
+            people(tmp_path, budget=None, population_max_rho=1.0),
             ledger.population("for ever"),
             "any",
         )

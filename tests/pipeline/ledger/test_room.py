@@ -25,7 +25,7 @@ from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
 SPLITS = ("train", "validation", "test")
 START = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
 PRODUCTION = ("pt-BR", "en-US")  # words found locally, and centrally
-WINDOW = Window(rho=1.0, epsilon=1e6, days=30)
+WINDOW = Window(rho=1.0, days=30)
 
 
 class Hands:
@@ -273,14 +273,14 @@ def test_a_lifetime_ceiling_stands_beside_a_window(ledger: PrivacyLedger, hands:
     with pytest.raises(BudgetExceeded, match=r"1 of 1\.5 is spent and 0\.5 is left; waiting does not help"):
         ask(ledger, "second", device(1.0), population="theirs")
     ask(ledger, "second", device(0.4), population="theirs")
-    ours = Window(rho=0.45, epsilon=1e6, days=10)
+    ours = Window(rho=0.45, days=10)
     with pytest.raises(BudgetExceeded, match=r"0\.4 of 0\.45 in any 10 days is spent .*\(policy\.budget\) reviewed"):
         ask(ledger, "third", device(0.1), population="theirs", window=ours)
 
 
 def test_a_launch_asks_for_no_larger_window_budget(ledger: PrivacyLedger):
     with pytest.raises(BudgetExceeded, match=r"policy\.budget\.rho: 2 is more than .* registered with \(1\)"):
-        ask(ledger, "first", device(0.1), window=Window(rho=2.0, epsilon=1e6, days=30))
+        ask(ledger, "first", device(0.1), window=Window(rho=2.0, days=30))
     # A lifetime ceiling above what a window allows asks for no more: both hold.
     reserve(ledger, "first", device(0.1), budget_rho=50.0)
 
@@ -297,7 +297,7 @@ def test_a_year_of_monthly_launches_never_runs_dry(tmp_path: Path, hands: Hands)
         assert config.schedule == "@monthly"
         budget = Budget(
             max_rho=policy.budget.rho,
-            max_epsilon=policy.budget.epsilon,
+            max_words_epsilon=policy.population_max_words_epsilon or 0.0,
             delta=policy.population_delta,
             max_discovery_epsilon=policy.population_max_discovery_epsilon,
             window_days=policy.budget.days,
@@ -326,6 +326,6 @@ def test_a_year_of_monthly_launches_never_runs_dry(tmp_path: Path, hands: Hands)
         assert config.policy.max_rho * 2 <= ledger.most_in_any(name, "device", budget.days) < budget.rho + 1e-9
         most = ledger.most_in_any(name, "item", budget.days)
         assert most <= (config.policy.population_max_discovery_epsilon or 0.0)
-        whole = ledger.most_in_any(name, "total", budget.days, config.policy.population_delta)
-        assert 2 * planned_words[name].device_epsilon < whole < budget.epsilon
+        words = ledger.most_in_any(name, "words", budget.days)
+        assert 2 * planned_words[name].device_epsilon <= words <= (config.policy.population_max_words_epsilon or 0.0)
     assert ledger.verify() == []

@@ -56,9 +56,8 @@ def words(config: LaunchConfig) -> Spend:
 
 def test_a_schedule_that_its_budget_cannot_bear_is_refused_with_numbers():
     policy = {
-        "budget": {"rho": 1.0, "epsilon": 1e6, "days": 60},
+        "budget": {"rho": 1.0, "days": 60},
         "population_max_rho": None,
-        "population_max_epsilon": None,
         "population_max_discovery_epsilon": 3.0,
     }
     config = launch_config(schedule="@monthly", policy=policy)
@@ -68,9 +67,7 @@ def test_a_schedule_that_its_budget_cannot_bear_is_refused_with_numbers():
         "allows 1; launch less often, let a launch cost at most 0.3333, or have the budget reviewed",
     )
     assert notes == ()
-    weekly = launch_config(
-        schedule="@weekly", policy=policy | {"budget": {"rho": 4.5, "epsilon": 1e6, "days": 58}, "max_rho": 0.5}
-    )
+    weekly = launch_config(schedule="@weekly", policy=policy | {"budget": {"rho": 4.5, "days": 58}, "max_rho": 0.5})
     (dear, *_), notes = vars(schedule.fits(weekly, None, words(weekly))).values()
     assert "9 launches in any 58 days, at epsilon per typed word 1 each, 9 together" in dear
     assert notes == (

@@ -130,9 +130,9 @@ def test_a_launch_that_is_held_ends_with_a_code_of_its_own_and_says_what_it_cost
 
 def test_every_gate_has_words_and_all_words_are_of_a_gate():
     every = {
-        "budget": {"rho": 1.0, "epsilon": 1e6, "days": 1},
+        "budget": {"rho": 1.0, "days": 1},
         "population_max_rho": 1.0,
-        "population_max_epsilon": 9.0,
+        "population_max_words_epsilon": 9.0,
         "max_total_epsilon": 9.0,
         "population_delta": 1e-5,
         "max_discovery_epsilon0": 1.0,

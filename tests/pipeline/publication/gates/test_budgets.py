@@ -19,7 +19,7 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
 def entry(kind: str, launch: str, stage: str, rho: float | None = None, day: float = 0, **bound: Any) -> Entry:
     """An entry as the ledger writes it, without hash and signature."""
     epsilon = bound.pop("epsilon", 0.0)
-    stated = {"split": "train", "split_rule": "one"} | bound
+    stated = {"split": "train", "split_rule": "one", "failure": 0.0, "device_epsilon": 0.0, "device_delta": 0.0} | bound
     return Entry(
         seq=1,
         kind=kind,
@@ -41,7 +41,7 @@ def entry(kind: str, launch: str, stage: str, rho: float | None = None, day: flo
 
 
 def registered(**budget: Any) -> Entry:
-    return entry("register", "", "people", budget={"max_rho": 1.0} | budget)
+    return entry("register", "", "people", budget={"max_rho": 1.0, "max_words_epsilon": 9.0, "delta": 1e-5} | budget)
 
 
 def problems(*entries: Entry, **policy: Any) -> list[str]:
@@ -53,7 +53,7 @@ def test_a_spend_above_the_registered_budget_is_named_with_both_numbers() -> Non
     (problem,) = problems(registered(), entry("reserve", "mine", "fine_tune", 1.5))
     assert problem == "registered max_rho: 1, but a second sum of the entries gives 1.5"
     assert not problems(registered(), entry("reserve", "mine", "fine_tune", 1.0))
-    raised = entry("budget", "", "people 1", budget={"max_rho": 2.0})
+    raised = entry("budget", "", "people 1", budget={"max_rho": 2.0, "max_words_epsilon": 9.0, "delta": 1e-5})
     assert not problems(registered(), raised, entry("reserve", "mine", "fine_tune", 1.5))
 
 
@@ -105,8 +105,12 @@ def test_a_window_counts_the_days_before_a_spend_of_this_launch() -> None:
 def test_ceilings_of_the_launch_file_and_of_words_count_too() -> None:
     spend = entry("reserve", "mine", "fine_tune", 0.7)
     assert problems(registered(), spend, population_max_rho=0.5)
-    assert problems(registered(), spend, budget={"rho": 0.5, "epsilon": 10.0, "days": 10})
-    word = entry("reserve", "mine", "discover", epsilon=3.0)
+    assert problems(registered(), spend, budget={"rho": 0.5, "days": 10})
+    word = entry("reserve", "mine", "discover", epsilon=3.0, device_epsilon=6.0, device_delta=2e-6)
+    assert problems(registered(max_words_epsilon=5.0), word)
+    assert problems(registered(), word, population_max_words_epsilon=5.0)
+    assert problems(registered(delta=3e-6), word)
+    assert problems(registered(), word, population_delta=3e-6)
     assert problems(registered(max_discovery_epsilon=2.0), word)
     assert problems(registered(), word, population_max_discovery_epsilon=2.0)
     assert not problems(registered(max_discovery_epsilon=3.0), word, population_max_discovery_epsilon=3.0)

@@ -17,7 +17,7 @@ from tests.helpers.launches.pipeline_launch import launch_config
 
 POLICY = launch_config(
     policy={
-        "budget": {"rho": 0.7, "epsilon": 20.0, "days": 60},
+        "budget": {"rho": 0.7, "days": 60},
         "population_max_discovery_epsilon": 6.0,
         "min_variety": 0.5,
         "min_ngram_gain": 0.0,
@@ -69,8 +69,7 @@ GOOD = Evidence(
     population_rho=0.9,
     window_rho=0.6,
     total_epsilon=6.5,
-    population_epsilon=30.0,
-    window_epsilon=19.0,
+    population_words_epsilon=30.0,
     enforced_min_sep=4,
     observed_min_sep=4,
     enforced_max_participations=3,
@@ -114,7 +113,7 @@ def test_everything_in_order_is_launched():
     assert decision.decision == "launch"
     assert all(gate.passed for gate in decision.gates)
     assert decision.reasons == (f"all {len(decision.gates)} gates passed",)
-    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 33
+    assert len({gate.id for gate in decision.gates}) == len(decision.gates) == 32
 
 
 @pytest.mark.parametrize(
@@ -126,8 +125,7 @@ def test_everything_in_order_is_launched():
         ({"window_rho": 0.71}, "window_budget"),
         ({"total_epsilon": 10.01}, "total"),  # as with fewer messages received than were planned
         ({"total_epsilon": None}, "total"),
-        ({"population_epsilon": 100.1}, "population_total"),
-        ({"window_epsilon": 20.1}, "window_total"),
+        ({"population_words_epsilon": 100.1}, "population_words"),
         ({"observed_min_sep": 3}, "min_sep"),
         ({"observed_max_participations": 4}, "max_participations"),
         ({"violations": 1}, "violations"),

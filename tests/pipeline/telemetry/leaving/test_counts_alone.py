@@ -26,7 +26,7 @@ GROWN = vocabulary.extend(BASE, ["lol"], 1)
 WORDS = range(len(SPECIALS), len(GROWN))
 ALONE = {"noise_multiplier": 1.0, "model": "counts"}
 MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_per_device": 30}
-POLICY = {"max_rho": 0.5, "population_max_rho": 50.0, "population_max_epsilon": 500.0}
+POLICY = {"max_rho": 0.5, "population_max_rho": 50.0}
 World = Callable[[int | None], dict]
 
 
