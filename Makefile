@@ -14,7 +14,7 @@ BY_HASH = .venv/$(or $*,stages)/bin/pip install --progress-bar off --require-has
 PYTHON = $(shell for name in python3.11 python3 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help setup tools torch shell launch web docs test fast mutants check bench up backfill down stack stack-status stack-down lock hashes clean
+.PHONY: help setup tools torch shell launch web docs test shapes fast mutants check bench up backfill down stack stack-status stack-down lock hashes clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -45,11 +45,14 @@ docs: tools ## Build the documents as a site, build/docs/index.html; a broken li
 
 test: setup ## Run every test: the stages' in their environment and, beside them, the DAGs' in Airflow's
 	@status=0; log=$$(mktemp); .venv/airflow/bin/pytest tests/dags >$$log 2>&1 & dags=$$!; \
-	$(STAGES)/pytest -n $(or $(WORKERS),2) || status=1; \
+	$(STAGES)/pytest -n $(or $(WORKERS),2) --ignore tests/shapes || status=1; \
 	wait $$dags || status=1; cat $$log; rm -f $$log; exit $$status
 
+shapes: setup ## Publish, prove and erase one launch of every file in dags/launches, in small; each step is shown as it ends
+	@$(STAGES)/pytest -n $(or $(WORKERS),2) tests/shapes
+
 fast: setup ## Run two cases of each test that is not marked slow: a minute on two cores, for while you work
-	@$(STAGES)/pytest -n $(or $(WORKERS),2) -m "not slow" --cases 2
+	@$(STAGES)/pytest -n $(or $(WORKERS),2) -m "not slow" --cases 2 --ignore tests/shapes
 
 mutants: setup ## Seed each bug of tests/mutants in a copy: the tests beside the code must find it
 	@OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(STAGES)/python -m tests.mutants.run

@@ -22,27 +22,30 @@ def at(home: Path, ledger_url: str = "") -> Settings:
     return settings_module.load(given | ({"TACIT_LEDGER_URL": ledger_url} if ledger_url else {}))
 
 
-def installed(home: Path, *populations: str, budget: float = AMPLE) -> PrivacyLedger:
+def installed(home: Path, *populations: str, budget: float = AMPLE, by: str = "tests") -> PrivacyLedger:
     """The ledger of a home with these populations in it."""
     ledger = PrivacyLedger.create(at(home))
-    registered(ledger, *populations, budget=budget)
+    registered(ledger, *populations, budget=budget, by=by)
     return ledger
 
 
-def registered(ledger: PrivacyLedger, *populations: str, budget: float | Budget = AMPLE) -> PrivacyLedger:
+def registered(
+    ledger: PrivacyLedger, *populations: str, budget: float | Budget = AMPLE, by: str = "tests"
+) -> PrivacyLedger:
     """The same ledger with populations of these keys in it, whose devices are split alike in every run of the tests.
 
     One split in thousands leaves none of eighty devices for training to be watched on, and a launch is refused.
 
     Args:
       budget: all of it, or how much rho.
+      by: the account that registers and may change it.
     """
     granted = budget if isinstance(budget, Budget) else Budget(max_rho=budget, max_words_epsilon=1e6, delta=0.1)
     for key in map(population_key, populations):
         secret = hashlib.sha256(key.encode()).digest()
         # In that module alone: what else draws meanwhile, as the salt of an entry, draws anew.
         with mock.patch("pipeline.ledger.populations.fresh_bytes", return_value=secret):
-            ledger.register(key, granted, "tests")
+            ledger.register(key, granted, by)
     return ledger
 
 

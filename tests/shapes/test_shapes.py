@@ -1,0 +1,179 @@
+"""Every launch file that ships, in small: launched, approved, published, proved, erased, and what is left verified.
+
+``make shapes`` runs it, and shows each step as it ends. Commands are those of a user, in processes of their own.
+"""
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from pipeline.ground import keys
+from pipeline.ground.errors import DONE, PERMANENT
+from pipeline.ground.settings import account
+from pipeline.launch.config import LaunchConfig, launch_id, load_launch
+from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.publication.answers import Review
+from pipeline.publication.approvals import review
+from pipeline.run.known import as_it_lies
+from pipeline.run.run_dir import RunDir
+from pipeline.stages.graph import SPENDING
+from pretrain.files import sha256
+from tests.helpers.launches.answering import signed
+from tests.helpers.launches.command import tacit
+from tests.helpers.launches.installed import at, installed
+from tests.helpers.launches.tracking_database import prepared, put
+from tests.helpers.processes.forked import Forked
+from tests.shapes.small import small
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+FILES = sorted((ROOT / "dags" / "launches").glob("*.yaml"))
+Step = Callable[[str], AbstractContextManager[None]]
+
+pytestmark = pytest.mark.slow
+
+
+@dataclass(frozen=True)
+class Home:
+    """An installation of its own, and what runs as ``tacit``."""
+
+    folder: Path
+    program: Path
+
+    def tacit(self, *arguments: str, code: int = DONE) -> dict:
+        """Answer of a command, which must end with ``code``."""
+        done = tacit(self.folder, *arguments, "--json", program=self.program)
+        ended = f"tacit {' '.join(arguments)}: {done.returncode}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
+        assert done.returncode == code, ended
+        return json.loads(done.stdout)
+
+    def public(self, run_id: str) -> Path:
+        return self.folder / "runs" / run_id / "public"
+
+
+@pytest.fixture
+def step(request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]) -> Step:
+    """Show a step of a shape when it has ended, with its seconds."""
+
+    @contextmanager
+    def shown(name: str) -> Iterator[None]:
+        started, how = time.monotonic(), "FAILED"
+        try:
+            yield
+            how = "ok"
+        finally:
+            with capfd.disabled():
+                seconds = time.monotonic() - started
+                sys.stderr.write(f"{request.node.callspec.id:20} {name:24} {seconds:6.1f} s  {how}\n")
+                sys.stderr.flush()
+
+    return shown
+
+
+@pytest.fixture
+def home(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> Home:
+    put(prepared(tmp_path_factory), tmp_path)
+    return Home(tmp_path, forked.tacit)
+
+
+def launched(home: Home, file: Path) -> str:
+    """Launch a file up to its publication or its reviewers; its id."""
+    config = load_launch(file)
+    run_id = launch_id(config)
+    run = RunDir(home.folder / "runs", run_id)
+    for stage in (*SPENDING, "audit"):
+        run.secret(stage)  # alike in every run of the tests: by some keys an audit holds the launch, as audits must
+    sheet = run.path / "private" / "build_vocabulary" / "review" / "review.csv"
+    if config.vocabulary.review:
+        home.tacit("launch", str(file), code=PERMANENT)
+        keep_every_word(sheet)
+    assert home.tacit("launch", str(file))["decision"] == "launch"
+    return run_id
+
+
+def keep_every_word(sheet: Path) -> None:
+    """Fill a review sheet in as a person would who objects to nothing."""
+    with sheet.open(encoding="utf-8", newline="") as source:
+        rows = list(csv.DictReader(source))
+    with sheet.open("w", encoding="utf-8", newline="") as target:
+        writer = csv.DictWriter(target, rows[0])
+        writer.writeheader()
+        writer.writerows(row | {"decision": "keep"} for row in rows)
+
+
+def published(home: Home, file: Path, run_id: str) -> None:
+    """Approve a launch, and try it in an experiment, where its file says so."""
+    config = load_launch(file)
+    if config.reviewers:
+        approved(home, config, run_id)
+        home.tacit("launch", str(file))
+    stated = json.loads((home.public(run_id) / "publish" / "result.json").read_bytes())["result"]
+    assert stated["published"], stated["reason"]
+    if config.experiment:
+        home.tacit("experiment", "simulate", run_id)
+        home.tacit("experiment", "decide", run_id)
+
+
+def approved(home: Home, config: LaunchConfig, run_id: str) -> None:
+    """Approve a launch as this account by the command line; further reviewers are accounts that this machine lacks."""
+    own, *others = config.reviewers[: config.policy.approvals]
+    home.tacit("ledger", "reviewer", config.population, own)
+    concerns = home.tacit("review", run_id)["concerns"]
+    accepted = [word for number in range(1, len(concerns) + 1) for word in ("--accept", str(number))]
+    home.tacit("review", run_id, "--answer", "approve", "--reason", "read", *accepted)
+    here, run = at(home.folder), RunDir(home.folder / "runs", run_id, as_it_lies)
+    report = run.result("report")["disclosure_sha256"]
+    for name in others:
+        given = Review(account=f"os:{name}", answer="approve", reason="read", report=report)
+        review(config, run, PrivacyLedger.of(here), signed(here, config.population, run_id, given))
+
+
+def proved(home: Home, run_id: str) -> None:
+    """Check a copy of the public folder by others' tools, and by ours without anything private."""
+    got = home.folder / "got"
+    trusted = {role: home.folder / f"{role}.pub" for role in ("launch", "model")}
+    shutil.rmtree(got, ignore_errors=True)
+    shutil.copytree(home.public(run_id), got)
+    for role, path in trusted.items():
+        path.write_bytes(keys.pem(keys.public_keys(at(home.folder), role)[-1]))
+    layout = ("--layout", "proof/root.layout", "--link-dir", "proof", "--verification-keys", trusted["launch"])
+    model = ("publish/bundle", "--signature", "proof/model.sig", "--public_key", trusted["model"])
+    for command in (
+        (BIN / "in-toto-verify", *layout),
+        (BIN / "model_signing", "verify", "key", *model),
+        (sys.executable, "-I", "-S", ROOT / "docs" / "check_proof.py", ".", sha256(trusted["launch"])),
+    ):
+        done = subprocess.run([*map(str, command)], cwd=got, capture_output=True, text=True, check=False)
+        assert not done.returncode, f"{command[0]}: {done.stdout}{done.stderr}"
+        (got / "public.link").unlink(missing_ok=True)  # of in-toto's inspection
+    home.tacit("verify", "--public", str(got), "--key", sha256(trusted["launch"]))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_shape_that_ships_runs_to_its_end(path: Path, home: Home, step: Step) -> None:
+    made = small(path, home.folder)
+    config = load_launch(made.file)
+    with step(f"not exercised: {', '.join(made.not_exercised)}"):
+        pass
+    installed(home.folder, *([] if config.private_text.registers_itself else [config.population]), by=account())
+    with step("launch"):
+        first = launched(home, made.file)
+    with step("publish"):
+        published(home, made.file, first)
+    with step("proof"):
+        proved(home, first)
+    with step("erase"):
+        home.tacit("erase", first)
+        assert not (home.folder / "runs" / first / "private").exists()
+    with step("verify what is left"):
+        assert home.tacit("verify", first)["ok"]
+        proved(home, first)
