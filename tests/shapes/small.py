@@ -60,8 +60,8 @@ _SIZES: dict[str, dict[str, Any]] = {
         "max_total_epsilon": 1e3,
         "population_delta": 1e-4,
         "population_max_rho": 1e3,
-        "population_max_epsilon": 1e5,
-        "budget": {"rho": 1e3, "epsilon": 1e5, "days": 60},
+        "population_max_words_epsilon": 1e5,
+        "budget": {"rho": 1e3, "days": 60},
     },
 }
 # Gates that so few people and rounds cannot pass but by chance, at thresholds that let everything through.

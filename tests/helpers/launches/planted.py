@@ -218,14 +218,14 @@ def _install(home: Path, fault: str, seed: int) -> None:
     seeded_launch.write_data(home)
     ledger = PrivacyLedger.create(at(home))
     # One launch fits the budget, and a second one does not.
-    registered(ledger, POPULATION, budget=Budget(max_rho=_RHO, max_epsilon=_EPSILON, delta=0.1))
+    registered(ledger, POPULATION, budget=Budget(max_rho=_RHO, max_words_epsilon=_EPSILON, delta=0.1))
     file = seeded_launch.write_launch(home, "central")
     launch = yaml.safe_load(file.read_text(encoding="utf-8"))
     launch |= {"seed": seed, "evaluation": _EVALUATION}
     # Moving the start takes as long as all else together.
     launch["counts"]["model"] = "network" if fault == MOVED else "mixture"
     launch["policy"] |= dict.fromkeys(("max_rho", "population_max_rho"), _RHO)
-    launch["policy"] |= dict.fromkeys(("max_total_epsilon", "population_max_epsilon"), _EPSILON)
+    launch["policy"] |= dict.fromkeys(("max_total_epsilon", "population_max_words_epsilon"), _EPSILON)
     file.write_text(yaml.safe_dump(launch, sort_keys=False), encoding="utf-8")
     if fault == OVERSPENT:
         _spend_by_another(home)
