@@ -211,7 +211,7 @@ def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(ta
 
 def test_a_registration_of_people_names_airflow_and_notes_who_cannot_answer(tacit: Shell):
     """As under `make stack`, whose Airflow is on this machine, and compose, where it is asked in clear."""
-    register = ("ledger", "register", "--max-rho", "1", "--max-epsilon", "40", "--delta", "1e-4", "--reviewer", "ana")
+    register = ("ledger", "register", "--max-rho", "1", "--delta", "1e-4", "--reviewer", "ana")
     tacit("ledger", "init")
     reader = {"TACIT_AIRFLOW_USER": "reader", "TACIT_AIRFLOW_PASSWORD": "hunter2"}
     for name, address, named, clear in (
@@ -228,9 +228,7 @@ def test_a_registration_of_people_names_airflow_and_notes_who_cannot_answer(taci
     assert json.loads(other.stdout)["rules"]["airflow"] == ""
     changed = tacit.json("ledger", "budget", "stack", "--max-rho", "2", "--reason", "more")
     assert (changed["rules"]["airflow"], len(changed["notes"])) == ("http://127.0.0.1:8080", 1)
-    simulated = tacit.json(
-        "ledger", "register", "made_up_files:x", "--max-rho", "1", "--max-epsilon", "1", "--delta", "0.1"
-    )
+    simulated = tacit.json("ledger", "register", "made_up_files:x", "--max-rho", "1", "--delta", "0.1")
     assert (simulated["notes"], simulated["rules"]["airflow"]) == ([], "")
 
 
