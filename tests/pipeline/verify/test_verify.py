@@ -51,11 +51,11 @@ def spent(rho: float, epsilon: float) -> Spend:
     return Spend(unit="device", adjacency="zero-out", rho=rho, epsilon=epsilon, delta=1e-6)
 
 
-def rounds(config: LaunchConfig, directory: Path, train: int) -> tuple[Observation, list[int]]:
+def rounds(config: LaunchConfig, directory: Path, train: int, key: bytes) -> tuple[Observation, list[int]]:
     """Draw real cohorts and keep their records, as fine-tuning does."""
     mechanism = config.mechanism
     synthetic_D = np.arange(train + SYNTHETIC) >= train
-    cohorts = RoundRule(mechanism, config.seed).cohorts(synthetic_D)
+    cohorts = RoundRule(mechanism, config.seed, key).cohorts(synthetic_D)
     state, records = cohorts.init(), no_records()
     for number in range(mechanism.rounds):
         ids, state = cohorts.draw(state, number)
@@ -73,7 +73,7 @@ def ingest_private(ctx: StageContext) -> Result:
 
 def fine_tune(ctx: StageContext) -> Result:
     store = population.open_store(ctx.run.private("ingest_private") / "store")
-    seen, joined = rounds(ctx.config, ctx.private / "rounds", int((store.split_D == 0).sum()))
+    seen, joined = rounds(ctx.config, ctx.private / "rounds", int((store.split_D == 0).sum()), ctx.noise_key)
     reached = accounting.from_records(ctx.config.mechanism, seen)
     epsilon = reached.epsilon[1e-6]
     return Result(
