@@ -21,7 +21,6 @@ from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RESULT, RunDir
 from pipeline.run.runner import StageOutcome
 from pipeline.run.stage import StageContext
-from pipeline.stages import identity
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.private_stages import (
@@ -429,13 +428,13 @@ def test_what_decides_the_answers_decides_whose_words_they_are() -> None:
     assert set(reads(launch_config(mechanism={"randomness": "seeded"}))) == {*reads(FIRST), "seed"}
 
 
-def test_people_decide_on_words_launch_by_launch(monkeypatch: pytest.MonkeyPatch) -> None:
-    run_dir = SimpleNamespace(result={"discover": {"words_sha256": "w"}}.__getitem__, outputs=lambda stage: {})
-    monkeypatch.setattr(identity, "people", lambda ctx: {"store": "d"})
+def test_people_decide_on_words_launch_by_launch() -> None:
+    results = {"discover": {"words_sha256": "w"}, "ingest_private": {"devices_by_split": {"train": 90}}}
+    run_dir = SimpleNamespace(result=results.__getitem__, outputs=lambda stage: {})
 
     def given(**changes: object) -> object:
         ctx = SimpleNamespace(config=launch_config(vocabulary=changes), run=run_dir)
         return STAGES["build_vocabulary"].given(ctx)
 
-    assert given(review=False) == {"words": "w", "blocked": None, "ingest_public": {}, "store": "d"}
+    assert given(review=False) == {"words": "w", "blocked": None, "devices": {"train": 90}, "ingest_public": {}}
     assert given(review=True) is None

@@ -16,7 +16,7 @@ from pipeline.run import artifacts
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
-from pipeline.stages import build_vocabulary, ingest
+from pipeline.stages import ingest
 from pipeline.stages.training.fine_tune_inputs import watched_on
 from pretrain import corpus
 from pretrain.vocabulary import SPECIALS, TokenStream, Vocabulary
@@ -79,7 +79,6 @@ def test_training_is_watched_on_public_text(settings: Settings, monkeypatch: pyt
     run, config = run_folder(settings, "launch-1"), launch_config(evaluation={"noise_multiplier": 2.0})
     ctx = StageContext(config, run, settings, "fine_tune", None)
     assert watched_on(ctx, WORDS, store) is held_out
-    assert build_vocabulary.covered(ctx, WORDS, {"lol"}) == (None, None, None)
     assert read == [], "validation devices are not read"
     watched_on(replace(ctx, config=launch_config()), WORDS, store)
     assert read == ["validation"]
