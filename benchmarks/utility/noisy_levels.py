@@ -24,7 +24,7 @@ LAYOUT = Layout((*LEVELS, *GAINS, *NEWS, coverage()))
 
 
 def people(even: bool, recall: float, spread: float, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """What each of many devices adds, in words.
+    """Contributions of many devices to each sum, in words.
 
     Args:
       even: every device typed sixty words; otherwise their number is log-normal, as in chat.

@@ -115,7 +115,7 @@ def ledger_register(
 ) -> None:
     """Give a population its budget and its rules, once, before its first launch.
 
-    Example: tacit ledger register en-US --max-rho 1 --max-words-epsilon 24 --delta 1e-9
+    Example: tacit ledger register en-US --max-rho 1 --max-words-epsilon 24 --delta 1e-9 --reviewer ana
     """
     from federated.config.population import is_simulation, population_key
     from pretrain.config import ACCOUNT_NAME

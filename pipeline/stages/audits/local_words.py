@@ -39,7 +39,8 @@ def on_certificate(config: TrieConfig, asked: Iterable[tuple[int, int]], stated:
     """Verdict on the stated epsilon of a device: no less than an explicit attack reaches.
 
     The certificate counts the messages that hide a device. This counts the honest devices itself, from the records of
-    who was asked and the launch file, and never calls the certificate: a mistake of either is not the other's.
+    who was asked and the launch file, and holds an attack in the certificate's place. Both go from one message to a
+    device by ``certificates.group``, so a mistake there passes both.
 
     Args:
       asked: of each layer, its items and the number of devices that answered.

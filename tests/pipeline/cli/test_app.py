@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -207,6 +208,14 @@ def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(ta
     ).stdout
     assert "1 approvals of ana" in said
     assert "ana cannot answer by 'tacit review'" in said, "this ledger is in SQLite"
+
+
+def test_the_example_of_a_registration_runs_as_its_help_gives_it(tacit: Shell):
+    tacit("ledger", "init")
+    text = tacit("ledger", "register", "--help").stdout
+    given = " ".join(re.sub("[│╭╮╰╯─]", " ", text).split()).partition("Example: tacit ")[2]
+    example = given[: re.search(r"--reviewer \w+", given).end()]
+    assert tacit.json(*shlex.split(example))["rules"]["reviewers"]
 
 
 def test_a_registration_of_people_names_airflow_and_notes_who_cannot_answer(tacit: Shell):

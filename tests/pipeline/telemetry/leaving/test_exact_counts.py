@@ -56,7 +56,7 @@ def published(rule: RoundRule, devices: int) -> dict[str, object]:
 
 
 def by_the_seed(mechanism: dict, devices: int) -> dict[str, object]:
-    """What somebody computes who takes the public seed for the one that decides."""
+    """Devices of each round, computed with the public seed in place of the one that decides."""
     rule = rule_of(mechanism | {"randomness": "seeded"}, KEYS[1])
     return published(rule, devices)
 
