@@ -7,8 +7,8 @@ or gives another value, does not come from where ``pipeline.telemetry.leaving`` 
 launch.
 
 What only training gives (``leaving.REPEATED``, ``ATTACKED``) is made by repeating it in such a folder
-(``Stage.repeated``), as far as all repetitions together cost a tenth of the launch or a minute (``repeated``); the
-decision states the others.
+(``Stage.repeated``), as far as these cost a tenth of the launch or a minute together, beside the moved start
+(``repeated``); the decision states the others.
 
 Limit: a field of another source (a verdict, a digest under a key, a count of devices) cannot be made without private
 files, so that people review its declaration. Of these, times must have two digits, and counts must be whole tens.
