@@ -169,7 +169,12 @@ def write_launch(folder: Path, name: str, *, typing: bool = False, **mechanism_c
 
 
 def tacit(
-    checkout: Path, home: Path, *commands: Iterable[str], python: Path | str = sys.executable, fault: str = ""
+    checkout: Path,
+    home: Path,
+    *commands: Iterable[str],
+    python: Path | str = sys.executable,
+    fault: str = "",
+    before: Iterable[str] = (),
 ) -> subprocess.CompletedProcess:
     """Run commands of ``tacit``, one after the other in one process, with a checkout's code.
 
@@ -189,7 +194,7 @@ def tacit(
     }
     arguments = json.dumps([list(command) for command in commands])
     return subprocess.run(
-        [python, "-c", _RUN, arguments, str(checkout), fault],
+        [*before, python, "-c", _RUN, arguments, str(checkout), fault],
         cwd=home,
         env=environment,
         capture_output=True,
