@@ -54,7 +54,7 @@ def _by(ending: Ending) -> str:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--faults", nargs="*", default=list(FAULTS))
     asked, began = parser.parse_args(), time.process_time()

@@ -5,6 +5,7 @@
 own share, each device counting as at most fifty words at its own rates, so that the bias of clipping shows.
 """
 
+import argparse
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -95,4 +96,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     main()
