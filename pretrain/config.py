@@ -44,15 +44,9 @@ class Config(BaseModel):
         return {name: _as_written(value, kinds[name]) if name in kinds else value for name, value in block.items()}
 
 
-Bearers = Literal["train", "test", "every"]
-# Splits over which a launch's loss is added up. A validation device loses no more than either: only releases about
-# devices of every split ask it.
-BEARING: tuple[Literal["train", "test"], ...] = ("train", "test")
-
-
-def bears(bearers: str, split: str) -> bool:
-    """Return whether devices of a split bear the loss of a release about ``bearers``, a split or ``every``."""
-    return bearers in (split, "every")
+# Splits whose devices bear the loss of a release; no release is about validation devices.
+Bearing = Literal["train", "test"]
+BEARING: tuple[Bearing, ...] = get_args(Bearing)
 
 
 class SpendingBlock(Config):
@@ -64,7 +58,7 @@ class SpendingBlock(Config):
         asks for no release.
     """
 
-    split: ClassVar[Bearers] = "train"
+    split: ClassVar[Bearing] = "train"
     noise_multiplier: Amount | None
 
     @property

@@ -42,7 +42,6 @@ from pretrain.config import (
     PretrainConfig,
     SpendingBlock,
     VocabularyConfig,
-    bears,
 )
 from pretrain.files import undamaged
 from pretrain.reading import paths, yaml_text
@@ -155,7 +154,7 @@ class LaunchConfig(Config):
     @property
     def beside_training(self) -> dict[str, float]:
         """Rho of a train device for releases other than training, by block, as known before the plan."""
-        return {name: block.rho for name, block in self._spending() if bears(block.split, "train")}
+        return {name: block.rho for name, block in self._spending() if block.split == "train"}
 
     def _spending(self) -> Iterator[tuple[str, SpendingBlock]]:
         """Blocks of the launch file that ask for a release, with their names."""
@@ -192,9 +191,7 @@ class LaunchConfig(Config):
                 "all launches; add one of them, as in budget: {rho: 1.5, days: 60}"
             )
         for split in BEARING:
-            self._require_room(
-                {name: block.rho for name, block in self._spending() if bears(block.split, split)}, split
-            )
+            self._require_room({name: block.rho for name, block in self._spending() if block.split == split}, split)
         if self.policy.min_new_word_top3 is not None and not self.vocabulary.max_new_words:
             raise ValueError(
                 "policy.min_new_word_top3: vocabulary.max_new_words is 0, so there is no discovered word to suggest "

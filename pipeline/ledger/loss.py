@@ -2,8 +2,8 @@
 
 A device is in one split of a population for as long as the split rule stays the same (``Population.split_rule``), so it
 loses to the releases of one split only: under one rule the largest split counts. Losses of different rules add up, as a
-device may have been in either split. A release that names no rule, or is about devices of every split, adds to all
-splits. Sums of different units are never added: each has a ceiling of its own.
+device may have been in either split. A release that names no rule adds to all splits. Sums of different units are never
+added: each has a ceiling of its own.
 """
 
 import math
@@ -35,7 +35,7 @@ class Release:
     Attributes:
       amount: in the unit of the sum.
       written: time of the reservation, in the format of entries; no earlier than that of any release before it.
-      rule, split: the devices that bear the loss; without a rule, or with split ``every``, all devices.
+      rule, split: the devices that bear the loss; without a rule, all devices.
     """
 
     amount: float
@@ -97,8 +97,7 @@ def added(counted: Iterable[Release]) -> float:
     """
     parts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for release in counted:
-        rule = "" if release.split == "every" else release.rule
-        parts[rule][release.split if rule else ""].append(release.amount)
+        parts[release.rule][release.split if release.rule else ""].append(release.amount)
     return math.fsum(max(map(math.fsum, splits.values())) for splits in parts.values())
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Split = Literal["train", "validation", "test", "every"]
+Split = Literal["train", "validation", "test"]
 # Fields of a spend that an entry of the ledger keeps in its binding.
 BESIDE = ("failure", "split", "messages", "device_epsilon", "device_delta")
 
@@ -13,8 +13,8 @@ class Spend(BaseModel):
     """Privacy loss of one release to its unit and, for messages about items, also to their device.
 
     Guarantee: but for an event of probability ``failure`` the release is ``rho``-zCDP for one device of ``split``
-    (approximate zCDP, Bun & Steinke 2016, definition 8.1), and a device of another split loses nothing; split
-    ``every`` stands for all devices. Epsilon at a delta is then the Gaussian curve at that delta less the failures.
+    (approximate zCDP, Bun & Steinke 2016, definition 8.1), and a device of another split loses nothing. Epsilon at a
+    delta is then the Gaussian curve at that delta less the failures.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -21,12 +21,12 @@ from pipeline.ledger.clock import day_of, require_once, standing_spends
 from pipeline.ledger.entries import SPLIT_RULE, Entry, canonical, with_spend
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.room import SpendRequest, require_room
-from pipeline.ledger.spend import Spend, Split
+from pipeline.ledger.spend import Spend
 from pipeline.preflight import schedule
 from pipeline.releases.policy import likely
 from pipeline.releases.total import total
 from pipeline.run.population import asked, kept, require_allowed
-from pretrain.config import BEARING, bears
+from pretrain.config import BEARING
 from reports.disclosure.total import Total
 
 
@@ -163,7 +163,7 @@ def _forecast(
     config: LaunchConfig, run_id: str, spends: Mapping[str, Spend], done: tuple[str, ...], problem: str
 ) -> Forecast:
     each = spends.values()
-    rho, held_out = (math.fsum(spend.rho or 0.0 for spend in each if bears(spend.split, split)) for split in BEARING)
+    rho, held_out = (math.fsum(spend.rho or 0.0 for spend in each if spend.split == split) for split in BEARING)
     return Forecast(
         launch_id=run_id,
         loss=total(config, likely(config, spends)) if spends else None,
@@ -185,11 +185,10 @@ def spends_of(planned: Mapping[str, Spend], left_out: Collection[str]) -> dict[s
 
 
 def _merged(config: LaunchConfig, new: Mapping[str, Spend]) -> list[Spend]:
-    """Combine spends into at most four: of local discovery, and of training, held-out and all devices."""
+    """Combine spends into at most three: of local discovery, and of training and held-out devices."""
     spends = new.values()
     merged = [spend for spend in spends if spend.unit == "item"]
-    splits: tuple[Split, ...] = (*BEARING, "every")
-    for split in splits:
+    for split in BEARING:
         noised = [spend for spend in spends if spend.unit == "device" and spend.split == split]
         if noised:
             rho, failure = (math.fsum(getattr(spend, name) for spend in noised) for name in ("rho", "failure"))

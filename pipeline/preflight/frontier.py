@@ -22,7 +22,6 @@ from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.release import gaussian
 from pipeline.releases.total import total
 from pipeline.releases.training import TRAINING
-from pretrain.config import bears
 
 Way = Literal["counts", "training", "both"]
 _LEARNS = (TRAINING.stage, COUNTS.stage)
@@ -99,7 +98,7 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend], ow
     one = terms.server.model_copy(update={"learning_rate": 1.0})
     per_noise = law.way_per_noise(block_at(config.mechanism, terms, 1.0, thorough=False), one)
     others = [
-        (kind, {name: spend for name, spend in found.items() if name not in _LEARNS and bears(spend.split, "train")})
+        (kind, {name: spend for name, spend in found.items() if name not in _LEARNS and spend.split == "train"})
         for kind, found in _words(config, spends, devices)
     ]
 
@@ -141,7 +140,7 @@ def around(config: LaunchConfig, devices: int, spends: Mapping[str, Spend], epsi
     """
     if not _forecast_is_known(config):
         return {}
-    others = {name: spend for name, spend in spends.items() if name not in _LEARNS and bears(spend.split, "train")}
+    others = {name: spend for name, spend in spends.items() if name not in _LEARNS and spend.split == "train"}
     learned = math.fsum(spend.rho or 0.0 for name, spend in spends.items() if name in _LEARNS)
     per_noise = law.way_per_noise(config.mechanism, config.server) if config.trains else 0.0
     left = gain.left(config.public_text.source)
@@ -174,7 +173,7 @@ def _forecast_is_known(config: LaunchConfig) -> bool:
 
 def _held_out(config: LaunchConfig, spends: Mapping[str, Spend]) -> float:
     """Epsilon of a test device; 0 where no release is about it."""
-    asked = {name: spend for name, spend in spends.items() if spend.rho is not None and bears(spend.split, "test")}
+    asked = {name: spend for name, spend in spends.items() if spend.rho is not None and spend.split == "test"}
     return total(config, asked).epsilon if asked else 0.0
 
 

@@ -152,8 +152,7 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
     Args:
       devices_by_split: numbers of devices, rounded down to tens.
     """
-    devices_of = {**devices_by_split, "every": sum(devices_by_split.values())}
-    lines = [line for release in releases(config) for line in release.needs(config, devices_of[release.split])]
+    lines = [line for release in releases(config) for line in release.needs(config, devices_by_split[release.split])]
     lines += _buckets(config, devices_by_split["test"])
     devices = sum(devices_by_split.values())
     if lines and devices < FEW:

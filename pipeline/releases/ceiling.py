@@ -8,7 +8,6 @@ from pipeline.ledger.spend import Spend
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
 from pipeline.releases.uses import RELEASES, releases
-from pretrain.config import bears
 from reports.disclosure.total import Part, Total
 from reports.losses import up
 
@@ -70,9 +69,9 @@ def _more_noise(config: LaunchConfig, spends: Mapping[str, Spend], whole: Total)
         room = config.policy.max_total_epsilon - (words.epsilon if words and part.split == "train" else 0.0)
         if part.how != "noise" or part.rho is None or room <= 0 or part.epsilon <= room:
             continue
-        noised = {name: spend.rho for name, spend in spends.items() if spend.rho and bears(spend.split, part.split)}
+        noised = {name: spend.rho for name, spend in spends.items() if spend.rho and spend.split == part.split}
         dearest = max(noised, key=noised.__getitem__)
-        failure = math.fsum(spend.failure for spend in spends.values() if bears(spend.split, part.split))
+        failure = math.fsum(spend.failure for spend in spends.values() if spend.split == part.split)
         left = _rho_of(part, room, failure) - (part.rho - noised[dearest])
         if left > 0:
             block = blocks[dearest]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend, Split
+from pipeline.ledger.spend import Spend
+from pretrain.config import Bearing
 from reports.disclosure.releases import ReleaseBlock, ReleaseName
 from reports.disclosure.total import Total
 
@@ -87,7 +88,7 @@ class Release(Use):
       neighbour: the part of one device's data that the neighbouring population lacks, as a part of a sentence.
       output: returns the released output, as a part of a sentence; empty for devices that do not train.
       trusts: returns assumptions of the total beyond those of every launch, each a sentence.
-      split: split whose devices bear the loss, or ``every``.
+      split: split whose devices bear the loss.
       certain: True if the spend is known exactly beforehand; it then counts as spent even if the stage failed.
       refuses: returns why the launch's own policy would hold it for this release alone, whatever its model's quality.
       needs: returns why a number of devices of its split, rounded down to tens, is too small for the release.
@@ -120,7 +121,7 @@ class Release(Use):
     audit: str
     proves: tuple[str, ...]
     trusts: Callable[[LaunchConfig, Total], tuple[str, ...]] = _nobody
-    split: Split = "train"
+    split: Bearing = "train"
     certain: bool = False
     refuses: Callable[[LaunchConfig], tuple[str, ...]] = _unlimited
     needs: Callable[[LaunchConfig, int], Sequence[str]] = _fits

@@ -12,7 +12,7 @@ from pipeline.releases.release import Release, Stated
 from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import releases
 from pipeline.run.run_dir import RunDir
-from pretrain.config import BEARING, Config, bears
+from pretrain.config import BEARING, Config
 
 
 def planned_training(config: LaunchConfig, run: RunDir) -> Spend | None:
@@ -88,7 +88,7 @@ def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
 
     Guarantee: releases on the same devices add up, also if a later one depends on earlier results: their rho (see
     ``composition.compose``) and their failure probabilities. A device is in one split, and contributes nothing to
-    releases of another, so the larger split counts; a release about every split is in both. If training is the only
+    releases of another, so the larger split counts. If training is the only
     release, the loss equals that of training exactly. Locally discovered words are not included; ``releases.total``
     includes them.
 
@@ -99,7 +99,7 @@ def launch_loss(config: LaunchConfig, run: RunDir) -> Loss:
     if not is_sum(config):
         return Loss.model_validate({name: trained[name] for name in Loss.model_fields if name in trained})
     spends = spent(config, run, noised=True).values()
-    splits = ([spend for spend in spends if bears(spend.split, split)] for split in BEARING)
+    splits = ([spend for spend in spends if spend.split == split] for split in BEARING)
     losses = [loss_together(split, trained["delta"]) for split in splits if split]
     return Loss.model_validate({name: max(getattr(loss, name) for loss in losses) for name in Loss.model_fields})
 

@@ -9,7 +9,7 @@ from pipeline.ledger.spend import Spend
 from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.release import Results
 from pipeline.releases.uses import RELEASES, releases
-from pretrain.config import BEARING, bears
+from pretrain.config import BEARING
 from reports.disclosure.releases import ReleaseName
 from reports.disclosure.total import Part, Total
 
@@ -92,7 +92,7 @@ def _sum(spends: Mapping[str, Spend], words: tuple[Part, ...], delta: float) -> 
 
     parts = list(words)
     for split in BEARING:
-        noised = {name: spend for name, spend in spends.items() if spend.rho is not None and bears(spend.split, split)}
+        noised = {name: spend for name, spend in spends.items() if spend.rho is not None and spend.split == split}
         if not noised:
             continue
         rho, failure = (math.fsum(getattr(spend, name) for spend in noised.values()) for name in ("rho", "failure"))

@@ -195,14 +195,8 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
 
 def _adjacency(config: LaunchConfig) -> str:
     made = releases(config)
-    train, test, every = (
-        [release.neighbour for release in made if release.split == split] for split in (*BEARING, "every")
-    )
-    return (
-        f"zero-out: one device's {', its '.join(train)}"
-        + "".join(f"; or {each}" for each in test)
-        + "".join(f"; and, in either case, its {each}" for each in every)
-    )
+    train, test = ([release.neighbour for release in made if release.split == split] for split in BEARING)
+    return f"zero-out: one device's {', its '.join(train)}" + "".join(f"; or {each}" for each in test)
 
 
 def _output(config: LaunchConfig, whole: Total) -> str:

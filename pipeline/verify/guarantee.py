@@ -28,7 +28,7 @@ from pipeline.stages import fine_tune
 from pipeline.stages.fine_tune import participation as participation_shown
 from pipeline.stages.report import disclosed
 from pipeline.verify.check import TOLERANCE, Check, in_words
-from pretrain.config import BEARING, bears
+from pretrain.config import BEARING
 from reports.disclosure.document import Disclosure
 from reports.disclosure.total import Total
 
@@ -134,7 +134,7 @@ def whole(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord])
     if not is_sum(config):
         return
     spends = planned(config, Outlook(guarantee_again(config, run).rho, None)).values()
-    noised = ([spend for spend in spends if spend.rho is not None and bears(spend.split, split)] for split in BEARING)
+    noised = ([spend for spend in spends if spend.rho is not None and spend.split == split] for split in BEARING)
     losses = [loss_together(split, config.mechanism.delta) for split in noised if split]
     rho, epsilon = (max(getattr(loss, name) for loss in losses) for name in ("rho", "epsilon"))
     said = stated.accounting

@@ -12,10 +12,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from pretrain.config import Bearers, Config
+from pretrain.config import Bearing, Config
 
 ReleaseName = Literal["local_words", "central_words", "counts", "training", "evaluation"]
-Split = Literal["train", "test"]
 How = Literal["noise", "shuffled", "summed", "local"]
 MECHANISMS = {
     "tree": "DP-FTRL, tree aggregation (Kairouz et al. 2021)",
@@ -50,10 +49,10 @@ class Release(Config):
     """One release. A subclass fixes ``name``, the discriminator of the list.
 
     Attributes:
-      split: split whose devices bear the loss, or ``every``.
+      split: split whose devices bear the loss.
     """
 
-    split: ClassVar[Bearers] = "train"
+    split: ClassVar[Bearing] = "train"
     name: ReleaseName
 
     @property
@@ -242,7 +241,7 @@ class Counts(Gaussian):
 class Evaluation(Gaussian):
     """Sums over test devices, the source of every figure about them; a test device loses nothing to training."""
 
-    split: ClassVar[Bearers] = "test"
+    split: ClassVar[Bearing] = "test"
     name: Literal["evaluation"] = "evaluation"
     noise_multiplier: float
     clip_norm: float = Field(description="bound on one device's weighted vector")

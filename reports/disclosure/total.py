@@ -1,12 +1,12 @@
 """The privacy loss of a launch: one value, and the only form in which a loss of all releases is stated."""
 
 import math
-from typing import Literal, get_args
+from typing import Literal
 
 from pydantic import Field, model_validator
 
-from pretrain.config import Config
-from reports.disclosure.releases import How, ReleaseName, Split
+from pretrain.config import BEARING, Bearing, Config
+from reports.disclosure.releases import How, ReleaseName
 from reports.losses import strength, up
 
 _SAME = 1e-6  # relative tolerance; a larger difference is a mistake, not rounding
@@ -24,7 +24,7 @@ class Part(Config):
     """
 
     releases: tuple[ReleaseName, ...] = Field(min_length=1)
-    split: Split
+    split: Bearing
     epsilon: float = Field(ge=0.0)
     delta: float = Field(ge=0.0, lt=1.0)
     rho: float | None
@@ -82,7 +82,7 @@ class Total(Config):
     @property
     def addends(self) -> tuple[Part, ...]:
         """The parts that epsilon is the sum of: those of the split with the larger loss."""
-        by_split = {split: tuple(part for part in self.parts if part.split == split) for split in get_args(Split)}
+        by_split = {split: tuple(part for part in self.parts if part.split == split) for split in BEARING}
         return max(by_split.values(), key=lambda parts: math.fsum(part.epsilon for part in parts))
 
     @property

@@ -6,7 +6,7 @@ sums that both accountants start from (``pipeline.releases``), so that a fault t
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -20,17 +20,35 @@ _AGREEMENT = 1e-3  # of two accountants
 
 
 class Paid(NamedTuple):
-    """Amounts of one stage of one launch: its reservation's, or those of the entry that replaced it."""
+    """One stage of one launch: its commit, or its reservation without one, and the time of the reservation."""
 
-    rho: float
-    word: float  # epsilon of one typed word
-    words: float  # of one device
-    delta: float
+    entry: Entry
     at: datetime
-    devices: tuple[str, str]  # rule and split that bear the loss
+
+    def amount(self, name: str) -> float:
+        """Rho or epsilon of words of one device, epsilon of one typed word, or delta beside the curve's."""
+        entry, item = self.entry, self.entry.unit == "item"
+        amounts = {"rho": entry.rho or 0.0, "delta": entry.failure + entry.device_delta}
+        return (amounts | {"word": item * entry.epsilon, "words": item * entry.device_epsilon})[name]
 
 
-def overspent(entries: Iterable[Entry], launch_id: str, policy: PolicyConfig) -> Iterator[str]:
+def _standing(entries: Iterable[Entry]) -> list[Paid]:
+    """Return what every stage paid and was not given back.
+
+    Guarantee: where a clock was set back the later time counts.
+    """
+    paid, last = dict[tuple[str, str], Paid](), datetime.min.replace(tzinfo=UTC)
+    for entry in entries:
+        kind, stage = entry.kind.split()[0], (entry.launch_id, entry.stage)
+        last = max(last, datetime.fromisoformat(entry.created_at))
+        if kind == "release":
+            paid.pop(stage, None)
+        elif kind in ("reserve", "commit"):
+            paid[stage] = Paid(entry, paid[stage].at if stage in paid else last)
+    return list(paid.values())
+
+
+def overspent(entries: Collection[Entry], launch_id: str, policy: PolicyConfig) -> Iterator[str]:
     """Yield ceilings that a launch passes in a window that ends with one of its spends, as messages.
 
     Guarantee: one device loses the sum over all split rules of its largest split; the ceilings are those of the last
@@ -39,30 +57,19 @@ def overspent(entries: Iterable[Entry], launch_id: str, policy: PolicyConfig) ->
     Args:
       entries: of one population, in order.
     """
-    budget, paid = dict[str, Any](), dict[tuple[str, str], Paid]()
-    last = datetime.min.replace(tzinfo=UTC)
+    paid, budget = _standing(entries), dict[str, Any]()
     for entry in entries:
-        kind, bound = entry.kind.split()[0], entry.content
-        last = max(last, datetime.fromisoformat(entry.created_at))
-        if kind in ("register", "budget"):
-            budget = bound["budget"]
-        if kind in ("reserve", "commit", "release"):
-            stage = (entry.launch_id, entry.stage)
-            began = last if kind == "reserve" else paid[stage].at
-            everybody = bound["split"] == "every" or not bound.get("split_rule")
-            devices = ("", "") if everybody else (bound["split_rule"], bound["split"])
-            item, delta = entry.unit == "item", bound["failure"] + bound["device_delta"]
-            word, words = (entry.epsilon, bound["device_epsilon"]) if item else (0.0, 0.0)
-            paid[stage] = Paid(entry.rho or 0.0, word, words, delta, began, devices)
-    ends = {each.at for (launch, _), each in paid.items() if launch == launch_id}
+        if entry.kind in ("register", "budget"):
+            budget = entry.content["budget"]
+    ends = {each.at for each in paid if each.entry.launch_id == launch_id}
     for name, amount, ceiling, days in _ceilings(budget, policy):
-        most = max((_lost(paid.values(), amount, end, days) for end in ends), default=0.0)
+        most = max((_lost(paid, amount, end, days) for end in ends), default=0.0)
         if ceiling is not None and not most <= ceiling * (1 + _SLACK):
             yield f"{name}: {ceiling:g}, but a second sum of the entries gives {most:.6g}"
 
 
 def _ceilings(budget: Mapping[str, Any], policy: PolicyConfig) -> Iterator[tuple[str, str, float | None, int | None]]:
-    """Yield each ceiling with its field of ``Paid`` and its days; None for all time."""
+    """Yield each ceiling with its ``Paid.amount`` and its days; None for all time."""
     days = budget.get("window_days")
     yield "registered max_rho", "rho", budget.get("max_rho"), days
     yield "registered lifetime_rho", "rho", budget.get("lifetime_rho"), None
@@ -84,11 +91,12 @@ def _lost(paid: Iterable[Paid], amount: str, end: datetime, days: int | None) ->
     splits = defaultdict[str, defaultdict[str, float]](lambda: defaultdict(float))
     for each in paid:
         if each.at <= end and (days is None or each.at >= end - timedelta(days=days)):
-            splits[each.devices[0]][each.devices[1]] += getattr(each, amount)
+            rule = each.entry.names("split_rule")
+            splits[rule][each.entry.split if rule else ""] += each.amount(amount)
     return sum(max(rule.values()) for rule in splits.values())
 
 
-def understated(entries: Iterable[Entry], config: LaunchConfig, stated: float | None) -> Iterator[str]:
+def understated(entries: Collection[Entry], config: LaunchConfig, stated: float | None) -> Iterator[str]:
     """Yield a message if the stated total epsilon of a launch is below that of its own spends in the ledger.
 
     The probability that a threshold fails comes from the launch file, and the curve from the audits' own program.
@@ -97,15 +105,9 @@ def understated(entries: Iterable[Entry], config: LaunchConfig, stated: float | 
       entries: of the launch, in order. What it reuses of another launch, they lack, so only too little is found.
       stated: at the launch's delta; None, which the gate ``total`` holds, adds nothing.
     """
-    standing = dict[str, Entry]()
-    for entry in entries:
-        if entry.does in ("reserve", "commit"):
-            standing[entry.stage] = entry
-        elif entry.does == "release":
-            standing.pop(entry.stage, None)
     central, least = config.central_discovery, 0.0
     for split in ("train", "test"):
-        borne = [entry for entry in standing.values() if entry.split in (split, "every")]
+        borne = [each.entry for each in _standing(entries) if each.entry.split == split]
         mu = math.sqrt(2 * math.fsum(entry.rho or 0.0 for entry in borne))
         left = config.mechanism.delta - (central.failure if central is not None and split == "train" else 0.0)
         words = [(entry.messages * entry.epsilon, 0.0) for entry in borne if entry.unit == "item"]

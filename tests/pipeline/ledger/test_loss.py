@@ -39,7 +39,7 @@ def on_every_path(counted: list[Release]) -> float:
     worst = 0.0
     for choice in itertools.product(SPLITS, repeat=len(rules)):
         side = dict(zip(rules, choice, strict=True))
-        met = [each for each in counted if not each.rule or each.split in (side[each.rule], "every")]
+        met = [each for each in counted if not each.rule or each.split == side[each.rule]]
         worst = max(worst, sum(each.amount for each in met))
     return worst
 
@@ -52,22 +52,11 @@ def test_one_device_loses_the_most_on_any_path_through_the_splits():
                 amount=dice.choice((0.0, 0.1, 0.25, dice.random())),
                 written="",
                 rule=dice.choice(("", "one", "two")),
-                split=dice.choice((*SPLITS, "every")),
+                split=dice.choice(SPLITS),
             )
             for _ in range(dice.randrange(8))
         ]
         assert added(counted) == pytest.approx(on_every_path(counted))
-
-
-def test_devices_of_every_split_pay_for_a_live_experiment(ledger: PrivacyLedger):
-    reserve(ledger, "first", on("train", 0.6), **under("one"))
-    reserve(ledger, "first", on("every", 0.3), stage="experiment", **under("one"))
-    assert ledger.total("people") == pytest.approx(0.9)
-    for split in ("train", "test", "every"):
-        with pytest.raises(BudgetExceeded, match=r"needs rho 0\.8"):
-            reserve(ledger, "second", on(split, 0.8), **under("one"))
-    reserve(ledger, "second", on("test", 0.6), **under("one"))
-    assert ledger.total("people") == pytest.approx(0.9)
 
 
 def test_held_out_devices_pay_beside_those_that_train(ledger: PrivacyLedger):

@@ -90,7 +90,6 @@ def test_devices_of_one_split_lose_nothing_to_another_one_under_one_rule() -> No
     assert not problems(registered(), trained, entry("reserve", "mine", "ab_test", 0.7, split="test"))
     assert problems(registered(), trained, entry("reserve", "mine", "ab_test", 0.7, split="test", split_rule="two"))
     assert problems(registered(), trained, entry("reserve", "mine", "ab_test", 0.7, split="test", split_rule=""))
-    assert problems(registered(), trained, entry("reserve", "mine", "experiment", 0.7, split="every"))
 
 
 def test_a_window_counts_the_days_before_a_spend_of_this_launch() -> None:
