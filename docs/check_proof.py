@@ -163,12 +163,31 @@ def stated(record: dict) -> str:
     return digest(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
 
 
+def parts(path: Path) -> tuple[bytes, str, list[str], str, str]:
+    """Entry of a receipt, its place, the hashes beside it, the checkpoint and its signatures."""
+    head, text, signatures = path.read_text(encoding="utf-8").split("\n\n")
+    _, extra, index, *beside = (line.rpartition(" ")[2] for line in head.split("\n"))
+    return unbased(extra), index, beside, text, signatures
+
+
+def registered(proof: Path, keys: dict) -> list[str]:
+    """Keys of the witness that the population was registered with, and those that the key before signed."""
+    known = keys["witness"]
+    for first in {parsed(parts(path)[0]).get("witness", "") for path in proof.glob("*.tlog-proof")} - {""}:
+        trusted = {first}
+        for each in keys["rotations"]:
+            text, signed = f"tacit key witness {each['number']} {each['public']}", bytes.fromhex(each["signature"])
+            if any(is_signed(bytes.fromhex(old), text.encode(), signed) for old in trusted):
+                trusted.add(each["public"])
+        known = [key for key in known if unbased(key.split("+", 2)[2])[1:].hex() in trusted]
+        require(bool(known), f"the population was registered with the witness {first[:16]}, and its key is here")
+    return known
+
+
 def receipt(path: Path, keys: dict, wanted: str) -> dict:
     """Content of the ledger's entry with a hash, which stands in a log that a witness cosigned (C2SP: tlog-proof)."""
     require(path.is_file(), f"{path.name} is there")
-    head, text, signatures = path.read_text(encoding="utf-8").split("\n\n")
-    _, extra, index, *beside = (line.rpartition(" ")[2] for line in head.split("\n"))
-    shown = unbased(extra)
+    shown, index, beside, text, signatures = parts(path)
     require(digest(shown) == wanted, f"{path.name} is the entry that the record names")
     leaf = {"hash": wanted, "seq": parsed(shown)["seq"]}
     made = hashlib.sha256(b"\0" + json.dumps(leaf, sort_keys=True, separators=(",", ":")).encode()).digest()
@@ -243,6 +262,7 @@ def main(public: Path, trusted: str) -> None:
     require(missing <= may_lack, f"no stage is left out: {', '.join(sorted(missing - may_lack))}")
     present = {name: {"sha256": digest(path.read_bytes())} for name, path in files.items()}
     keys, entries, records = payload(proof / "log-keys.json", key), 0, []
+    keys["witness"] = registered(proof, keys)
     for name, link in links.items():
         require(link["name"] == name and not link["products"].keys() & link["materials"].keys(), f"{name} has its link")
         obey(name, link, links)

@@ -39,8 +39,8 @@ def blocks(document: Path) -> list[Block]:
 
 
 def like(line: str) -> re.Pattern[str]:
-    """Any line that says the same with other numbers and digests."""
-    words = re.split(r"(-[0-9a-f]{8}\b|[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)", line.strip())
+    """Any line that says the same with other numbers, of either sign, and other digests."""
+    words = re.split(r"(-[0-9a-f]{8}\b|[+-]?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)", line.strip())
     anything = r"[0-9a-f.,e+-]+"
     return re.compile("".join(anything if number % 2 else re.escape(word) for number, word in enumerate(words)))
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from in_toto.models.metadata import ENVELOPE_PAYLOAD_TYPE, Envelope
 from model_signing.signing import Config
 from securesystemslib.signer import CryptoSigner
@@ -20,6 +21,8 @@ from securesystemslib.signer import CryptoSigner
 from pipeline.ground import keys
 from pipeline.ground.errors import PERMANENT
 from pipeline.ground.settings import Settings
+from pipeline.ledger.log import note, witness
+from pipeline.ledger.outside import rotation_text
 from pipeline.publication import provenance
 from pipeline.run import proof
 from pipeline.run.known import as_it_lies
@@ -271,6 +274,30 @@ def test_the_script_knows_the_stage_graph_and_the_files_beside_it():
     assert {folder: frozenset(names) for folder, names in its["BESIDE"].items()} == proof.BESIDE
     assert set(its["EVIDENCE"]) == {name for name in STAGES if is_evidence(name)}
     assert its["OPTIONAL"] == {name: stage.block for name, stage in STAGES.items() if stage.block}
+
+
+def test_the_script_takes_the_registered_witness_and_those_that_it_named(published: Published, tmp_path: Path):
+    """Populations of people are registered with a witness; that of this launch is made up, and has none."""
+    its = runpy.run_path(str(ROOT / "docs" / "check_proof.py"))
+    pairs = [Ed25519PrivateKey.generate() for _ in range(3)]
+    hexadecimal = [pair.public_key().public_bytes_raw().hex() for pair in pairs]
+    first, second, other = [
+        note.verifier_key(witness.NAME, note.COSIGNATURE, bytes.fromhex(public)) for public in hexadecimal
+    ]
+    receipt = next((published.public / "proof").glob("*.reserve.tlog-proof")).read_text(encoding="utf-8")
+    extra = re.search(r"^extra (.*)$", receipt, re.MULTILINE)
+    assert extra is not None
+    shown = json.loads(base64.b64decode(extra[1])) | {"witness": hexadecimal[0]}
+    named = base64.b64encode(json.dumps(shown).encode()).decode()
+    (tmp_path / "fine_tune.reserve.tlog-proof").write_text(receipt.replace(extra[1], named), encoding="utf-8")
+    signature = pairs[0].sign(rotation_text("witness", 2, hexadecimal[1])).hex()
+    rotations = [{"number": 2, "public": hexadecimal[1], "signature": signature}]
+    assert its["registered"](tmp_path, {"witness": [first, second, other], "rotations": rotations}) == [first, second]
+    for wrong in ([other], []):
+        with pytest.raises(SystemExit):
+            its["registered"](tmp_path, {"witness": wrong, "rotations": rotations})
+    with pytest.raises(SystemExit):
+        its["registered"](tmp_path, {"witness": [second], "rotations": []})
 
 
 def test_the_list_of_stages_is_not_the_owner_s(published: Published):

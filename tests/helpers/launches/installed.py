@@ -11,6 +11,7 @@ from pipeline.launch.config import launch_id, load_launch
 from pipeline.ledger.budget import Budget
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.run_dir import RunDir
+from pipeline.stages.graph import SPENDING
 
 AMPLE = 1e3
 
@@ -55,5 +56,5 @@ def keyed(runs: Path, file: Path) -> None:
     By one key in a hundred an audit holds the launch, as audits must.
     """
     run = RunDir(runs, launch_id(load_launch(file)))
-    for stage in ("discover", "fine_tune", "audit"):
+    for stage in (*SPENDING, "audit"):
         run.secret(stage)
