@@ -10,13 +10,13 @@ Launches choose their parameters as they go, by the results of earlier ones, so 
 et al. 2016, *Privacy Odometers and Filters*): a spend that would pass one is refused, and the ceiling never moves.
 
 - Rho, by noise: every noised release is a Gaussian mechanism of mu^2 = 2 rho, and the sum of mu^2 is a filter for
-  Gaussian DP (Koskela et al. 2023, *Individual Privacy Accounting with Gaussian Differential Privacy*; as zCDP: Feldman
-  & Zrnic 2021, *Individual Privacy Accounting via a Renyi Filter*), so the exact curve holds at the ceiling.
+  Gaussian DP (Smith & Thakurta 2022, *Fully Adaptive Composition for Gaussian Differential Privacy*; as zCDP: Feldman &
+  Zrnic 2021, *Individual Privacy Accounting via a Renyi Filter*), so the exact curve holds at the ceiling.
 - Epsilon of a device to words found locally: sums of epsilons and deltas are a filter (Rogers et al. 2016, basic
   composition). Failures of noised releases add to the same sum of deltas (union bound).
 - Both together: each filter is one interactive mechanism, and a launch that chooses between words and noise by what it
-  saw composes the two concurrently, which costs what composition in sequence does (Vadhan & Zhang 2023, *Concurrent
-  Composition Theorems for Differential Privacy*). So ``Budget.epsilon`` holds: epsilons add up, and so do deltas.
+  saw composes the two concurrently, which costs what composition in sequence does (Haney et al. 2023, *Concurrent
+  Composition for Interactive Differential Privacy with Adaptive Privacy-Loss Parameters*). So ``Budget.epsilon`` holds: epsilons add up, and so do deltas.
 
 A ceiling on total epsilon itself is no filter, as its terms trade at a rate that depends on what was spent: a launch
 that chooses between words and noise by an output loses more (``tests/pipeline/ledger/test_filter.py``). Epsilons of
