@@ -16,7 +16,8 @@ et al. 2016, *Privacy Odometers and Filters*): a spend that would pass one is re
   composition). Failures of noised releases add to the same sum of deltas (union bound).
 - Both together: each filter is one interactive mechanism, and a launch that chooses between words and noise by what it
   saw composes the two concurrently, which costs what composition in sequence does (Haney et al. 2023, *Concurrent
-  Composition for Interactive Differential Privacy with Adaptive Privacy-Loss Parameters*). So ``Budget.epsilon`` holds: epsilons add up, and so do deltas.
+  Composition for Interactive Differential Privacy with Adaptive Privacy-Loss Parameters*). So ``Budget.epsilon`` holds:
+  epsilons add up, and so do deltas.
 
 A ceiling on total epsilon itself is no filter, as its terms trade at a rate that depends on what was spent: a launch
 that chooses between words and noise by an output loses more (``tests/pipeline/ledger/test_filter.py``). Epsilons of

@@ -26,7 +26,7 @@ def test_a_launch_whose_every_use_is_covered_verifies(tmp_path: Path) -> None:
         policy=POLICY | AMPLE | {"cover_everything": True},
         evaluation={"noise_multiplier": 0.05},
         ab_test={"buckets": 5, "session_words": 0},
-        server={"learning_rate": 0.02},
+        server={"learning_rate": 0.05},
     )
     launch = yaml.safe_load(file.read_text(encoding="utf-8"))
     launch["private_text"]["source"] = "made_up_files"
