@@ -6,8 +6,6 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from pretrain.config import LEAST_AMOUNT, Config, Fraction, Line, SpendingBlock
 
-# Words of a simulated typist, for the projection of coverage from public text; reads no device.
-PROJECTED_WORDS = 200
 # Deviations above noise that a finished word needs if no false discovery rate is set.
 SIGNIFICANCE_Z = 4.0
 

@@ -92,20 +92,6 @@ class LayerState(Config):
     forms: dict[str, str] = Field(default_factory=dict, description="of words that earlier layers found")
 
 
-class ProjectedCoverage(Config):
-    """Projected coverage: the result of a simulated discovery on public text.
-
-    Attributes:
-      coverage: share of the running words held out of the public vocabulary that was found.
-      words, false_words: words found, and those among them that nobody types.
-    """
-
-    epsilon0: float
-    coverage: float
-    words: int
-    false_words: int
-
-
 class DiscoveryResult(Config):
     """Public result: words are outputs of the private mechanism, and no other field depends on a device.
 

@@ -20,7 +20,7 @@ STAGES = {
     "pretrain": "ingest_public",
     "plan": "ingest_private",
     "discover": "ingest_public ingest_private",
-    "build_vocabulary": "ingest_public discover ingest_private",
+    "build_vocabulary": "ingest_public discover",
     "adapt": "ingest_public pretrain build_vocabulary",
     "count": "ingest_public ingest_private build_vocabulary plan",
     "fine_tune": "ingest_public ingest_private build_vocabulary adapt plan count",

@@ -30,7 +30,6 @@ ABOUT: Mapping[str, str] = {
     "reused": "releases that an earlier launch paid for",
     "releases_local_words_layers": "layers of local discovery",
     "words_filters": "filters and the words that they dropped",
-    "words_projection": "coverage at other ε₀, projected on public text",
     "audit_canaries": "canaries: rank, exposure, ceiling",
     "audit_control_rows": "positive control, by copies",
     "audit_audits": "audits of the noise, with the faults that they would notice",

@@ -24,13 +24,11 @@ import wordfreq
 from discovery import discover as trie
 from discovery.config import TrieConfig
 from discovery.device.answer import END, Question
-from discovery.device.randomizer import subset_selection
 from discovery.device.typed import TypedWords
 from discovery.device.votes import merge, votes_of_shard
-from discovery.projection import PublicHistogram, votes_for_tuning_only
 from discovery.results import DiscoveryResult
 from discovery.trie import certify, question_of
-from reports.figures.discovery import coverage_by_epsilon, domain_and_noise, words_by_layer
+from reports.figures.discovery import domain_and_noise, words_by_layer
 
 KEY = bytes(range(32))  # public numbers need no secret
 PEER = "multi-freq-ldpy==0.2.5"
@@ -104,13 +102,6 @@ def speed() -> None:
             f"{theirs:>16,.0f}{rates[0] / theirs:>9,.0f}",
             flush=True,
         )
-    print("server's view of 10,000,000 messages from a public histogram, epsilon0 8:")
-    for domain in (1_001, 10_001, 100_001):
-        counts = (1e7 / np.arange(1, domain + 1) / np.log(domain)).astype(np.int64)
-        histogram, randomizer = PublicHistogram("Zipf's law", counts), subset_selection(8.0, domain)
-        began = time.process_time()
-        votes_for_tuning_only(histogram, randomizer, 0)
-        print(f"{domain:>9}{time.process_time() - began:>8.3f} s", flush=True)
 
 
 def _peer() -> str:
@@ -157,7 +148,6 @@ def words(devices: int, figures: Path | None) -> None:
         f"{'epsilon0':>9}{'rate':>6}{'coverage %':>12}{'words':>7}{'false':>7}"
         f"{'clones':>8}{'blanket':>9}{'attack':>8}{'CPU s':>7}"
     )
-    curves: dict[str, list[tuple[float, float]]] = {}
     best = None
     runs: list[tuple[float, float | None]] = [(epsilon0, USUAL_RATE) for epsilon0 in (4.0, 6.0, 8.0, 10.0)]
     runs += [(8.0, rate) for rate in (None, 0.01, 0.2)]
@@ -172,13 +162,11 @@ def words(devices: int, figures: Path | None) -> None:
             f"{time.process_time() - began:>7.0f}",
             flush=True,
         )
-        if rate == USUAL_RATE:
-            curves.setdefault("found", []).append((epsilon0, share))
         if (epsilon0, rate) == (8.0, USUAL_RATE):
             best = found
     if figures:
         figures.mkdir(parents=True, exist_ok=True)
-        _draw(figures, curves, best, weights)
+        _draw(figures, best, weights)
 
 
 def run(typed: TypedWords, epsilon0: float, rate: float | None) -> DiscoveryResult:
@@ -199,12 +187,11 @@ def run(typed: TypedWords, epsilon0: float, rate: float | None) -> DiscoveryResu
         )
 
 
-def _draw(folder: Path, curves: dict, found: DiscoveryResult, weights: dict[str, float]) -> None:
+def _draw(folder: Path, found: DiscoveryResult, weights: dict[str, float]) -> None:
     false = dict.fromkeys((row.layer for row in found.rows), 0)
     for word in found.words:
         false[word.layer] += word.word not in weights
     pictures = {
-        "coverage": coverage_by_epsilon(curves),
         "words": words_by_layer([row.finished for row in found.rows], list(false.values())),
         "domain": domain_and_noise(
             [row.domain for row in found.rows], [row.noise / row.messages for row in found.rows]

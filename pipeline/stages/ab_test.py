@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from discovery import projection
+from discovery.coverage import coverage
 from evaluation.arms.arm import neural
 from evaluation.comparison import beginnings, compare
 from evaluation.comparison.compare import Devices, Rules
@@ -170,7 +170,7 @@ def _coverage(inputs: ComparisonInputs) -> dict[str, object]:
     base, added = inputs.base.index, inputs.grown.words[len(inputs.base) :]
     typed = inputs.store.device_words("validation")
     unknown = [Counter(word for word in words if word not in base) for words in typed]
-    return dict(zip(_COVERAGE, projection.coverage(set(added), unknown, CONFIDENCE), strict=True))
+    return dict(zip(_COVERAGE, coverage(set(added), unknown, CONFIDENCE), strict=True))
 
 
 def attempt_of(ctx: StageContext, feature: str, champion: PublishedModel | None, *, again: bool = False) -> int:

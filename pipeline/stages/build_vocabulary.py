@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from discovery import filters, frequencies, projection, review
-from discovery.config import PROJECTED_WORDS, CentralConfig
-from discovery.results import FoundWord, ProjectedCoverage
+from discovery import filters, frequencies, review
+from discovery.config import CentralConfig
+from discovery.results import FoundWord
 from pipeline.ground.errors import PermanentError
 from pipeline.launch.config import LaunchConfig
 from pipeline.run import artifacts
 from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult
-from pretrain import corpus, text, vocabulary
+from pretrain import corpus, vocabulary
 from pretrain.files import private_directory, write_text
-from reports.disclosure.findings import WordCoverage, WordFilter
+from reports.disclosure.findings import WordFilter, WordsDropped
 
 
-class BuildVocabulary(StageResult, WordCoverage):
+class BuildVocabulary(StageResult, WordsDropped):
     """Base words and discovered words."""
 
     base_size: int
@@ -44,10 +44,8 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
     frequency, shown = _frequencies(ctx, base, discovered), {word.word: word.shown for word in listed}
     for name, value_of in ((artifacts.FREQUENCIES, frequency), (artifacts.SHOWN, shown)):
         write_text(ctx.public / name, json.dumps([value_of[word] for word in grown.words[len(base) :]]) + "\n")
-    projected = projected_coverage(ctx, base)
     return BuildVocabulary(
         **_sizes(base, grown),
-        **_projected(projected),
         reviewed=config.vocabulary.review,
         filters=_filters(config, listed),
         dropped_by_person=sum(word.decision == "drop" for word in listed) if config.vocabulary.review else None,
@@ -55,15 +53,13 @@ def build_vocabulary(ctx: StageContext) -> BuildVocabulary:
 
 
 def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
-    """Sizes of the released vocabulary, the launch file's filters, and the projection from public text."""
+    """Sizes of the released vocabulary and the launch file's filters."""
     base, grown = artifacts.vocabulary(ctx, "ingest_public"), vocabulary.load(released / "vocabulary.json")
     if grown.words[: len(base)] != base.words:
         raise ValueError("vocabulary.json: does not begin with the public words")
-    projected = projected_coverage(ctx, base)
     filtered = [each.model_dump(exclude={"dropped"}) for each in _filters(ctx.config, ())]
     return {
         **_sizes(base, grown),
-        **_projected(projected),
         "reviewed": ctx.config.vocabulary.review,
         "filters": filtered,
     }
@@ -72,16 +68,6 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
 def _sizes(base: vocabulary.Vocabulary, grown: vocabulary.Vocabulary) -> dict[str, Any]:
     added = len(set(grown.words) - set(base.words))
     return {"base_size": len(base), "added": added, "size": len(grown), "vocabulary_digest": grown.digest}
-
-
-def _projected(points: tuple[ProjectedCoverage, ...]) -> dict[str, Any]:
-    return {
-        "projection": [point.model_dump() for point in points],
-        "curve": [
-            {"step": step, "projected_epsilon0": point.epsilon0, "projected_coverage": point.coverage}
-            for step, point in enumerate(points)
-        ],
-    }
 
 
 def _frequencies(ctx: StageContext, base: vocabulary.Vocabulary, discovered: Sequence[FoundWord]) -> dict[str, float]:
@@ -94,21 +80,6 @@ def _frequencies(ctx: StageContext, base: vocabulary.Vocabulary, discovered: Seq
     else:
         frequency_N = frequencies.of_messages(share_N, config.messages_per_device)
     return dict(zip((word.word for word in discovered), frequency_N.tolist(), strict=True))
-
-
-def projected_coverage(ctx: StageContext, base: vocabulary.Vocabulary) -> tuple[ProjectedCoverage, ...]:
-    """Projected coverage at several epsilons, from public text and published counts; opens no private data."""
-    config = ctx.config.discovery
-    if isinstance(config, CentralConfig):
-        return ()  # the projection is per epsilon of a message, and central discovery has no messages
-    corpora = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
-    words = base.words[len(vocabulary.SPECIALS) :]
-    if len(words) < projection.HELD_OUT_OF:
-        return ()
-    devices = ctx.run.result("ingest_private")["devices_by_split"]["train"]
-    pretended = projection.typists(corpora.summary.source, corpora.counts(), words, devices, PROJECTED_WORDS)
-    letters, epsilons = text.alphabet(ctx.config.locale), (*projection.EPSILONS, config.epsilon0)
-    return projection.project(pretended, letters, config, epsilons, ctx.config.seed)
 
 
 def _blocked(ctx: StageContext) -> tuple[str, ...]:

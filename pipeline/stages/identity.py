@@ -92,9 +92,7 @@ def vocabulary(ctx: StageContext) -> dict[str, object] | None:
     if ctx.config.vocabulary.review:
         return None
     blocked = None if blocklist is None else sha256(Path(blocklist))
-    # Coverage is projected for as many devices.
-    devices = ctx.run.result(_STAGE)["devices_by_split"]
-    return {"words": words, "blocked": blocked, "devices": devices, **outputs(ctx.run, "ingest_public")}
+    return {"words": words, "blocked": blocked, **outputs(ctx.run, "ingest_public")}
 
 
 def counts(ctx: StageContext) -> dict[str, object] | None:

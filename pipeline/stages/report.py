@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from pydantic import Field, ValidationError
 
-from discovery.config import PROJECTED_WORDS
 from federated.accounting.gaussian import curve
 from federated.planning.gain import Forecast
 from pipeline.launch.config import LaunchConfig
@@ -241,7 +240,6 @@ def _words(ctx: StageContext) -> AddedWords:
         words_found=discovered["words_found"],
         words_added=built["added"],
         words=shown,
-        projected_words=PROJECTED_WORDS,
         given_files=_given_files(ctx),
         adaptation=block(NewWordAdaptation, ctx.run.result("adapt")),
     )

@@ -113,16 +113,13 @@ FIELDS: dict[str, Fields] = {
     },
     "CentralWords": {_FILE: "name"},
     "DiscoverCentral": {_UNREVIEWED: "words_found", _KEYED: "words_sha256"},
-    "ProjectedCoverage": {_PUBLIC: "epsilon0 coverage words false_words"},
-    "WordCoverage": {
+    "WordsDropped": {
         _FILE: "reviewed",
         _PERSON: "dropped_by_person",
     },
     "WordFilter": {_FILE: "name sentence", _UNREVIEWED: "dropped"},
     "BuildVocabulary": {_PUBLIC: "base_size", _RELEASED: "added size vocabulary_digest"},
-    "BuildVocabulary.curve": {_FILE: "step projected_epsilon0", _PUBLIC: "projected_coverage"},
     "AddedWords": {
-        _FILE: "projected_words",
         _RELEASED: "words_added words",
         _UNREVIEWED: "words_found",
         _KEYED: "given_files",

@@ -10,15 +10,6 @@ from pydantic import Field, model_validator
 from pretrain.config import Config
 
 
-class ProjectedCoverage(Config):
-    """One point of the projection on public text: coverage of the held-out words at ``epsilon0``."""
-
-    epsilon0: float
-    coverage: float
-    words: int
-    false_words: int
-
-
 class NewWordAdaptation(Config):
     """New words in public text. Losses are nats per new word of held-out public text; None where it holds none."""
 
@@ -37,18 +28,17 @@ class WordFilter(Config):
     dropped: int
 
 
-class WordCoverage(Config):
-    """Reasons for which discovered words were dropped, and the coverage of the others as public text projects it."""
+class WordsDropped(Config):
+    """Reasons for which discovered words were dropped, and their numbers."""
 
     reviewed: bool
     filters: tuple[WordFilter, ...] = Field(
         description="each dropped word counts at the first that matches it; where a person decides, filters drop none"
     )
     dropped_by_person: int | None = Field(description="None if nobody reviewed the words")
-    projection: tuple[ProjectedCoverage, ...] = Field(description="from public text alone; empty: no projection")
 
 
-class AddedWords(WordCoverage):
+class AddedWords(WordsDropped):
     """Words added to the vocabulary, and their coverage."""
 
     coverage: float | None = Field(description="share of OOV tokens on held-out devices that the new words cover")
@@ -57,7 +47,6 @@ class AddedWords(WordCoverage):
     words_found: int
     words_added: int
     words: tuple[str, ...] | None = Field(description="the added words; None where the launch does not list them")
-    projected_words: int = Field(description="words that each simulated typist of the projection types")
     given_files: dict[str, str] = Field(
         description="digests of the blocklist and, under a secret key, of the reviewed word list"
     )

@@ -1,6 +1,6 @@
-"""Figures of word discovery: coverage by epsilon, words and noise by layer."""
+"""Figures of word discovery: words and noise by layer."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
@@ -14,56 +14,14 @@ _LAYER = "layer (letters, end of word included)"
 
 def of_discovery(disclosure: Disclosure) -> dict[str, str]:
     """The report's figures of a discovery: SVG by name; none without layers."""
-    local, words = disclosure.release(LocalWords), disclosure.words
+    local = disclosure.release(LocalWords)
     rows = [row for row in local.layers if row.messages] if local else []
-    if local is None or not rows:
+    if not rows:
         return {}
-    projected = [(point.epsilon0, point.coverage) for point in words.projection]
-    measured = None
-    if words.coverage is not None and words.coverage_low is not None and words.coverage_high is not None:
-        measured = (local.epsilon0, words.coverage, words.coverage_low, words.coverage_high)
-    coverage = {"projected on public text": projected}
-    return ({"coverage_by_epsilon": coverage_by_epsilon(coverage, measured)} if projected else {}) | {
+    return {
         "words_by_layer": words_by_layer([row.finished for row in rows]),
         "domain_and_noise": domain_and_noise([row.domain for row in rows], [row.noise / row.messages for row in rows]),
     }
-
-
-def coverage_by_epsilon(
-    curves: Mapping[str, Sequence[tuple[float, float]]], measured: tuple[float, float, float, float] | None = None
-) -> str:
-    """Share of out-of-vocabulary tokens covered, against the local epsilon of a message.
-
-    Args:
-      curves: name -> (epsilon, coverage from 0 to 1), ascending; at most four.
-      measured: epsilon, coverage and the ends of its interval, of a real discovery.
-
-    Raises:
-      ValueError: no curve, an empty one, or more than four.
-    """
-    if not 0 < len(curves) <= len(COLOURS) or not all(curves.values()):
-        raise ValueError(f"curves: got {len(curves)}; give 1 to {len(COLOURS)}, each with a point")
-
-    def draw(axes: Axes) -> None:
-        for colour, (name, points) in zip(COLOURS, curves.items(), strict=False):
-            epsilons, shares = zip(*points, strict=True)
-            axes.plot(epsilons, [100 * share for share in shares], "o-", markersize=4, color=colour, label=name)
-        if measured:
-            epsilon, share, low, high = measured
-            reach = [[100 * (share - low)], [100 * (high - share)]]
-            axes.errorbar([epsilon], [100 * share], reach, fmt="D", color=RED, capsize=3, label="measured")
-        axes.set(xlabel="local ε of a message", ylabel="tokens covered (%)")
-        axes.set_ylim(0, 100)
-        axes.grid(visible=True)
-        axes.legend(loc="lower right" if measured is None else "upper left")
-
-    ends = "; ".join(
-        f"{name}: {100 * points[0][1]:.1f}% at {points[0][0]:g} to {100 * points[-1][1]:.1f}% at {points[-1][0]:g}"
-        for name, points in curves.items()
-    )
-    if measured:
-        ends += f"; measured: {100 * measured[1]:.1f}% at {measured[0]:g}"
-    return svg("Coverage by epsilon", f"{ends}.", draw)
 
 
 def words_by_layer(words: Sequence[int], false: Sequence[int] | None = None) -> str:

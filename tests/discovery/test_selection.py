@@ -6,7 +6,6 @@ from scipy import stats
 
 from discovery.device.answer import END, Question
 from discovery.device.votes import ShardVotes
-from discovery.projection import PublicHistogram, votes_for_tuning_only
 from discovery.results import FoundWord
 from discovery.selection import rounded_down, rounded_up, share_interval, word_votes
 from discovery.trie import choose, close_layer, question_of
@@ -27,6 +26,13 @@ def finished(asked: Question) -> list[int]:
     """Items of finished candidates."""
     items = [asked.broadcast.item(prefix + END) for prefix in asked.broadcast.prefixes]
     return [item for item in items if item is not None]
+
+
+def honest_votes(asked: Question, counts_d: np.ndarray, seed: int) -> np.ndarray:
+    """Votes of as many honest messages of each item, each item's from their true distribution."""
+    rng, randomizer = np.random.default_rng(seed), asked.randomizer
+    others_d = counts_d.sum() - counts_d
+    return rng.binomial(counts_d, randomizer.inclusion) + rng.binomial(others_d, randomizer.background)
 
 
 def benjamini_hochberg(chances: list[float], rate: float) -> set[int]:
@@ -50,7 +56,7 @@ def test_words_are_the_discoveries_of_the_paper_s_rule(rate: float, real: int) -
         counts_d = np.zeros(asked.broadcast.domain, dtype=np.int64)
         counts_d[ends[:real]] = rng.integers(1, 200, size=real)
         counts_d[-1] = messages - counts_d.sum()
-        votes_d = votes_for_tuning_only(PublicHistogram("made up, CC0", counts_d), asked.randomizer, seed)
+        votes_d = honest_votes(asked, counts_d, seed)
         chances = stats.binom.sf(votes_d[ends] - 1, messages, asked.randomizer.background)
         needed = word_votes(asked, votes_d, messages)
         assert set(np.flatnonzero(votes_d[ends] >= needed)) == benjamini_hochberg(chances.tolist(), rate)
@@ -66,7 +72,7 @@ def test_no_more_false_words_than_asked_for(real: int, holders: int) -> None:
     counts_d[ends[:real]] = holders
     counts_d[-1] = messages - counts_d.sum()
     for seed in range(200):
-        votes_d = votes_for_tuning_only(PublicHistogram("made up, CC0", counts_d), asked.randomizer, seed)
+        votes_d = honest_votes(asked, counts_d, seed)
         accepted = votes_d[ends] >= word_votes(asked, votes_d, messages)
         shares.append(np.sum(accepted[real:]) / max(np.sum(accepted), 1))
     assert np.mean(shares) <= 0.05 + 3 * np.std(shares) / np.sqrt(200)
@@ -117,7 +123,7 @@ def test_intervals_of_chosen_words_hold_the_population_s_share(epsilon0: float, 
         counts_d = np.zeros(asked.broadcast.domain, dtype=np.int64)
         counts_d[ends] = rng.binomial(devices, holder_chances)
         counts_d[-1] = devices * contributions - counts_d.sum()
-        votes_d = votes_for_tuning_only(PublicHistogram("made up, CC0", counts_d), asked.randomizer, seed)
+        votes_d = honest_votes(asked, counts_d, seed)
         needed = word_votes(asked, votes_d, devices * contributions)
         words = choose(asked, votes_d, devices * contributions, needed).words
         for word in words:

@@ -1,7 +1,6 @@
 """Discovery as a stage: the processes it is given change nothing, and nothing raw is left behind."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,7 @@ from discovery.device import votes as shards
 from pipeline.ground import settings
 from pipeline.launch.config import launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run import artifacts as load
 from pipeline.run import runner
-from pipeline.run.known import run_folder
-from pipeline.run.stage import StageContext
-from pipeline.stages import build_vocabulary
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import write_launch
@@ -68,20 +63,6 @@ def test_processes_give_the_stage_the_same_words_and_one_reservation(tmp_path: P
     assert max(handed_out) == 2
     assert kept[1] == kept[2]
     assert kept[1][1]["words_found"] > 0
-
-
-@pytest.mark.slow
-def test_the_projection_opens_no_private_file(tmp_path: Path):
-    record, here, run = discover(tmp_path, 1)
-    layers = record["result"]["curve"]
+    layers = kept[1][1]["curve"]
     assert [point["step"] for point in layers] == list(range(1, len(layers) + 1))
     assert {"domain", "noise", "finished", "kept"} <= set(layers[0]), "what MLflow draws by layer"
-    config = load_launch(tmp_path / "tiny.yaml")
-    built = runner.run_stage("build_vocabulary", config, launch_id(config), here, STAGES).record.result
-    points = built["projection"]
-    assert [point["epsilon0"] for point in points] == [1, 2, 4, 6, 8, 10]
-    assert [point["projected_coverage"] for point in built["curve"]] == [point["coverage"] for point in points]
-    shutil.rmtree(run / "private")
-    ctx = StageContext(config, run_folder(here, launch_id(config)), here, "build_vocabulary", None)
-    again = build_vocabulary.projected_coverage(ctx, load.vocabulary(ctx, "ingest_public"))
-    assert [point.model_dump() for point in again] == points

@@ -97,7 +97,7 @@ def test_the_page_is_whole_and_needs_nothing_else() -> None:
     assert "@import" not in page
     assert re.search(r"url\((?!#)", page) is None
     assert page.count("<svg") == page.count("<figcaption") == 1
-    assert len(drawn()) == 14
+    assert len(drawn()) == 13
 
 
 def test_figures_can_be_read_aloud() -> None:

@@ -217,11 +217,6 @@ def example(**changes: object) -> Disclosure:
             "coverage_low": 0.18,
             "coverage_high": 0.24,
             "words": None,
-            "projection": [
-                {"epsilon0": epsilon0, "coverage": epsilon0 / 20, "words": 3, "false_words": 0}
-                for epsilon0 in (2.0, 8.0, 10.0)
-            ],
-            "projected_words": 200,
             "given_files": {"blocked.txt": "e" * 64},
             "adaptation": {"new_words_in_text": 1, "new_word_sentences": 12, "copies": 20}
             | {"new_word_loss_before": 7.5, "new_word_loss_after": 6.5},

@@ -429,12 +429,12 @@ def test_what_decides_the_answers_decides_whose_words_they_are() -> None:
 
 
 def test_people_decide_on_words_launch_by_launch() -> None:
-    results = {"discover": {"words_sha256": "w"}, "ingest_private": {"devices_by_split": {"train": 90}}}
+    results = {"discover": {"words_sha256": "w"}}
     run_dir = SimpleNamespace(result=results.__getitem__, outputs=lambda stage: {})
 
     def given(**changes: object) -> object:
         ctx = SimpleNamespace(config=launch_config(vocabulary=changes), run=run_dir)
         return STAGES["build_vocabulary"].given(ctx)
 
-    assert given(review=False) == {"words": "w", "blocked": None, "devices": {"train": 90}, "ingest_public": {}}
+    assert given(review=False) == {"words": "w", "blocked": None, "ingest_public": {}}
     assert given(review=True) is None

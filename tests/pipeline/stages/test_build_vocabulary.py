@@ -25,10 +25,9 @@ BASE = Vocabulary((*SPECIALS, "you", "see"))
 
 
 @pytest.fixture
-def make(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., StageContext]:
+def make(settings: Settings, tmp_path: Path) -> Callable[..., StageContext]:
     """A launch that has discovered the given words; its blocklist names *slurword*."""
     (tmp_path / "blocked.txt").write_text("slurword\n", encoding="utf-8")
-    monkeypatch.setattr(build_vocabulary, "projected_coverage", lambda *_: ())
 
     def launch(words: Sequence[str], **changes: object) -> StageContext:
         config = launch_config(
