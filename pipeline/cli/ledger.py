@@ -1,9 +1,10 @@
 """``tacit ledger``: budgets of populations, and spends of launches."""
 
+import inspect
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict, Unpack
 
 import typer
 
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 # Limit on the days of a forecast; no backfill is longer.
 _MOST_DAYS = 1830
 # Fix of each option, where its value is refused.
-_RULES = {
+_FIXES = {
+    "--max-rho": "give a positive number, at most 1,000",
+    "--lifetime-rho": "give a positive number, at most 1,000",
+    "--delta": "give a positive number, between 0 and 1",
+    "--window-days": "give a positive number, from 1 to 36,500",
+    "--max-words-epsilon": "give a positive number, above 0 and finite",
+    "--max-discovery-epsilon": "give a positive number, above 0 and finite",
     "--retention-days": "give a number of days from 1 to 36,500",
     "--min-approvals": "give a number from 0 to 9",
     "--reviewer": "name an account by letters, digits and ._@+-",
@@ -32,43 +39,64 @@ _RULES = {
 
 app = typer.Typer(no_args_is_help=True, help="Budgets and spends. Example: tacit ledger show")
 
-MaxRho = Annotated[float, typer.Option(help="device-level rho of all launches together")]
-MaxWords = Annotated[
-    float | None,
-    typer.Option("--max-words-epsilon", help="epsilon of one device to words found locally, of all launches together"),
-]
-Delta = Annotated[float, typer.Option(help="delta of one device, over all releases of all launches together")]
-MaxEpsilon = Annotated[
-    float | None, typer.Option("--max-discovery-epsilon", help="epsilon of one typed word, of all launches together")
-]
-WindowDays = Annotated[
-    int | None, typer.Option(help="length of the window of both, and retention of text; default: no window")
-]
-LifetimeRho = Annotated[
-    float | None, typer.Option(help="beside a window: device-level rho of all launches, without a window")
-]
 
-RetentionDays = Annotated[int | None, typer.Option(help="days for which text is kept; default: --window-days")]
-MinApprovals = Annotated[
-    int | None, typer.Option(help="least number of different persons who approve a launch; default for people: 1")
-]
-Reviewers = Annotated[
-    list[str] | None, typer.Option("--reviewer", help="account that launch files may name as reviewer (repeatable)")
-]
-Gates = Annotated[
-    list[str] | None,
-    typer.Option("--gate", help="bound that no launch file may loosen, as in min_top1_gain=0 (repeatable)"),
-]
-AirflowAddress = Annotated[
-    str | None, typer.Option("--airflow", help="Airflow's API that is asked for answers: https, or on this machine")
-]
-AirflowPeople = Annotated[
-    bool | None,
-    typer.Option(
-        "--airflow-people/--airflow-person",
-        help="each account of Airflow is a separate person; default: all answers through Airflow are one person's",
-    ),
-]
+class Terms(TypedDict):
+    """Options that state a budget and rules, by their fields; None where one is not given."""
+
+    max_rho: Annotated[float | None, typer.Option(help="device-level rho of all launches together")]
+    delta: Annotated[float | None, typer.Option(help="delta of one device, over all releases of all launches together")]
+    max_words_epsilon: Annotated[
+        float | None, typer.Option(help="epsilon of one device to words found locally, of all launches together")
+    ]
+    max_discovery_epsilon: Annotated[
+        float | None, typer.Option(help="epsilon of one typed word, of all launches together")
+    ]
+    window_days: Annotated[
+        int | None, typer.Option(help="length of the window of both, and retention of text; default: no window")
+    ]
+    lifetime_rho: Annotated[
+        float | None, typer.Option(help="beside a window: device-level rho of all launches, without a window")
+    ]
+    retention_days: Annotated[int | None, typer.Option(help="days for which text is kept; default: --window-days")]
+    min_approvals: Annotated[
+        int | None, typer.Option(help="least number of different persons who approve a launch; default for people: 1")
+    ]
+    reviewers: Annotated[
+        list[str] | None, typer.Option("--reviewer", help="account that launch files may name as reviewer (repeatable)")
+    ]
+    gates: Annotated[
+        list[str] | None,
+        typer.Option("--gate", help="bound that no launch file may loosen, as in min_top1_gain=0 (repeatable)"),
+    ]
+    airflow: Annotated[
+        str | None, typer.Option(help="Airflow's API that is asked for answers: https, or on this machine")
+    ]
+    airflow_people: Annotated[
+        bool | None,
+        typer.Option(
+            "--airflow-people/--airflow-person",
+            help="each account of Airflow is a separate person; default: all answers through Airflow are one person's",
+        ),
+    ]
+
+
+def _with_terms(*required: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add the options of ``Terms`` to a command, in place of its variable keyword arguments."""
+
+    def extended(function: Callable[..., None]) -> Callable[..., None]:
+        signature, empty = inspect.signature(function), inspect.Parameter.empty
+        own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        terms = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=empty if name in required else None, annotation=kind
+            )
+            for name, kind in Terms.__annotations__.items()
+        ]
+        first = sum(each.default is empty for each in own)
+        function.__signature__ = signature.replace(parameters=[*own[:first], *terms, *own[first:]])  # type: ignore[attr-defined]
+        return function
+
+    return extended
 
 
 @app.command("init")
@@ -88,23 +116,13 @@ def ledger_init(as_json: AsJson = False) -> None:
 
 @app.command("register")
 @command
+@_with_terms("max_rho", "delta")
 def ledger_register(
     population: Annotated[
         str,
         typer.Argument(help="private_text.name of its launch files; SOURCE:NAME of a simulation (made_up_files:NAME)"),
     ],
-    max_rho: MaxRho,
-    delta: Delta,
-    max_words_epsilon: MaxWords = None,
-    max_discovery_epsilon: MaxEpsilon = None,
-    window_days: WindowDays = None,
-    lifetime_rho: LifetimeRho = None,
-    retention_days: RetentionDays = None,
-    min_approvals: MinApprovals = None,
-    reviewer: Reviewers = None,
-    gate: Gates = None,
-    airflow: AirflowAddress = None,
-    airflow_people: AirflowPeople = None,
+    *,
     case_sensitive_ids: Annotated[
         bool, typer.Option("--case-sensitive-ids", help="ids that differ only by case are different devices")
     ] = False,
@@ -112,6 +130,7 @@ def ledger_register(
         list[str] | None, typer.Option(help="account that may change all of this (repeatable); default: yours")
     ] = None,
     as_json: AsJson = False,
+    **terms: Unpack[Terms],
 ) -> None:
     """Give a population its budget and its rules, once, before its first launch.
 
@@ -120,59 +139,33 @@ def ledger_register(
     from federated.config.population import is_simulation, population_key
     from pretrain.config import ACCOUNT_NAME
 
-    key = population_key(population)
-    budget = _budget(
-        max_rho=max_rho,
-        max_words_epsilon=max_words_epsilon or 0.0,
-        delta=delta,
-        max_discovery_epsilon=max_discovery_epsilon,
-        window_days=window_days,
-        lifetime_rho=lifetime_rho,
-    )
+    key, before = population_key(population), dict[str, object](case_sensitive_ids=case_sensitive_ids)
     if not is_simulation(key):
-        airflow = _own_airflow() if airflow is None else airflow
-        min_approvals = 1 if min_approvals is None else min_approvals
-        if len(set(reviewer or ())) < min_approvals:
-            raise ValueError(
-                f"--reviewer: {len(set(reviewer or ()))} named, and launches on people's text need {min_approvals} "
-                "approvals; name those who may give them, or let gates alone decide by --min-approvals 0"
-            )
+        before |= {"airflow": _own_airflow(), "min_approvals": 1}
+    budget, rules = _stated(before, terms)
+    if not is_simulation(key) and len(set(rules.reviewers)) < rules.min_approvals:
+        raise ValueError(
+            f"--reviewer: {len(set(rules.reviewers))} named, and launches on people's text need {rules.min_approvals} "
+            "approvals; name those who may give them, or let gates alone decide by --min-approvals 0"
+        )
     if wrong := [name for name in raised_by or () if not re.fullmatch(ACCOUNT_NAME, name)]:
         raise ValueError(f"--raised-by: {shown(repr(wrong[0]))} is no account's name; write letters, digits and ._@+-")
-    rules = _rules(
-        {"case_sensitive_ids": case_sensitive_ids},
-        reviewer,
-        gate,
-        retention_days=retention_days,
-        min_approvals=min_approvals,
-        airflow=airflow,
-        airflow_people=airflow_people,
-    )
     ledger = _ledger()
     _answer_population(ledger, ledger.register(key, budget, settings.account(), raised_by or (), rules), as_json)
 
 
 @app.command("budget")
 @command
+@_with_terms()
 def ledger_budget(
     population: Annotated[str, typer.Argument(help="a registered population, as 'tacit ledger show' lists it")],
     reason: Annotated[str, typer.Option(help="reason, recorded in the ledger")],
-    max_rho: Annotated[float | None, typer.Option(help="device-level rho of all launches together")] = None,
-    max_words_epsilon: MaxWords = None,
-    delta: Annotated[float | None, typer.Option(help="delta of one device, over all releases together")] = None,
-    max_discovery_epsilon: MaxEpsilon = None,
-    window_days: WindowDays = None,
-    lifetime_rho: LifetimeRho = None,
-    retention_days: RetentionDays = None,
-    min_approvals: MinApprovals = None,
-    reviewer: Reviewers = None,
-    gate: Gates = None,
-    airflow: AirflowAddress = None,
-    airflow_people: AirflowPeople = None,
+    *,
     witness: Annotated[
         bool, typer.Option("--witness", help="register the log's witness anew, after its keeper replaced it")
     ] = False,
     as_json: AsJson = False,
+    **terms: Unpack[Terms],
 ) -> None:
     """Change a population's budget or rules; only accounts of its --raised-by may. Options left out stay unchanged.
 
@@ -180,29 +173,11 @@ def ledger_budget(
     """
     from federated.config.population import population_key
 
-    ledger, key = _ledger(), population_key(population)
-    named = {
-        "max_rho": max_rho,
-        "max_words_epsilon": max_words_epsilon,
-        "delta": delta,
-        "max_discovery_epsilon": max_discovery_epsilon,
-        "window_days": window_days,
-        "lifetime_rho": lifetime_rho,
-    }
-    ruled = {
-        "retention_days": retention_days,
-        "min_approvals": min_approvals,
-        "airflow": airflow,
-        "airflow_people": airflow_people,
-    }
-    changed = {option: value for option, value in named.items() if value is not None}
-    if not (changed or witness) and not any(value is not None for value in (*ruled.values(), reviewer, gate)):
+    if not witness and all(value is None for value in terms.values()):
         raise ValueError("--max-rho: no option is given, so nothing would change; give at least one")
+    ledger, key = _ledger(), population_key(population)
     before = ledger.population(key)
-    budget, rules = (
-        _budget(**before.budget.model_dump() | changed),
-        _rules(before.rules.model_dump(), reviewer, gate, **ruled),
-    )
+    budget, rules = _stated({**before.budget.model_dump(), **before.rules.model_dump()}, terms)
     done = ledger.change_budget(key, budget, settings.account(), reason, rules, replace_witness=witness)
     _answer_population(ledger, done, as_json)
 
@@ -426,41 +401,25 @@ def _ledger() -> "PrivacyLedger":
     return PrivacyLedger.of(settings.load())
 
 
-def _budget(**named: float | None) -> "Budget":
-    """Build a budget from the options; ValueError that names the option."""
-    from pydantic import ValidationError
-
-    from pipeline.ledger.budget import Budget
-
-    if named["lifetime_rho"] is not None and named["window_days"] is None:
-        raise ValueError("--lifetime-rho: needs --window-days; without a window --max-rho already holds for ever")
-    try:
-        return Budget.model_validate(named)
-    except ValidationError as error:
-        wrong = error.errors()[0]
-        option = "--" + str(wrong["loc"][0]).replace("_", "-")
-        bounds = {"--window-days": "from 1 to 36,500", "--delta": "between 0 and 1"}
-        bounds |= dict.fromkeys(("--max-rho", "--lifetime-rho"), "at most 1,000")
-        bound = bounds.get(option, "above 0 and finite")
-        raise ValueError(f"{option}: {wrong['input']!r}; give a positive number, {bound}") from error
-
-
-def _rules(
-    before: "Mapping[str, object]", reviewer: list[str] | None, gate: list[str] | None, **named: object
-) -> "Rules":
-    """Build rules from those before and the options that are given; ValueError that names the option."""
+def _stated(before: Mapping[str, object], terms: Terms) -> "tuple[Budget, Rules]":
+    """Build a budget and rules from earlier fields and the options that are given; ValueError that names the option."""
     from pydantic import ValidationError
 
     from pipeline.launch.policy import is_gate
-    from pipeline.ledger.budget import Rules
+    from pipeline.ledger.budget import Budget, Rules
 
-    bounds = {name: bound for name, _, bound in (each.partition("=") for each in gate or ())}
-    if unknown := next((name for name in bounds if not is_gate(name)), None):
-        raise ValueError(f"--gate: {shown(repr(unknown))} is no gate of policy; write one as in min_top1_gain=0")
-    named |= {"reviewers": reviewer, "gates": bounds or None}
+    stated = {**before, **{name: value for name, value in terms.items() if value is not None}}
+    if terms["gates"] is not None:
+        stated["gates"] = bounds = {name: bound for name, _, bound in (each.partition("=") for each in terms["gates"])}
+        if unknown := next((name for name in bounds if not is_gate(name)), None):
+            raise ValueError(f"--gate: {shown(repr(unknown))} is no gate of policy; write one as in min_top1_gain=0")
+    if stated.get("lifetime_rho") is not None and stated.get("window_days") is None:
+        raise ValueError("--lifetime-rho: needs --window-days; without a window --max-rho already holds for ever")
+    budget = {name: stated.pop(name) for name in Budget.model_fields if name in stated}
     try:
-        return Rules.model_validate({**before, **{name: value for name, value in named.items() if value is not None}})
+        return Budget.model_validate(budget), Rules.model_validate(stated)
     except ValidationError as error:
-        field = str(error.errors()[0]["loc"][0])
+        wrong = error.errors()[0]
+        field = str(wrong["loc"][0])
         option = "--" + {"reviewers": "reviewer", "gates": "gate"}.get(field, field).replace("_", "-")
-        raise ValueError(f"{option}: {shown(repr(error.errors()[0]['input']))}; {_RULES[option]}") from error
+        raise ValueError(f"{option}: {shown(repr(wrong['input']))}; {_FIXES[option]}") from error
