@@ -15,7 +15,7 @@ from federated.config.population import FilePopulation
 from federated.planning import law
 from federated.planning.feasibility import rho_for
 from pipeline.launch.config import LaunchConfig, all_fields, launch_id, load_launch
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.preflight import rehearsal_verdict, schedule
 from pipeline.preflight.readiness import estimated_devices, planned
 from pipeline.publication.gates.decide import decide

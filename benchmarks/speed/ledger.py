@@ -19,13 +19,12 @@ from functools import partial
 
 from sqlalchemy import insert
 
-from pipeline.ground import settings
+from pipeline.ground import clock, settings
 from pipeline.ground.settings import Settings
-from pipeline.ledger import chain, clock, schema
+from pipeline.ledger import chain, schema
 from pipeline.ledger.budget import Budget, Ceilings, Window
-from pipeline.ledger.entries import DIGEST, NO_UNIT, RESULT, SPLIT_RULE, Entry, canonical, salt, with_spend
+from pipeline.ledger.entries import DIGEST, NO_UNIT, RESULT, SPLIT_RULE, Entry, Spend, canonical, salt, with_spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.spend import Spend
 
 POPULATIONS = 50
 STAGES = ("discover", "count", "fine_tune", "ab_test")

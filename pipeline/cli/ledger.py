@@ -265,7 +265,7 @@ def ledger_rotate(
     Example: tacit ledger rotate ledger
     """
     from pipeline.ground.keys import ROLES
-    from pipeline.ledger.rotation import rotate
+    from pipeline.ledger.ledger import rotate
 
     named = next((each for each in ROLES if each == role), None)
     if named is None:

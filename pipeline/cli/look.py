@@ -12,7 +12,7 @@ from reports.listed import gain, minute, shown_state
 from reports.losses import up
 
 if TYPE_CHECKING:
-    from pipeline.ledger.remainder import Remainder, StageSpend
+    from pipeline.ledger.statement import Remainder, StageSpend
     from pipeline.publication.launches import FailedGate, LaunchSummary, Row, RunningStage
 
 _HEADS = ("launch", "locale", "features", "began", "state", "rho", "epsilon", "gain in top-1 recall")

@@ -1,20 +1,27 @@
-"""A registered population: its budget, the accounts that may change it, and the ceilings that a launch may name."""
+"""A population's registered budget, the ceilings that bound its launches, and whether a spend fits under them.
+
+Guarantee: a spend is reserved only if all spends reserved since ``clock.counts_since`` leave room for it. Of the
+spends in any window the last one counted all the others, so no window ever holds more than its ceiling. A launch
+reads no text from before the start of that window, and text with a time stamp in the future waits until then
+(``federated.config.population.Retention``). So all spends that read text of one time stamp were reserved after it,
+and the last of them counted the others: typed text loses no more than the ceiling over all launches, past and future,
+for any setting of the device's clock.
+"""
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat
 
 from federated.config.population import VALIDATION_FRACTION, PopulationKey, is_simulation
+from pipeline.ground import clock
 from pipeline.ground.errors import BudgetExceeded, PermanentError, PopulationUnknown
-from pipeline.ledger import clock
-from pipeline.ledger.entries import NO_UNIT, Entry, canonical
-from pipeline.ledger.loss import Unit
-from pipeline.ledger.room import Ceiling
+from pipeline.ledger.entries import NO_UNIT, SPENDING, Entry, Spend, canonical
+from pipeline.ledger.loss import ADDS_TO, Release, Unit, added, release_of, releases
 from pretrain.config import AccountName
 
 # Raised when ``federated.devices.store`` changes the split.
@@ -27,6 +34,20 @@ Finite = Annotated[PositiveFloat, Field(allow_inf_nan=False)]
 # Above it a ceiling is a typing error: epsilon at any delta is then in the thousands.
 Rho = Annotated[float, Field(gt=0.0, le=1_000.0)]
 Days = Annotated[int, Field(ge=1, le=36_500)]
+# Sums of budgets typed as decimals (0.1 + 0.2 against 0.3) must not fail on their last bit.
+ROUNDING = 1e-12
+NAMES: Mapping[Unit, str] = {
+    "device": "rho",
+    "item": "epsilon per typed word",
+    "words": "epsilon of one device to words found locally",
+    "delta": "delta beside that of the curve",
+}
+_ADVICE: Mapping[Unit, str] = {
+    "device": "more noise, fewer rounds, larger min_sep",
+    "item": "smaller discovery.epsilon0, or fewer launches that discover words",
+    "words": "fewer messages of word discovery, or words found centrally",
+    "delta": "smaller discovery.delta",
+}
 
 
 class Budget(BaseModel):
@@ -192,6 +213,28 @@ def require_clock(entries: Iterable[Entry], key: PopulationKey) -> None:
 
 
 @dataclass(frozen=True)
+class Ceiling:
+    """Upper bound on the loss of one unit.
+
+    Attributes:
+      days: length of its window; None for all time.
+      field: where the ceiling is set, for the error message.
+      unit: the unit of the sum.
+    """
+
+    amount: float
+    days: int | None
+    field: str
+    unit: Unit
+
+    def holds(self, before: Iterable[Release], release: Release, since: str) -> bool:
+        """Return whether a release fits beside the earlier ones that count."""
+        counted = [each for each in before if each.written >= since]
+        # NaN fits here; ``append`` refuses it with a message of its own.
+        return not added([*counted, release]) > self.amount * (1 + ROUNDING)
+
+
+@dataclass(frozen=True)
 class Window:
     """A launch file's ceilings on the loss of one device in any ``days`` days, over all launches."""
 
@@ -286,3 +329,112 @@ def days_kept(population: Population, asked: Ceilings) -> int | None:
     """
     stated = (population.rules.retention_days, population.budget.window_days, asked.days)
     return None if population.simulated else min((days for days in stated if days is not None), default=None)
+
+
+@dataclass(frozen=True)
+class SpendRequest:
+    """Request for a spend: its population, its launch, its split and the last day of its text.
+
+    Attributes:
+      rule: version of the split rule that places the devices.
+      as_of: last day of the launch's text; empty without retention.
+    """
+
+    population: PopulationKey
+    launch_id: str
+    rule: str = ""
+    as_of: str = ""
+
+
+def require_room(
+    entries: Iterable[Entry],
+    request: SpendRequest,
+    spend: Spend,
+    ceilings: Sequence[Ceiling],
+    at: datetime | None = None,
+) -> None:
+    """Check that a spend fits under every ceiling on its unit, beside all earlier spends that count.
+
+    Args:
+      at: time of the reservation, for a forecast; by default now.
+
+    Raises:
+      BudgetExceeded: it does not fit; the message has the numbers, the first day with room, and the fix.
+    """
+    entries, ceilings = list(entries), [each for each in ceilings if each.unit in ADDS_TO[spend.unit]]
+    before = {ceiling.unit: releases(entries, request.population, ceiling.unit) for ceiling in ceilings}
+    release = {ceiling.unit: release_of(spend, ceiling.unit, request.rule) for ceiling in ceilings}
+    for ceiling in ceilings:
+        since = clock.counts_since(ceiling.days, request.as_of, at)
+        if not ceiling.holds(before[ceiling.unit], release[ceiling.unit], since):
+            spent = [each for each in before[ceiling.unit] if each.written >= since]
+            amounts = (release[ceiling.unit].amount, added(spent))
+            raise BudgetExceeded(_refusal(request, ceiling, amounts, _first_day(before, release, ceilings)))
+
+
+def _first_day(
+    before: Mapping[Unit, Sequence[Release]], release: Mapping[Unit, Release], ceilings: Sequence[Ceiling]
+) -> date | None:
+    """First day on which a launch would have room; None if waiting does not help."""
+    today = clock.now().date()
+    # One day after a spend leaves a window, as launches count from the day's first moment.
+    left = (
+        datetime.fromisoformat(each.written).date() + timedelta(days=ceiling.days + 1)
+        for ceiling in ceilings
+        for each in before[ceiling.unit]
+        if ceiling.days is not None
+    )
+    for day in sorted({today, *(day for day in left if day > today)}):
+        begins = clock.start_of(day.isoformat())
+        opens = ("" if each.days is None else clock.written(begins - timedelta(days=each.days)) for each in ceilings)
+        if all(
+            ceiling.holds(before[ceiling.unit], release[ceiling.unit], since)
+            for ceiling, since in zip(ceilings, opens, strict=True)
+        ):
+            return day
+    return None
+
+
+def _refusal(request: SpendRequest, ceiling: Ceiling, amounts: tuple[float, float], day: date | None) -> str:
+    needed, spent = amounts
+    name, advice = NAMES[ceiling.unit], _ADVICE[ceiling.unit]
+    window = "" if ceiling.days is None else f" in any {ceiling.days} days"
+    if day is not None:
+        waiting = f"there is room from {day.isoformat()} on: launch then"
+    else:
+        waiting = "waiting does not help" + (", as all launches count for ever" if ceiling.days is None else "")
+    return (
+        f"population {request.population!r}: launch {request.launch_id!r} needs {name} {needed:.6g}, {spent:.6g} of "
+        f"{ceiling.amount:.6g}{window} is spent and {max(ceiling.amount - spent, 0):.6g} is left; {waiting}, plan a "
+        f"smaller spend ({advice}) or have the population's budget ({ceiling.field}) reviewed"
+    )
+
+
+def require_once(entries: Iterable[Entry], population: PopulationKey, run_id: str) -> None:
+    """Check that no other launch of the same name and date has spent.
+
+    Guarantee: a date of a schedule spends once, however often it is run, even if the launch file has changed since:
+    a changed file is another launch, which would cost the same devices as much again. Reservations that were given
+    back do not count, and a person may still launch the file for another date.
+
+    Raises:
+      BudgetExceeded: another launch has spent for the date.
+    """
+    dated = clock.DATED.fullmatch(run_id)
+    standing = standing_spends(entries)
+    if dated is None or any(spent.launch_id == run_id for spent in standing):
+        return  # A launch that has begun to spend may resume.
+    for spent in standing:
+        other = clock.DATED.fullmatch(spent.launch_id)
+        if other is not None and other.groups() == dated.groups():
+            raise BudgetExceeded(
+                f"date: {dated[2]} of {dated[1]!r} was launched as {spent.launch_id}, whose stage {spent.stage!r} "
+                f"spent on population {population!r}; the launch file changed since, so {run_id} would spend again "
+                "for the same date. Launch it with a later date, or restore the file"
+            )
+
+
+def standing_spends(entries: Iterable[Entry]) -> list[Entry]:
+    """Entry that states the spend of each stage: its commit or, without one, a reservation not given back."""
+    latest = {(entry.launch_id, entry.stage): entry for entry in entries if entry.does in SPENDING}
+    return [entry for entry in latest.values() if entry.does != "release"]

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 from sqlalchemy import ColumnElement, Connection, func, insert, select
 
 from federated.config.population import PopulationKey
+from pipeline.ground import clock
 from pipeline.ground.errors import KeyUnusable, LedgerConflict
-from pipeline.ledger import clock, schema
+from pipeline.ledger import schema
 from pipeline.ledger.budget import require_clock
 from pipeline.ledger.entries import (
+    BESIDE,
     DIGEST,
     KEY,
     NO_UNIT,
@@ -19,12 +21,12 @@ from pipeline.ledger.entries import (
     Entry,
     Keys,
     Leaf,
+    Spend,
     canonical,
     is_amount,
     salt,
     with_spend,
 )
-from pipeline.ledger.spend import BESIDE, Spend
 
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner

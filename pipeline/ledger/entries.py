@@ -1,4 +1,4 @@
-"""An entry of the privacy ledger, its hash, and its leaf of the transparency log, which orders entries.
+"""A spend, an entry of the privacy ledger, its hash, and its leaf of the transparency log, which orders entries.
 
 The hash of an entry commits to all of it, its place included, and a part of it can be shown: it is the SHA-256 of
 ``revealed``, which has the fields that a launch's proof publishes, and a digest of the others.
@@ -13,12 +13,11 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeGuard, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeGuard, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from federated.config.population import PopulationKey
-from pipeline.ledger.spend import BESIDE, Spend, Split
 from pretrain.randomness.entropy import fresh_bytes
 
 # Unit of entries that spend nothing and have no amounts.
@@ -42,8 +41,50 @@ WITNESS = "witness"
 AS_OF = "as_of"
 # First entry from which a key of the ledger (32 bytes) signs.
 Keys = Sequence[tuple[int, bytes]]
+Split = Literal["train", "validation", "test"]
+# Fields of a spend that an entry keeps in its binding.
+BESIDE = ("failure", "split", "messages", "device_epsilon", "device_delta")
 _DONE = (PopulationKey(""), "", "", "", "")
 _SPLITS = get_args(Split)
+
+
+class Spend(BaseModel):
+    """Privacy loss of one release to its unit and, for messages about items, also to their device.
+
+    Guarantee: but for an event of probability ``failure`` the release is ``rho``-zCDP for one device of ``split``
+    (approximate zCDP, Bun & Steinke 2016, definition 8.1), and a device of another split loses nothing. Epsilon at a
+    delta is then the Gaussian curve at that delta less the failures.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unit: Literal["device", "item"]
+    adjacency: str = Field(description="'zero-out' for training, 'swap' for discovery")
+    rho: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] | None = Field(description="zCDP; unit device only")
+    epsilon: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(ge=0.0, lt=1.0)]
+    note: str = ""
+    failure: Annotated[float, Field(ge=0.0, lt=1.0)] = Field(
+        default=0.0, description="probability with which rho or epsilon does not hold; it adds up over releases"
+    )
+    split: Split = Field(default="train", description="split whose devices bear the loss")
+    messages: Annotated[int, Field(ge=0)] = Field(default=0, description="messages about items that a device sends")
+    device_epsilon: Annotated[float, Field(ge=0.0, allow_inf_nan=False)] = Field(
+        default=0.0, description="loss to all messages of a device, at device_delta; unit item only"
+    )
+    device_delta: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
+
+    def model_post_init(self, _context: object) -> None:
+        if (self.unit == "device") != (self.rho is not None):
+            raise ValueError(
+                f"rho: {self.rho!r} with unit {self.unit!r}; a device-level spend states rho, "
+                "an item-level one leaves it None because the two never add up"
+            )
+        if self.unit == "item" and self.epsilon and not (self.messages and self.device_epsilon):
+            raise ValueError(
+                f"device_epsilon: {self.device_epsilon} with {self.messages} messages of epsilon {self.epsilon}; state "
+                "the device's loss to all of them, which counts against the budget of the device"
+            )
 
 
 class Entry(BaseModel):

@@ -36,12 +36,16 @@ empty one. A population has a budget once it is registered, and a launch can onl
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from federated.config.population import PopulationKey, is_simulation
+from pipeline.ground import keys
 from pipeline.ground.errors import LedgerConflict
+from pipeline.ground.keys import Role
+from pipeline.ground.settings import Settings
 from pipeline.ledger import budget as budgets
-from pipeline.ledger import chain, clock, populations, reviewers
-from pipeline.ledger.budget import NO_RULES, Budget, Population, Rules
+from pipeline.ledger import chain, populations, reviewers
+from pipeline.ledger.budget import NO_RULES, Budget, Population, Rules, SpendRequest, require_once, require_room
 from pipeline.ledger.chain import (
     append,
     entries_of,
@@ -53,13 +57,11 @@ from pipeline.ledger.chain import (
     require_same,
     standing_reservation,
 )
-from pipeline.ledger.clock import require_once
 from pipeline.ledger.database import WholeLedger
-from pipeline.ledger.entries import AS_OF, NO_UNIT, SPLIT_RULE, WITNESS, Entry, canonical
-from pipeline.ledger.loss import Unit, most_in_any, releases, total_spent
+from pipeline.ledger.entries import AS_OF, NO_UNIT, SPLIT_RULE, WITNESS, Entry, Spend, canonical
+from pipeline.ledger.loss import Unit, most_in_any, releases
+from pipeline.ledger.outside import rotation_text
 from pipeline.ledger.reviewers import AnswerKeys
-from pipeline.ledger.room import SpendRequest, require_room
-from pipeline.ledger.spend import Spend
 
 Content = Mapping[str, object]
 
@@ -326,25 +328,43 @@ class PrivacyLedger(WholeLedger):
         """Return the entries that spend, in order."""
         return [entry for entry in self.entries() if entry.unit != NO_UNIT]
 
-    def total(self, population: PopulationKey) -> float:
-        """Device-level rho spent on a population: commits, and reservations that have none."""
-        return total_spent(self.entries(population), population, "device")
-
-    def discovery_total(self, population: PopulationKey) -> float:
-        """Item-level epsilon spent on a population, which never adds to a rho."""
-        return total_spent(self.entries(population), population, "item")
-
-    def words_total(self, population: PopulationKey) -> float:
-        """Epsilon of one device to words found locally, over all launches on a population."""
-        return total_spent(self.entries(population), population, "words")
-
-    def counted(self, population: PopulationKey, unit: Unit) -> float:
-        """Spend that counts against a population's budget now: of all time, or of its window."""
-        entries = self.entries(population)
-        asked = budgets.registered(entries, population)
-        since = clock.counts_since(asked.budget.window_days if asked else None)
-        return total_spent(entries, population, unit, since)
-
-    def most_in_any(self, population: PopulationKey, unit: Unit, days: int | None) -> float:
-        """Largest loss of one unit in any window of ``days`` days; None for all time."""
+    def total(self, population: PopulationKey, unit: Unit = "device", days: int | None = None) -> float:
+        """Largest loss of one unit, on a population, in any window of ``days`` days; None for all time."""
         return most_in_any(releases(self.entries(population), population, unit), days)
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """The key of a role that signs from now on.
+
+    Attributes:
+      number: of the key, as in its file's name.
+      public: 32 bytes as hexadecimal digits; of ``model``, PEM.
+      entry: hash of the ledger's entry.
+    """
+
+    role: str
+    number: int
+    public: str
+    entry: str
+
+
+def rotate(here: Settings, role: Role) -> Rotation:
+    """Replace the key of a role; repeated after a crash, the same rotation goes on.
+
+    Guarantee: the old private key stays until the new one, which the ledger names, may sign.
+
+    Raises:
+      KeyUnusable: the old private key is missing or damaged, as that of a witness that is elsewhere.
+      LedgerTampered: the ledger cannot be relied on.
+    """
+    ledger, folder = PrivacyLedger.of(here), keys.folder_of(here, role)
+    old, number = keys.signer(here, role), len(keys.public_keys(here, role)) + 1
+    public = keys.begin(folder, role).keyval["public"]
+    signature = old.sign(rotation_text(role, number, public)).signature
+    content = {"role": role, "number": number, "public": public, "signature": signature}
+    entry = ledger.note("key", PopulationKey(""), "", f"{role} {number}", content)
+    keys.activate(folder, role)
+    keys.share(here)
+    PrivacyLedger.of(here).witnessed()
+    return Rotation(role, number, public, entry.hash)

@@ -16,10 +16,9 @@ from operator import attrgetter
 from typing import Literal
 
 from federated.config.population import PopulationKey
+from pipeline.ground import clock
 from pipeline.ground.errors import LedgerTampered
-from pipeline.ledger import clock
-from pipeline.ledger.entries import SPLIT_RULE, Entry, is_amount
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import SPLIT_RULE, Entry, Spend, is_amount
 
 # Unit of a sum: rho of a device, epsilon of an item (a typed word), epsilon of a device to its messages about items, or
 # the probability that these do not hold: failures of noised releases and deltas of messages.

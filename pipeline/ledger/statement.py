@@ -1,16 +1,20 @@
-"""Results of the ledger commands: create it once, state its spends by population, and check it."""
+"""Statements of the ledger: creation, totals and remaining budgets, spends of a launch, composition, integrity."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from federated.config.population import PopulationKey, population_key
+from pipeline.ground import clock
 from pipeline.ground.errors import LedgerMissing, PopulationUnknown
 from pipeline.ground.settings import Settings
+from pipeline.ledger.budget import NAMES, Ceilings, ceilings, registered, standing_spends
 from pipeline.ledger.database import missing
 from pipeline.ledger.entries import NO_UNIT, Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.tiles import Log
+from pipeline.ledger.loss import Unit, added, most_in_any, releases, total_spent
 from pretrain.reading.paths import shown
+from reports.disclosure.guarantee import Composition, PopulationSpend, WindowLoss
 
 ONE_LEDGER = (
     "It counts what is spent through it alone: another installation on the same people spends a budget of its own, and "
@@ -114,8 +118,8 @@ def statement(here: Settings, population: str | None = None) -> Statement:
         ledger=ledger.address,
         entries=tuple(entries),
         totals={name: ledger.total(name) for name in names},
-        discovery_totals={name: ledger.discovery_total(name) for name in names},
-        words_totals={name: ledger.words_total(name) for name in names},
+        discovery_totals={name: ledger.total(name, "item") for name in names},
+        words_totals={name: ledger.total(name, "words") for name in names},
         epsilons={name: budget.epsilon for name, budget in budgets.items()},
         deltas={name: budget.delta for name, budget in budgets.items()},
         windows=tuple(spend for name in names if (spend := _window(ledger, name))),
@@ -134,14 +138,107 @@ def _window(ledger: PrivacyLedger, name: PopulationKey) -> WindowSpend | None:
     days = population.budget.window_days if population else None
     if population is None or days is None:
         return None
-    budget = population.budget
+    budget, entries, since = population.budget, ledger.entries(name), clock.counts_since(days)
     return WindowSpend(
         population=name,
         days=days,
         max_rho=budget.max_rho,
-        rho=ledger.counted(name, "device"),
-        most_rho=ledger.most_in_any(name, "device", days),
+        rho=total_spent(entries, name, "device", since),
+        most_rho=ledger.total(name, "device", days),
         max_words_epsilon=budget.max_words_epsilon,
-        words_epsilon=ledger.counted(name, "words"),
-        most_words_epsilon=ledger.most_in_any(name, "words", days),
+        words_epsilon=total_spent(entries, name, "words", since),
+        most_words_epsilon=ledger.total(name, "words", days),
+    )
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """Remaining budget of one unit of a population.
+
+    Attributes:
+      days: length of the ceiling's window; None for all time.
+    """
+
+    population: PopulationKey
+    unit: Unit
+    amount: float
+    spent: float
+    days: int | None
+    left: float
+
+    def __str__(self) -> str:
+        within = f" in any {self.days} days" if self.days else ""
+        return f"{NAMES[self.unit]} {self.left:.4g} of {self.amount:g}{within}"
+
+
+def remainders(entries: Iterable[Entry], names: Iterable[PopulationKey] | None = None) -> tuple[Remainder, ...]:
+    """Return what is left under every ceiling of the registered budgets.
+
+    Args:
+      names: keys of populations; by default all that are registered.
+    """
+    entries, rows = list(entries), list[Remainder]()
+    wanted = [entry.population for entry in entries if entry.kind == "register"] if names is None else list(names)
+    for name in wanted:
+        population = registered(entries, name)
+        for ceiling in ceilings(population, Ceilings()) if population else ():
+            if ceiling.unit == "delta" or not ceiling.amount:
+                continue
+            spent = total_spent(entries, name, ceiling.unit, clock.counts_since(ceiling.days))
+            left = max(ceiling.amount - spent, 0.0)
+            rows.append(Remainder(name, ceiling.unit, ceiling.amount, spent, ceiling.days, left))
+    return tuple(rows)
+
+
+@dataclass(frozen=True)
+class StageSpend:
+    """Spend of one stage of a launch: its reservation until the stage has ended, then its commit."""
+
+    stage: str
+    unit: str
+    amount: float
+    kind: str
+
+    def __str__(self) -> str:
+        unit: Unit = "device" if self.unit == "device" else "item"
+        return f"{NAMES[unit]} {self.amount:.6g} by {self.stage}" + (", reserved" if self.kind == "reserve" else "")
+
+
+def spent_by(run_id: str, entries: Iterable[Entry]) -> tuple[StageSpend, ...]:
+    """List a launch's own spends, stage by stage; results reused from another launch cost nothing."""
+    return tuple(
+        StageSpend(entry.stage, entry.unit, entry.epsilon if entry.rho is None else entry.rho, entry.does)
+        for entry in standing_spends(entries)
+        if entry.launch_id == run_id
+    )
+
+
+def composition(entries: Collection[Entry], population: PopulationKey, asked: Ceilings) -> Composition:
+    """Total privacy loss of one device of a population, and the releases that it adds up.
+
+    Args:
+      asked: the launch file's ceilings, stated beside the loss.
+    """
+    spending = [entry for entry in entries if entry.population == population and entry.rho is not None]
+    latest = {(entry.launch_id, entry.stage): entry for entry in spending}
+    counted, window = releases(entries, population, "device"), asked.window
+    failures = [replace(each, amount=of.failure) for each, of in zip(counted, latest.values(), strict=True)]
+    return Composition(
+        spends=[
+            PopulationSpend(
+                launch_id=entry.launch_id,
+                stage=entry.stage,
+                kind=entry.kind,
+                rho=entry.rho or 0.0,
+                split=entry.split,
+                failure=entry.failure,
+                reserved=release.written[: len("2026-01-31")],
+            )
+            for entry, release in zip(latest.values(), counted, strict=True)
+        ],
+        total_rho=added(counted),
+        total_failure=added(failures),
+        ceiling_rho=asked.rho,
+        window=window
+        and WindowLoss(days=window.days, ceiling_rho=window.rho, most_rho=most_in_any(counted, window.days)),
     )

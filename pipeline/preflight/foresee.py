@@ -6,22 +6,24 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from federated.config.population import Retention
+from pipeline.ground import clock
+from pipeline.ground.clock import day_of
 from pipeline.ground.errors import LedgerMissing, PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger import clock
 from pipeline.ledger.budget import (
     Population,
+    SpendRequest,
     ceilings,
     registered,
     require_clock,
+    require_once,
     require_registered,
+    require_room,
+    standing_spends,
 )
-from pipeline.ledger.clock import day_of, require_once, standing_spends
-from pipeline.ledger.entries import SPLIT_RULE, Entry, canonical, with_spend
+from pipeline.ledger.entries import SPLIT_RULE, Entry, Spend, canonical, with_spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.room import SpendRequest, require_room
-from pipeline.ledger.spend import Spend
 from pipeline.preflight import schedule
 from pipeline.releases.policy import likely
 from pipeline.releases.total import total
@@ -136,7 +138,7 @@ def forecast(
     if population is None and not config.private_text.registers_itself:
         population = require_registered(entries, key)
     for run_id in run_ids:
-        done = tuple(stage for launch, stage in standing_spends(entries, key) if launch == run_id)
+        done = tuple(spent.stage for spent in standing_spends(entries) if spent.launch_id == run_id)
         spends, day = spends_of(planned, {*done, *reused(run_id)}), day_of(run_id)
         # A launch for a past date spends at the time it runs.
         at, problem = max(clock.now(), clock.start_of(day.isoformat())) if day else clock.now(), ""

@@ -15,7 +15,7 @@ from federated.planning import gain, law
 from federated.planning.gain import Forecast
 from federated.planning.search import Terms, block_at
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.preflight.words import CentralWords, both_ways
 from pipeline.releases.counts import COUNTS
 from pipeline.releases.local_words import LOCAL_WORDS

@@ -19,7 +19,7 @@ from federated.config.population import Files, PopulationKey, Retention
 from pipeline.ground.errors import LedgerMissing, StageInputMissing
 from pipeline.ground.settings import Settings, has_account
 from pipeline.launch.config import LaunchConfig, launch_id
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.preflight.devices import count_devices, countable, stated_devices
 from pipeline.preflight.rehearsal_verdict import require_worth
 from pipeline.preflight.shortfalls import FEW, of_file, parameters, short_of_devices, too_few, without_sums

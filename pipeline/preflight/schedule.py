@@ -9,10 +9,9 @@ from datetime import UTC, date, datetime, time
 from croniter import croniter_range
 
 from pipeline.launch.config import LaunchConfig, cron
-from pipeline.ledger.budget import Population, ceilings
+from pipeline.ledger.budget import NAMES, ROUNDING, Population, ceilings
+from pipeline.ledger.entries import Spend
 from pipeline.ledger.loss import Unit, release_of
-from pipeline.ledger.room import NAMES, ROUNDING
-from pipeline.ledger.spend import Spend
 from pipeline.run.population import asked
 
 # Long enough for all lengths of months and positions of leap years.

@@ -12,7 +12,7 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.database import missing
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.remainder import Remainder, StageSpend, remainders, spent_by
+from pipeline.ledger.statement import Remainder, StageSpend, remainders, spent_by
 from pipeline.publication.approvals import standing
 from pipeline.publication.gates.words import words_of
 from pipeline.run import attempts, named

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from evaluation.keyboard import layouts
 from federated.config.population import PopulationKey
+from pipeline.ground import clock
 from pipeline.ground.settings import Settings
-from pipeline.ledger import clock
 from pipeline.ledger.budget import Ceilings, ceilings, registered
 from pipeline.ledger.entries import SPENDING, Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import added, releases
-from pipeline.ledger.remainder import spent_by
+from pipeline.ledger.statement import spent_by
 from pipeline.publication.answers import counting
 from pipeline.publication.launches import entries_of, listed
 from pipeline.run import named

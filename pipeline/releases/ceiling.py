@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Iterator, Mapping
 
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.releases.release import Outlook
 from pipeline.releases.total import total
 from pipeline.releases.uses import RELEASES, releases

@@ -2,7 +2,7 @@
 
 from discovery.config import CentralConfig
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.releases.release import Outlook, Release, Stated, asked_for, overflows
 from reports.disclosure.releases import CentralWords
 

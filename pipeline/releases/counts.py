@@ -1,7 +1,7 @@
 """Noisy counts of words and pairs: one Gaussian release, beside training or in its place."""
 
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.releases.release import Outlook, Release, Stated, asked_for, gaussian, overflows
 from reports.disclosure.releases import Counts
 

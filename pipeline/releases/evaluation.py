@@ -1,7 +1,7 @@
 """Evaluation on held-out devices under a budget: one Gaussian release of sums, for gates and headline metrics."""
 
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.releases.release import Outlook, Release, Stated, asked_for, gaussian, overflows
 from reports.disclosure.releases import Evaluation
 

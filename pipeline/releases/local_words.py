@@ -5,7 +5,7 @@ from typing import Any
 
 from discovery.config import TrieConfig
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.releases.release import Outlook, Release
 from reports.disclosure.releases import DiscoveryGuarantee, LocalWords
 from reports.disclosure.total import Total

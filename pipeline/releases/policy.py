@@ -4,7 +4,7 @@ import math
 from collections.abc import Collection, Mapping
 
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.releases.ceiling import above_total, in_words
 from pipeline.releases.release import gaussian
 from pipeline.releases.total import total

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pretrain.config import Bearing
 from reports.disclosure.releases import ReleaseBlock, ReleaseName
 from reports.disclosure.total import Total

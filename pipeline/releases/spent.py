@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from federated.accounting import guarantees as accounting
 from federated.accounting.composition import compose
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.release import Release, Stated
 from pipeline.releases.training import TRAINING

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.release import Results
 from pipeline.releases.uses import RELEASES, releases

@@ -2,7 +2,7 @@
 
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.releases.release import Outlook, Release, Results, Stated, gaussian
 from reports.disclosure.releases import Mechanism, Participation, SecAgg, Training
 

@@ -6,7 +6,7 @@ release is a file with a ``Release``, and a line in this list.
 
 from evaluation.config import ALPHA
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.releases.central_words import CENTRAL_WORDS
 from pipeline.releases.counts import COUNTS
 from pipeline.releases.evaluation import EVALUATION

@@ -30,9 +30,8 @@ import pretrain
 from pipeline.ground.errors import LaunchError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, config_digest
-from pipeline.ledger.entries import Entry
+from pipeline.ledger.entries import Entry, Spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.spend import Spend
 from pipeline.run.bookkeeping import AUDIT, CONTENT, PROCESSORS, WINDOW, is_same
 from pipeline.run.known import as_it_lies, ledger_belief_now
 from pipeline.run.population import require_allowed, require_population

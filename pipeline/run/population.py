@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from federated.config.population import Retention
 from federated.devices.withdrawals import Withdrawals
-from pipeline.ground import settings
+from pipeline.ground import clock, settings
+from pipeline.ground.clock import day_of
 from pipeline.ground.errors import BudgetExceeded, LaunchError, RulesBroken
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget, Ceilings, Population, Window, days_kept, require_no_more
-from pipeline.ledger.clock import day_of
 from pipeline.run.bookkeeping import WINDOW
 from pipeline.run.run_dir import RunDir
 from pretrain.files import PRIVATE, write_text

@@ -19,10 +19,9 @@ from pipeline.ground.errors import PermanentError, RefusedUntouched
 from pipeline.ground.settings import Settings, processor
 from pipeline.launch.config import LaunchConfig, config_digest, launch_id
 from pipeline.ledger.budget import Population
-from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry
+from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Entry, Spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.remainder import remainders
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.statement import remainders
 from pipeline.run import attempts, cache, fence, proof
 from pipeline.run.bookkeeping import PROCESSORS
 from pipeline.run.finished import (

@@ -19,7 +19,7 @@ from pipeline.ground.errors import PermanentError, RefusedUntouched
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.ledger import entries
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.run.bookkeeping import AUDIT
 from pipeline.run.run_dir import KEY, RESULT, RunDir
 from pretrain.access import Access

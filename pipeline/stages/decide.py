@@ -79,9 +79,9 @@ def evidence(ctx: StageContext, leaks: tuple[str, ...] | None = None) -> Evidenc
     days = policy.budget.days if policy.budget else None
     of_ledger = {
         "population_rho": ledger.total(population),
-        "window_rho": ledger.most_in_any(population, "device", days),
-        "population_words_epsilon": ledger.most_in_any(population, "words", days),
-        "population_discovery_epsilon": ledger.most_in_any(population, "item", days),
+        "window_rho": ledger.total(population, "device", days),
+        "population_words_epsilon": ledger.total(population, "words", days),
+        "population_discovery_epsilon": ledger.total(population, "item", days),
         "ledger_problems": (
             *ledger.verify(_receipts(ctx)),
             *overspent(ledger.entries(population), ctx.run.launch_id, policy),

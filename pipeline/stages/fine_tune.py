@@ -17,8 +17,8 @@ from federated.rounds.commitments import Commitment
 from federated.rounds.server import flat_weights
 from federated.secagg.bounds import plan_encoding
 from pipeline.launch.config import LaunchConfig
+from pipeline.ledger.entries import Spend
 from pipeline.ledger.log import merkle
-from pipeline.ledger.spend import Spend
 from pipeline.releases import spent as spends
 from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts, gang

@@ -9,7 +9,7 @@ from pipeline.ground.errors import PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.remainder import Remainder, StageSpend
+from pipeline.ledger.statement import Remainder, StageSpend
 from pipeline.preflight import readiness
 from pipeline.publication.approvals import MAY_PUBLISH, announce, show, standing
 from pipeline.publication.launches import FailedGate, cost, status

@@ -9,7 +9,7 @@ from federated import mechanisms
 from federated.mechanisms import mechanism_file
 from federated.planning import feasibility as planner
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.preflight import rehearsal_verdict
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.shortfalls import encoding_of, of_file, short_of_devices

@@ -10,9 +10,9 @@ from pydantic import Field, ValidationError
 from federated.accounting.gaussian import curve
 from federated.planning.gain import Forecast
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.composition import composition
+from pipeline.ledger.entries import Spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.statement import composition
 from pipeline.preflight.frontier import around, without_privacy
 from pipeline.releases.release import Results
 from pipeline.releases.spent import launch_loss, spent

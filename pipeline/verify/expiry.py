@@ -19,12 +19,13 @@ from pathlib import Path
 
 from federated.config.population import PopulationKey, population_key
 from federated.devices.withdrawals import Withdrawals
+from pipeline.ground import clock
+from pipeline.ground.clock import day_of
 from pipeline.ground.errors import TEMPORARY, LaunchError, exit_code
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import load_kept_launch
-from pipeline.ledger import clock, withdrawals
+from pipeline.ledger import withdrawals
 from pipeline.ledger.budget import Ceilings, days_kept
-from pipeline.ledger.clock import day_of
 from pipeline.ledger.entries import AS_OF
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.bookkeeping import TRACES

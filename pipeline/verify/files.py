@@ -6,9 +6,8 @@ from functools import cache
 from pathlib import Path
 
 from pipeline.launch.config import LaunchConfig, config_digest
-from pipeline.ledger.entries import SPENDING, Entry
+from pipeline.ledger.entries import SPENDING, Entry, Spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.spend import Spend
 from pipeline.publication import experiment
 from pipeline.publication.answers import answers
 from pipeline.publication.approvals import Standing, standing

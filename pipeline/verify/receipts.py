@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from federated.config.population import PopulationKey
-from pipeline.ledger.entries import WITNESS, Leaf
+from pipeline.ledger.entries import WITNESS, Leaf, Spend
 from pipeline.ledger.log import note, witness
 from pipeline.ledger.log.note import Inclusion, Signed
 from pipeline.ledger.outside import is_successor
-from pipeline.ledger.spend import Spend
 from pipeline.run.proof import LOG_KEYS, receipts
 from pipeline.run.run_dir import StageRecord, receipt_digest
 from pipeline.verify.check import Check, in_words

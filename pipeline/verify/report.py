@@ -8,8 +8,8 @@ from typing import Any
 from pipeline.ground.errors import LaunchError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.composition import composition
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.statement import composition
 from pipeline.run.bookkeeping import differences as file_differences
 from pipeline.run.population import asked
 from pipeline.run.run_dir import RunDir, StageRecord

@@ -5,7 +5,7 @@ from typing import TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pipeline.ledger.room import ROUNDING
+from pipeline.ledger.budget import ROUNDING
 from pipeline.publication.gates.words import words_of
 from reports.disclosure.document import GateResult
 from reports.disclosure.findings import AuditVerdict, ControlBlock, ReleaseAudit

@@ -9,7 +9,7 @@ import yaml
 
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.run.runner import run_stage
 from pipeline.run.stage import Dataset, Stage, StageContext, StageResult, Stages
 from pipeline.stages.graph import STAGES

@@ -19,8 +19,8 @@ import yaml
 from federated.config.population import population_key
 from pipeline.ground.errors import DONE, HELD
 from pipeline.ledger.budget import Budget, Ceilings
+from pipeline.ledger.entries import Spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.spend import Spend
 from tests.golden import seeded_launch
 from tests.helpers.launches.installed import at, registered
 
@@ -36,9 +36,8 @@ QUALITY = {"typing", "utility", "top3_guardrail", "ngram", "new_words", "variety
 FAULTS: Mapping[str, str] = {
     "none": "",
     OVERSPENT: """
-from pipeline.ledger import budget, loss, room
-room.Ceiling.holds = lambda self, *given: True
-loss._added = lambda counted: (0.0, 0.0, 0.0, 0.0)
+from pipeline.ledger import budget
+budget.Ceiling.holds = lambda self, *given: True
 """,
     "a word that one device typed": f"""
 from functools import wraps

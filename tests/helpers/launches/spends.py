@@ -1,9 +1,10 @@
 """Spends, and reservations of them, for tests of the ledger."""
 
 from pipeline.ledger.budget import Budget, Ceilings
-from pipeline.ledger.entries import Entry
+from pipeline.ledger.entries import Entry, Spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.loss import Unit
+from pipeline.ledger.statement import remainders
 
 BINDING = {"config": "c", "inputs": "i", "seeded_key": "k"}
 
@@ -31,6 +32,11 @@ def reserve(ledger: PrivacyLedger, launch: str, spend: Spend, **changes: object)
     return ledger.reserve(
         **{"asked": Ceilings(rho, epsilon, window, delta=delta if window else None), **given, **ceilings}
     )
+
+
+def counted(ledger: PrivacyLedger, unit: Unit) -> float:
+    """What counts now against the budget of the population ``people``."""
+    return next(each.spent for each in remainders(ledger.entries("people")) if each.unit == unit)
 
 
 def budget(max_rho: float, **more: object) -> Budget:

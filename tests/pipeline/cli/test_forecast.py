@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pipeline.ground import clock
 from pipeline.ground.settings import load
 from pipeline.launch.config import launch_id, load_launch
-from pipeline.ledger import clock
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.releases.training import training_rho
 from tests.helpers.launches.command import ended

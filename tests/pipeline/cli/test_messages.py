@@ -19,7 +19,7 @@ import typer
 
 from pipeline.cli.support import command
 from pipeline.launch.config import LaunchConfig, launch_id
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.telemetry import logs
 from pipeline.tracking import mlflow_tracker
 from tacit.training import ingested

@@ -27,7 +27,7 @@ def test_item_losses_have_a_budget_of_their_own(ledger: PrivacyLedger):
     reserve(ledger, "first", item(8.0), **more)
     ledger.commit("first", "discover", item(8.0))
     reserve(ledger, "second", item(8.0), **more)  # counts although it was never committed
-    assert ledger.discovery_total("people") == 16.0
+    assert ledger.total("people", "item") == 16.0
     with pytest.raises(BudgetExceeded, match=r"needs epsilon per typed word 0\.5, 16 of 16 is spent and 0 is left"):
         reserve(ledger, "third", item(0.5), **more)
     # A retry is free; without a ceiling, and on another population, there is room.
@@ -35,7 +35,7 @@ def test_item_losses_have_a_budget_of_their_own(ledger: PrivacyLedger):
     reserve(ledger, "third", item(0.5), **more, population="others")
     assert len(ledger.spends()) == 4
     reserve(ledger, "fourth", item(0.5), stage="discover")
-    assert ledger.discovery_total("people") == 16.5
+    assert ledger.total("people", "item") == 16.5
 
 
 @pytest.mark.slow
@@ -43,7 +43,7 @@ def test_units_have_budgets_of_their_own_and_never_add_up(ledger: PrivacyLedger)
     both = {"budget_rho": 1.0, "budget_discovery_epsilon": 8.0}
     reserve(ledger, "first", item(8.0), stage="discover", **both)
     reserve(ledger, "first", device(1.0), **both)
-    assert (ledger.total("people"), ledger.discovery_total("people")) == (1.0, 8.0)
+    assert (ledger.total("people"), ledger.total("people", "item")) == (1.0, 8.0)
     with pytest.raises(BudgetExceeded, match=r"needs rho 0\.1, 1 of 1"):
         reserve(ledger, "second", device(0.1), **both)
     with pytest.raises(BudgetExceeded, match=r"needs epsilon per typed word 0\.1, 8 of 8"):
@@ -84,4 +84,4 @@ def test_what_words_lose_to_discovery_has_the_launch_files_ceiling(settings: Set
                 runner.run_stage("discover", config, launch_id(config), settings, stages)
         else:
             runner.run_stage("discover", config, launch_id(config), settings, stages)
-    assert PrivacyLedger.of(settings).discovery_total("chitchat:people") == 2.0
+    assert PrivacyLedger.of(settings).total("chitchat:people", "item") == 2.0

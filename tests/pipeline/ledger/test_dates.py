@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.ground import clock
 from pipeline.ground.errors import BudgetExceeded, LedgerMissing, PopulationUnknown
 from pipeline.ground.settings import Settings, load
 from pipeline.launch.config import LaunchConfig, launch_id
-from pipeline.ledger import clock
 from pipeline.ledger.budget import Window
+from pipeline.ledger.entries import Spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.spend import Spend
 from pipeline.preflight import schedule
 from pipeline.preflight.foresee import forecast
 from pipeline.releases.release import Outlook

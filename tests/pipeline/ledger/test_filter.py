@@ -13,8 +13,8 @@ from scipy.stats import norm
 
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.ledger.budget import NO_RULES, Budget, Ceilings, Population, ceilings
+from pipeline.ledger.entries import Spend
 from pipeline.ledger.loss import Release, release_of
-from pipeline.ledger.spend import Spend
 from pipeline.releases.local_words import local_discovery
 from pipeline.releases.release import gaussian
 

@@ -14,9 +14,8 @@ from sqlalchemy import create_engine, exc, make_url, text
 from pipeline.ground.errors import BudgetExceeded, LedgerConflict, LedgerTampered, PermanentError, ServiceUnavailable
 from pipeline.ground.settings import Settings
 from pipeline.ledger import schema
-from pipeline.ledger.entries import Entry
+from pipeline.ledger.entries import Entry, Spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.spend import Spend
 from tests.helpers.launches.installed import at, registered
 from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
 from tests.helpers.processes.accounts import somebody_else

@@ -10,10 +10,9 @@ from pydantic import ValidationError
 
 from pipeline.ground.errors import BudgetExceeded, LedgerConflict
 from pipeline.ground.settings import Settings
-from pipeline.ledger.entries import SPLIT_RULE, Entry, problems_of
+from pipeline.ledger.entries import SPLIT_RULE, Entry, Spend, problems_of
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import Release, added
-from pipeline.ledger.spend import Spend
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.spends import BINDING, device, reserve
 

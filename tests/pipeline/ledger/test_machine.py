@@ -162,7 +162,7 @@ class LedgerMachine(RuleBasedStateMachine):
         shutil.copytree(template, folder)
         self.here, self.model = at(folder), Model()
         self.file = self.here.runs_dir / "ledger.db"
-        self.clock = mock.patch("pipeline.ledger.clock.now", self.time)
+        self.clock = mock.patch("pipeline.ground.clock.now", self.time)
         self.clock.start()
         self.ledgers = [PrivacyLedger.of(self.here) for _ in range(2)]
         self.old, self.held = self.file.read_bytes(), self.model.entries + self.model.results
@@ -383,7 +383,7 @@ class LedgerMachine(RuleBasedStateMachine):
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("template") / "home"
-    with mock.patch("pipeline.ledger.clock.now", return_value=BEGAN):
+    with mock.patch("pipeline.ground.clock.now", return_value=BEGAN):
         ledger = PrivacyLedger.create(at(home))
         for key, days in WINDOWS.items():
             registered(ledger, key, budget=budget(1.0, window_days=days))

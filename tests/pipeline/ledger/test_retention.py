@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.ground import clock
+from pipeline.ground.clock import day_of
 from pipeline.ground.errors import BudgetExceeded
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
-from pipeline.ledger import clock
-from pipeline.ledger.clock import day_of
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import readiness

@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from pipeline.ground import clock
 from pipeline.ground.settings import Settings
-from pipeline.ledger import chain, clock
+from pipeline.ledger import chain
 from pipeline.ledger.entries import Entry, canonical, revealed, sha256_of
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.note import parsed_key

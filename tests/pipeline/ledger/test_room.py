@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from federated.config.population import Retention
+from pipeline.ground import clock
 from pipeline.ground.errors import BudgetExceeded, PermanentError
 from pipeline.launch.config import load_launch
-from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget, Window
-from pipeline.ledger.entries import AS_OF, SPLIT_RULE
+from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.spend import Spend
 from pipeline.preflight import schedule
 from pipeline.preflight.readiness import estimated_devices, planned
 from tests.helpers.launches.checkout import ROOT
@@ -138,7 +137,7 @@ def one_history(seed: int, folder: Path, hands: Hands) -> int:
             accountant.spends[launch] = (accountant.spends[launch][0], spent, rule, split)
         accountant.latest = max(accountant.latest, hands.at) if what != "die" else accountant.latest
     assert ledger.total("people") == pytest.approx(accountant.most(None))
-    assert ledger.most_in_any("people", "device", days) == pytest.approx(accountant.most(days))
+    assert ledger.total("people", "device", days) == pytest.approx(accountant.most(days))
     assert accountant.most(days) <= 1.0 + 1e-9
     for stamp in stamps:
         readers = [launch for launch, kept in read.items() if kept.between[0] <= stamp <= kept.between[1]]
@@ -323,9 +322,9 @@ def test_a_year_of_monthly_launches_never_runs_dry(tmp_path: Path, hands: Hands)
     for name, config in files.items():
         budget = config.policy.budget
         assert ledger.total(name) == pytest.approx(13 * config.policy.max_rho)
-        assert config.policy.max_rho * 2 <= ledger.most_in_any(name, "device", budget.days) < budget.rho + 1e-9
-        most = ledger.most_in_any(name, "item", budget.days)
+        assert config.policy.max_rho * 2 <= ledger.total(name, "device", budget.days) < budget.rho + 1e-9
+        most = ledger.total(name, "item", budget.days)
         assert most <= (config.policy.population_max_discovery_epsilon or 0.0)
-        words = ledger.most_in_any(name, "words", budget.days)
+        words = ledger.total(name, "words", budget.days)
         assert 2 * planned_words[name].device_epsilon <= words <= (config.policy.population_max_words_epsilon or 0.0)
     assert ledger.verify() == []

@@ -11,14 +11,13 @@ from federated.config.population import PopulationKey
 from pipeline.ground import keys
 from pipeline.ground.errors import KeyUnusable, LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings
-from pipeline.ledger import rotation, schema
+from pipeline.ledger import schema
 from pipeline.ledger.chain import append
 from pipeline.ledger.entries import Leaf
-from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.ledger import PrivacyLedger, rotate
 from pipeline.ledger.log.note import Signed
 from pipeline.ledger.log.tiles import Log
 from pipeline.ledger.log.witness import NAME, file_of
-from pipeline.ledger.rotation import rotate
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.spends import device, reserve
 
@@ -72,7 +71,7 @@ def test_a_rotation_that_died_goes_on_with_the_same_key(
         raise OSError("the machine went away")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rotation.PrivacyLedger if died_at == "note" else rotation.keys, died_at, dies)
+        patched.setattr(PrivacyLedger if died_at == "note" else keys, died_at, dies)
         with pytest.raises(OSError, match="went away"):
             rotate(settings, "ledger")
     if died_at == "activate":

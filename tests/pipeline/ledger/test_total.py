@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from federated.accounting.gaussian import epsilon_of_rho
+from pipeline.ground import clock
 from pipeline.ground.errors import BudgetExceeded
-from pipeline.ledger import clock
 from pipeline.ledger.budget import Budget, Ceilings, Window
 from pipeline.ledger.entries import problems_of
 from pipeline.ledger.ledger import PrivacyLedger
@@ -18,7 +18,7 @@ from pipeline.releases.release import Outlook, gaussian
 from pipeline.releases.uses import planned
 from tests.helpers.launches.installed import at
 from tests.helpers.launches.pipeline_launch import launch_config
-from tests.helpers.launches.spends import BINDING
+from tests.helpers.launches.spends import BINDING, counted
 
 DELTA, W = 1e-10, 1e-9  # of a launch, and of all that count
 WORDS, RHO = 3.2, 0.4785
@@ -56,8 +56,8 @@ def test_words_of_launches_in_a_window_add_up_beside_rho(ledger: PrivacyLedger) 
     """Rho alone says nothing of 9.6 of them."""
     for number in range(1, 4):
         launch(ledger, f"launch {number}")
-        assert ledger.words_total("people") == pytest.approx(number * WORDS)
-    assert ledger.most_in_any("people", "words", 60) == pytest.approx(3 * WORDS)
+        assert ledger.total("people", "words") == pytest.approx(number * WORDS)
+    assert ledger.total("people", "words", 60) == pytest.approx(3 * WORDS)
     with pytest.raises(BudgetExceeded) as refused:
         launch(ledger, "launch 4")
     assert "epsilon of one device to words found locally" in str(refused.value)
@@ -103,8 +103,8 @@ def test_a_spend_that_left_the_window_counts_no_more(ledger: PrivacyLedger, monk
         launch(ledger, f"launch {number}")
     monkeypatch.setattr(clock, "now", lambda: NOW + timedelta(days=61))
     launch(ledger, "later")
-    assert ledger.counted("people", "words") == pytest.approx(WORDS)
-    assert ledger.words_total("people") == pytest.approx(4 * WORDS), "for ever it does"
+    assert counted(ledger, "words") == pytest.approx(WORDS)
+    assert ledger.total("people", "words") == pytest.approx(4 * WORDS), "for ever it does"
 
 
 def test_a_launch_file_asks_for_less_in_a_window_and_for_ever(ledger: PrivacyLedger) -> None:
@@ -129,7 +129,7 @@ def test_what_is_given_back_has_no_messages_either(ledger: PrivacyLedger) -> Non
         binding=BINDING,
     )
     ledger.release("first", "discover", "too few devices")
-    assert ledger.words_total("people") == 0.0
+    assert ledger.total("people", "words") == 0.0
     assert ledger.verify() == []
 
 

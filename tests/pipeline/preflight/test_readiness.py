@@ -14,10 +14,10 @@ import pytest
 from evaluation.noisy.questions import fewest_devices
 from federated.planning.feasibility import plan as plan_costs
 from federated.rounds.rule import RoundRule
+from pipeline.ground import clock
 from pipeline.ground.errors import RefusedUntouched, StageInputMissing
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id, load_launch
-from pipeline.ledger import clock
 from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.devices import count_devices

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.preflight import schedule
 from pipeline.releases.release import Outlook
 from pipeline.releases.uses import planned

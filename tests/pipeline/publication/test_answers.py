@@ -9,9 +9,8 @@ import pytest
 from pipeline.ground import keys
 from pipeline.ground.errors import KeyUnusable, LedgerConflict, PopulationUnknown, ReleaseRefused
 from pipeline.ground.settings import Settings, account
-from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.ledger import PrivacyLedger, rotate
 from pipeline.ledger.reviewers import is_key
-from pipeline.ledger.rotation import rotate
 from pipeline.publication.answers import Review, stage_of
 from pipeline.publication.approvals import require_approved, review
 from pipeline.publication.review import answer_review

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from pipeline.ground import clock
 from pipeline.ground.settings import Settings
-from pipeline.ledger import clock
 from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import total_spent

@@ -6,7 +6,7 @@ import pytest
 from mpmath import erfc, exp, log, mp, mpf, sqrt
 
 from federated.accounting.gaussian import epsilon_of_rho
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.releases.local_words import certified, words_of
 from pipeline.releases.release import gaussian
 from pipeline.releases.total import of_group, total

@@ -8,7 +8,7 @@ from federated.accounting.gaussian import epsilon_of_rho
 from federated.accounting.guarantees import guarantee_of
 from federated.mechanisms.independent import Independent
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.releases import spent as spends
 from pipeline.releases.central_words import central_discovery
 from pipeline.releases.counts import counts

@@ -9,7 +9,7 @@ from discovery.certificates.group import device, honest_messages
 from discovery.device.randomizer import subset_selection
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.spend import Spend
+from pipeline.ledger.entries import Spend
 from pipeline.releases.ceiling import above_total
 from pipeline.releases.central_words import central_discovery
 from pipeline.releases.counts import counts

@@ -50,7 +50,7 @@ def test_another_noise_multiplier_asks_nobody_again(private: Private, settings: 
     second = run(private, settings, SECOND)
     ledger = PrivacyLedger.of(settings)
     assert private.made == list(NAMES)
-    assert ledger.discovery_total("chitchat:people") == 1.0
+    assert ledger.total("chitchat:people", "item") == 1.0
     assert entries(settings, "reserve", "commit", "reuse") == [
         (A, "discover", "reserve"),
         (A, "discover", "commit"),
@@ -109,7 +109,7 @@ def test_other_text_or_code_is_not_the_same(
         monkeypatch.setattr(cache, "code_digest", lambda root, places: "other")
     run(private, settings, SECOND)
     assert private.made == [*NAMES, *NAMES]
-    assert PrivacyLedger.of(settings).discovery_total("chitchat:people") == 2.0
+    assert PrivacyLedger.of(settings).total("chitchat:people", "item") == 2.0
 
 
 @pytest.mark.slow
@@ -260,7 +260,7 @@ def test_a_used_up_budget_allows_what_is_paid_for_and_nothing_else(private: Priv
     first, second, third = (with_budget(config, 1.0) for config in (FIRST, SECOND, THIRD))
     run(private, settings, first)
     run(private, settings, second)
-    assert PrivacyLedger.of(settings).discovery_total("chitchat:people") == 1.0
+    assert PrivacyLedger.of(settings).total("chitchat:people", "item") == 1.0
     for launch in (first, second):
         erased(settings.runs_dir / launch_id(launch))
     with pytest.raises(BudgetExceeded, match="epsilon per typed word"):
@@ -301,7 +301,7 @@ def test_devices_that_were_asked_are_not_forgotten(
     monkeypatch.undo()
     run(private, settings, FIRST)
     assert run(private, settings, SECOND)[1].reused_from is None
-    assert PrivacyLedger.of(settings).discovery_total("chitchat:people") == 2.0
+    assert PrivacyLedger.of(settings).total("chitchat:people", "item") == 2.0
 
 
 @pytest.mark.slow

@@ -11,10 +11,10 @@ from unittest import mock
 
 import pytest
 
+from pipeline.ground import clock
 from pipeline.ground.errors import PERMANENT, TEMPORARY, PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
-from pipeline.ledger import clock
 from pipeline.ledger.budget import Rules
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.tiles import Log

@@ -13,10 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from federated.config.population import PopulationKey, population_key
 from pipeline.ground.settings import Settings
 from pipeline.ledger.budget import Ceilings
-from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.ledger.ledger import PrivacyLedger, rotate
 from pipeline.ledger.log import witness
 from pipeline.ledger.log.note import COSIGNATURE, Inclusion, Signed, cosign, verifier_key
-from pipeline.ledger.rotation import rotate
 from pipeline.run import proof
 from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, receipt_digest, record_text

@@ -19,8 +19,8 @@ from federated.participation.records import no_records, save_records
 from federated.rounds.rule import RoundRule
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.ledger.entries import Spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.spend import Spend
 from pipeline.publication.gates.decide import decide as decided
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RESULT

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from federated.devices import pieces
+from pipeline.ground import clock
 from pipeline.ground.errors import PERMANENT, TEMPORARY, PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
-from pipeline.ledger import clock
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.withdrawals import withdraw
 from pipeline.run.bookkeeping import PARTS, WINDOW
