@@ -17,14 +17,12 @@ from pathlib import Path
 PACKAGES = ("pretrain", "discovery", "federated", "evaluation", "reports", "pipeline")
 PRODUCT = (*PACKAGES, "tacit", "dags", "docker")
 _STAGES = (
-    "ingest_public ingest_private pretrain plan vote discover build_vocabulary adapt count fine_tune audit ab_test "
+    "ingest_public ingest_private pretrain plan discover build_vocabulary adapt count fine_tune audit ab_test "
     "audit_releases decide report publish"
 )
 STAGES = frozenset(_STAGES.split())
 # Attributes of a launch file by which code asks which releases it makes.
-_ASKED = re.compile(
-    r"\.(trains|central_discovery|counts|evaluation|votes?)\b|\bisinstance\([^)]*(CentralConfig|TrieConfig)"
-)
+_ASKED = re.compile(r"\.(trains|central_discovery|counts|evaluation)\b|\bisinstance\([^)]*(CentralConfig|TrieConfig)")
 _BRANCH = re.compile(r"\b(if|elif|else|while|and|or|not|assert|is)\b")
 _QUESTION = re.compile(r"(What|How|Who|Whom|Whether|Where)\b")
 Arrows = Mapping[str, set[str]]
@@ -184,10 +182,8 @@ def release_branches(root: Path, place: str) -> Iterator[str]:
 def configuration(root: Path) -> set[str]:
     """Names of fields in the blocks of the launch file: annotated fields of classes derived from ``Config``."""
     classes = dict[str, tuple[set[str], set[str]]]()
-    paths = [
-        path for place in PACKAGES for path in sources(root, place) if "config" in path.parts or "config" in path.stem
-    ]
-    paths += sources(root, "pipeline/policy")
+    paths = [path for place in PACKAGES for path in sources(root, place)]
+    paths = [path for path in paths if {"config", "policy"} & {*path.parts, path.stem}]
     for node in (node for path in set(paths) for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef)):
         bases = {base.id for base in node.bases if isinstance(base, ast.Name)}
         fields = {

@@ -71,9 +71,8 @@ class LaunchApproval(ApprovalOperator):
     It can only hold a launch back: the automatic gates come before it, and it cannot override them. ``tacit review``
     reads the answer from Airflow's API, refuses an approval that leaves a box open, and records it in the privacy
     ledger, which publication reads: marking this task a success publishes nothing. Without an answer in time nothing is
-    recorded: run the task again to ask again.
-    If the policy requires several persons there is a task for each, and an account that has answered is not asked
-    again; ``tacit`` checks that they are different persons.
+    recorded: run the task again to ask again. If the policy requires several persons there is a task for each, and an
+    account that has answered is not asked again; ``tacit`` checks that they are different persons.
 
     Args:
       earlier: names of the tasks that asked before.

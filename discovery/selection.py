@@ -40,12 +40,11 @@ def rounded_up(devices: int) -> int:
 def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:
     """Least votes that make a finished candidate a word.
 
-    Against noise: of the words of a layer, on average at most ``false_discovery_rate`` are typed by nobody
-    (Benjamini and Hochberg 1995, over all finished candidates of the layer, by the exact tail of
-    ``Bin(n, q)``, which votes for an item that nobody holds follow). A fixed z for each candidate would be
-    too strict where most are words and too lax where most are not. With few messages, one vote would suffice;
-    so that no single device makes a word, a word in a single message passes with probability at most 5%.
-    Without a rate: ``SIGNIFICANCE_Z``.
+    Against noise: of the words of a layer, on average at most ``false_discovery_rate`` are typed by nobody (Benjamini
+    and Hochberg 1995, over all finished candidates of the layer, by the exact tail of ``Bin(n, q)``, which votes for an
+    item that nobody holds follow). A fixed z for each candidate would be too strict where most are words and too lax
+    where most are not. With few messages, one vote would suffice; so that no single device makes a word, a word in a
+    single message passes with probability at most 5%. Without a rate: ``SIGNIFICANCE_Z``.
     Against words of too few people: the votes that ``anonymity`` requires, if it is set.
 
     Args:

@@ -5,12 +5,11 @@ Shape legend: D devices, T rounds, P parameters.
 DP-FTRL (Kairouz et al. 2021, algorithm 1) with momentum on the noisy mean, as in Xu et al. 2023; with
 independent noise DP-FedAvg and DP-FedSGD (McMahan et al. 2018, algorithm 1).
 
-Guarantee: the sequence of all models is a post-processing of what ``federated.rounds.privatize`` releases
-from updates clipped to the clip norm in use. With correlated noise no device takes part twice
-within ``min_sep`` rounds or more than ``max_participations`` times, whatever a clock says. Zero-out
-adjacency, unit one device.
-What that is worth: ``accounting.guarantees.from_records(rule.config, result.observed)``. Between reading a
-device's text and adding noise nothing depends on the text but the sum.
+Guarantee: the sequence of all models is a post-processing of what ``federated.rounds.privatize`` releases from updates
+clipped to the clip norm in use. With correlated noise no device takes part twice within ``min_sep`` rounds or more than
+``max_participations`` times, whatever a clock says. Zero-out adjacency, unit one device. What that is worth:
+``accounting.guarantees.from_records(rule.config, result.observed)``. Between reading a device's text and adding noise
+nothing depends on the text but the sum.
 
 A killed run that is called again resumes from its last whole checkpoint. Cohorts are a function of
 (seed, round) or, where they must be secret, of (key, round); noise of (key, round): what is done

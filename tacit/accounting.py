@@ -186,7 +186,7 @@ class Strategy(Answer[Any]):
 
     def plot(self) -> Plot:
         """Draw ``prefix_noise``: what the model of each round carries, up to the server's optimizer."""
-        from reports.figures.mechanisms import draw_prefix_noise
+        from reports.figures.training import draw_prefix_noise
 
         return drawn(partial(draw_prefix_noise, curves=self.prefix_noise()), height=3.2)
 

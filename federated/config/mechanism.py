@@ -42,9 +42,8 @@ class AvailabilityConfig(Config):
     """Simulated availability: the duration of a round, or the rest of a device.
 
     In production, availability is a fact, not a setting. Here it determines the training devices, so it is part of the
-    launch.
-    Devices train by night, on a charger; some that are selected never report (Bonawitz et al. 2019). With a timer,
-    a round ends when it is full, and ``min_sep`` is enforced in addition to the hours.
+    launch. Devices train by night, on a charger; some that are selected never report (Bonawitz et al. 2019). With a
+    timer, a round ends when it is full, and ``min_sep`` is enforced in addition to the hours.
     """
 
     round_minutes: PositiveFloat | None = Field(

@@ -99,9 +99,8 @@ def from_files(
 
     Rows of another locale are skipped, and those outside the retention window are dropped before anything reads them.
     Texts go in order of ``ts`` (a time, or a number), rows without one after those with one; ties and files without
-    ``ts`` in the order of the files.
-    A row that repeats text and ``ts`` of its client is a duplicate upload, and is dropped. For any number of rows, few
-    are in memory at a time (``order``).
+    ``ts`` in the order of the files. A row that repeats text and ``ts`` of its client is a duplicate upload, and is
+    dropped. For any number of rows, few are in memory at a time (``order``).
 
     Args:
       folder: folder for sorting rows.

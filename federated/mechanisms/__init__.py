@@ -3,7 +3,7 @@
 Each has the same few methods (see ``Tree``): ``init``, ``noise``, ``sensitivity_squared``,
 ``save`` and ``load``. ``federated.rounds.privatize`` adds what they make to a round's sum; after multiplication
 by the strategy a run is one Gaussian release, so its event is the same for all and stands in
-``federated.accounting.losses``.
+``federated.accounting.guarantees``.
 """
 
 import functools

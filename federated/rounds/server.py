@@ -44,9 +44,9 @@ def step(state: ServerState, released_sum_P: np.ndarray, denominator: float, con
     Guarantee: post-processing of ``released_sum_P``. The denominator is the report goal (or a weight
     from the launch file), never the number of devices that arrived: that may depend on one device's data.
 
-    ``momentum`` is heavy-ball momentum (Xu et al. 2023, algorithm 1) and ``nesterov`` its look-ahead (Ramaswamy et
-    al. 2020, table 6);
-    ``adam`` is Kingma and Ba 2015, algorithm 1, as FedAdam uses it on the mean update (Reddi et al. 2021).
+    ``momentum`` is heavy-ball momentum (Xu et al. 2023, algorithm 1) and ``nesterov`` its look-ahead (Ramaswamy et al.
+    2020, table 6); ``adam`` is Kingma and Ba 2015, algorithm 1, as FedAdam uses it on the mean update (Reddi et al.
+    2021).
     """
     mean_P = released_sum_P / denominator
     steps = state.steps + 1

@@ -17,10 +17,9 @@ import numpy as np
 from evaluation.audit import canaries, memorisation
 from evaluation.audit.canaries import CanarySet
 from evaluation.audit.memorisation import CanaryRow
-from evaluation.audit.noise import Recomputation, noise_audit
+from evaluation.audit.noise import LEAST_CLIP, Recomputation, least_canary_clip, noise_audit
 from evaluation.audit.released.replay import Optimiser, least_noise
 from evaluation.audit.released.rows import TRAINED, AuditRow, verdicts
-from evaluation.audit.released.updates import LEAST_CLIP, least_canary_clip
 from evaluation.config import ALPHA
 from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM
 from federated.rounds.rule import RoundRule
@@ -34,8 +33,7 @@ from pipeline.run.stage import StageContext, StageResult, stage_key
 from pipeline.stages.training import audit_trace
 from pipeline.stages.training.audit_inputs import AuditInputs, TwinInputs, open_inputs
 from pipeline.stages.training.control import control
-from pipeline.stages.training.pseudo_people import pseudo_people
-from pipeline.stages.training.twin import TwinModel, train_twin
+from pipeline.stages.training.twin import TwinModel, pseudo_people, train_twin
 from pretrain.files import PRIVATE, write_text
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import KeyboardLM, placed

@@ -1,6 +1,6 @@
 """Figures of training: its curves, its guarantee and its participation."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from matplotlib.axes import Axes
@@ -9,8 +9,10 @@ from matplotlib.ticker import MaxNLocator
 from reports.disclosure.document import Disclosure
 from reports.disclosure.guarantee import Accounting, Curves
 from reports.disclosure.releases import Participation, Timetable, Training
-from reports.figures.style import BLUE, GREEN, ORANGE, RED, svg
+from reports.figures.style import BLUE, COLOURS, GREEN, ORANGE, RED, svg
 from reports.losses import up
+
+_LOOKS = ((BLUE, "-"), (ORANGE, "--"), (COLOURS[5], ":"))
 
 
 def of_training(disclosure: Disclosure) -> dict[str, str]:
@@ -137,3 +139,19 @@ def _round_minutes(table: Timetable) -> str:
         axes.grid(visible=True, axis="y")
 
     return svg("How long rounds took", f"From {min(minutes):g} to {max(minutes):g} minutes a round.", draw)
+
+
+def draw_prefix_noise(axes: Axes, curves: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    """Draw the standard deviation of the noise in the sum of the first rounds, for up to three mechanisms.
+
+    Args:
+      curves: name -> points (rounds summed, standard deviation in clip norms), all at one mu.
+    """
+    for (name, points), (colour, line) in zip(curves.items(), _LOOKS, strict=False):
+        rounds, deviations = zip(*points, strict=True)
+        axes.plot(rounds, deviations, line, color=colour, linewidth=2, label=name)
+    axes.set(xlabel="rounds summed", ylabel="noise of the sum at $\\mu = 1$\n(standard deviation, clip norms)")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.grid(visible=True)
+    axes.legend(loc="upper left")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from federated.accounting import guarantees as accounting
-from federated.accounting.losses import epsilon_by_losses
 from federated.mechanisms import build
 from federated.mechanisms.banded import Banded
 from pretrain.randomness import noise
@@ -93,7 +92,7 @@ def test_both_accountants_tell_the_same_story(mechanism: object) -> None:
     reached = accounting.guarantee_of(mechanism, ROUNDS, 3, 4, (1e-6,))
     assert reached.rho == pytest.approx(squared / (2 * 1.7**2))
     assert reached.epsilon_pld[1e-6] == pytest.approx(reached.epsilon[1e-6], abs=1e-3)
-    assert reached.epsilon_pld == epsilon_by_losses([1.7 / math.sqrt(squared)], reached.epsilon)
+    assert reached.epsilon_pld == accounting.epsilon_by_losses([1.7 / math.sqrt(squared)], reached.epsilon)
     once = accounting.guarantee_of(mechanism, ROUNDS, 3, 4, (1e-6,), twice=False)
     assert (once.epsilon, once.epsilon_pld, len(once.methods)) == (reached.epsilon, {}, 2)
 

@@ -6,8 +6,7 @@ The guarantee covers the sequence of models that devices receive. Momentum is li
 on their inner products with a few directions must give the inner products of the models, up to rounding; an optimiser
 that used other inputs fails. Adam is not linear; it is replayed on weights whose every value was kept. Released sums
 minus noise that another process regenerated from the key must equal the recorded sums before noise, up to the millionth
-of the
-noise that a release rounds: sketches are linear too.
+of the noise that a release rounds: sketches are linear too.
 
 Written independently of the server's code: an audit must not share its mistakes.
 """

@@ -6,6 +6,7 @@ entry in the ledger, and both can be trained again from the public half of a lau
 
 import copy
 import hashlib
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,18 +17,22 @@ from evaluation.audit.canaries import CanarySet
 from evaluation.config import STRESS_RATE
 from federated.config.mechanism import TreeMechanism
 from federated.config.training import RuntimeConfig
+from federated.planning.rehearsal import pseudo_users
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from federated.train import FineTuneResult, Progress, TrainingData, Workplace, fine_tune
 from pipeline.launch.config import LaunchConfig
 from pretrain.model import KeyboardLM
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import TokenStream, join_streams
+from pretrain.vocabulary import EOS, TokenStream, join_streams
 
 # Rounds of a control between two checks.
 CONTROL_ROUNDS = 16
 _NEXT_TO_NONE = 1e-9
 _CHUNK = 16
+# Words of a pseudo-person: two or three sentences, enough for an update as long as the clip norm at a small part of a
+# real device's cost.
+_WORDS = 20
 
 
 @dataclass(frozen=True)
@@ -108,3 +113,26 @@ def _runtime(config: LaunchConfig, rounds: int) -> RuntimeConfig:
     chunk = config.runtime.chunk_devices or _CHUNK
     changes = {"workers": 1, "evaluate_every_rounds": rounds, "chunk_devices": chunk}
     return config.runtime.model_copy(update=changes)
+
+
+def pseudo_people(text: TokenStream, count: int, seed: int) -> TokenStream:
+    """Exactly ``count`` owners of whole sentences of ``text``, each of ``_WORDS`` words rounded up to a sentence.
+
+    Text that is too short is cut again, in another order.
+
+    Guarantee: the result contains only ``text``, which is public.
+
+    Raises:
+      ValueError: the text has no sentence.
+    """
+    if not np.any(text.tokens_N == EOS):
+        raise ValueError(
+            "public_text: it holds no sentence, and a twin is trained on public text; give a longer corpus"
+        )
+    cuts: list[TokenStream] = []
+    for order in itertools.count():
+        missing = count - sum(map(len, cuts))
+        if not missing:
+            return join_streams(cuts) if cuts else text.select(np.arange(0))
+        cuts.append(pseudo_users(text, missing, "fixed", _WORDS, seed + order))
+    raise AssertionError("unreachable")

@@ -33,7 +33,7 @@ KILLED = 70
 STOPPED = "TACIT_TEST_STOPPED"
 # What a launch and its verification import, some of it only when it is needed.
 _MODULES = (
-    "federated.accounting.losses",
+    "dp_accounting.pld",
     "git",
     "mlflow.pyfunc",
     "mlflow.store.model_registry.sqlalchemy_store",

@@ -23,8 +23,7 @@ from pipeline.stages.training import fine_tune_workers
 from pipeline.stages.training.audit_inputs import TwinInputs
 from pipeline.stages.training.control import MOST_ROUNDS, control, summed_up
 from pipeline.stages.training.fine_tune_inputs import open_inputs
-from pipeline.stages.training.pseudo_people import pseudo_people
-from pipeline.stages.training.twin import CONTROL_ROUNDS, train_twin
+from pipeline.stages.training.twin import CONTROL_ROUNDS, pseudo_people, train_twin
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners, join_streams
