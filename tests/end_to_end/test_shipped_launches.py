@@ -1,6 +1,5 @@
 """Every kind of shipped launch file launches in small, and its report says what its mechanism is worth."""
 
-import csv
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -15,7 +14,7 @@ from matplotlib.figure import Figure
 from federated import mechanisms
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.ground.errors import PERMANENT
-from pipeline.launch.config import LaunchConfig, all_fields, launch_id, load_launch
+from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.answers import Review
 from pipeline.publication.approvals import review
@@ -27,6 +26,7 @@ from tests.helpers.audits.made_once import made_once
 from tests.helpers.launches.answering import signed
 from tests.helpers.launches.command import LAUNCHED, answered
 from tests.helpers.launches.installed import at, installed
+from tests.helpers.launches.small import in_small, keep_every_word
 from tests.helpers.launches.tiny_launch import write_launch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,48 +36,24 @@ FILES = [path for path in sorted((ROOT / "dags" / "launches").glob("*.yaml")) if
 NAMES = {"tree": "tree aggregation", "blt": "Toeplitz", "banded": "banded", "independent": "DP-FedAvg"}
 
 # Sizes alone: what a file says beside them is launched as it stands.
-_MECHANISM = {
-    "noise_multiplier": 4.0,
-    "clip_norm": 0.3,
-    "rounds": 6,
-    "report_goal": 10,
-    "min_sep": 2,
-    "max_participations": 3,  # the cap leaves room: how many devices train is a matter of the split's key
-    "delta": 1e-6,
-    "restarts": [3],
-    "bands": 2,
-    "population": 30,
-    "weight_words": 20,
-}
 _SIZES = {
+    "mechanism": {"noise_multiplier": 4.0, "rounds": 6, "report_goal": 10},
     "planning": {"population_estimate": 60, "max_report_goal": 12, "target_rho": 4.0},
-    "discovery": {"delta": 5e-7, "layers": 5, "max_prefixes": 20, "messages_per_device": 4, "anonymity": 2}
-    | {"noise_multiplier": 0.5, "words_per_device": 4},
     "policy": {
         "max_rho": 20.0,
         "max_total_epsilon": 150.0,
-        "population_delta": 1e-4,
         "population_max_rho": 40.0,
         "population_max_words_epsilon": 1e4,
         "budget": {"rho": 60.0, "days": 60},
         "min_canary_rank": 1,
         "min_top1_gain": -1.0,
-    }
-    | {
+        "max_top3_loss": 1.0,
         "min_variety": 0.0,
         "min_ngram_gain": -1.0,
     },
-    "audit": {"users": [1], "examples": [1, 200], "repeats": 1, "directions": 64},
-    "ab_test": {"buckets": 5, "session_words": 100},
+    "audit": {"examples": [1, 200]},
+    "ab_test": {"session_words": 100},
     "evaluation": {"noise_multiplier": 0.5},
-    # Training by several processes gives the bits of one: test_workers.py.
-    "runtime": {
-        "device": "cpu",
-        "workers": 1,
-        "chunk_devices": 4,
-        "checkpoint_every_rounds": 2,
-        "evaluate_every_rounds": 2,
-    },
 }
 
 pytestmark = [
@@ -103,28 +79,14 @@ def without_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def small(path: Path, folder: Path) -> Path:
     """The launch file with every field that it sets, at a size for a test, on made-up text."""
-    launch = {name: value for name, value in all_fields(path).items() if value is not None}
     tiny = yaml.safe_load(write_launch(folder).read_text(encoding="utf-8"))
     clients = Path(tiny["private_text"]["paths"][0])
     typed = pq.read_table(clients).drop_columns("locale")
     # Text is kept for the days of the budget, so it says when it was typed.
     typed_at = pa.array([datetime.now(UTC) - timedelta(days=1)] * len(typed))
     pq.write_table(typed.append_column("ts", typed_at), clients)
-    (folder / "blocklist.txt").write_text("slur\n", encoding="utf-8")
-    for block in ("vocabulary", "model", "pretrain", "adapt", "local_training"):
-        launch[block] |= {name: value for name, value in tiny[block].items() if name in launch[block]}
-    for block, sizes in (_SIZES | {"mechanism": _MECHANISM}).items():
-        if block in launch:
-            launch[block] |= {name: value for name, value in sizes.items() if name in launch[block]}
-    launch["policy"]["max_top3_loss"] = 1.0
-    launch["audit"] |= {"random_continuations": 10_000, "directions": 64}
-    if launch["mechanism"]["kind"] == "independent":
-        # Some directions join no round of a sample, and more of them need a larger model.
-        launch["audit"]["directions"], launch["model"]["hidden_dim"] = 80, 24
-    if "adaptive_clipping" in launch["mechanism"]:
-        launch["mechanism"]["adaptive_clipping"]["bit_noise_std"] = 5.0
-    if "blocklist" in launch["discovery"]:
-        launch["discovery"]["blocklist"] = str(folder / "blocklist.txt")
+    ours = {block: tiny[block] for block in ("vocabulary", "model", "pretrain", "adapt", "local_training")}
+    launch = in_small(path, folder, _SIZES | ours)
     launch["public_text"] = tiny["public_text"]
     if launch["private_text"]["source"] == "synthetic":
         launch["private_text"] |= {"devices": 80, "max_words_per_device": 60}
@@ -134,16 +96,6 @@ def small(path: Path, folder: Path) -> Path:
     written = folder / path.name
     written.write_text(yaml.safe_dump(launch), encoding="utf-8")
     return written
-
-
-def keep_every_word(sheet: Path) -> None:
-    """Fill a review sheet in as a person would who objects to nothing."""
-    with sheet.open(encoding="utf-8", newline="") as source:
-        rows = list(csv.DictReader(source))
-    with sheet.open("w", encoding="utf-8", newline="") as target:
-        writer = csv.DictWriter(target, rows[0])
-        writer.writeheader()
-        writer.writerows(row | {"decision": "keep"} for row in rows)
 
 
 def approved(home: Path, config: LaunchConfig, run_id: str) -> None:

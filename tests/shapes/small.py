@@ -17,7 +17,7 @@ import yaml
 from federated.config.population import SyntheticPopulation
 from federated.devices.synthetic import typists
 from pipeline.ground.settings import account
-from pipeline.launch.config import all_fields
+from tests.helpers.launches.small import in_small
 
 # Sizes alone: what a file says beside them is launched as it stands.
 _SIZES: dict[str, dict[str, Any]] = {
@@ -27,38 +27,15 @@ _SIZES: dict[str, dict[str, Any]] = {
     | {"evaluate_every_steps": 5},
     "adapt": {"steps": 15, "batch_sentences": 32, "learning_rate": 0.01},
     "local_training": {"learning_rate": 0.5, "batch_sentences": 4, "sequence_words": 10, "max_words": 60},
-    "mechanism": {
-        "noise_multiplier": 0.3,
-        "clip_norm": 0.3,
-        "rounds": 12,
-        "report_goal": 24,
-        "min_sep": 2,
-        "max_participations": 3,  # the cap leaves room: how many devices train is a matter of the split's key
-        "delta": 1e-6,
-        "restarts": [3],
-        "bands": 2,
-        "population": 30,
-        "weight_words": 20,
-    },
+    "mechanism": {"noise_multiplier": 0.3, "rounds": 12, "report_goal": 24},
     "planning": {"population_estimate": 200, "max_report_goal": 24, "target_rho": 4.0},
-    "discovery": {"delta": 5e-7, "layers": 5, "max_prefixes": 20, "messages_per_device": 4, "anonymity": 2}
-    | {"noise_multiplier": 0.5, "words_per_device": 4},
-    "audit": {"users": [1], "examples": [1, 400], "repeats": 1},
-    "ab_test": {"buckets": 5},
+    "audit": {"examples": [1, 400]},
     "server": {"learning_rate": 0.5},
     "evaluation": {"noise_multiplier": 0.05},
-    "runtime": {
-        "device": "cpu",
-        "workers": 1,  # training by several processes gives the bits of one: test_workers.py
-        "chunk_devices": 4,
-        "checkpoint_every_rounds": 2,
-        "evaluate_every_rounds": 2,
-    },
     # Ceilings that so few people need.
     "policy": {
         "max_rho": 330.0,  # a month's budget holds three launches
         "max_total_epsilon": 1e3,
-        "population_delta": 1e-4,
         "population_max_rho": 1e3,
         "population_max_words_epsilon": 1e5,
         "budget": {"rho": 1e3, "days": 60},
@@ -138,23 +115,10 @@ class Small:
 
 def small(path: Path, folder: Path) -> Small:
     """Write the launch file with every field that it sets, at a size for a test, on made-up text."""
-    launch = {name: value for name, value in all_fields(path).items() if value is not None}
-    (folder / "blocklist.txt").write_text("slur\n", encoding="utf-8")
-    sizes = _SIZES | {"policy": _SIZES["policy"] | NOT_EXERCISED}
-    for block, fields in sizes.items():
-        if block in launch:
-            launch[block] |= {name: value for name, value in fields.items() if name in launch[block]}
-    launch["audit"] |= {"directions": 64, "random_continuations": 10_000}
-    if launch["mechanism"]["kind"] == "independent":
-        # Some directions join no round of a sample, and more of them need a larger model.
-        launch["audit"]["directions"], launch["model"]["hidden_dim"] = 80, 24
+    launch = in_small(path, folder, _SIZES | {"policy": _SIZES["policy"] | NOT_EXERCISED})
     # Typing at noise, or of phrases, cannot be told from the start's with so few people: recall decides.
     typed = "evaluation" not in launch and len(launch["features"]) == 1 and launch["ab_test"].get("session_words") != 0
     launch["ab_test"]["session_words"] = 400 if typed else 0
-    if "adaptive_clipping" in launch["mechanism"]:
-        launch["mechanism"]["adaptive_clipping"]["bit_noise_std"] = 5.0
-    if "blocklist" in launch["discovery"]:
-        launch["discovery"]["blocklist"] = str(folder / "blocklist.txt")
     population, rng = launch["private_text"], np.random.default_rng(1)
     sentences = [f"{_sentence(rng, _KNOWN)}." for _ in range(2_640)]
     train, held_out = sentences[240:], sentences[:240]

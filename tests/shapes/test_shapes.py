@@ -3,7 +3,6 @@
 ``make shapes`` runs it, and shows each step as it ends. Commands are those of a user, in processes of their own.
 """
 
-import csv
 import json
 import shutil
 import subprocess
@@ -29,6 +28,7 @@ from pretrain.files import sha256
 from tests.helpers.launches.answering import signed
 from tests.helpers.launches.command import tacit
 from tests.helpers.launches.installed import at, installed, keyed
+from tests.helpers.launches.small import keep_every_word
 from tests.helpers.launches.tracking_database import prepared, put
 from tests.helpers.processes.forked import Forked
 from tests.shapes.small import small
@@ -95,16 +95,6 @@ def launched(home: Home, file: Path) -> str:
         keep_every_word(sheet)
     assert home.tacit("launch", str(file))["decision"] == "launch"
     return run_id
-
-
-def keep_every_word(sheet: Path) -> None:
-    """Fill a review sheet in as a person would who objects to nothing."""
-    with sheet.open(encoding="utf-8", newline="") as source:
-        rows = list(csv.DictReader(source))
-    with sheet.open("w", encoding="utf-8", newline="") as target:
-        writer = csv.DictWriter(target, rows[0])
-        writer.writeheader()
-        writer.writerows(row | {"decision": "keep"} for row in rows)
 
 
 def published(home: Home, file: Path, run_id: str) -> None:

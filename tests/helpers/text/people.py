@@ -1,17 +1,36 @@
-"""People whose text is kept in a window: their rows and a launch on them."""
+"""People whose text is kept in a window: their rows, a launch on them and its stages."""
 
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pipeline.launch.config import LaunchConfig
-from tests.helpers.launches.pipeline_launch import launch_config
+from pipeline.run.stage import Stage
+from pipeline.stages import graph, ingest
+from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
+from tests.helpers.launches.stages import stages_of
 
 NOW = datetime(2026, 3, 15, 12, tzinfo=UTC)
 POLICY = {
     "budget": {"rho": 1.0, "days": 60},
     "population_max_rho": None,
 }
+# A launch that reads their text, spends and ends.
+STAGES = stages_of(
+    {
+        "ingest_private": ingest.ingest_private,
+        "fine_tune": lambda ctx: Counted(value=1, spend=spend(0.4)),
+        "decide": lambda ctx: Counted(value=1),
+    },
+    graph.STAGES["ingest_private"],
+    Stage(
+        "fine_tune",
+        "",
+        needs=("ingest_private",),
+        private=("ingest_private/store",),
+        planned=lambda config, run: spend(0.4),
+    ),
+)
 # In the text of everybody.
 WORD = "typed"
 

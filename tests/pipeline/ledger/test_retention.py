@@ -18,25 +18,11 @@ from pipeline.run.cache import content_key
 from pipeline.run.known import run_folder
 from pipeline.run.population import kept, require_population
 from pipeline.run.runner import run_stage
-from pipeline.run.stage import Stage, StageContext
-from pipeline.stages import graph, ingest
+from pipeline.run.stage import StageContext
 from tests.helpers.launches.installed import registered
-from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
+from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.spends import budget
-from tests.helpers.launches.stages import stages_of
-from tests.helpers.text.people import NOW, POLICY, people
-
-STAGES = stages_of(
-    {"ingest_private": ingest.ingest_private, "fine_tune": lambda ctx: Counted(value=1, spend=spend(0.4))},
-    graph.STAGES["ingest_private"],
-    Stage(
-        "fine_tune",
-        "",
-        needs=("ingest_private",),
-        private=("ingest_private/store",),
-        planned=lambda config, run: spend(0.4),
-    ),
-)
+from tests.helpers.text.people import NOW, POLICY, STAGES, people
 
 
 @pytest.fixture

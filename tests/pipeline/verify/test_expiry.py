@@ -22,34 +22,18 @@ from pipeline.run.bookkeeping import PARTS, WINDOW
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import ERASED, RESULT, RunDir
 from pipeline.run.runner import run_stage
-from pipeline.run.stage import Stage, StageContext
-from pipeline.stages import graph, ingest
+from pipeline.run.stage import StageContext
 from pipeline.verify.erase import UNTRIED
 from pipeline.verify.expiry import Sweep, sweep
 from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.installed import registered
-from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
+from tests.helpers.launches.pipeline_launch import Counted, launch_config
 from tests.helpers.launches.spends import budget
 from tests.helpers.launches.stages import running, stages_of
-from tests.helpers.text.people import NOW, people
+from tests.helpers.text.people import NOW, STAGES, people
 
-STAGES = stages_of(
-    {
-        "ingest_private": ingest.ingest_private,
-        "fine_tune": lambda ctx: Counted(value=1, spend=spend(0.4)),
-        "decide": lambda ctx: Counted(value=1),
-    },
-    graph.STAGES["ingest_private"],
-    Stage(
-        "fine_tune",
-        "",
-        needs=("ingest_private",),
-        private=("ingest_private/store",),
-        planned=lambda config, run: spend(0.4),
-    ),
-)
 LAST = timedelta(days=31) - timedelta(hours=12)  # the end of the 30th day after the 15th
 Damage = Callable[[RunDir, Settings], None]
 
