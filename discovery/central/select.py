@@ -151,8 +151,7 @@ def _found(word: str, weight: float, cut: Cut, everything: total.TotalWeight, fo
     """A word with its share of the total contribution, and a 95% interval.
 
     The interval covers the noise of both sums, and its lower end corrects for selection: at it, 2.5% of the weights
-      above
-    the threshold are at least this large.
+    above the threshold are at least this large.
     """
     sigma, least = cut.noise_multiplier, cut.threshold
     as_many = special.log_ndtr

@@ -153,8 +153,7 @@ def kept_rows(table: pa.Table, retention: Retention, at: str, *, timed: bool = F
     """Rows of a checked table inside the retention window; a row without a time is outside.
 
     Guarantee: no row from before the window is kept, so no launch of a later date reads it, and the decision about a
-      row
-    depends on that row alone.
+    row depends on that row alone.
 
     Args:
       timed: other rows of the same file have a time.

@@ -65,8 +65,7 @@ def release(unnoised_sum_P: np.ndarray, noise_P: np.ndarray, clip_norm: float, n
     """Add noise to a sum of clipped updates.
 
     Noise is rounded to the same grid and added as an integer: the result is (exact sum + noise) rounded to multiples of
-      a
-    millionth of the noise, so no low bit of a float carries data.
+    a millionth of the noise, so no low bit of a float carries data.
 
     Args:
       unnoised_sum_P: int64 in units of ``C / 2^44``.

@@ -28,11 +28,10 @@ def sum_audit(
     """Verdicts on released sums: they equal all bounded vectors plus all of the key's noise, on the lattice.
 
     Guarantee: ``sum`` fails if any cell differs, by more than the slack, from the sum of the contributions, each
-      clipped
-    to a joint L2 norm of ``clip_norm``, plus noise of ``noise_multiplier`` clip norms from the key. So it fails if
-    noise is missing, smaller or added twice, or if a device is left out, counted twice or above its bound. ``digits``
-    fails if a number is not a multiple of the release's lattice step (about a millionth of the noise). Exact: an honest
-    release passes both.
+    clipped to a joint L2 norm of ``clip_norm``, plus noise of ``noise_multiplier`` clip norms from the key. So it fails
+    if noise is missing, smaller or added twice, or if a device is left out, counted twice or above its bound.
+    ``digits`` fails if a number is not a multiple of the release's lattice step (about a millionth of the noise).
+    Exact: an honest release passes both.
 
     Args:
       size: U.

@@ -44,8 +44,7 @@ def counts_audit(
     """Verdicts ``sum`` and ``digits`` (``bounded.sum_audit``), and ``model``.
 
     Guarantee: ``model`` fails unless the published model is a function of released sums and public text, so that it
-      holds
-    nothing else about the devices.
+    holds nothing else about the devices.
 
     Args:
       devices: token ids of each device of the split, in its order of typing, ``<eos>`` after each sentence. Private.
