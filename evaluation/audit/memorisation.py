@@ -119,22 +119,6 @@ class Rounds:
     mu_N: np.ndarray
 
 
-def audit(
-    model: KeyboardLM,
-    planted: CanarySet,
-    config: AuditConfig,
-    vocabulary: Vocabulary,
-    seed: int,
-    rounds: Rounds,
-    *,
-    nodes: int = 2000,
-    workers: int = 1,
-) -> AuditResult:
-    """Attack ``model`` with every canary and summarise: ``attacked``, then ``summed_up``."""
-    table = attacked(model, planted, config, vocabulary, seed, rounds, nodes=nodes, workers=workers)
-    return summed_up(table, config.random_continuations)
-
-
 def attacked(
     model: KeyboardLM,
     planted: CanarySet,

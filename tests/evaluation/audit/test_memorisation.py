@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from evaluation.audit import canaries, exposure
-from evaluation.audit.memorisation import AuditResult, Rounds, audit, completed, own_mu, summed_up
+from evaluation.audit.memorisation import AuditResult, Rounds, attacked, completed, own_mu, summed_up
 from evaluation.config import ALPHA, AuditConfig
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model, placed, sentence_rows
@@ -27,6 +27,12 @@ def rounds_of(planted: canaries.CanarySet, mu: float = 0.5) -> Rounds:
     """One round of each device, and the bound of ``n_u`` devices of a mu-GDP training."""
     users = np.array([canary.n_u for canary in planted.canaries])
     return Rounds(np.ones(len(planted.devices), dtype=np.int64), users * mu)
+
+
+def audit(
+    model: KeyboardLM, planted: canaries.CanarySet, config: AuditConfig, *given: object, **more: object
+) -> AuditResult:
+    return summed_up(attacked(model, planted, config, *given, **more), config.random_continuations)
 
 
 @pytest.fixture(scope="module")
