@@ -39,8 +39,7 @@ EVIDENCE, OPTIONAL = ("audit", "ab_test", "audit_releases"), {"count": "counts"}
 # Files of no stage, by folder.
 BESIDE = {
     "launch": ("launch.json", "erased.json", "state.svg"),
-    "planning": ("frontier.png", "frontier.svg", "gain.png", "gain.svg"),
-    "rehearsal": ("verdict.json", "gain.png", "gain.svg"),
+    "planning": ("frontier.png", "frontier.svg"),
     "experiment": ("result.json",),
     "proof": ("root.layout", "launch.pub", "log-keys.json", "provenance.json", "model.sig", "model.pub"),
 }

@@ -129,8 +129,8 @@ def plan(launch: str | Path, devices: int | None = None) -> Plan:
     from pipeline.stages.graph import STAGES
 
     named = to_run(str(launch))
-    done = core.plan(named.config, named.run_id, settings.load(), STAGES, devices=devices, file=named.file)
-    return Plan(done, plan_text(done, str(launch)))
+    done = core.plan(named.config, named.run_id, settings.load(), STAGES, devices=devices)
+    return Plan(done, plan_text(done))
 
 
 def launch(launch: str | Path) -> LaunchEnding:

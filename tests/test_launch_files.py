@@ -16,7 +16,7 @@ from federated.planning import law
 from federated.planning.feasibility import rho_for
 from pipeline.launch.config import LaunchConfig, all_fields, launch_id, load_launch
 from pipeline.ledger.entries import Spend
-from pipeline.preflight import rehearsal_verdict, schedule
+from pipeline.preflight import schedule
 from pipeline.preflight.readiness import estimated_devices, planned
 from pipeline.publication.gates.decide import decide
 from pipeline.publication.gates.evidence import Evidence
@@ -252,12 +252,6 @@ def test_production_files_take_the_knee(path: Path):
     assert 0.95 * law.LONGEST_WAY < step.way <= law.LONGEST_WAY
     assert config.server.learning_rate * config.mechanism.clip_norm <= law.LONGEST_STRIDE
     assert law.STEP_NOISE / 10**0.5 < step.noise <= law.STEP_NOISE
-
-
-def test_no_rehearsal_beside_a_file_is_stale():
-    kept = [path for path in FILES if (path.parent / "rehearsals" / f"{path.stem}.json").exists()]
-    assert len(kept) == len(list((ROOT / "dags" / "launches" / "rehearsals").iterdir())) > 0
-    assert all(rehearsal_verdict.kept(config_of(path), path).verdict for path in kept)
 
 
 @pytest.mark.parametrize("path", PRODUCTION, ids=name_of)

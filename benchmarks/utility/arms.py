@@ -10,6 +10,7 @@ import torch
 
 from benchmarks.utility.cell import Cell
 from benchmarks.utility.populations import SEED, People
+from benchmarks.utility.recall import Arm, predictions
 from federated import mechanisms
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.mechanism import BandedMechanism, BltMechanism, MechanismConfig, TreeMechanism
@@ -20,7 +21,6 @@ from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
 from federated.mechanisms.optimise_blt import optimise_blt
 from federated.planning import law
-from federated.planning.recall import Arm, predictions
 from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.config import PretrainConfig

@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.utility import arms, cell_lists, populations
 from benchmarks.utility.cell import Cell
-from federated.planning.recall import Arm, gain
+from benchmarks.utility.recall import Arm, gain
 from pretrain.files import atomic
 
 RESULTS = Path("benchmarks/results/crossing.csv")

@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 
 from benchmarks.utility.cell import Cell
+from benchmarks.utility.recall import words_typed
 from federated.config.population import FilePopulation
 from federated.devices import store as devices
-from federated.planning.recall import words_typed
 from pipeline.launch.config import LaunchConfig, load_launch
 from pretrain.config import ModelConfig
 from pretrain.corpus import Corpus, build_corpus, open_corpus

@@ -18,9 +18,9 @@ import torch
 
 from benchmarks.utility import arms, populations
 from benchmarks.utility.cell import Cell
+from benchmarks.utility.recall import Arm, predictions, words_typed
 from evaluation.comparison import scoring, slices
 from evaluation.noisy.compare import PUBLIC_WORDS
-from federated.planning.recall import Arm, predictions, words_typed
 from pretrain.corpus import open_corpus
 from pretrain.model import KeyboardLM
 from pretrain.ngrams import counted

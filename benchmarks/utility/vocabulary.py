@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.utility import populations
 from benchmarks.utility.populations import FOLDS, SEED, Population
-from federated.planning.recall import Arm, hits, words_typed
+from benchmarks.utility.recall import Arm, hits, words_typed
 from pretrain.corpus import Corpus
 from pretrain.files import write_text
 from pretrain.ngrams.ngram import NGram

@@ -4,7 +4,6 @@ The block does not change a launch. The planner reads it, proposes a ``mechanism
 puts that block into the file.
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -19,30 +18,6 @@ KINDS: tuple[Kind, ...] = ("tree", "blt", "banded")
 MAX_NOISE_COPIES = 16
 # Safety margin on training devices: estimates are rough, and devices come and go.
 SPARE_FRACTION = 0.1
-
-
-@dataclass(frozen=True)
-class SmallLaunch:
-    """Settings of a rehearsal: ways to spend rho, and the simulated population that shows their gain before any spend.
-
-    Attributes:
-      shares: shares of the planned rho for one release alone, training or counts.
-      counts_share: share for counts that move the start of training, which has the rest.
-      median_words: median word budget of a pseudo-user; budgets are log-normal, with the launch's cap on devices.
-      most_users, most_rounds, most_goal: limits of the simulation, beyond which it is scaled.
-      held_out_words: words for evaluation.
-      least_headroom: gain of training without noise below which the text of a rehearsal cannot tell; 0.002 is 0.2
-        percentage points.
-    """
-
-    shares: tuple[float, ...] = (1.0, 0.3)
-    counts_share: float = 0.1
-    median_words: int = 150
-    most_users: int = 3000
-    most_rounds: int = 64
-    most_goal: int = 100
-    held_out_words: int = 20_000
-    least_headroom: float = 0.002
 
 
 class PlanningConfig(Config):

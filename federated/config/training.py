@@ -20,7 +20,7 @@ STAGE_TIMEOUT_MINUTES = 720.0
 class LocalTrainingConfig(Config):
     """Local training of one device in one round: epochs of plain SGD."""
 
-    learning_rate: Rate = Field(description="of a device's own steps; 'tacit rehearse' searches for the server's")
+    learning_rate: Rate = Field(description="of a device's own steps; 'tacit plan' proposes the server's")
     batch_sentences: Batch = Field(description="sentences in one step of a device")
     sequence_words: RowWords = Field(description="longest row in words; longer sentences are cut into rows")
     epochs: PositiveInt = Field(default=1, le=1_000, description="passes over a device's words in one round")
@@ -35,9 +35,7 @@ class ServerConfig(Config):
     optimizer: Literal["momentum", "nesterov", "sgd", "adam"] = Field(
         default="momentum", description="optimiser for the noisy mean update"
     )
-    learning_rate: Rate = Field(
-        description="learning rate of the server's step; 'tacit rehearse' finds one on public text"
-    )
+    learning_rate: Rate = Field(description="learning rate of the server's step; 'tacit plan' shows its step noise")
 
 
 class RuntimeConfig(Config):

@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
-import yaml
 from pydantic import TypeAdapter
 from scipy.optimize import minimize
 
@@ -181,17 +180,6 @@ def contexts(heard: float, words: int) -> int:
     return max(CONTEXTS, min(WIDE_CONTEXTS, MOST_CELLS // words // 100 * 100))
 
 
-def to_yaml(mechanism: MechanismConfig) -> str:
-    """The block as text of a launch file; reading it back gives the same block."""
-    block = {"kind": mechanism.kind} | mechanism.model_dump(mode="json", exclude_defaults=True)
-    return yaml.safe_dump({"mechanism": block}, sort_keys=False, default_flow_style=None).rstrip()
-
-
-def most_participations(rounds: int, min_sep: int) -> int:
-    """Rounds that a device can join when two of them lie ``min_sep`` or more apart."""
-    return -(-rounds // min_sep)
-
-
 def round_up(value: float, digits: int) -> float:
     """The next number not below ``value`` that has this many significant digits."""
     step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
@@ -213,7 +201,7 @@ def strategies(
     min_sep = min(terms.usable_devices // report_goal, rounds)
     if min_sep < 1:
         return []
-    limits = (rounds, min_sep, most_participations(rounds, min_sep))
+    limits = (rounds, min_sep, -(-rounds // min_sep))  # rounds of one device, ``min_sep`` apart
     fitting: list[Strategy | None] = []
     if "tree" in kinds:
         fitting += [tree(*limits), tree_with_restarts(*limits)]

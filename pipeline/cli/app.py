@@ -72,7 +72,6 @@ _GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Decide": {"review": decide.review, "rollback": decide.rollback},
     "Privacy": {"verify": operate.verify, "ledger": ledger.app, "account": account.account},
     "For some launches": {
-        "rehearse": planning.rehearse,
         "runs": look.runs,
         "audit": results.audit,
         "ab": results.ab,

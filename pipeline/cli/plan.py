@@ -1,4 +1,4 @@
-"""``tacit plan`` and ``tacit rehearse``: cost of a launch file, its forecast gain, and better settings."""
+"""``tacit plan``: cost of a launch file, its forecast gain, and better settings."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,16 +8,13 @@ import typer
 from pipeline.cli.support import AsJson, LaunchName, answer, command
 from pipeline.ground import settings
 from pipeline.ground.errors import PERMANENT
-from pipeline.telemetry.logs import printable
 from reports.losses import up
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from federated.planning.verdict import Outcome, Verdict
-    from pipeline.launch.config import LaunchConfig
     from pipeline.preflight.frontier import Frontier, Point
-    from pipeline.preflight.plan import ForecastPlan, LaunchPlan
+    from pipeline.preflight.plan import LaunchPlan
 
 
 @command
@@ -35,8 +32,8 @@ def plan(
     """Show the worst-case guarantee of a launch file and, with a planning block, its forecast gain.
 
     The forecast is points of top-1 recall against the total epsilon of one device: for counts, for training, and for
-    training from a start that counts moved. It reads no text. If the launch was rehearsed, its verdict follows. Exits
-    with 65 if the launch file's own setting cannot be carried out.
+    training from a start that counts moved. It reads no text. Exits with 65 if the launch
+    file's own setting cannot be carried out.
 
     Example: tacit plan dags/launches/en-US.yaml --devices 2000000
     """
@@ -48,23 +45,16 @@ def plan(
     from pipeline.stages.graph import STAGES
 
     named, here, console = to_run(launch), settings.load(), Console(stderr=True, quiet=as_json)
-    done = core(named.config, named.run_id, here, STAGES, devices=devices, out=out, file=named.file)
-    if isinstance(done, ForecastPlan):
-        if done.frontier is not None:
-            _show_frontier(done.frontier, console)
-        if done.found is not None:
-            _show_trade(done.found, done.of_file, console)
-    answer(done, as_json, text=plan_text(done, launch))
+    done = core(named.config, named.run_id, here, STAGES, devices=devices, out=out)
+    if isinstance(done, ForecastPlan) and done.frontier is not None:
+        _show_frontier(done.frontier, console)
+    answer(done, as_json, text=plan_text(done))
     if not done.feasible:
         raise typer.Exit(PERMANENT)
 
 
-def plan_text(done: "LaunchPlan", launch: str) -> str:
-    """Format a plan: its worst case, its forecast, and what a rehearsal found; the tables of the command are apart.
-
-    Args:
-      launch: its name, for commands to copy.
-    """
+def plan_text(done: "LaunchPlan") -> str:
+    """Format a plan: its worst case and its forecast; the tables of the command are apart."""
     from pipeline.preflight.plan import ForecastPlan
 
     lines = _worst_case_lines(done)
@@ -72,78 +62,7 @@ def plan_text(done: "LaunchPlan", launch: str) -> str:
         return "\n".join([*lines, "For a forecast of its gain, add a planning block to its launch file."])
     if done.frontier is not None:
         lines += ["", *_frontier_lines(done.frontier)]
-    return "\n".join([*lines, "", *_rehearsed_lines(done, launch)])
-
-
-@command
-def rehearse(
-    launch: LaunchName,
-    start: Annotated[
-        Path | None,
-        typer.Option(
-            help="launch file whose language, public text, vocabulary, model and device training stand in for the "
-            "launch's own, where these are out of reach or too large for this machine"
-        ),
-    ] = None,
-    keep: Annotated[
-        bool, typer.Option("--keep", help="also write the result beside the launch file, where 'tacit plan' finds it")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Simulate the launch on public text: several ways to spend its rho, at the noise that each has.
-
-    It runs the stages ingest_public and pretrain if they have not run; the launch then finds them done.
-    Run it again to resume.
-
-    Example: tacit rehearse dags/launches/en-US.yaml --start dags/launches/demo-en-US.yaml --keep
-    """
-    from pipeline.run.named import to_run
-
-    named, here = to_run(launch), settings.load()
-    config, run_id, notes = named.config, named.run_id, tuple[str, ...]()
-    planning = config.planning
-    if planning is None:
-        raise ValueError(f"planning: {launch} has no such block, which describes the rehearsal; add one")
-    if keep and named.file is None:
-        raise ValueError("--keep: a rehearsal is kept beside a launch file; name the launch by its file")
-    from federated.planning.verdict import as_json as verdict_json
-    from pipeline.launch.config import launch_id, load_launch
-    from pipeline.preflight import rehearsal as core
-    from pipeline.preflight import rehearsal_verdict
-    from pipeline.stages.graph import STAGES
-    from pipeline.tracking import mlflow_tracker
-
-    if start is not None:
-        config = rehearsal_verdict.on_start(config, load_launch(start))
-        run_id, notes = launch_id(config), (_stood_in(config, start),)
-    if (played := rehearsal_verdict.played(config)) != config:
-        config, run_id = played, launch_id(played)
-        notes += (
-            "On a start that has not read typed chat, as chat plays the people. The launch's own start is better, and "
-            "people teach it less.",
-        )
-    tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
-    done = core.run(config, planning, run_id, here, STAGES, tracker, _rehearsing, notes=notes)
-    kept = [rehearsal_verdict.keep(done.verdict, named.file, start)] if keep and named.file else []
-    lines = [
-        f"Verdict: {done.verdict.answer}. {done.verdict.sentence}",
-        *(f"note: {note}" for note in done.verdict.notes),
-        f"Then: tacit plan {launch}",
-        f"files: {', '.join(map(str, (done.directory, *kept)))}",
-    ]
-    answer({**verdict_json(done.verdict), "directory": str(done.directory)}, as_json, text="\n".join(lines))
-
-
-def _rehearsing(line: str) -> None:
-    typer.echo(printable(f"rehearse: {line}"), err=True)
-
-
-def _stood_in(config: "LaunchConfig", start: Path) -> str:
-    return (
-        f"Not on the launch's own start: {start.name} lends the language ({config.locale}), public text "
-        f"({config.public_text.source!r}), a vocabulary of {config.vocabulary.base_size:,} words, a model of hidden "
-        f"size {config.model.hidden_dim} and its training on devices."
-    )
+    return "\n".join([*lines, *([f"files: {done.files[0].parent}"] if done.files else [])])
 
 
 def _worst_case_lines(plan: "LaunchPlan") -> list[str]:
@@ -266,45 +185,3 @@ def _point_cells(point: "Point") -> list[str]:
     ways = (point.counts, point.training, point.both)
     cells = [f"{way.points:+.1f} ± {2 * way.error:.1f}" if way else "-" for way in ways]
     return [f"{point.rho:.2g}", *cells, point.wins or "not sure"]
-
-
-def _rehearsed_lines(plan: "ForecastPlan", launch: str) -> list[str]:
-    """Format the verdict of a rehearsal, the best way, and blocks to paste."""
-    verdict, of_file = plan.found, plan.of_file
-    files = [f"files: {plan.files[0].parent}"] if plan.files else []
-    if verdict is None:
-        minutes = f"about {plan.rehearsal_minutes:,} minutes of CPU"
-        stale = f"{plan.kept} is stale and not used: a field that it depends on has changed since. "
-        return [
-            f"{stale if plan.stale else 'Not rehearsed: '}'tacit rehearse {launch}' simulates it on public text, "
-            f"{minutes}.",
-            *files,
-        ]
-    lines = [*([f"Rehearsed as {plan.kept} states."] if plan.kept else [])]
-    lines += [f"Verdict: {verdict.answer}. {verdict.sentence}", *(f"note: {note}" for note in verdict.notes)]
-    lines.append(
-        "This file's own setting was not rehearsed."
-        if of_file is None
-        else f"This file's own setting: {100 * of_file.gain:+.2f} points (± {200 * of_file.error:.2f})."
-    )
-    if verdict.best is not None:
-        lines += ["For the launch file:", verdict.outcomes[verdict.best].yaml]
-    return [*lines, *files]
-
-
-def _show_trade(verdict: "Verdict", of_file: "Outcome | None", console: "Console") -> None:
-    """Print the gain of each split of rho."""
-    from rich.table import Table
-
-    title = f"Gain over {100 * verdict.start:.2f}% on held-out pseudo-users, points of top-1 recall"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("spent on", "ships", "rounds", "goal", "rho", "gain", "pays"):
-        table.add_column(name, justify="left" if name in ("spent on", "ships") else "right", no_wrap=True)
-    for place, row in enumerate(verdict.outcomes):
-        shape = (f"{row.rounds:,}", f"{row.report_goal:,}") if row.rounds else ("-", "-")
-        pays = "yes" if verdict.pays(row) else "no"
-        gain = f"{100 * row.gain:+.2f} ± {200 * row.error:.2f}"
-        label = f"{row.label} (this file)" if of_file is not None and row is of_file else row.label
-        style = "bold" if place == verdict.best else None
-        table.add_row(label, row.ships, *shape, f"{row.rho:.3g}", gain, pays, style=style)
-    console.print(table)

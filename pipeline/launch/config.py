@@ -103,7 +103,7 @@ class LaunchConfig(Config):
     )
     planning: PlanningConfig | None = Field(
         default=None,
-        description="population and largest round, for 'tacit plan' and 'tacit rehearse'; has no effect on its own",
+        description="population and largest round, for 'tacit plan'; has no effect on its own",
     )
     local_training: LocalTrainingConfig
     server: ServerConfig

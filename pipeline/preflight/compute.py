@@ -1,28 +1,15 @@
-"""CPU minutes that a launch and its rehearsal take on this kind of machine, from words and weights alone.
+"""CPU minutes that a launch takes on this kind of machine, from words and weights alone.
 
 Rough: half to twice as much is usual, by processor and by how much devices typed.
 """
 
-from federated.config.planning import PlanningConfig, SmallLaunch
-from federated.counts.bounded_sum import MOST_DEVICES as MOST_COUNTED
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.training import TRAINING
 
 # CPU seconds per word and weight: on devices and, with a sampled softmax, on public text
 # (benchmarks/results/2026-11-22-planner-verdicts.md, 2026-11-28-epsilon-one.md).
 _ON_DEVICES, _ON_PUBLIC = 5e-10, 4e-11
-_SCORING = 120.0  # seconds of a rehearsal for counts and evaluation
-
-
-def rehearsal_minutes(config: LaunchConfig, planning: PlanningConfig) -> int:
-    """CPU minutes of a rehearsal without pretraining."""
-    limits, rounds = SmallLaunch(), config.mechanism.rounds
-    trains = config.private_text.splits.training(planning.population_estimate)
-    goal = min(planning.max_report_goal, limits.most_goal, limits.most_users, trains)
-    # The file's own, one of each share, one without noise, and one from a start that counts moved.
-    trainings = len(limits.shares) + 2 + (trains <= MOST_COUNTED)
-    joins = trainings * min(rounds, limits.most_rounds) * goal
-    return _minutes(joins * _device_seconds(config) + _SCORING)
+_MEDIAN_WORDS = 150  # of a device
 
 
 def launch_minutes(config: LaunchConfig) -> dict[str, int]:
@@ -39,9 +26,9 @@ def launch_minutes(config: LaunchConfig) -> dict[str, int]:
 
 
 def _device_seconds(config: LaunchConfig) -> float:
-    """CPU seconds of a device in a round, which has the words of a median device of a rehearsal at most."""
+    """CPU seconds of a device in a round, which has the words of a median device at most."""
     local = config.local_training
-    return min(local.max_words, SmallLaunch().median_words) * local.epochs * _weights(config) * _ON_DEVICES
+    return min(local.max_words, _MEDIAN_WORDS) * local.epochs * _weights(config) * _ON_DEVICES
 
 
 def _weights(config: LaunchConfig) -> int:

@@ -6,22 +6,19 @@ the files it counts the devices.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from federated.config.mechanism import MOST_DEVICES
 from federated.planning import feasibility, law
 from federated.planning.feasibility import Alternative, Timer
 from federated.planning.law import Step
 from federated.planning.search import terms_of
-from federated.planning.verdict import Outcome, Verdict
-from federated.planning.verdict import as_json as verdict_json
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.preflight import frontier as frontiers
-from pipeline.preflight import rehearsal_verdict
-from pipeline.preflight.compute import launch_minutes, rehearsal_minutes
+from pipeline.preflight.compute import launch_minutes
 from pipeline.preflight.devices import count_devices, countable, stated_devices
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.frontier import Frontier
@@ -42,8 +39,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _log = logging.getLogger(__name__)
-# Fields that the JSON output leaves out.
-_PYTHON = {"json": False}
 
 
 @dataclass(frozen=True)
@@ -95,27 +90,16 @@ class LaunchPlan:
 
 @dataclass(frozen=True)
 class ForecastPlan(LaunchPlan):
-    """A plan with the forecast of its population, and the verdict of its rehearsal if it was rehearsed.
+    """A plan with the forecast of its population.
 
     Attributes:
       frontier: None where the server's optimizer is Adam, of which the step law says nothing.
       round_hours: hours that the rounds take on people's devices, at ``planning.round_minutes``.
-      rehearsal_minutes: CPU minutes that a rehearsal takes.
-      kept: rehearsal beside the launch file, used unless this machine has one on the launch's own start.
-      stale: it is not used, as a field that it depends on has changed since.
-      of_file: outcome of the file's own setting; None if it was not rehearsed.
     """
 
     frontier: Frontier | None
     round_hours: float
-    rehearsed: bool
-    rehearsal_minutes: int
-    kept: Path | None
-    stale: bool
-    verdict: Mapping[str, Any] | None
     files: tuple[Path, ...]
-    found: Verdict | None = field(metadata=_PYTHON)
-    of_file: Outcome | None = field(metadata=_PYTHON)
 
 
 def plan(
@@ -126,7 +110,6 @@ def plan(
     *,
     devices: int | None = None,
     out: Path | None = None,
-    file: Path | None = None,
 ) -> LaunchPlan:
     """Plan a launch; with a planning block, also forecast its gain against its total epsilon.
 
@@ -134,7 +117,6 @@ def plan(
       devices: number that may take part; None for those of the launch's own data or, if these cannot be counted here,
         the estimate of the planning block.
       out: folder for the numbers and pictures; None for the launch's own.
-      file: the launch file, beside which a rehearsal may be kept; None if the launch is named by its id.
 
     Raises:
       ValueError: a number is out of range, an option needs a planning block that is absent, or the number of devices
@@ -158,27 +140,11 @@ def plan(
         spends = planned_spends(config, Outlook(training_rho(config), base.training_devices))
         found = frontiers.frontier(config, terms, spends, base.total.epsilon)
     directory = out or RunDir(here.runs_dir, run_id).path / "public" / "planning"
-    files = _draw(found, base, directory)
-    verdict, kept = rehearsal_verdict.find(config, here.runs_dir, planning), None
-    if verdict is None and file is not None:
-        kept = rehearsal_verdict.kept(config.model_copy(update={"planning": planning}), file)
-        verdict = kept.verdict if kept else None
-    if verdict is not None:
-        from pipeline.preflight.rehearsal import draw_trade  # with torch: slow to import
-
-        files += draw_trade(verdict, directory)
     return ForecastPlan(
         **vars(base),
         frontier=found,
         round_hours=base.rounds * planning.round_minutes / 60,
-        rehearsed=verdict is not None and verdict.answer != "inconclusive",
-        rehearsal_minutes=rehearsal_minutes(config, planning),
-        kept=kept.file if kept else None,
-        stale=kept is not None and kept.verdict is None,
-        verdict=None if verdict is None else verdict_json(verdict),
-        files=files,
-        found=verdict,
-        of_file=None if verdict is None else rehearsal_verdict.outcome_of_file(verdict, config),
+        files=_draw(found, base, directory),
     )
 
 

@@ -21,7 +21,6 @@ from pipeline.ground.settings import Settings, has_account
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.entries import Spend
 from pipeline.preflight.devices import count_devices, countable, stated_devices
-from pipeline.preflight.rehearsal_verdict import require_worth
 from pipeline.preflight.shortfalls import FEW, of_file, parameters, short_of_devices, too_few, without_sums
 from pipeline.releases import uses
 from pipeline.releases.central_words import CENTRAL_WORDS
@@ -443,14 +442,13 @@ def estimated_devices(config: LaunchConfig) -> int | None:
 def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
     """Planned spend of word discovery: central, or local with the number of messages of the smallest layer.
 
-    This is the first spend of a launch, so a launch that a rehearsal found not worthwhile is refused here. The plan ran
-    before the vocabulary, which decides the layers' sizes, so total epsilon is checked against its ceiling again.
+    The plan ran before the vocabulary, which decides the layers' sizes, so total epsilon is checked against its ceiling
+    again.
 
     Raises:
-      ValueError: a rehearsal of exactly this run found it not worthwhile, or total epsilon would exceed its ceiling.
+      ValueError: total epsilon would exceed its ceiling.
       StageInputMissing: stage ``plan``, which makes all other checks, has not finished.
     """
-    require_worth(config, run.root)
     plan = run.record("plan")
     if plan is None:
         raise StageInputMissing(f"{run.launch_id}: stage 'plan' has not finished; it comes before anything is spent")

@@ -46,8 +46,7 @@ CONFIG = "launch/config"
 # All files of ``public/`` that are no stage's, by folder. They change after a launch has ended, and no link names them.
 BESIDE: Mapping[str, frozenset[str]] = {
     "launch": frozenset({"launch.json", ERASED, STATE}),
-    "planning": frozenset({"frontier.png", "frontier.svg", "gain.png", "gain.svg"}),
-    "rehearsal": frozenset({"verdict.json", "gain.png", "gain.svg"}),
+    "planning": frozenset({"frontier.png", "frontier.svg"}),
     "experiment": frozenset({RESULT}),
     FOLDER: frozenset({LAYOUT, KEY, LOG_KEYS, "provenance.json", "model.sig", "model.pub"}),
 }

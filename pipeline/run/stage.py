@@ -275,8 +275,6 @@ def access(config: LaunchConfig, run: RunDir, settings: Settings, name: str, sta
     sources = [path for matches in texts for path in matches]
     opened = [run.path / half / name for half in ("public", "private")]
     opened += [run.folder_of(other) / "public" / other for other in stage.opens]
-    # The verdict of a rehearsal is of no stage, and plan reads it.
-    opened += [run.path / "public" / "rehearsal"]
     kept_files = (file for file in stage.private if file != SOURCES)
     opened += [run.folder_of(file.partition("/")[0]) / "private" / file for file in kept_files]
     opened += sources if SOURCES in stage.private else []

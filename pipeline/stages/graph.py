@@ -160,12 +160,12 @@ _LIST = (
         line="training costs rho {rho:.3g}",
         run="pipeline.stages.plan:plan",
         needs=("ingest_private",),
-        # It refuses before the first spend, also by the schedule and a rehearsal.
+        # It refuses before the first spend, also by the schedule.
         reads=lambda config: (
             *("locale", "seed", "public_text", "vocabulary", "pretrain", "planning", "schedule", "audit", "ab_test"),
             *("model", "local_training", "server", *_RELEASES),
         ),
-        replay=Replay(moving=frozenset({"rehearsed", "verdict"}), afresh=True),
+        replay=Replay(afresh=True),
         sees=("reviewers",),  # held against the registration; no output says them
         remade="pipeline.stages.plan:remade",
     ),

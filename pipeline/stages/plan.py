@@ -1,6 +1,5 @@
-"""Stage ``plan``: the mechanism, its worst-case loss, and the rehearsal's forecast, before any spend."""
+"""Stage ``plan``: the mechanism, its worst-case loss, before any spend."""
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from federated.mechanisms import mechanism_file
 from federated.planning import feasibility as planner
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Spend
-from pipeline.preflight import rehearsal_verdict
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.shortfalls import encoding_of, of_file, short_of_devices
 from pipeline.releases.policy import above_policy, likely
@@ -22,8 +20,6 @@ from pipeline.run import artifacts
 from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult
 from reports.disclosure.total import Total
-
-_log = logging.getLogger(__name__)
 
 
 class Plan(StageResult):
@@ -43,28 +39,22 @@ class Plan(StageResult):
     delta: float
     epsilon: float
     alternatives: list[dict[str, float]]
-    rehearsed: bool = False
-    verdict: str | None = None
     total: Total
 
 
 def plan(ctx: StageContext) -> Plan:
-    """Plan the mechanism and its worst-case guarantee, and check a rehearsal's forecast, before any spend.
+    """Plan the mechanism and its worst-case guarantee, before any spend.
 
     Raises:
-      ValueError: the launch is not feasible or would be held whatever its model's quality, or a rehearsal of exactly
-        this run forecast no gain.
+      ValueError: the launch is not feasible or would be held whatever its model's quality.
     """
     mechanism = ctx.config.mechanism
-    worth = rehearsal_verdict.require_worth(ctx.config, ctx.settings.runs_dir)
     # Rounded down, as the plan is public.
     splits = ctx.run.result("ingest_private")["devices_by_split"]
     training_devices = splits["train"]
     planned = _planned(ctx.config, training_devices)
     spends = planned_spends(ctx.config, Outlook(planned.guarantee.rho, training_devices))
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
-    if worth is None:
-        _log.warning("plan: this run was not rehearsed; 'tacit plan' forecasts its gain, 'tacit rehearse' simulates it")
     problems = [
         *of_file(ctx.config),
         *short_of_devices(ctx.config, splits),
@@ -75,13 +65,7 @@ def plan(ctx: StageContext) -> Plan:
     ]
     if problems:
         raise ValueError("\n".join((*problems, "nothing was spent")))
-    stated = _stated(ctx.config, planned, spends)
-    return stated.model_copy(
-        update={
-            "rehearsed": worth is not None and worth[0].answer != "inconclusive",
-            "verdict": None if worth is None else rehearsal_verdict.in_words(*worth),
-        }
-    )
+    return _stated(ctx.config, planned, spends)
 
 
 def _planned(config: LaunchConfig, training_devices: int) -> planner.Plan:
@@ -91,7 +75,6 @@ def _planned(config: LaunchConfig, training_devices: int) -> planner.Plan:
 
 
 def _stated(config: LaunchConfig, planned: planner.Plan, spends: Mapping[str, Spend]) -> Plan:
-    """The plan without the rehearsal's verdict."""
     return Plan(
         feasible=planned.feasible,
         reasons=planned.reasons,
@@ -113,4 +96,4 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
     planned = _planned(ctx.config, training_devices)
     mechanism_file.save(mechanisms.build(ctx.config.mechanism), ctx.public / artifacts.MECHANISM)
     spends = planned_spends(ctx.config, Outlook(planned.guarantee.rho, training_devices))
-    return _stated(ctx.config, planned, spends).model_dump(mode="json", exclude={"rehearsed", "verdict"})
+    return _stated(ctx.config, planned, spends).model_dump(mode="json")

@@ -129,7 +129,6 @@ FIELDS: dict[str, Fields] = {
     "Plan": {
         _ACCOUNTED: "reasons rho delta epsilon sensitivity_squared alternatives min_sep_by_the_clock run_days feasible "
         "rounds_below_goal",
-        _LEDGER: "rehearsed verdict",
     },
     "Gaussian": {_FILE: "rho epsilon"},
     "Counts": {

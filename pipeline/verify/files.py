@@ -33,10 +33,7 @@ EXPERIMENT = "experiment"
 # Folders beside those of stages, and their files; None: any.
 _BESIDE: dict[str, Mapping[str, Collection[str] | None]] = {
     "public": {**BESIDE, FOLDER: None},  # the proof's files are those of its records: ``verify.proof``
-    "private": {
-        "rehearsal": None,
-        EXPERIMENT: {bookkeeping.LOCK, bookkeeping.STOPPED},
-    },
+    "private": {EXPERIMENT: {bookkeeping.LOCK, bookkeeping.STOPPED}},
 }
 
 

@@ -1,4 +1,4 @@
-"""Pictures of plans and rehearsals as files: PNG to look at, SVG to put into documents.
+"""Pictures of plans as files: PNG to look at, SVG to put into documents.
 
 They use the library and colours of the report's figures, on white, since a file cannot inherit the
 colours of a page.

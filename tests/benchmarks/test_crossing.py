@@ -13,7 +13,8 @@ from benchmarks.utility.arms import mechanism_of
 from benchmarks.utility.cell import Cell
 from benchmarks.utility.cell_lists import LISTS
 from benchmarks.utility.populations import PublicStart
-from federated.planning.rehearsal import own_rho
+from federated import mechanisms
+from federated.accounting import guarantees
 from pretrain.config import ModelConfig
 from tests.helpers.text.typed_text import stream, text, vocabulary
 
@@ -31,7 +32,9 @@ def test_cells_that_differ_have_names_that_differ() -> None:
 @pytest.mark.parametrize("kind", ["banded", "blt", "tree"])
 def test_training_spends_the_rho_of_its_cell(kind: str) -> None:
     block = mechanism_of(replace(CELL, mechanism=kind, rounds=8, participations=2, rho=0.3), people=100)
-    assert own_rho(block) == pytest.approx(0.3)
+    limits = (block.rounds, block.min_sep, block.max_participations)
+    worst = guarantees.guarantee_of(mechanisms.build(block), *limits, (block.delta,), twice=False)
+    assert worst.rho == pytest.approx(0.3)
     assert block.report_goal * block.rounds <= 100 * block.max_participations
 
 

@@ -38,8 +38,8 @@ _REMEMBERS = (
     "the model memorises: add noise, lower mechanism.clip_norm or private_text.max_words_per_device, and launch again"
 )
 _MORE = (
-    "gain more at the same rho, by more devices, a larger report goal or other rates ('tacit rehearse', then 'tacit "
-    "plan'), or keep the users' present model"
+    "gain more at the same rho, by more devices, a larger report goal or other rates ('tacit plan'), or keep the "
+    "users' present model"
 )
 _NOTHING_TRAINED = "if counts ship alone: nothing is trained on devices, so no canary is planted"
 _NOISE_OF_TRAINING = (
@@ -48,7 +48,7 @@ _NOISE_OF_TRAINING = (
 _AGGREGATOR_TRUSTED = "with central word discovery: words are part of the launch's rho, which 'budget' bounds"
 _RECALL_ALONE = "if typing is not simulated: 'utility', 'top3_guardrail', 'ngram' and 'champion' judge recall"
 _LARGER = (
-    "rehearse with a smaller server.learning_rate, more or less rho on counts, or a stronger start, and read the "
+    "try a smaller server.learning_rate, more or less rho on counts, or a stronger start, and read the "
     "report's table of arms"
 )
 

@@ -17,7 +17,6 @@ from evaluation.audit.canaries import CanarySet
 from evaluation.config import STRESS_RATE
 from federated.config.mechanism import TreeMechanism
 from federated.config.training import RuntimeConfig
-from federated.planning.rehearsal import pseudo_users
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from federated.train import FineTuneResult, Progress, TrainingData, Workplace, fine_tune
@@ -134,5 +133,24 @@ def pseudo_people(text: TokenStream, count: int, seed: int) -> TokenStream:
         missing = count - sum(map(len, cuts))
         if not missing:
             return join_streams(cuts) if cuts else text.select(np.arange(0))
-        cuts.append(pseudo_users(text, missing, "fixed", _WORDS, seed + order))
+        cuts.append(_cut(text, missing, seed + order))
     raise AssertionError("unreachable")
+
+
+def _cut(text: TokenStream, count: int, seed: int) -> TokenStream:
+    """Partition documents, in an order drawn from ``seed``, into at most ``count`` owners of whole sentences.
+
+    An owner is a run of consecutive sentences, so it has topics of its own, as people do; its last sentence is the one
+    that reaches ``_WORDS``. No sentence has two owners, and there are fewer if the text ends before.
+    """
+    rng = np.random.default_rng([seed, len(text)])
+    shuffled = text.select(rng.permutation(len(text)))
+    ends_S = np.flatnonzero(shuffled.tokens_N == EOS) + 1
+    words_S = ends_S - np.arange(1, len(ends_S) + 1)  # words up to each sentence's end
+    offsets, before = [0], 0
+    while len(offsets) <= count and (last := int(np.searchsorted(words_S, before + _WORDS))) < len(ends_S):
+        offsets.append(int(ends_S[last]))
+        before = int(words_S[last])
+    if len(offsets) == 1:
+        offsets.append(int(ends_S[-1]))  # less text than one budget: one owner has it all
+    return TokenStream(shuffled.tokens_N[: offsets[-1]], np.array(offsets, dtype=np.int64))

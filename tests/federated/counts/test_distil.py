@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.utility.recall import Arm, predictions
 from federated.counts import cells as counted
 from federated.counts import distil as distilling
 from federated.counts.distil import distil
 from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
-from federated.planning.recall import Arm, predictions
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.ngrams.counted import CountedNGram

@@ -1,4 +1,4 @@
-"""Pictures of plans and rehearsals: files that say what they show, the same bytes every time."""
+"""Pictures of plans: files that say what they show, the same bytes every time."""
 
 from pathlib import Path
 

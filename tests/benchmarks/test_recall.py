@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from federated.planning import recall
-from federated.planning.recall import Arm
+from benchmarks.utility import recall
+from benchmarks.utility.recall import Arm
 from pretrain.config import ModelConfig
 from pretrain.model import KeyboardLM, build_model
 from pretrain.ngrams.counted import CountedNGram
