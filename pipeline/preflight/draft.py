@@ -1,18 +1,17 @@
 """Draft of a launch file from a few answers, with the mechanism that the planner finds for the population."""
 
-import copy
 import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
 
-from discovery import filters, outlook
+from discovery import outlook
 from discovery.config import CentralConfig, DiscoveryConfig
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.config.counts import CountsConfig
@@ -23,14 +22,14 @@ from federated.config.training import ServerConfig
 from federated.counts.bounded_sum import MOST_DEVICES as MOST_COUNTED
 from federated.devices import readers
 from federated.planning import gain, law
-from federated.planning.feasibility import Plan, plan, untrained_plan
-from federated.planning.search import block_at, counts_at, terms_of
-from pipeline.launch.config import LIKE, LaunchConfig, fields, inherited, load_launch, problems
+from federated.planning.feasibility import plan, untrained_plan
+from federated.planning.search import block_at, counts_at, round_up, terms_of
+from pipeline.launch.config import LIKE, LaunchConfig, all_fields, fields, inherited, load_launch, problems
 from pipeline.preflight.devices import MOST_COUNTED_BYTES, filters_of, no_row
 from pipeline.preflight.frontier import LEFT_BY_WORDS, rho_within
 from pipeline.preflight.readiness import planned as worst_case
 from pipeline.preflight.shortfalls import too_few
-from pipeline.preflight.vocabulary import VocabularySizes, propose
+from pipeline.preflight.vocabulary import propose
 from pipeline.releases.central_words import central_discovery
 from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
@@ -44,7 +43,6 @@ from pretrain.reading import rows
 from pretrain.reading.paths import require_folder, shown
 from pretrain.sources import open_stream
 from pretrain.text import require_spaced_script
-from reports.config import NOBODY_YET
 from reports.disclosure.total import Total
 from reports.losses import up
 
@@ -52,48 +50,28 @@ SYNTHETIC = "synthetic"
 SAMPLES = ("sample", "sample-with-chat")
 _DELTA = 1e-6
 _CORPUS: TypeAdapter[CorpusConfig] = TypeAdapter(CorpusConfig)
-
-
-@dataclass(frozen=True)
-class Size:
-    """Size of a launch that a population can carry.
-
-    Attributes:
-      rounds, joins: rounds of training, and the most that one device may join.
-      words: largest base vocabulary.
-    """
-
-    rounds: int
-    joins: int
-    words: int
-    model: dict[str, object]
-    steps: int
-    tokens: int
-
-
-_SIZES = (
-    (0, Size(64, 4, 8_000, {"embedding_dim": 64, "hidden_dim": 256, "tied": True}, 5_000, 2_000_000)),
-    (20_000, Size(64, 4, 8_000, {"embedding_dim": 64, "hidden_dim": 256, "tied": True}, 20_000, 20_000_000)),
-    (500_000, Size(256, 4, 20_000, {"embedding_dim": 96, "hidden_dim": 670, "tied": False}, 200_000, 500_000_000)),
-)
+# Templates of launch files, and the least number of devices of each.
+_TEMPLATES = Path(__file__).with_name("drafts")
+_CLASSES = ((0, "small"), (20_000, "medium"), (500_000, "large"))
+# ``tacit init --small``: a third of the time of each stage that trains.
+_QUICK = {
+    "vocabulary": {"base_size": 2_000},
+    "model": {"hidden_dim": 128},
+    "pretrain": {"steps": 1_000, "evaluate_every_steps": 200},
+    "adapt": {"steps": 20},
+}
 _MOST_GOAL = 6_500
 # Share of the longest way that gains within 0.1 points of it.
 _LONG_ENOUGH = 0.85
-# Limits of ``tacit init --small``: a third of the time of each stage that trains.
-_SMALL_WORDS, _SMALL_HIDDEN, _SMALL_STEPS = 2_000, 128, 1_000
-# Directions of the audits of noise.
-_DIRECTIONS = 500
 # With fewer, a launch is refused; with few, a fifth of them may be too few to compare on.
 _FEWEST, _FEW = 60, 120
-_LIMITS = {"max_words_per_device", "test_fraction"}  # fields that every source of private text has
+_LIMITS = ("max_words_per_device", "test_fraction")  # fields that every source of private text has
 # Devices that tell a gain of 0.2 points, as more would only take time; and the least share that is held out.
 _JUDGES, _LEAST_SHARE = 2_000, 0.01
 # Largest share of rho for words that an aggregator finds.
 _WORDS_SHARE = 0.1
 # Share of devices beyond which a word that so many hold is in public text.
 _HARDLY_ANY = 0.5
-# Rho of a draft whose rho is not chosen yet.
-_ANY_RHO = 0.1
 # More than the words of any packaged text.
 SAMPLE_WORDS = 5_000_000
 # Words of public files that a draft counts, in about ten seconds, and keeps.
@@ -136,19 +114,21 @@ class Words:
     Attributes:
       block: the block ``discovery`` of the launch file.
       rho: of the discovery, about training devices.
+      epsilon: of one device to words found locally, 0 if they are found centrally.
       learning_rho: left for training and counts.
       reason: sentence for the launch file.
     """
 
     block: dict[str, Any]
     rho: float
+    epsilon: float
     learning_rho: float
     reason: str
 
     @property
     def launch_rho(self) -> float:
         """Rho of one training device to the launch, rounded up."""
-        return _rounded_up(self.rho + self.learning_rho)
+        return round_up(self.rho + self.learning_rho, 3)
 
 
 @dataclass(frozen=True)
@@ -187,22 +167,16 @@ def change(given: str) -> tuple[str, object]:
         raise ValueError(f"--set: {shown(repr(value))} is no value of a launch file, for {name}") from error
 
 
-def _changed(content: dict[str, Any], changes: Mapping[str, object]) -> dict[str, Any]:
-    """A launch file's values with some of them replaced; what they make invalid is named as in ``tacit check``."""
-    content = copy.deepcopy(content)
+def _change(content: dict[str, Any], changes: Mapping[str, object], *, new_blocks: bool) -> None:
+    """Replace values of a launch file; what they make invalid is named as in ``tacit check``."""
     for name, value in changes.items():
         *blocks, last = name.split(".")
         at = content
         for block in blocks:
-            if not isinstance(at.get(block), dict):
+            if not isinstance(at.setdefault(block, {}) if new_blocks else at.get(block), dict):
                 raise ValueError(f"--set: {name}: the drafted file has no block {block}; it has {', '.join(at)}")
             at = at[block]
         at[last] = value
-    return content
-
-
-def _touched(block: str, changes: Mapping[str, object]) -> bool:
-    return any(name.partition(".")[0] == block for name in changes)
 
 
 def require_new(file: Path) -> None:
@@ -254,21 +228,25 @@ def draft(file: Path, answers: Answers) -> Draft:
     """
     require_new(file)
     _require(answers)
-    size = _size(answers)
-    public, amount = _public(answers, size)
-    words = _words(answers, size, public)
-    _budget(answers, words)  # refused before public text is read, which takes seconds
-    sizes = propose(_CORPUS.validate_python(public), answers.locale, size.words, _finds(answers, words))
-    learning = _learning(answers, Splits(_test_share(answers)), size, sizes, words.learning_rho)
-    content = _with_words(launch_file(answers, size, public, words, sizes, learning), answers, words)
-    content = _changed(content, answers.changes)
-    config = _valid(content)
-    found = _planned(config, answers)
-    comments = {"public_text": amount, "vocabulary": sizes.reason, "discovery": words.reason}
-    comments = {block: why for block, why in comments.items() if why and not _touched(block, answers.changes)}
+    content = _template(answers)
+    content["public_text"], amount = _public(answers, content["public_text"])
+    splits = Splits(content["private_text"]["test_fraction"])
+    words = _words(answers, splits, content)
+    content["discovery"] = words.block
+    _limit(answers, content["policy"], words)  # refused before public text is read, which takes seconds
+    corpus, most = _CORPUS.validate_python(content["public_text"]), content["vocabulary"]["base_size"]
+    sizes = propose(corpus, answers.locale, most, _finds(answers, splits, words))
+    content["vocabulary"] |= {"base_size": sizes.base, "max_new_words": sizes.new}
+    _learn(answers, splits, content, words.learning_rho)
+    content = {name: value for name, value in content.items() if value is not None}
+    _change(content, answers.changes, new_blocks=False)
+    changed = {name.partition(".")[0] for name in answers.changes}
+    reasons = {"public_text": amount, "vocabulary": sizes.reason, "discovery": words.reason}
+    comments = {block: why for block, why in reasons.items() if why and block not in changed}
+    made = _drafted(file, answers, _valid(content), tuple(comments.values()))
     write_text(file, _text(content, answers, comments))
     load_launch(file)
-    return _drafted(file, answers, config, found, tuple(comments.values()))
+    return made
 
 
 def draft_like(file: Path, like: Path, answers: Answers) -> Draft:
@@ -290,27 +268,24 @@ def draft_like(file: Path, like: Path, answers: Answers) -> Draft:
     content: dict[str, Any] = {LIKE: like.name, "name": answers.name, "locale": answers.locale}
     if answers.public:
         content["public_text"] = (
-            {"source": answers.public} if answers.public in SAMPLES else _public(answers, _size(answers))[0]
+            {"source": answers.public}
+            if answers.public in SAMPLES
+            else _public(answers, _template(answers)["public_text"])[0]
         )
     elif other.public_text.source == "c4" and other.public_text.subset != (tongue := answers.locale.partition("-")[0]):
         content["public_text"] = {"subset": tongue}
     content["private_text"] = people = _people(answers)
     if other.private_text.source != people["source"]:
-        content["private_text"] = people | other.private_text.model_dump(include=_LIMITS)
+        content["private_text"] = people | other.private_text.model_dump(include=set(_LIMITS))
     if other.planning is not None:
         content["planning"] = {"population_estimate": answers.population}
-    for name, value in answers.changes.items():
-        *blocks, last = name.split(".")
-        at = content
-        for block in blocks:
-            at = at.setdefault(block, {})
-        at[last] = value
+    _change(content, answers.changes, new_blocks=True)
     config = _valid(inherited(content, fields(like)))
-    found = _planned(config, answers)
+    made = _drafted(file, answers, config, (f"report.intended_use: {config.report.intended_use}",))
     head = f"# Like {like.name} but for these lines; made by tacit init for about {answers.population:,} devices."
     counted = [f"# {answers.counted}."] if answers.counted else []
     write_text(file, "\n".join([head, *counted, yaml.safe_dump(content, sort_keys=False, allow_unicode=True)]))
-    return _drafted(file, answers, config, found, (f"report.intended_use: {config.report.intended_use}",))
+    return made
 
 
 def _people(answers: Answers) -> dict[str, Any]:
@@ -320,20 +295,28 @@ def _people(answers: Answers) -> dict[str, Any]:
     return {"source": SYNTHETIC, "name": f"synthetic-{answers.name}", "devices": min(answers.population, 10_000_000)}
 
 
-def _size(answers: Answers) -> Size:
-    size = next(size for least, size in reversed(_SIZES) if answers.population >= least)
-    if not answers.small:
-        return size
-    return replace(size, words=_SMALL_WORDS, model=size.model | {"hidden_dim": _SMALL_HIDDEN}, steps=_SMALL_STEPS)
+def _template(answers: Answers) -> dict[str, Any]:
+    """The launch file of the population's size class, with the names, people and smaller sizes of the answers."""
+    size = next(size for least, size in reversed(_CLASSES) if answers.population >= least)
+    content = all_fields(_TEMPLATES / f"{size}.yaml")
+    for block, sizes in _QUICK.items() if answers.small else ():
+        content[block] |= sizes
+    limits = {name: content["private_text"][name] for name in _LIMITS} | {"test_fraction": _test_share(answers)}
+    people = _people(answers) | limits
+    return content | {"name": answers.name, "locale": answers.locale, "private_text": people}
 
 
-def _drafted(file: Path, answers: Answers, config: LaunchConfig, found: Plan, notes: tuple[str, ...]) -> Draft:
-    seen = Outlook(found.guarantee.rho, config.private_text.splits.training(answers.population))
+def _drafted(file: Path, answers: Answers, config: LaunchConfig, notes: tuple[str, ...]) -> Draft:
+    """The draft, with the file's worst-case loss, and whether its population suffices, as 'tacit plan' finds them."""
+    splits = config.private_text.splits.expected(answers.population)
+    train = splits["train"]
+    found = plan(config.mechanism, train, twice=False) if config.trains else untrained_plan(config.mechanism)
+    reasons = (*found.reasons, *above_policy(config, worst_case(config, train), train), *too_few(config, splits))
     return Draft(
         file=file,
-        feasible=found.feasible,
-        reasons=found.reasons,
-        total=total(config, planned(config, seen)),
+        feasible=not reasons,
+        reasons=reasons,
+        total=total(config, planned(config, Outlook(found.guarantee.rho, train))),
         notes=tuple(note for note in (answers.counted, *notes) if note),
         next=_next(file, answers, config),
         mechanism=config.mechanism,
@@ -373,155 +356,58 @@ def _require(answers: Answers) -> None:
             raise ValueError(f"--public: {str(error).removeprefix('public_text.source: ')}") from error
 
 
-def launch_file(
-    answers: Answers,
-    size: Size,
-    public: dict[str, Any],
-    words: Words,
-    sizes: VocabularySizes,
-    learning: tuple[MechanismConfig, CountsConfig | None],
-) -> dict[str, Any]:
-    """Return the launch file as values.
+def _limit(answers: Answers, policy: dict[str, Any], words: Words) -> None:
+    """Set the ceilings of a policy: those on words found locally by all launches are epsilon, rounded up.
 
-    Args:
-      public: the block ``public_text``.
-      learning: training and counts, as ``_learning`` finds them.
+    Raises:
+      ValueError: the budget of all launches is less than the rho of this one.
     """
-    small, share = answers.population < _SIZES[1][0], _test_share(answers)
-    limits = {"max_words_per_device": 400 if small else 20_000, "test_fraction": share}
-    # ``_with_words`` sets the ceiling on words.
-    bound: dict[str, Any] = {"max_total_epsilon": answers.epsilon}
-    budget = _budget(answers, words)
-    if answers.days is not None:
-        bound |= {"budget": {"rho": budget, "days": answers.days}}
-    else:
-        bound |= {"population_max_rho": budget}
-    if words.block["kind"] == "ldp-triehh":
-        bound |= {"max_discovery_epsilon0": 8.0, "population_max_discovery_epsilon": 8.0 * _launches(budget, words)}
-        bound |= {"population_max_words_epsilon": answers.epsilon}
-    mechanism, counts = learning
-    planning: dict[str, float] = {"population_estimate": answers.population, "max_report_goal": mechanism.report_goal}
-    planning |= {"round_minutes": 10.0, "target_rho": words.learning_rho}
-    return {
-        "name": answers.name,
-        "locale": answers.locale,
-        "features": ["NWP"],
-        "seed": 20261123,
-        "public_text": public,
-        "private_text": _people(answers) | limits,
-        "vocabulary": {
-            "base_size": sizes.base,
-            "max_new_words": sizes.new,
-            # People abbreviate words to one letter (*u*).
-            "filters": [name for name in filters.NAMES if name != "one-letter"],
-        },
-        "model": size.model,
-        "pretrain": {
-            "steps": size.steps,
-            "batch_sentences": 128,
-            "sequence_words": 20,
-            "learning_rate": 0.003,
-            "evaluate_every_steps": size.steps // 5,
-        },
-        "discovery": words.block,
-        "adapt": {"steps": size.steps // 50, "batch_sentences": 64, "learning_rate": 0.001},
-        "mechanism": {"kind": mechanism.kind} | mechanism.model_dump(mode="json", exclude_defaults=True),
-        **({"counts": counts.model_dump(mode="json")} if counts else {}),
-        "planning": planning,
-        "local_training": {"learning_rate": 0.5, "batch_sentences": 8, "sequence_words": 20, "max_words": 200},
-        "server": {"learning_rate": _server_rate(mechanism)},
-        "audit": {
-            "users": [1, 4],
-            "examples": [1, 14, 200],
-            "repeats": 1,
-            "populations": ["compliant", "stress"],
-            "in_launch": ["compliant"],
-            "directions": _directions(size, sizes.base),
-        },
-        "ab_test": {"buckets": max(2, min(20, int(answers.population * share) // 2))},
-        "policy": {
-            "max_rho": words.launch_rho,
-            "population_delta": float(f"{10 * _DELTA:.6g}"),
-            **bound,
-            "min_canary_rank": 1_000,
-            "min_top1_gain": 0.0,
-            "max_top3_loss": 0.0,
-            "min_variety": 0.5,
-            "min_ngram_gain": 0.0,
-        },
-        "report": {"contact": NOBODY_YET, "intended_use": "Suggests the next word as people type."},
-    }
-
-
-def _directions(size: Size, base: int) -> int:
-    """Directions of the audits, or the most that a model of this size has room for."""
-    from evaluation.audit.directions import most_directions
-
-    return min(_DIRECTIONS, most_directions(ModelConfig.model_validate(size.model).weights(base)))
+    budget = float(f"{3 * words.launch_rho:.12g}") if answers.budget is None else answers.budget
+    if budget < words.launch_rho:
+        raise ValueError(
+            f"--budget: {budget:g} is less than one launch may lose, rho {words.launch_rho:g}; raise it, or lower "
+            "--rho or --epsilon"
+        )
+    launches = math.floor(budget / words.launch_rho * (1 + 1e-9))  # like this one, that the budget allows
+    window = None if answers.days is None else {"rho": budget, "days": answers.days}
+    policy |= {"max_rho": words.launch_rho, "max_total_epsilon": answers.epsilon, "budget": window}
+    policy["population_max_rho"] = budget if window is None else None
+    policy["population_delta"] = max(policy["population_delta"], 2 * launches * _DELTA)  # room for the words' deltas
+    most = policy["max_discovery_epsilon0"]
+    local = (most, launches * most, math.ceil(1e3 * launches * words.epsilon) / 1e3)
+    names = ("max_discovery_epsilon0", "population_max_discovery_epsilon", "population_max_words_epsilon")
+    policy |= zip(names, local if words.epsilon else (None, None, None), strict=True)
+    for name in [name for name, value in policy.items() if value is None]:
+        del policy[name]
 
 
 def _test_share(answers: Answers) -> float:
     """``private_text.test_fraction``: enough people to judge by, and no more of many."""
-    if answers.population < _SIZES[1][0]:
+    if answers.population < _CLASSES[1][0]:
         return 0.3 if answers.population < _FEW else 0.2
     return max(round(_JUDGES / answers.population, 3), _LEAST_SHARE)
 
 
-def _budget(answers: Answers, words: Words) -> float:
-    """Rho of one device to all launches.
-
-    Raises:
-      ValueError: it is less than that of this launch.
-    """
-    if answers.budget is None:
-        return float(f"{3 * words.launch_rho:.12g}")
-    if answers.budget < words.launch_rho:
-        raise ValueError(
-            f"--budget: {answers.budget:g} is less than one launch may lose, rho {words.launch_rho:g}; raise it, or "
-            "lower --rho or --epsilon"
-        )
-    return answers.budget
-
-
-def _launches(budget: float, words: Words) -> int:
-    """Number of launches like this one that the budget allows."""
-    return math.floor(budget / words.launch_rho * (1 + 1e-9))
-
-
-def _words(answers: Answers, size: Size, public: dict[str, Any]) -> Words:
+def _words(answers: Answers, splits: Splits, content: dict[str, Any]) -> Words:
     """Choose local discovery if the total leaves at least half of the rho to training, and central discovery otherwise.
 
     Guarantee: the total of the launch is at most that of the answers.
+
+    Args:
+      content: its discovery is the local one; what words cost does not depend on its mechanism.
     """
-    small = answers.population < _SIZES[1][0]
-    local = {
-        "kind": "ldp-triehh",
-        "epsilon0": 8.0 if small else 6.0,
-        "delta": _DELTA / 2,
-        # Among few devices shuffling does not help, so each message costs epsilon0.
-        "messages_per_device": 1 if small else 5,
-        "honest_share": 0.5,
-        "layers": 8 if small else 15,
-        "max_prefixes": 100 if small else 10_000,
-        "false_discovery_rate": 0.05,
-    }
     most = math.inf if answers.rho is None else answers.rho
-    unknown = VocabularySizes(size.words, 0, "")
-    # What words cost beside learning does not depend on the mechanism.
-    tried = Words(local, 0.0, _ANY_RHO, "")
-    content = launch_file(replace(answers, budget=None), size, public, tried, unknown, (_begun(size, 1, 2), None))
-    config = _valid(content)
-    train = _surely_train(answers.population, config.private_text.splits)
-    found = planned(config, Outlook(_ANY_RHO, train))["discover"]
+    config, train = _valid(content), _surely_train(answers.population, splits)
+    found = planned(config, Outlook(0.0, train))["discover"]
     alone = _rounded_down(min(most, rho_within(config, {}, answers.epsilon)))
     beside = _rounded_down(min(most, rho_within(config, {"discover": found}, answers.epsilon)))
     cost = total(config, {"discover": found}).epsilon
     if beside >= LEFT_BY_WORDS * alone:
         why = f"Words: found under local privacy, at epsilon {up(cost)} of the total of {answers.epsilon:g}."
-        return Words(local, 0.0, beside, why)
-    noise = _rounded_up(1 / math.sqrt(2 * _WORDS_SHARE * alone))
+        return Words(content["discovery"], 0.0, found.device_epsilon or 0.0, beside, why)
+    noise = round_up(1 / math.sqrt(2 * _WORDS_SHARE * alone), 3)
     # A device that holds more contributes some of them, and each is found less often; noise hardly follows the bound.
-    few, many = outlook.held(size.words)
+    few, many = outlook.held(content["vocabulary"]["base_size"])
     block = {"kind": "central", "noise_multiplier": noise, "words_per_device": -(-many // 10) * 10, "delta": _DELTA / 2}
     central = CentralConfig.model_validate(block)
     spend = central_discovery(central)
@@ -532,13 +418,13 @@ def _words(answers: Answers, size: Size, public: dict[str, Any]) -> Words:
         f"Words: a trusted aggregator {finds}; local privacy would cost epsilon {up(cost)}, of a total of "
         f"{answers.epsilon:g}."
     )
-    return Words(block, central.rho, left, why)
+    return Words(block, central.rho, 0.0, left, why)
 
 
-def _finds(answers: Answers, words: Words) -> Callable[[int], outlook.Reach]:
+def _finds(answers: Answers, splits: Splits, words: Words) -> Callable[[int], outlook.Reach]:
     """Forecast of a draft's discovery beyond a base vocabulary of so many words."""
     config: DiscoveryConfig = TypeAdapter(DiscoveryConfig).validate_python(words.block)
-    train = _surely_train(answers.population, Splits(_test_share(answers)))
+    train = _surely_train(answers.population, splits)
     alphabet = text.alphabet(answers.locale)
     return lambda base: outlook.reach(config, train, alphabet, base)
 
@@ -549,26 +435,13 @@ def _rounded_down(rho: float) -> float:
     return math.floor(rho * place * (1 + 1e-12)) / place
 
 
-def _rounded_up(value: float) -> float:
-    place = 10.0 ** (2 - math.floor(math.log10(value)))
-    return math.ceil(value * place * (1 - 1e-12)) / place
+def _public(answers: Answers, most: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The block ``public_text``, and how much of the text its ``max_tokens`` keeps.
 
-
-def _with_words(content: dict[str, Any], answers: Answers, words: Words) -> dict[str, Any]:
-    """Add the ceilings on words found locally by all launches: epsilon, rounded up, and room for their deltas."""
-    config = _valid(content)
-    train = _surely_train(answers.population, config.private_text.splits)
-    found = planned(config, Outlook(0.0, train))["discover"]
-    policy, launches = content["policy"].copy(), _launches(_budget(answers, words), words)
-    policy["population_delta"] = max(policy["population_delta"], 2 * launches * _DELTA)
-    if found.device_epsilon:
-        policy["population_max_words_epsilon"] = math.ceil(1e3 * launches * found.device_epsilon) / 1e3
-    return content | {"policy": policy}
-
-
-def _public(answers: Answers, size: Size) -> tuple[dict[str, Any], str]:
-    """The block ``public_text``, and how much of the text its ``max_tokens`` keeps."""
-    most = {"max_tokens": size.tokens, "max_validation_tokens": max(30_000, size.tokens // 500)}
+    Args:
+      most: the block of the size class.
+    """
+    most, tokens = {name: most[name] for name in ("max_tokens", "max_validation_tokens")}, most["max_tokens"]
     if answers.public in SAMPLES:
         amount = "Public text: the packaged sample, in full."
         if answers.public == "sample-with-chat":
@@ -580,7 +453,7 @@ def _public(answers: Answers, size: Size) -> tuple[dict[str, Any], str]:
         subset = answers.locale.partition("-")[0]
         return (
             {"source": "c4", "subset": subset, "revision": C4_REVISION, **most},
-            f"Public text: the first {size.tokens:,} words of C4, whose stream max_tokens ends.",
+            f"Public text: the first {tokens:,} words of C4, whose stream max_tokens ends.",
         )
     block = {"source": "files", "train": [answers.public], **most}
     found = 0
@@ -592,37 +465,39 @@ def _public(answers: Answers, size: Size) -> tuple[dict[str, Any], str]:
     if not found:
         raise ValueError(f"--public: {shown(answers.public)} has no text; give files with some")
     # The tokeniser finds somewhat more words than there are between spaces.
-    full = max(size.tokens, math.ceil(1.3 * found))
+    full = max(tokens, math.ceil(1.3 * found))
     return block | {"max_tokens": full}, f"Public text: all of about {found:,} words."
 
 
-def _learning(
-    answers: Answers, splits: Splits, size: Size, sizes: VocabularySizes, rho: float
-) -> tuple[MechanismConfig, CountsConfig | None]:
-    """Return training and counts of this rho by the way that the forecast prefers.
+def _learn(answers: Answers, splits: Splits, content: dict[str, Any], rho: float) -> None:
+    """Set training and counts of this rho by the way that the forecast prefers, and the sizes that follow from them.
 
     Counts of so few that noise would drown training ship alone; those of more people move its start, which has the
     rest of the rho. Of so many that the sum of counts could overflow there are none.
     """
-    # As many as surely train, in terms of a planner that counts on a share of those that are expected to.
+    from evaluation.audit.directions import most_directions
+
+    begun, planning = content["mechanism"], content["planning"]
+    # Number of devices that train with high probability, as the planner's population estimate.
     population, expected = answers.population, splits.training(answers.population) * (1 - SPARE_FRACTION)
     population = math.floor(population * min(1.0, _surely_train(answers.population, splits) / expected))
     trains, server = splits.training(population), ServerConfig(learning_rate=1.0)
     usable = int(round(trains * (1 - SPARE_FRACTION), 6))
-    words = sizes.base + sizes.new
+    base = content["vocabulary"]["base_size"]
+    words = base + content["vocabulary"]["max_new_words"]
     first = counts_at(gain.COUNTS_SHARE * rho, trains, words, "network") if trains < MOST_COUNTED else None
     rest = rho - (first.rho if first else 0.0)
 
     def training(joins: int) -> tuple[MechanismConfig, float]:
         """Rounds that a device joins at most so often, and the way that their noise allows."""
-        goal = max(2, min(_MOST_GOAL, joins * usable // size.rounds))
-        planning = PlanningConfig(
-            population_estimate=population, max_report_goal=goal, round_minutes=10.0, target_rho=rho
-        )
-        found = block_at(_begun(size, joins, goal), terms_of(planning, splits, server), rest, thorough=False)
+        goal = max(2, min(_MOST_GOAL, joins * usable // begun["rounds"]))
+        limits = {"population_estimate": population, "max_report_goal": goal, "target_rho": rho}
+        terms = terms_of(PlanningConfig.model_validate(planning | limits), splits, server)
+        begins = begun | {"report_goal": goal, "max_participations": joins}
+        found = block_at(TypeAdapter(MechanismConfig).validate_python(begins), terms, rest, thorough=False)
         return found, law.way(found, server) * law.server_rate(found, server)
 
-    joins = size.joins
+    joins = begun["max_participations"]
     mechanism, way = training(joins)
     # Of many people fewer reports allow almost as long a way, in half the time.
     while joins > 1 and way >= law.LONGEST_WAY * (1 - 1e-9):
@@ -631,17 +506,16 @@ def _learning(
         if its_way < _LONG_ENOUGH * law.LONGEST_WAY:
             break
         mechanism, way = fewer, its_way
-    if first is None or gain.lead(way, gain.heard(trains, rho)).points > 0:
-        return mechanism, first
-    return mechanism, counts_at(rho, trains, words, "start-mixture")
-
-
-def _begun(size: Size, joins: int, goal: int) -> MechanismConfig:
-    """The mechanism from which the planner's search begins."""
-    begins = {"kind": "tree", "noise_multiplier": 1.0, "clip_norm": 0.3, "rounds": size.rounds, "report_goal": goal}
-    begins |= {"min_sep": 1, "max_participations": joins, "delta": _DELTA, "randomness": "secure"}
-    made: MechanismConfig = TypeAdapter(MechanismConfig).validate_python(begins)
-    return made
+    if first is not None and gain.lead(way, gain.heard(trains, rho)).points <= 0:
+        first = counts_at(rho, trains, words, "start-mixture")
+    weights = ModelConfig.model_validate(content["model"]).weights(base)
+    content["mechanism"] = {"kind": mechanism.kind} | mechanism.model_dump(mode="json", exclude_defaults=True)
+    content["counts"] = first and first.model_dump(mode="json")
+    planning |= {"population_estimate": answers.population, "max_report_goal": mechanism.report_goal, "target_rho": rho}
+    # The rate whose step noise the network bears, to two digits.
+    content["server"] = {"learning_rate": float(f"{law.server_rate(mechanism, server):.2g}")}
+    content["audit"]["directions"] = min(content["audit"]["directions"], most_directions(weights))
+    content["ab_test"]["buckets"] = max(2, min(20, int(answers.population * splits.test) // 2))
 
 
 def _surely_train(population: int, splits: Splits) -> int:
@@ -650,26 +524,11 @@ def _surely_train(population: int, splits: Splits) -> int:
     return readers.tens(math.floor(expected - 3 * math.sqrt(expected * (1 - expected / population))))
 
 
-def _server_rate(mechanism: MechanismConfig) -> float:
-    """The rate whose step noise the network bears, to two digits."""
-    return float(f"{law.server_rate(mechanism, ServerConfig(learning_rate=1.0)):.2g}")
-
-
 def _valid(content: dict[str, Any]) -> LaunchConfig:
     try:
         return LaunchConfig.model_validate(content)
     except ValidationError as error:
         raise ValueError("\n".join(problems(error))) from error
-
-
-def _planned(config: LaunchConfig, answers: Answers) -> Plan:
-    """Return the file's worst-case loss, and whether its population suffices, as 'tacit plan' does."""
-    splits = config.private_text.splits.expected(answers.population)
-    train = splits["train"]
-    found = plan(config.mechanism, train, twice=False) if config.trains else untrained_plan(config.mechanism)
-    above = above_policy(config, worst_case(config, train), train)
-    reasons = (*found.reasons, *above, *too_few(config, splits))
-    return replace(found, feasible=not reasons, reasons=reasons)
 
 
 def _text(content: dict[str, Any], answers: Answers, comments: Mapping[str, str]) -> str:
@@ -689,12 +548,9 @@ def _text(content: dict[str, Any], answers: Answers, comments: Mapping[str, str]
     lines = {name: value for name, value in content.items() if not isinstance(value, dict)}
     blocks = [lines, *({name: value} for name, value in content.items() if name not in lines)]
     texts = [yaml.safe_dump(block, sort_keys=False, allow_unicode=True) for block in blocks]
-    above = ["".join(f"{_comment(comments[name])}\n" for name in block if name in comments) for block in blocks]
+    wraps = textwrap.TextWrapper(118, initial_indent="# ", subsequent_indent="# ")
+    above = ["".join(f"{wraps.fill(comments[name])}\n" for name in block if name in comments) for block in blocks]
     return "\n".join([*head, *(comment + text for comment, text in zip(above, texts, strict=True))])
-
-
-def _comment(reason: str) -> str:
-    return textwrap.fill(reason, 118, initial_indent="# ", subsequent_indent="# ")
 
 
 def _next(file: Path, answers: Answers, config: LaunchConfig) -> tuple[str, ...]:

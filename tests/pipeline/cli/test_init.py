@@ -23,7 +23,6 @@ FLAGS = ("--locale", "en-US", "--data", "synthetic", "--population", "1300", "--
     ("changed", "says"),
     [
         ({"--locale": "english"}, "--locale: 'english' is no BCP 47 tag"),
-        ({"--population": "3"}, "--population: got 3; give 60 to"),
         ({"--locale": "fr-FR", "--public": "sample-with-chat"}, "--public: 'sample-with-chat' has English chat"),
         ({"--population": None}, "--population: missing, and there is no terminal to ask on"),
         ({"--rho": None}, "--epsilon: missing, and there is no terminal to ask on"),
