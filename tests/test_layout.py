@@ -124,7 +124,7 @@ _READERS = {
         "pipeline/run/known.py",
         "pipeline/preflight/devices.py",
         "pipeline/preflight/foresee.py",
-        *("pipeline/ledger/withdrawals.py", "pipeline/verify/expiry.py"),
+        "pipeline/verify/expiry.py",
     },
     # The Airflow tab shows records as they lie, and says so: Airflow's environment has no ledger. Verification looks
     # for keys that stand twice in a record's text, which no parsed record shows.

@@ -21,7 +21,7 @@ from sqlalchemy import insert
 
 from pipeline.ground import clock, settings
 from pipeline.ground.settings import Settings
-from pipeline.ledger import chain, schema
+from pipeline.ledger import database, rows
 from pipeline.ledger.budget import Budget, Ceilings, Window
 from pipeline.ledger.entries import DIGEST, NO_UNIT, RESULT, SPLIT_RULE, Entry, Spend, canonical, salt, with_spend
 from pipeline.ledger.ledger import PrivacyLedger
@@ -47,15 +47,15 @@ def fill(ledger: PrivacyLedger, size: int) -> None:
     launches = (size - POPULATIONS) // len(_LAUNCH)
     began = clock.now() - timedelta(weeks=math.ceil(launches / POPULATIONS) + 1)
     with ledger.writing() as connection:
-        count = chain.length(connection)
+        count = rows.length(connection)
         for number in range(launches):
             when, name = began + timedelta(weeks=number // POPULATIONS), names[number % POPULATIONS]
             launch = f"{name}-{number:08x}-{when:%Y%m%d}"
             for kind, stage in _LAUNCH:
                 count += 1
                 entry = _entry(count, kind, name, launch, stage, clock.written(when))
-                entry = entry.model_copy(update={"signature": chain.signature(connection, entry.hash)})
-                connection.execute(insert(schema.ENTRIES).values(**entry.model_dump()))
+                entry = entry.model_copy(update={"signature": rows.signature(connection, entry.hash)})
+                connection.execute(insert(database.ENTRIES).values(**entry.model_dump()))
 
 
 def _entry(seq: int, kind: str, population: str, launch: str, stage: str, when: str) -> Entry:

@@ -1,35 +1,94 @@
-"""The ledger's database: open it, verify it, and write to it in one transaction at a time."""
+"""The ledger's database, SQLite or PostgreSQL: its transactions, its tables, and their append-only triggers.
 
+Guarantee: ``trigger_problems`` reports a trigger that is gone, that does something else under its name, that is
+switched off, or that is on a ledger table without being one of them; also a rule of PostgreSQL, which acts before any.
+"""
+
+import os
 import sqlite3
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
-from typing import Self
+from typing import Any
 
-from sqlalchemy import Connection, create_engine, event, exc
+from sqlalchemy import (
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Row,
+    Table,
+    Text,
+    UniqueConstraint,
+    create_engine,
+    event,
+    exc,
+    text,
+)
 from sqlalchemy.engine import Engine, make_url
 
-from pipeline.ground import keys
-from pipeline.ground.errors import LedgerMissing, LedgerNewer, LedgerTampered, PermanentError, ServiceUnavailable, lasts
+from pipeline.ground.errors import LedgerMissing, LedgerTampered, PermanentError, ServiceUnavailable, lasts
 from pipeline.ground.settings import Settings, database_address
-from pipeline.ledger import budget, chain, entries, schema, sealed
-from pipeline.ledger.entries import SECRET, Entry, Leaf
-from pipeline.ledger.log.note import Inclusion, Signed
 from pipeline.ledger.log.tiles import Log
-from pipeline.ledger.migrations import versioning
-from pipeline.ledger.outside import Known, Outside, is_successor
 from pretrain.files import widened
 
-_MOST_SHOWN = 8  # of problems, in an error
+METADATA = MetaData()
+
+ENTRIES = Table(
+    "privacy_ledger",
+    METADATA,
+    Column("seq", Integer, primary_key=True, autoincrement=False),
+    Column("kind", Text, nullable=False),
+    Column("population", Text, nullable=False),
+    Column("launch_id", Text, nullable=False),
+    Column("stage", Text, nullable=False),
+    Column("unit", Text, nullable=False),
+    Column("adjacency", Text, nullable=False),
+    Column("rho", Double),
+    Column("epsilon", Double, nullable=False),
+    Column("delta", Double, nullable=False),
+    Column("binding", Text, nullable=False),
+    Column("note", Text, nullable=False),
+    Column("created_at", Text, nullable=False),
+    Column("salt", Text, nullable=False),
+    Column("hash", Text, nullable=False, unique=True),
+    Column("signature", Text, nullable=False),  # of the hash, by the ledger's key
+    UniqueConstraint("launch_id", "stage", "kind"),
+    Index("privacy_ledger_by_population", "population", "seq"),
+    Index("privacy_ledger_by_kind", "kind", "seq"),
+)
+
+# Secrets, each of which an entry of the same kind and population binds (``rows``).
+SECRETS = Table(
+    "privacy_ledger_secrets",
+    METADATA,
+    Column("kind", Text, primary_key=True),
+    Column("population", Text, primary_key=True),
+    Column("content", LargeBinary, nullable=False),  # a salt, then the secret
+)
+
+# Any constant works, as long as all writers use the same one.
+_ADVISORY_LOCK = 0x7AC17
+
+
+def plain(row: Row[Any]) -> Row[Any]:
+    """The row; LedgerTampered if it holds bytes, which SQLite takes in a column of any kind and no entry has."""
+    if bytes in map(type, row):
+        raise LedgerTampered(f"the privacy ledger was altered: row {row[0]!r} holds bytes; restore it from a backup")
+    return row
 
 
 @contextmanager
 def transaction(database: Engine) -> Iterator[Connection]:
+    """Begin a transaction that excludes all others, of any process and machine."""
     try:
         with database.begin() as connection:
-            schema.serialise(connection)
-            chain.forget(connection)
+            if connection.dialect.name == "postgresql":  # SQLite's are serial through BEGIN IMMEDIATE.
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({_ADVISORY_LOCK})"))
+            connection.info.clear()  # of what an earlier transaction read
             yield connection
     except exc.OperationalError as error:
         if getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR:  # a column that is gone
@@ -75,12 +134,14 @@ def none_at(where: str) -> LedgerMissing:
 
 
 def engine(url: str, *, make: bool = False) -> Engine:
+    """Engine of the database at an address; ``make`` creates an empty file of SQLite."""
     place = make_url(database_address("TACIT_LEDGER_URL", url))
     if place.get_backend_name() == "postgresql":
         return create_engine(place, pool_pre_ping=True)
     file = Path(str(place.database))
     if make:
-        schema.make_sqlite_file(file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(file, os.O_WRONLY | os.O_CREAT, 0o600))  # It will hold secrets.
     if not file.is_file():
         raise none_at(str(file))  # Connecting would make an empty database.
     if mode := widened(file):
@@ -89,266 +150,109 @@ def engine(url: str, *, make: bool = False) -> Engine:
             "tacit ledger verify"
         )
     made = create_engine(url, connect_args={"timeout": 60})
-    event.listen(made, "connect", schema.sqlite_manual_transactions)
-    event.listen(made, "begin", schema.sqlite_begin_immediate)
+    event.listen(made, "connect", _manual_transactions)
+    event.listen(made, "begin", _begin_immediate)
     return made
 
 
-class WholeLedger:
-    """The ledger behind a SQLAlchemy URL; SQLite and PostgreSQL are supported.
+def _manual_transactions(dbapi_connection: sqlite3.Connection, _record: object) -> None:
+    """Stop the driver from opening transactions of its own, and make commits survive a power cut."""
+    dbapi_connection.isolation_level = None
+    dbapi_connection.execute("PRAGMA synchronous = FULL")
 
-    Guarantee: nothing is written to a ledger that is not whole, that is behind a checkpoint of its log, or that a newer
-    version has updated, even since it was opened.
-    """
 
-    def __init__(self, url: str, here: Settings | None = None) -> None:
-        """Open the ledger, and add tables that an older version lacks.
+def _begin_immediate(connection: Connection) -> None:
+    """Take the write lock at once: two readers that both write later would deadlock."""
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-        Args:
-          here: the installation, whose keys sign what is written, and whose log it is held against; None opens the
-            database alone, to be read.
 
-        Raises:
-          ValueError: the URL is not one of a supported database.
-          LedgerMissing: there is no ledger at the URL.
-          LedgerTampered: the database is damaged.
-          LedgerNewer: a newer version has updated its tables.
-          ServiceUnavailable: the database does not answer.
-        """
-        self._engine = engine(url)
-        self._outside = Outside(here) if here else None
-        self.address = address(url)
-        with self.transaction() as connection:
-            self._require_known_version(connection)
-            versioning.upgrade(connection)
+_ONLY = "the privacy ledger is append-only"
+_REFUSE = f"BEGIN SELECT RAISE(ABORT, '{_ONLY}'); END"
+TABLES = ("privacy_ledger", "privacy_ledger_secrets")
+_LISTS = "('devices', 'withdrawal')"  # secrets that grow
+_NEXT = "(SELECT coalesce(max(seq), 0) + 1 FROM privacy_ledger)"
 
-    @classmethod
-    def of(cls, here: Settings) -> Self:
-        """Open the installation's ledger; raises as ``__init__``."""
-        return cls(here.ledger_url, here)
+# Name -> the rest of its definition, spelt as PostgreSQL's ``pg_get_triggerdef`` returns it.
+_SQLITE: Mapping[str, str] = {
+    "privacy_ledger_no_update": f"BEFORE UPDATE ON privacy_ledger {_REFUSE}",
+    "privacy_ledger_no_delete": f"BEFORE DELETE ON privacy_ledger {_REFUSE}",
+    "privacy_ledger_at_end": f"BEFORE INSERT ON privacy_ledger WHEN NEW.seq <> {_NEXT} {_REFUSE}",
+    "privacy_ledger_secrets_no_delete": f"BEFORE DELETE ON privacy_ledger_secrets {_REFUSE}",
+    "privacy_ledger_secrets_stay": (
+        f"BEFORE UPDATE ON privacy_ledger_secrets WHEN OLD.kind NOT IN {_LISTS} "
+        f"OR NEW.kind <> OLD.kind OR NEW.population <> OLD.population {_REFUSE}"
+    ),
+}
+_REFUSING = "FOR EACH STATEMENT EXECUTE FUNCTION privacy_ledger_refuse()"
+_POSTGRES: Mapping[str, str] = {
+    "privacy_ledger_no_change": f"BEFORE DELETE OR UPDATE OR TRUNCATE ON privacy_ledger {_REFUSING}",
+    "privacy_ledger_at_end": "BEFORE INSERT ON privacy_ledger FOR EACH ROW EXECUTE FUNCTION privacy_ledger_at_end()",
+    "privacy_ledger_secrets_no_delete": f"BEFORE DELETE OR TRUNCATE ON privacy_ledger_secrets {_REFUSING}",
+    "privacy_ledger_secrets_stay": (
+        "BEFORE UPDATE ON privacy_ledger_secrets FOR EACH ROW EXECUTE FUNCTION privacy_ledger_stay()"
+    ),
+}
+# Name of a function that triggers call -> its body.
+_FUNCTIONS: Mapping[str, str] = {
+    "privacy_ledger_refuse": f"BEGIN RAISE EXCEPTION '{_ONLY}'; END",
+    "privacy_ledger_at_end": (f"BEGIN IF NEW.seq <> {_NEXT} THEN RAISE EXCEPTION '{_ONLY}'; END IF; RETURN NEW; END"),
+    "privacy_ledger_stay": (
+        f"BEGIN IF OLD.kind NOT IN {_LISTS} OR NEW.kind <> OLD.kind OR NEW.population <> OLD.population "
+        f"THEN RAISE EXCEPTION '{_ONLY}'; END IF; RETURN NEW; END"
+    ),
+}
+_OF_POSTGRES = """
+SELECT t.tgname, pg_get_triggerdef(t.oid, true) AS definition, t.tgenabled IN ('O', 'A') AS enabled,
+       p.proname, p.prosrc, l.lanname
+FROM pg_trigger t
+JOIN pg_class c ON c.oid = t.tgrelid
+JOIN pg_proc p ON p.oid = t.tgfoid
+JOIN pg_language l ON l.oid = p.prolang
+WHERE NOT t.tgisinternal AND c.relname = ANY (:tables) AND pg_table_is_visible(c.oid)
+"""
+_RULES = "SELECT rulename FROM pg_rules WHERE tablename = ANY (:tables) AND schemaname = current_schema()"
 
-    @classmethod
-    def create(cls, here: Settings) -> Self:
-        """Make the installation's ledger and its keys if there is none, and open it."""
-        keys.make(here)
-        made = engine(here.ledger_url, make=True)
-        with transaction(made) as connection:
-            if versioning.version(connection) is None:
-                versioning.upgrade(connection)
-        made.dispose()
-        return cls.of(here)
 
-    def verify(self, anchors: Iterable[str] = ()) -> list[str]:
-        """List problems of the ledger; an empty list means that it is whole.
+def trigger_statements(dialect: str) -> Iterator[str]:
+    """SQL statements that create the triggers, with the functions that they call."""
+    if dialect == "postgresql":
+        for name, body in _FUNCTIONS.items():
+            yield f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $${body}$$"
+    for name, definition in _triggers_of(dialect).items():
+        yield f"CREATE TRIGGER {name} {definition}"
 
-        Args:
-          anchors: entry hashes known from elsewhere, such as stage records; each must be in the ledger.
-        """
-        with self.transaction() as connection:
-            return _problems(connection, self._outside, anchors=anchors)
 
-    def require_whole(self, elsewhere: Mapping[str, str]) -> None:
-        """Check that the ledger is whole, and is behind no checkpoint on this machine, elsewhere, or of the witness.
+def trigger_problems(connection: Connection) -> list[str]:
+    """List differences between a database's triggers and those of ``trigger_statements``, as messages."""
+    dialect = connection.dialect.name
+    present = _in_postgres(connection) if dialect == "postgresql" else _in_sqlite(connection)
+    expected = {name: f"CREATE TRIGGER {name} {definition}" for name, definition in _triggers_of(dialect).items()}
+    gone = [f"the append-only trigger {name} is gone" for name in expected if name not in present]
+    changed = [
+        f"the append-only trigger {name} was changed: {present[name]}"
+        for name, definition in expected.items()
+        if name in present and present[name] != definition
+    ]
+    added = [f"{name} is not one of the ledger's triggers, but is on its table" for name in present.keys() - expected]
+    return sorted(gone) + sorted(changed) + sorted(added)
 
-        Args:
-          elsewhere: texts of checkpoints that are kept elsewhere, by place.
 
-        Raises:
-          LedgerTampered: it is not whole, or does not continue one of the checkpoints; restore it.
-        """
-        with self.writing(elsewhere):
-            pass
-        self.witnessed()
+def _in_sqlite(connection: Connection) -> dict[str, str]:
+    rows = connection.execute(text("SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'"))
+    return {row.name: row.sql for row in rows if row.tbl_name.lower() in TABLES}
 
-    def witnessed(self) -> str:
-        """Have the witness cosign the log up to the last entry, and return the checkpoint, to be kept elsewhere.
 
-        Raises:
-          LedgerTampered: the witness has cosigned another log, or more of this one.
-        """
-        outside = self.outside_files()
-        if outside.log.checkpoint() is None:
-            self._extend(outside)
-        return outside.witnessed()
-
-    def inclusions(self, launch_id: str, hashes: Container[str]) -> dict[str, Inclusion]:
-        """Prove that the log has entries of a launch, under a checkpoint that the witness cosigned.
-
-        Args:
-          hashes: of the entries; one that is not the launch's is left out.
-
-        Returns:
-          Proofs by hash, each with what may be shown of its entry.
-
-        Raises:
-          LedgerTampered, ServiceUnavailable: as ``witnessed``.
-        """
-        log, signed = self.outside_files().log, Signed.parsed(self.witnessed())
-        with self.transaction() as connection:
-            found = [entry for entry in chain.of_launch(connection, launch_id) if entry.hash in hashes]
-        size = signed.checkpoint.size
-        return {
-            entry.hash: Inclusion(
-                entry.seq - 1, tuple(log.inclusion(entry.seq - 1, size)), signed, entry.revealed.encode()
-            )
-            for entry in found
-        }
-
-    def verifier_keys(self) -> dict[str, list]:
-        """Return the public keys of the log and of its witness, as other tools take them, and its rotations."""
-        with self.transaction() as connection:
-            rotated = [dict(entry.content) for entry in chain.rotations(connection, "witness")]
-        return self.outside_files().verifier_keys | {"rotations": rotated}
-
-    def checkpoint(self) -> str:
-        """Return the log's checkpoint, which covers all entries, as text to keep elsewhere."""
-        signed = self.outside_files().log.checkpoint()
-        return signed.note if signed else ""
-
-    def head(self) -> tuple[int, str]:
-        """Number of entries, and the hash of the last one."""
-        with self.transaction() as connection:
-            count = chain.length(connection)
-            return count, chain.hash_at(connection, count)
-
-    def hash_at(self, seq: int) -> str:
-        """Hash of the entry at a place, from 1; empty without one."""
-        with self.transaction() as connection:
-            return chain.hash_at(connection, seq)
-
-    def bind_result(self, launch_id: str, stage: str, digest: str) -> str:
-        """Record the digest of a finished stage's result, and return its receipt; repeating it is free."""
-        with self.writing() as connection:
-            return chain.bind_result(connection, launch_id, stage, digest)
-
-    def bound_results(self, launch_id: str) -> dict[str, tuple[str, str]]:
-        """Digest and receipt of the latest result of each stage of a launch."""
-        with self.transaction() as connection:
-            return chain.latest_results(connection, launch_id)
-
-    def all_bound_results(self) -> dict[tuple[str, str], str]:
-        """Digest of the latest result of each stage of every launch, by launch and stage."""
-        with self.transaction() as connection:
-            return chain.latest_results_of_all(connection)
-
-    def holds_digest(self, digest: str) -> bool:
-        """True if the ledger ever recorded a digest, as of a bundle."""
-        with self.transaction() as connection:
-            return chain.holds_result(connection, digest)
-
-    @contextmanager
-    def writing(
-        self, elsewhere: Mapping[str, str] = MappingProxyType({}), *, any_witness: bool = False
-    ) -> Iterator[Connection]:
-        """Begin a writing transaction: check the ledger before it, and extend the log by its entries after it.
-
-        Args:
-          any_witness: allow another witness than the registered one, to register it.
-        """
-        outside = self.outside_files()
-        with self.transaction() as connection:
-            self._require_known_version(connection)
-            known = outside.parsed(elsewhere)
-            if found := _problems(connection, outside, known, thorough=False, any_witness=any_witness):
-                shown = "; ".join(found[:_MOST_SHOWN]) + ("; ..." if len(found) > _MOST_SHOWN else "")
-                raise LedgerTampered(f"the privacy ledger was altered: {shown}. Restore it from a backup")
-            chain.sign_with(connection, outside.signer, chain.keys(connection, outside.first_key))
-            yield connection
-            count = chain.length(connection)
-        if count > outside.log.size:
-            self._extend(outside)
-
-    def outside_files(self) -> Outside:
-        if self._outside is None:
-            raise ValueError(f"{self.address}: opened to be read; open the installation's ledger to write to it")
-        return self._outside
-
-    def _extend(self, outside: Outside) -> None:
-        """Bring the log up to the ledger."""
-        with outside.log.writing():
-            with self.transaction() as connection:
-                new, valid = chain.leaves(connection, outside.log.size), chain.keys(connection, outside.first_key)
-            outside.extend(new, valid)
-
-    def _require_known_version(self, connection: Connection) -> None:
-        version = versioning.version(connection)
-        if version is None:
-            raise none_at(self.address)
-        if version in versioning.REVISIONS:
-            return
-        known = f"this tacit knows versions up to {versioning.REVISIONS[-1]}"
-        if version.isdecimal() and int(version) > int(versioning.REVISIONS[-1]):
-            raise LedgerNewer(
-                f"the privacy ledger {self.address} has tables of version {version}, and {known}: a newer tacit has "
-                "updated it; update tacit here, then run the command again"
-            )
-        raise LedgerTampered(
-            f"the privacy ledger {self.address} has tables of version {version}, and {known}; restore it from a backup"
+def _in_postgres(connection: Connection) -> dict[str, str]:
+    """Trigger definitions by name, or the fault of one that is off or calls another function; rules included."""
+    present = {}
+    for row in connection.execute(text(_OF_POSTGRES), {"tables": list(TABLES)}):
+        same = _FUNCTIONS.get(row.proname) == row.prosrc and row.lanname == "plpgsql"
+        present[row.tgname] = (
+            "switched off" if not row.enabled else row.definition if same else f"{row.proname}() does something else"
         )
-
-    @contextmanager
-    def transaction(self) -> Iterator[Connection]:
-        """Begin a transaction that excludes all others, of any process and machine."""
-        with transaction(self._engine) as connection:
-            yield connection
+    rules = connection.execute(text(_RULES), {"tables": list(TABLES)}).scalars()
+    return present | {f"rule {name}": "" for name in rules}
 
 
-def _other_witness(entries: Sequence[Entry], here: str) -> list[str]:
-    """List populations that were registered with another witness than the one whose key is here, as messages.
-
-    Args:
-      entries: registrations and rotations, in order.
-    """
-    rotated = [entry.content for entry in entries if (entry.kind, entry.names("role")) == ("key", "witness")]
-    found = []
-    for name in sorted({entry.population for entry in entries if entry.kind in budget.REGISTRATION}):
-        owned = budget.registered(entries, name)
-        if owned and owned.rules.witness and not is_successor(here, owned.rules.witness, rotated):
-            found.append(
-                f"population {name!r} was registered with the witness {owned.rules.witness[:16]}, and the one here is "
-                f"{here[:16]}: restore witness-N.pub.pem in TACIT_KEYS, and TACIT_WITNESS; or, if its keeper replaced "
-                f"it, let {' or '.join(owned.raised_by)} say so: tacit ledger budget {name} --witness --reason ..."
-            )
-    return found
-
-
-def _problems(
-    connection: Connection,
-    outside: Outside | None,
-    elsewhere: Sequence[Known] = (),
-    anchors: Iterable[str] = (),
-    *,
-    thorough: bool = True,
-    any_witness: bool = False,
-) -> list[str]:
-    """List the problems of the ledger, as messages.
-
-    Args:
-      outside: None leaves out signatures and the log.
-      elsewhere: checkpoints that are kept elsewhere.
-      anchors: hashes of entries that must be there.
-      thorough: hold every secret against its entry, which is otherwise done where one is read, and verify the
-        signatures of entries that a witnessed checkpoint covers.
-      any_witness: see ``writing``.
-    """
-    held, bound, named = list[Leaf](), dict[tuple[str, str], str](), list[Entry]()
-
-    def read() -> Iterator[Entry]:
-        for entry in chain.walk(connection):
-            held.append(Leaf(entry.seq, entry.hash, entry.signature))
-            if entry.kind in sealed.KINDS:
-                bound[entry.kind, entry.population] = entry.names(SECRET)
-            if entry.kind in (*budget.REGISTRATION, "key"):
-                named.append(entry)
-            yield entry
-
-    found = entries.problems_of(read()) + schema.trigger_problems(connection)
-    if thorough:
-        found += sealed.problems(connection, bound)
-        unknown = sorted(set(anchors) - {leaf.hash for leaf in held})
-        found += [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]
-    if outside is not None:
-        found += outside.problems(held, elsewhere, chain.keys(connection, outside.first_key), thorough=thorough)
-        # An altered registration may not be readable.
-        found += [] if found or any_witness else _other_witness(named, outside.witness_key)
-    return found
+def _triggers_of(dialect: str) -> Mapping[str, str]:
+    return _POSTGRES if dialect == "postgresql" else _SQLITE

@@ -17,9 +17,7 @@ from sqlalchemy import Connection
 from federated.config.population import PopulationKey, is_simulation
 from federated.devices.ids import normal_form
 from pipeline.ground.errors import BudgetExceeded
-from pipeline.ledger import sealed
-from pipeline.ledger.budget import require_registered
-from pipeline.ledger.chain import entries_of, of_kinds
+from pipeline.ledger import rows
 from pretrain.randomness.entropy import fresh_bytes
 
 MOST_HASHES = 2**20
@@ -31,17 +29,16 @@ _KEY_BYTES = 32
 
 def bind(connection: Connection, key: PopulationKey, device_ids: Iterable[str]) -> None:
     """Compare devices with those of other populations and store them; see ``PrivacyLedger.bind_devices``."""
-    entries = entries_of(connection, key)
-    require_registered(entries, key)
-    hash_key = sealed.read(connection, "device_key")
+    rows.population(connection, key)
+    hash_key = rows.secret(connection, "device_key")
     if not hash_key:
         hash_key = fresh_bytes(_KEY_BYTES)
-        sealed.write(connection, "device_key", hash_key)
+        rows.write_secret(connection, "device_key", hash_key)
     sample = _hashes(device_ids, hash_key)
-    for other in sorted({entry.population for entry in of_kinds(connection, "devices")} - {key}):
-        if _shared(sample, _from_bytes(sealed.read(connection, "devices", other))) > MOST_SHARED:
+    for other in sorted({entry.population for entry in rows.of_kinds(connection, "devices")} - {key}):
+        if _shared(sample, _from_bytes(rows.secret(connection, "devices", other))) > MOST_SHARED:
             raise BudgetExceeded(_taken(key, other))
-    held = sealed.read(connection, "devices", key)
+    held = rows.secret(connection, "devices", key)
     content = _to_bytes(_joined(_from_bytes(held), sample))
     if content == held:
         return
@@ -50,7 +47,7 @@ def bind(connection: Connection, key: PopulationKey, device_ids: Iterable[str]) 
             f"private_text: these are not the devices of the first launch of {key!r}, and a simulation's devices never "
             "change, or people's text could join it; give this text another private_text.name"
         )
-    sealed.write(connection, "devices", content, key)
+    rows.write_secret(connection, "devices", content, key)
 
 
 def _hashes(device_ids: Iterable[str], key: bytes) -> np.ndarray:

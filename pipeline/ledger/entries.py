@@ -33,7 +33,7 @@ SPLIT_RULE = "split_rule"
 # In a binding: the commitment to the secret key of a release's noise. A key that follows from a public seed has another
 # name there.
 KEY = "key"
-# In a binding: the salted digest of a secret that the ledger holds beside its entries (``sealed``).
+# In a binding: the salted digest of a secret that the ledger holds beside its entries (``rows``).
 SECRET = "secret_digest"
 # In a binding: the public key of the population's registered witness.
 WITNESS = "witness"

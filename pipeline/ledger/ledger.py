@@ -25,7 +25,7 @@ typed words have a ceiling of their own beside these; no sum of one unit joins a
 
 Each entry holds the SHA-256 of its own canonical JSON, is signed by the ledger's key, and is a leaf of a transparency
 log outside the database (``outside``), whose tree commits to their order. Results of stages, registrations, keys and
-reviewers are entries too; secrets are beside them, bound by entries (``sealed``). Triggers refuse updates, deletions,
+reviewers are entries too; secrets are beside them, bound by entries (``rows``). Triggers refuse updates, deletions,
 and insertions but at the end. ``verify`` finds changes that bypassed them and entries that nobody signed; the log,
 its witness and MLflow expose a ledger that was rewritten with its key, or reset to an earlier state. Nothing is written
 to a ledger that is not whole, or that is behind any of their checkpoints, and there is no cache of that check.
@@ -34,40 +34,246 @@ A ledger is created on purpose (``PrivacyLedger.create``, `tacit ledger init`): 
 empty one. A population has a budget once it is registered, and a launch can only ask for less.
 """
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Self
+
+from sqlalchemy import Connection
 
 from federated.config.population import PopulationKey, is_simulation
+from federated.devices.withdrawals import Withdrawals
 from pipeline.ground import keys
-from pipeline.ground.errors import LedgerConflict
+from pipeline.ground.errors import LedgerConflict, LedgerNewer, LedgerTampered, PopulationUnknown
 from pipeline.ground.keys import Role
 from pipeline.ground.settings import Settings
 from pipeline.ledger import budget as budgets
-from pipeline.ledger import chain, populations, reviewers
-from pipeline.ledger.budget import NO_RULES, Budget, Population, Rules, SpendRequest, require_once, require_room
-from pipeline.ledger.chain import (
-    append,
-    entries_of,
-    find,
-    numbered,
-    of_kinds,
-    of_launch,
-    require_own_key,
-    require_same,
-    standing_reservation,
+from pipeline.ledger import database, entries, reviewers, rows
+from pipeline.ledger.budget import (
+    NO_RULES,
+    REGISTRATION,
+    Budget,
+    Population,
+    Rules,
+    SpendRequest,
+    require_once,
+    require_room,
 )
-from pipeline.ledger.database import WholeLedger
-from pipeline.ledger.entries import AS_OF, NO_UNIT, SPLIT_RULE, WITNESS, Entry, Spend, canonical
+from pipeline.ledger.entries import AS_OF, DIGEST, NO_UNIT, SECRET, SPLIT_RULE, WITNESS, Entry, Leaf, Spend, canonical
+from pipeline.ledger.log.note import Inclusion, Signed
 from pipeline.ledger.loss import Unit, most_in_any, releases
-from pipeline.ledger.outside import rotation_text
+from pipeline.ledger.migrations import versioning
+from pipeline.ledger.outside import Known, Outside, is_successor, rotation_text
 from pipeline.ledger.reviewers import AnswerKeys
+from pretrain.randomness.entropy import fresh_bytes
 
 Content = Mapping[str, object]
+_MOST_SHOWN = 8  # of problems, in an error
+_SECRET_BYTES = 32
 
 
-class PrivacyLedger(WholeLedger):
-    """Registrations, reservations, spends and approvals; ``WholeLedger`` checks them against the log."""
+class PrivacyLedger:
+    """The ledger behind a SQLAlchemy URL; SQLite and PostgreSQL are supported.
+
+    Guarantee: nothing is written to a ledger that is not whole, that is behind a checkpoint of its log, or that a newer
+    version has updated, even since it was opened.
+    """
+
+    def __init__(self, url: str, here: Settings | None = None) -> None:
+        """Open the ledger, and add tables that an older version lacks.
+
+        Args:
+          here: the installation, whose keys sign what is written, and whose log it is held against; None opens the
+            database alone, to be read.
+
+        Raises:
+          ValueError: the URL is not one of a supported database.
+          LedgerMissing: there is no ledger at the URL.
+          LedgerTampered: the database is damaged.
+          LedgerNewer: a newer version has updated its tables.
+          ServiceUnavailable: the database does not answer.
+        """
+        self._engine = database.engine(url)
+        self._outside = Outside(here) if here else None
+        self.address = database.address(url)
+        with self.transaction() as connection:
+            self._require_known_version(connection)
+            versioning.upgrade(connection)
+
+    @classmethod
+    def of(cls, here: Settings) -> Self:
+        """Open the installation's ledger; raises as ``__init__``."""
+        return cls(here.ledger_url, here)
+
+    @classmethod
+    def create(cls, here: Settings) -> Self:
+        """Make the installation's ledger and its keys if there is none, and open it."""
+        keys.make(here)
+        made = database.engine(here.ledger_url, make=True)
+        with database.transaction(made) as connection:
+            if versioning.version(connection) is None:
+                versioning.upgrade(connection)
+        made.dispose()
+        return cls.of(here)
+
+    def verify(self, anchors: Iterable[str] = ()) -> list[str]:
+        """List problems of the ledger; an empty list means that it is whole.
+
+        Args:
+          anchors: entry hashes known from elsewhere, such as stage records; each must be in the ledger.
+        """
+        with self.transaction() as connection:
+            return _problems(connection, self._outside, anchors=anchors)
+
+    def require_whole(self, elsewhere: Mapping[str, str]) -> None:
+        """Check that the ledger is whole, and is behind no checkpoint on this machine, elsewhere, or of the witness.
+
+        Args:
+          elsewhere: texts of checkpoints that are kept elsewhere, by place.
+
+        Raises:
+          LedgerTampered: it is not whole, or does not continue one of the checkpoints; restore it.
+        """
+        with self.writing(elsewhere):
+            pass
+        self.witnessed()
+
+    def witnessed(self) -> str:
+        """Have the witness cosign the log up to the last entry, and return the checkpoint, to be kept elsewhere.
+
+        Raises:
+          LedgerTampered: the witness has cosigned another log, or more of this one.
+        """
+        outside = self.outside_files()
+        if outside.log.checkpoint() is None:
+            self._extend(outside)
+        return outside.witnessed()
+
+    def inclusions(self, launch_id: str, hashes: Container[str]) -> dict[str, Inclusion]:
+        """Prove that the log has entries of a launch, under a checkpoint that the witness cosigned.
+
+        Args:
+          hashes: of the entries; one that is not the launch's is left out.
+
+        Returns:
+          Proofs by hash, each with what may be shown of its entry.
+
+        Raises:
+          LedgerTampered, ServiceUnavailable: as ``witnessed``.
+        """
+        log, signed = self.outside_files().log, Signed.parsed(self.witnessed())
+        with self.transaction() as connection:
+            found = [entry for entry in rows.of_launch(connection, launch_id) if entry.hash in hashes]
+        size = signed.checkpoint.size
+        return {
+            entry.hash: Inclusion(
+                entry.seq - 1, tuple(log.inclusion(entry.seq - 1, size)), signed, entry.revealed.encode()
+            )
+            for entry in found
+        }
+
+    def verifier_keys(self) -> dict[str, list]:
+        """Return the public keys of the log and of its witness, as other tools take them, and its rotations."""
+        with self.transaction() as connection:
+            rotated = [dict(entry.content) for entry in rows.rotations(connection, "witness")]
+        return self.outside_files().verifier_keys | {"rotations": rotated}
+
+    def checkpoint(self) -> str:
+        """Return the log's checkpoint, which covers all entries, as text to keep elsewhere."""
+        signed = self.outside_files().log.checkpoint()
+        return signed.note if signed else ""
+
+    def head(self) -> tuple[int, str]:
+        """Number of entries, and the hash of the last one."""
+        with self.transaction() as connection:
+            count = rows.length(connection)
+            return count, rows.hash_at(connection, count)
+
+    def hash_at(self, seq: int) -> str:
+        """Hash of the entry at a place, from 1; empty without one."""
+        with self.transaction() as connection:
+            return rows.hash_at(connection, seq)
+
+    def bind_result(self, launch_id: str, stage: str, digest: str) -> str:
+        """Record the digest of a finished stage's result, and return its receipt; repeating it is free."""
+        with self.writing() as connection:
+            return rows.bind_result(connection, launch_id, stage, digest)
+
+    def bound_results(self, launch_id: str) -> dict[str, tuple[str, str]]:
+        """Digest and receipt of the latest result of each stage of a launch."""
+        with self.transaction() as connection:
+            return rows.latest_results(connection, launch_id)
+
+    def all_bound_results(self) -> dict[tuple[str, str], str]:
+        """Digest of the latest result of each stage of every launch, by launch and stage."""
+        with self.transaction() as connection:
+            results = rows.selected(connection, rows.IS_RESULT)
+        return {(entry.launch_id, entry.stage): entry.names(DIGEST) for entry in results}
+
+    def holds_digest(self, digest: str) -> bool:
+        """True if the ledger ever recorded a digest, as of a bundle."""
+        where = rows.IS_RESULT & (database.ENTRIES.c.binding == canonical({DIGEST: digest}))
+        with self.transaction() as connection:
+            return bool(rows.selected(connection, where))
+
+    @contextmanager
+    def writing(
+        self, elsewhere: Mapping[str, str] = MappingProxyType({}), *, any_witness: bool = False
+    ) -> Iterator[Connection]:
+        """Begin a writing transaction: check the ledger before it, and extend the log by its entries after it.
+
+        Args:
+          any_witness: allow another witness than the registered one, to register it.
+        """
+        outside = self.outside_files()
+        with self.transaction() as connection:
+            self._require_known_version(connection)
+            known = outside.parsed(elsewhere)
+            if found := _problems(connection, outside, known, thorough=False, any_witness=any_witness):
+                shown = "; ".join(found[:_MOST_SHOWN]) + ("; ..." if len(found) > _MOST_SHOWN else "")
+                raise LedgerTampered(f"the privacy ledger was altered: {shown}. Restore it from a backup")
+            rows.sign_with(connection, outside.signer, rows.keys(connection, outside.first_key))
+            yield connection
+            count = rows.length(connection)
+        if count > outside.log.size:
+            self._extend(outside)
+
+    def outside_files(self) -> Outside:
+        if self._outside is None:
+            raise ValueError(f"{self.address}: opened to be read; open the installation's ledger to write to it")
+        return self._outside
+
+    def _extend(self, outside: Outside) -> None:
+        """Bring the log up to the ledger."""
+        with outside.log.writing():
+            with self.transaction() as connection:
+                new, valid = rows.leaves(connection, outside.log.size), rows.keys(connection, outside.first_key)
+            outside.extend(new, valid)
+
+    def _require_known_version(self, connection: Connection) -> None:
+        version = versioning.version(connection)
+        if version is None:
+            raise database.none_at(self.address)
+        if version in versioning.REVISIONS:
+            return
+        known = f"this tacit knows versions up to {versioning.REVISIONS[-1]}"
+        if version.isdecimal() and int(version) > int(versioning.REVISIONS[-1]):
+            raise LedgerNewer(
+                f"the privacy ledger {self.address} has tables of version {version}, and {known}: a newer tacit has "
+                "updated it; update tacit here, then run the command again"
+            )
+        raise LedgerTampered(
+            f"the privacy ledger {self.address} has tables of version {version}, and {known}; restore it from a backup"
+        )
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """Begin a transaction that excludes all others, of any process and machine."""
+        with database.transaction(self._engine) as connection:
+            yield connection
 
     def register(
         self, key: PopulationKey, budget: Budget, by: str, raised_by: Iterable[str] = (), rules: Rules = NO_RULES
@@ -86,7 +292,28 @@ class PrivacyLedger(WholeLedger):
             accounts = tuple(sorted(set(raised_by))) or (by,)
             if not is_simulation(key):
                 rules = rules.model_copy(update={"witness": self.outside_files().witness_key})
-            return populations.register(connection, key, budget, rules, by, accounts)
+            old = budgets.registered(rows.entries_of(connection, key), key)
+            if old is not None:
+                rules = rules.model_copy(update={"witness": old.rules.witness})  # It may have been rotated since.
+                if (old.budget, old.rules, old.raised_by) != (budget, rules, accounts):
+                    raise LedgerConflict(
+                        f"population {key!r}: registered by {old.registered_by} with rho {old.budget.max_rho:g}; "
+                        f"{' or '.join(old.raised_by)} may change that: tacit ledger budget {key}"
+                    )
+                return old
+            # A simulation protects no one, and its secret is a function of its key so that runs repeat anywhere.
+            repeatable = hashlib.sha256(f"tacit split secret of {key}".encode()).digest()
+            secret, salt = (repeatable, repeatable) if is_simulation(key) else (fresh_bytes(_SECRET_BYTES), None)
+            made = Population(
+                key=key,
+                budget=budget,
+                rules=rules,
+                raised_by=accounts,
+                registered_by=by,
+                **rows.put_secret(connection, "register", key, secret, salt),
+            )
+            rows.append(connection, "register", key, "", key, None, made.model_dump(mode="json"))
+            return made
 
     def change_budget(
         self,
@@ -108,13 +335,29 @@ class PrivacyLedger(WholeLedger):
           LedgerConflict: ``by`` may not change the budget, or the reason is empty.
         """
         with self.writing(any_witness=replace_witness) as connection:
-            witness = self.outside_files().witness_key if replace_witness else ""
-            return populations.change_budget(connection, key, budget, by, reason, rules, witness)
+            if not reason.strip():
+                raise LedgerConflict(f"population {key!r}: say why its budget changes: --reason ...")
+            population = rows.population(connection, key)
+            if by not in population.raised_by:
+                raise LedgerConflict(
+                    f"population {key!r}: its budget may be changed by {' or '.join(population.raised_by)}, not by {by}"
+                )
+            witness = self.outside_files().witness_key if replace_witness else population.rules.witness
+            rules = (rules or population.rules).model_copy(update={"witness": witness})
+            if rules.case_sensitive_ids != population.rules.case_sensitive_ids:
+                raise LedgerConflict(
+                    f"population {key!r}: --case-sensitive-ids is fixed at the registration, as devices are counted "
+                    "by it"
+                )
+            change = {"budget": budget.model_dump(), "rules": rules.model_dump(mode="json"), "by": by, "reason": reason}
+            rows.append_numbered(connection, "budget", key, change)
+            return population.model_copy(update={"budget": budget, "rules": rules})
 
     def registered(self, key: PopulationKey) -> Population | None:
         """Return a population; None if it is not registered."""
-        with self.transaction() as connection:
-            return budgets.registered(of_kinds(connection, *budgets.REGISTRATION, population=key), key)
+        with suppress(PopulationUnknown):
+            return self.population(key)
+        return None
 
     def population(self, key: PopulationKey) -> Population:
         """Return a registered population.
@@ -123,7 +366,7 @@ class PrivacyLedger(WholeLedger):
           PopulationUnknown: it is not registered.
         """
         with self.transaction() as connection:
-            return budgets.require_registered(of_kinds(connection, *budgets.REGISTRATION, population=key), key)
+            return rows.population(connection, key)
 
     def register_reviewer(self, key: PopulationKey, account: str, public: str, by: str) -> Entry:
         """Register a reviewer's public key for launches on a population; repeating the same call is free.
@@ -140,7 +383,10 @@ class PrivacyLedger(WholeLedger):
           LedgerConflict: ``by`` may not change the budget, or ``public`` is no key or that of another reviewer.
         """
         with self.writing() as connection:
-            return reviewers.register(connection, key, account, public, by)
+            found = rows.of_kinds(connection, *REGISTRATION, reviewers.KIND, population=key)
+            old = reviewers.require_new(found, key, account, public, by)
+            stated = {"account": account, "public": public, "by": by}
+            return old or rows.append_numbered(connection, reviewers.KIND, key, stated)
 
     def answer_keys(self, key: PopulationKey) -> AnswerKeys:
         """Return the public keys that sign answers about launches on a population.
@@ -150,7 +396,8 @@ class PrivacyLedger(WholeLedger):
         """
         first = self.outside_files().first_of_answers
         with self.transaction() as connection:
-            return AnswerKeys(reviewers.in_force(connection, key), chain.keys(connection, first, "answers"))
+            found = rows.of_kinds(connection, *REGISTRATION, reviewers.KIND, population=key)
+            return AnswerKeys(reviewers.in_force(found, key), rows.keys(connection, first, "answers"))
 
     def split_secret(self, key: PopulationKey) -> bytes:
         """Secret that decides the split of a population's devices: 32 bytes, the same for all its launches.
@@ -160,7 +407,29 @@ class PrivacyLedger(WholeLedger):
           LedgerTampered: the secret is not the one that was drawn at the registration.
         """
         with self.transaction() as connection:
-            return populations.split_secret(connection, key)
+            return rows.split_secret(connection, key)
+
+    def withdraw(self, key: PopulationKey, device_ids: Iterable[str]) -> Withdrawals:
+        """Exclude devices from a population permanently; repeating the same call is free.
+
+        Guarantee: the ledger holds no device id, and no entry says who withdrew or how many did. A list that was cut or
+        changed is refused, so an edit of the database cannot undo a withdrawal.
+
+        Raises:
+          PopulationUnknown: it is not registered.
+          LedgerTampered: the ledger cannot be relied on.
+        """
+        with self.writing() as connection:
+            before = rows.withdrawn(connection, key)
+            hashes = before.hashes | set(map(before.hashed, device_ids))
+            if hashes != before.hashes:
+                rows.write_secret(connection, "withdrawal", bytes.fromhex("".join(sorted(hashes))), key)
+            return replace(before, hashes=frozenset(hashes))
+
+    def withdrawn(self, key: PopulationKey) -> Withdrawals:
+        """Return the devices that are excluded from a population; raises as ``split_secret``."""
+        with self.transaction() as connection:
+            return rows.withdrawn(connection, key)
 
     def bind_devices(self, key: PopulationKey, device_ids: Iterable[str]) -> None:
         """Record which devices a population has, and refuse devices of another population.
@@ -201,20 +470,20 @@ class PrivacyLedger(WholeLedger):
           PermanentError: the clock is far ahead of the population's last entry.
         """
         with self.writing() as connection:
-            old = standing_reservation(connection, launch_id, stage)
+            old = rows.standing_reservation(connection, launch_id, stage)
             if old:
-                require_same(old, population, spend, binding)
+                rows.require_same(old, population, spend, binding)
                 return old
-            require_own_key(connection, launch_id, stage, binding)
-            entries = entries_of(connection, population)
+            rows.require_own_key(connection, launch_id, stage, binding)
+            entries = rows.entries_of(connection, population)
             registered = budgets.require_registered(entries, population)
             binding = {**binding, WITNESS: registered.rules.witness} if registered.rules.witness else binding
             budgets.require_no_more(registered, asked)
             require_once(entries, population, launch_id)
             request = SpendRequest(population, launch_id, binding.get(SPLIT_RULE, ""), binding.get(AS_OF, ""))
             require_room(entries, request, spend, budgets.ceilings(registered, asked))
-            kind = numbered(connection, "reserve", launch_id, stage)
-            return append(connection, kind, population, launch_id, stage, spend, binding)
+            kind = rows.numbered(connection, "reserve", launch_id, stage)
+            return rows.append(connection, kind, population, launch_id, stage, spend, binding)
 
     def release(self, launch_id: str, stage: str, reason: str) -> Entry | None:
         """Give back the reservation of a stage that refused before any device took part; None if there is none.
@@ -223,15 +492,15 @@ class PrivacyLedger(WholeLedger):
         reservation that is, and the entry states the reason. The stage may reserve again.
         """
         with self.writing() as connection:
-            reserved = standing_reservation(connection, launch_id, stage)
-            if reserved is None or find(connection, launch_id, stage, "commit"):
+            reserved = rows.standing_reservation(connection, launch_id, stage)
+            if reserved is None or rows.find(connection, launch_id, stage, "commit"):
                 return None
             nothing = reserved.spend.model_copy(
                 update={"rho": None if reserved.rho is None else 0.0, "epsilon": 0.0, "delta": 0.0}
                 | {"failure": 0.0, "messages": 0, "device_epsilon": 0.0, "device_delta": 0.0, "note": reason}
             )
-            kind, binding = numbered(connection, "release", launch_id, stage), json.loads(reserved.binding)
-            return append(connection, kind, reserved.population, launch_id, stage, nothing, binding)
+            kind, binding = rows.numbered(connection, "release", launch_id, stage), json.loads(reserved.binding)
+            return rows.append(connection, kind, reserved.population, launch_id, stage, nothing, binding)
 
     def note(self, kind: str, population: PopulationKey, launch_id: str, stage: str, content: Content) -> Entry:
         """Record a fact that spends nothing; repeating the same call is free.
@@ -241,9 +510,9 @@ class PrivacyLedger(WholeLedger):
           LedgerTampered: the ledger cannot be relied on.
         """
         with self.writing() as connection:
-            old = find(connection, launch_id, stage, kind)
+            old = rows.find(connection, launch_id, stage, kind)
             if old is None:
-                return append(connection, kind, population, launch_id, stage, None, content)
+                return rows.append(connection, kind, population, launch_id, stage, None, content)
             if old.binding != canonical(dict(content)):
                 raise LedgerConflict(f"{launch_id}: the ledger holds another {kind} of {stage}: {old.binding}")
             return old
@@ -251,12 +520,12 @@ class PrivacyLedger(WholeLedger):
     def noted(self, kind: str, launch_id: str, stage: str) -> Entry | None:
         """Return the entry that ``note`` wrote; None if there is none."""
         with self.transaction() as connection:
-            return find(connection, launch_id, stage, kind)
+            return rows.find(connection, launch_id, stage, kind)
 
     def reserved(self, launch_id: str, stage: str) -> Entry | None:
         """Return a stage's reservation, committed or not; None if there is none, or it was given back."""
         with self.transaction() as connection:
-            return standing_reservation(connection, launch_id, stage)
+            return rows.standing_reservation(connection, launch_id, stage)
 
     def attempt(
         self, population: PopulationKey, launch_id: str, stage: str, family: Content, *, write: bool = True
@@ -276,12 +545,12 @@ class PrivacyLedger(WholeLedger):
         with self.writing() as connection:
             asked = [
                 entry.launch_id
-                for entry in entries_of(connection, population)
+                for entry in rows.entries_of(connection, population)
                 if (entry.does, entry.stage) == ("attempt", stage) and entry.binding == canonical(dict(family))
             ]
             if launch_id not in asked and write:
-                kind = numbered(connection, "attempt", launch_id, stage)
-                append(connection, kind, population, launch_id, stage, None, family)
+                kind = rows.numbered(connection, "attempt", launch_id, stage)
+                rows.append(connection, kind, population, launch_id, stage, None, family)
             return asked.index(launch_id) + 1 if launch_id in asked else len(asked) + 1
 
     def commit(self, launch_id: str, stage: str, spend: Spend) -> Entry:
@@ -294,35 +563,35 @@ class PrivacyLedger(WholeLedger):
           LedgerConflict: nothing was reserved, or another amount was committed.
         """
         with self.writing() as connection:
-            reserved = standing_reservation(connection, launch_id, stage)
+            reserved = rows.standing_reservation(connection, launch_id, stage)
             if reserved is None:
                 raise LedgerConflict(f"{launch_id}/{stage}: nothing was reserved; reserve before any noise is drawn")
             binding = json.loads(reserved.binding)
-            old = find(connection, launch_id, stage, "commit")
+            old = rows.find(connection, launch_id, stage, "commit")
             if old:
-                require_same(old, reserved.population, spend, binding)
+                rows.require_same(old, reserved.population, spend, binding)
                 return old
             if (spend.unit, spend.adjacency, spend.split) != (reserved.unit, reserved.adjacency, reserved.split):
                 raise LedgerConflict(
                     f"{launch_id}/{stage}: reserved per {reserved.unit} ({reserved.adjacency}, {reserved.split}), "
                     f"committed per {spend.unit} ({spend.adjacency}, {spend.split}); the two cannot replace each other"
                 )
-            return append(connection, "commit", reserved.population, launch_id, stage, spend, binding)
+            return rows.append(connection, "commit", reserved.population, launch_id, stage, spend, binding)
 
     def entries(self, population: PopulationKey | None = None) -> list[Entry]:
         """Return all entries in order but results of stages, or those of one population."""
         with self.transaction() as connection:
-            return entries_of(connection, population)
+            return rows.entries_of(connection, population)
 
     def entries_of_launch(self, launch_id: str) -> list[Entry]:
         """Return the entries of a launch, in order."""
         with self.transaction() as connection:
-            return of_launch(connection, launch_id)
+            return rows.of_launch(connection, launch_id)
 
     def entries_of_kind(self, kind: str) -> list[Entry]:
         """Return the entries of a kind that bears no number, in order."""
         with self.transaction() as connection:
-            return of_kinds(connection, kind)
+            return rows.of_kinds(connection, kind)
 
     def spends(self) -> list[Entry]:
         """Return the entries that spend, in order."""
@@ -368,3 +637,64 @@ def rotate(here: Settings, role: Role) -> Rotation:
     keys.share(here)
     PrivacyLedger.of(here).witnessed()
     return Rotation(role, number, public, entry.hash)
+
+
+def _other_witness(entries: Sequence[Entry], here: str) -> list[str]:
+    """List populations that were registered with another witness than the one whose key is here, as messages.
+
+    Args:
+      entries: registrations and rotations, in order.
+    """
+    rotated = [entry.content for entry in entries if (entry.kind, entry.names("role")) == ("key", "witness")]
+    found = []
+    for name in sorted({entry.population for entry in entries if entry.kind in REGISTRATION}):
+        owned = budgets.registered(entries, name)
+        if owned and owned.rules.witness and not is_successor(here, owned.rules.witness, rotated):
+            found.append(
+                f"population {name!r} was registered with the witness {owned.rules.witness[:16]}, and the one here is "
+                f"{here[:16]}: restore witness-N.pub.pem in TACIT_KEYS, and TACIT_WITNESS; or, if its keeper replaced "
+                f"it, let {' or '.join(owned.raised_by)} say so: tacit ledger budget {name} --witness --reason ..."
+            )
+    return found
+
+
+def _problems(
+    connection: Connection,
+    outside: Outside | None,
+    elsewhere: Sequence[Known] = (),
+    anchors: Iterable[str] = (),
+    *,
+    thorough: bool = True,
+    any_witness: bool = False,
+) -> list[str]:
+    """List the problems of the ledger, as messages.
+
+    Args:
+      outside: None leaves out signatures and the log.
+      elsewhere: checkpoints that are kept elsewhere.
+      anchors: hashes of entries that must be there.
+      thorough: hold every secret against its entry, which is otherwise done where one is read, and verify the
+        signatures of entries that a witnessed checkpoint covers.
+      any_witness: see ``writing``.
+    """
+    held, bound, named = list[Leaf](), dict[tuple[str, str], str](), list[Entry]()
+
+    def read() -> Iterator[Entry]:
+        for entry in rows.walk(connection):
+            held.append(Leaf(entry.seq, entry.hash, entry.signature))
+            if entry.kind in rows.SECRETS_OF:
+                bound[entry.kind, entry.population] = entry.names(SECRET)
+            if entry.kind in (*REGISTRATION, "key"):
+                named.append(entry)
+            yield entry
+
+    found = entries.problems_of(read()) + database.trigger_problems(connection)
+    if thorough:
+        found += rows.secret_problems(connection, bound)
+        unknown = sorted(set(anchors) - {leaf.hash for leaf in held})
+        found += [f"entry {anchor[:12]} is recorded by a launch but not in the ledger" for anchor in unknown]
+    if outside is not None:
+        found += outside.problems(held, elsewhere, rows.keys(connection, outside.first_key), thorough=thorough)
+        # An altered registration may not be readable.
+        found += [] if found or any_witness else _other_witness(named, outside.witness_key)
+    return found

@@ -10,17 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sqlalchemy import Connection
-
 from federated.config.population import PopulationKey, is_simulation
 from pipeline.ground.errors import LedgerConflict
-from pipeline.ledger.budget import REGISTRATION, Population, registered, require_registered
-from pipeline.ledger.chain import append, of_kinds
+from pipeline.ledger.budget import Population, registered, require_registered
 from pipeline.ledger.entries import Entry, Keys
-from pipeline.ledger.populations import numbered_stage
 from pretrain.config import ACCOUNT_NAME
 
-_KIND = "reviewer"
+KIND = "reviewer"
 _PUBLIC = re.compile("[0-9a-f]{64}")
 # Ed25519 (RFC 8032, section 5.1): the field, the order of the base point, the curve's d, and a root of -1.
 _P, _ORDER = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
@@ -54,20 +50,27 @@ class AnswerKeys:
         return next(key for begin, key in reversed(self.on_behalf) if before is None or begin <= before)
 
 
-def register(connection: Connection, key: PopulationKey, account: str, public: str, by: str) -> Entry:
-    """Register a reviewer's public key for launches on a population; see ``PrivacyLedger.register_reviewer``."""
+def require_new(entries: Iterable[Entry], key: PopulationKey, account: str, public: str, by: str) -> Entry | None:
+    """Check that a reviewer's key may be registered; return its entry if it is registered already.
+
+    Args:
+      entries: registrations of the population and of its reviewers.
+
+    Raises:
+      PopulationUnknown, LedgerConflict: as ``PrivacyLedger.register_reviewer``.
+    """
     if not is_key(public):
         raise LedgerConflict(
             f"--key: {public[:80]!r} is no Ed25519 public key of 64 digits; the reviewer's 'tacit ledger key' prints it"
         )
     if not re.fullmatch(ACCOUNT_NAME, account):
         raise LedgerConflict(f"account: {account[:80]!r} is no account's name; write letters, digits and ._@+-")
-    entries = of_kinds(connection, *REGISTRATION, _KIND, population=key)
+    entries = list(entries)
     owner = registered(entries, key) if is_simulation(key) else require_registered(entries, key)
     if not _may_register(key, owner, account, by):
         them = " or ".join(owner.raised_by) if owner else account
         raise LedgerConflict(f"population {key!r}: reviewers' keys may be registered by {them}, not by {by}")
-    earlier = of_registered(entries, key)
+    earlier = in_force(entries, key)
     taken = [entry for entry in earlier if entry.names("public") == public]
     if other := next((entry.names("account") for entry in taken if entry.names("account") != account), None):
         raise LedgerConflict(f"--key: {public[:16]} is the key of {other}; each reviewer has a key of their own")
@@ -76,26 +79,20 @@ def register(connection: Connection, key: PopulationKey, account: str, public: s
         return newest
     if taken:
         raise LedgerConflict(f"--key: {public[:16]} is an earlier key of {account}; register a new one")
-    stated = {"account": account, "public": public, "by": by}
-    return append(connection, _KIND, key, "", numbered_stage(entries, _KIND, key), None, stated)
+    return None
 
 
-def of_registered(entries: Iterable[Entry], key: PopulationKey) -> list[Entry]:
+def in_force(entries: Iterable[Entry], key: PopulationKey) -> list[Entry]:
     """Entries that register reviewers' keys, without those whose author may not."""
     entries = list(entries)
     owner = registered(entries, key)
     return [
         entry
         for entry in entries
-        if entry.kind == _KIND
+        if entry.kind == KIND
         and is_key(entry.names("public"))
         and _may_register(key, owner, entry.names("account"), entry.names("by"))
     ]
-
-
-def in_force(connection: Connection, key: PopulationKey) -> list[Entry]:
-    """Entries of the ledger that register reviewers' keys for a population."""
-    return of_registered(of_kinds(connection, *REGISTRATION, _KIND, population=key), key)
 
 
 def _may_register(key: PopulationKey, owner: Population | None, account: str, by: str) -> bool:

@@ -16,6 +16,7 @@ from pipeline.releases.evaluation import EVALUATION
 
 if TYPE_CHECKING:
     from federated.devices.readers import FileCounts
+    from federated.devices.withdrawals import Withdrawals
 
 # Rows of larger files are counted when the launch reads them, which is also before any spend.
 MOST_COUNTED_BYTES = 1 << 30
@@ -76,9 +77,9 @@ def count_devices(config: LaunchConfig, ledger_url: str, kept: Retention | None)
     """
     from federated.devices import readers, store
     from federated.devices.ids import require_distinct
-    from pipeline.ledger.withdrawals import foreseen_of  # sqlalchemy is slow to import
 
-    private, left_out = config.private_text, foreseen_of(ledger_url, config.population)
+    private = config.private_text
+    left_out, secret = _of_population(config, ledger_url)
     assert isinstance(private, Files), "the caller checks that the launch reads files"
     found = readers.count(private.paths, config.locale, kept, left_out)
     within = "" if kept is None else f"the {kept.days} days before {kept.as_of}"
@@ -96,7 +97,6 @@ def count_devices(config: LaunchConfig, ledger_url: str, kept: Retention | None)
             told += f"; {least}0% of them or more have one client_id, as of people without an id: leave such rows out"
         told += f"; {other:,}+ of other locales are left out" if other else ""
         told += f"; {older:,}+ that were typed outside {within} are deleted" if older else ""
-    secret = _split_secret(config, ledger_url)
     splits = None
     if secret is not None:
         splits = store.devices_by_split(found.clients, store.split_key(config.population, secret), private)
@@ -150,11 +150,13 @@ def _tags(tags: Mapping[str, int], *, with_counts: bool = True) -> str:
     return ", ".join(rows[:_MOST_TAGS]) + (" and others" if len(rows) > _MOST_TAGS else "")
 
 
-def _split_secret(config: LaunchConfig, ledger_url: str) -> bytes | None:
-    """Secret that splits the population; None before it is registered."""
+def _of_population(config: LaunchConfig, ledger_url: str) -> "tuple[Withdrawals, bytes | None]":
+    """Devices that are excluded, and the secret that splits the others; none before the population is registered."""
+    from federated.devices.withdrawals import NOBODY
     from pipeline.ledger.ledger import PrivacyLedger
 
     try:
-        return PrivacyLedger(ledger_url).split_secret(config.population)
+        ledger = PrivacyLedger(ledger_url)
+        return ledger.withdrawn(config.population), ledger.split_secret(config.population)
     except (LedgerMissing, PopulationUnknown):
-        return None
+        return NOBODY, None

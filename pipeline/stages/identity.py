@@ -10,7 +10,6 @@ from pathlib import Path
 from federated.config.population import PopulationKey, Retention
 from federated.devices import store
 from pipeline.ground.settings import Settings
-from pipeline.ledger import withdrawals
 from pipeline.ledger.budget import Population
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.registry import published_before
@@ -62,11 +61,11 @@ def public_text(ctx: StageContext) -> dict[str, object]:
 
 def private_text(ctx: StageContext) -> dict[str, object]:
     """Identity of the private text, its retention window and its withdrawals; each of them changes the text."""
-    key, url = ctx.config.population, ctx.settings.ledger_url
+    key, ledger = ctx.config.population, PrivacyLedger.of(ctx.settings)
     text: dict[str, object] = {"text": store.identity(ctx.config.private_text)}
-    if left_out := withdrawals.withdrawn(url, key).digest:
+    if left_out := ledger.withdrawn(key).digest:
         text["withdrawn"] = left_out
-    days = kept_by(ctx, PrivacyLedger.of(ctx.settings).population(key))
+    days = kept_by(ctx, ledger.population(key))
     return text if days is None else text | {"kept": [days.days, days.as_of.isoformat()]}
 
 

@@ -12,7 +12,6 @@ from federated.devices import parts, pieces, store
 from federated.devices.withdrawals import Withdrawals
 from pipeline.ground.errors import PermanentError
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger import withdrawals
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.shortfalls import unheard, written_by_devices
 from pipeline.publication.champion import fetched
@@ -239,7 +238,7 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
     population = require_population(config, ledger)
     key = store.split_key(population.key, ledger.split_secret(population.key))
     kept = identity.kept_by(ctx, population)
-    withdrawn = withdrawals.withdrawn(ctx.settings.ledger_url, population.key)
+    withdrawn = ledger.withdrawn(population.key)
     target = ctx.private / "store"
     for earlier in (target, ctx.private / PARTS):  # Older text, which the new window would misdescribe.
         shutil.rmtree(earlier, ignore_errors=True)

@@ -24,7 +24,6 @@ from pipeline.ground.clock import day_of
 from pipeline.ground.errors import TEMPORARY, LaunchError, exit_code
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import load_kept_launch
-from pipeline.ledger import withdrawals
 from pipeline.ledger.budget import Ceilings, days_kept
 from pipeline.ledger.entries import AS_OF
 from pipeline.ledger.ledger import PrivacyLedger
@@ -87,7 +86,9 @@ def sweep(settings: Settings) -> Sweep:
     """
     done = Sweep()
     try:
-        left_out = withdrawals.lists(settings.ledger_url)
+        ledger = PrivacyLedger(settings.ledger_url)
+        withdrew = {entry.population for entry in ledger.entries_of_kind("withdrawal")}
+        left_out = {population: ledger.withdrawn(population) for population in withdrew}
     except (LaunchError, ValueError, OSError) as error:
         left_out = {}
         done.kept.append(_failure("", error, "the list of withdrawals cannot be read"))

@@ -17,7 +17,6 @@ from federated.devices import pieces
 from federated.devices.withdrawals import Withdrawals
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import load_kept_launch
-from pipeline.ledger import withdrawals
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run.bookkeeping import SEAL, TRACES
 from pipeline.run.population import read_window
@@ -65,9 +64,9 @@ def withdraw(settings: Settings, population: PopulationKey, device_ids: Collecti
     """Exclude devices permanently, and return whether launches here have text of all, some or none of them.
 
     Raises:
-      PopulationUnknown, LedgerTampered: as of ``withdrawals.withdraw``.
+      PopulationUnknown, LedgerTampered: as of ``PrivacyLedger.withdraw``.
     """
-    withdrawn = withdrawals.withdraw(PrivacyLedger.of(settings), population, device_ids)
+    withdrawn = PrivacyLedger.of(settings).withdraw(population, device_ids)
     runs = (run for run in _runs(settings) if population_of(run) in (None, population))
     seen, asked = (
         {withdrawn.hashed(device) for run in runs for device in _read_ids(run)},

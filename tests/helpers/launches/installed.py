@@ -45,7 +45,7 @@ def registered(
     for key in map(population_key, populations):
         secret = hashlib.sha256(key.encode()).digest()
         # In that module alone: what else draws meanwhile, as the salt of an entry, draws anew.
-        with mock.patch("pipeline.ledger.populations.fresh_bytes", return_value=secret):
+        with mock.patch("pipeline.ledger.ledger.fresh_bytes", return_value=secret):
             ledger.register(key, granted, by)
     return ledger
 

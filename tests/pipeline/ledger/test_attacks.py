@@ -10,11 +10,10 @@ import pytest
 
 from pipeline.ground.errors import KeyUnusable, LaunchError, LedgerTampered
 from pipeline.ground.settings import Settings
-from pipeline.ledger import chain
+from pipeline.ledger import rows
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.note import Signed
 from pipeline.ledger.log.tiles import CHECKPOINT, WIDTH, WITNESSED, Log
-from pipeline.ledger.withdrawals import withdraw, withdrawn
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.spends import device, reserve
 
@@ -26,7 +25,7 @@ def ledger(settings: Settings) -> PrivacyLedger:
     """Every kind of what a ledger holds, all of it witnessed."""
     ledger = registered(PrivacyLedger.of(settings), "people", "renamed")
     ledger.bind_devices("people", IDS)
-    withdraw(ledger, "people", ["anna", "ben"])
+    ledger.withdraw("people", ["anna", "ben"])
     reserve(ledger, "first", device(0.4))
     ledger.commit("first", "fine_tune", device(0.3))
     ledger.bind_result("first", "decide", "a" * 64)
@@ -114,7 +113,7 @@ READS: dict[str, Callable[[PrivacyLedger, Settings], object]] = {
     "device_key": lambda ledger, here: ledger.bind_devices("renamed", IDS),
     "register": lambda ledger, here: ledger.split_secret("people"),
     "devices": lambda ledger, here: ledger.bind_devices("renamed", IDS),
-    "withdrawal": lambda ledger, here: withdrawn(here.ledger_url, "people"),
+    "withdrawal": lambda ledger, here: PrivacyLedger(here.ledger_url).withdrawn("people"),
 }
 
 
@@ -149,7 +148,7 @@ def tall(ledger: PrivacyLedger, settings: Settings) -> PrivacyLedger:
     """A ledger whose log has full tiles, partial ones, and a second level."""
     with ledger.writing() as connection:
         for number in range(WIDTH + 5):
-            chain.bind_result(connection, "many", f"stage {number}", f"{number:064x}")
+            rows.bind_result(connection, "many", f"stage {number}", f"{number:064x}")
     ledger.require_whole({})
     return ledger
 
@@ -177,7 +176,7 @@ def test_a_flipped_bit_of_any_tile_is_never_signed_over(tall: PrivacyLedger, set
 def write_and_damage(ledger: PrivacyLedger, path: Path, digest: str) -> None:
     """Damage a tile after the check of the ledger, and before its log grows."""
     with ledger.writing() as connection:
-        chain.bind_result(connection, "first", "publish", digest)
+        rows.bind_result(connection, "first", "publish", digest)
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
@@ -237,7 +236,7 @@ def test_a_key_that_others_may_read_signs_nothing(
 def test_a_checkpoint_that_nobody_signed_covers_no_entry(ledger: PrivacyLedger, settings: Settings) -> None:
     """Signatures of entries are left out under a checkpoint of the ledger's own key alone."""
     with ledger.transaction() as connection:
-        leaves, valid = chain.leaves(connection, 0), [(1, ledger.outside_files().first_key)]
+        leaves, valid = rows.leaves(connection, 0), [(1, ledger.outside_files().first_key)]
     roots = {len(leaves): Signed.parsed(ledger.checkpoint()).checkpoint.root}
     outside = ledger.outside_files()
     assert outside.covered_leaves(roots, valid) == len(leaves)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.ground.errors import LedgerMissing, LedgerTampered
-from pipeline.ledger import schema
+from pipeline.ledger.database import ENTRIES, SECRETS
 from pipeline.ledger.ledger import PrivacyLedger
 from tests.helpers.launches.installed import at, registered
 from tests.helpers.launches.spends import device, reserve
@@ -57,7 +57,7 @@ def ended(whole: Path, folder: Path, statement: str) -> tuple[bool, bool]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("table", [schema.ENTRIES, schema.SECRETS], ids=lambda table: table.name)
+@pytest.mark.parametrize("table", [ENTRIES, SECRETS], ids=lambda table: table.name)
 def test_damage_is_noticed(whole: Path, tmp_path: Path, table):
     taken = 0
     for column in table.columns:

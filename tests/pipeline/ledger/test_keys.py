@@ -65,7 +65,7 @@ def test_a_ledger_with_one_key_twice_is_not_whole(ledger: PrivacyLedger, monkeyp
     """As a version wrote it that asked nothing."""
     asked(ledger)
     with monkeypatch.context() as then:
-        then.setattr("pipeline.ledger.ledger.require_own_key", lambda *given: None)
+        then.setattr("pipeline.ledger.rows.require_own_key", lambda *given: None)
         asked(ledger, "second")
     (problem,) = ledger.verify()
     assert problem == "entry 4 (reserve of second/fine_tune) has the key of first/fine_tune"

@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, exc, make_url, text
 
 from pipeline.ground.errors import BudgetExceeded, LedgerConflict, LedgerTampered, PermanentError, ServiceUnavailable
 from pipeline.ground.settings import Settings
-from pipeline.ledger import schema
+from pipeline.ledger.database import ENTRIES
 from pipeline.ledger.entries import Entry, Spend
 from pipeline.ledger.ledger import PrivacyLedger
 from tests.helpers.launches.installed import at, registered
@@ -231,7 +231,7 @@ def test_what_only_a_forger_appends_is_refused(full: PrivacyLedger, there: Setti
     forged = forged.model_copy(update={"hash": forged.expected_hash()})
     engine = create_engine(there.ledger_url)
     with engine.begin() as connection:
-        connection.execute(schema.ENTRIES.insert().values(**forged.model_dump()))
+        connection.execute(ENTRIES.insert().values(**forged.model_dump()))
     engine.dispose()
     assert any(found in problem for problem in full.verify())
     with pytest.raises(LedgerTampered, match=found):

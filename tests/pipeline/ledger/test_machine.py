@@ -19,7 +19,7 @@ from securesystemslib.signer import CryptoSigner
 
 from federated.config.population import population_key
 from pipeline.ground.errors import BudgetExceeded, LaunchError, LedgerConflict, LedgerTampered, PermanentError
-from pipeline.ledger import chain
+from pipeline.ledger import rows
 from pipeline.ledger.budget import Ceilings
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
@@ -27,7 +27,6 @@ from pipeline.ledger.log import merkle
 from pipeline.ledger.log.note import Checkpoint
 from pipeline.ledger.log.tiles import Log
 from pipeline.ledger.outside import Outside
-from pipeline.ledger.withdrawals import withdraw, withdrawn
 from tests.helpers.launches.installed import at, registered
 from tests.helpers.launches.spends import BINDING, budget, device
 
@@ -41,7 +40,7 @@ JUMPS = [24 * days for days in (-8, WEEK, 401)]
 # Places at which a writing process dies, first to last, and how many calls of them come before.
 CRASHES: dict[str, tuple[object, str, int]] = {
     "before the entry": (CryptoSigner, "sign", 0),
-    "before the transaction ends": (chain, "length", 1),
+    "before the transaction ends": (rows, "length", 1),
     "before the log": (Outside, "extend", 0),
     "between tiles and checkpoint": (Log, "keep", 0),
 }
@@ -313,7 +312,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(population=populations, person=st.sampled_from("xyz"), crash=crashes)
     def withdraw(self, population: str, person: str, crash: str | None) -> None:
         gone = self.model.withdrawn[population]
-        self.done(lambda ledger: withdraw(ledger, population_key(population), [person]), crash)
+        self.done(lambda ledger: ledger.withdraw(population_key(population), [person]), crash)
         self.model.entries += person not in gone
         gone.add(person)
 
@@ -351,7 +350,9 @@ class LedgerMachine(RuleBasedStateMachine):
         for population in WINDOWS:
             spent = [each.rho for each in model.spent.values() if each.population == population]
             assert ledger.total(population) == sum(spent)
-            assert len(withdrawn(self.here.ledger_url, population).hashes) == len(model.withdrawn[population])
+            assert len(PrivacyLedger(self.here.ledger_url).withdrawn(population).hashes) == len(
+                model.withdrawn[population]
+            )
         assert len(ledger.entries()) == model.entries
         assert {launch: digest for launch, (digest, _) in self.bound().items()} == model.digests
 

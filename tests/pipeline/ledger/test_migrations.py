@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 
 from pipeline.ground.errors import LedgerTampered
 from pipeline.ground.settings import Settings
-from pipeline.ledger import schema
+from pipeline.ledger.database import ENTRIES, trigger_problems
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.migrations import versioning
 
@@ -29,7 +29,7 @@ def test_the_versions_are_those_of_the_scripts() -> None:
 def test_migrations_make_the_tables_and_triggers_that_the_code_reads(ledger: PrivacyLedger, there: Settings) -> None:
     engine = create_engine(there.ledger_url)
     with engine.connect() as connection:
-        known = schema.ENTRIES.metadata
+        known = ENTRIES.metadata
         context = MigrationContext.configure(
             connection,
             opts={
@@ -38,7 +38,7 @@ def test_migrations_make_the_tables_and_triggers_that_the_code_reads(ledger: Pri
             },
         )
         assert compare_metadata(context, known) == []
-        assert schema.trigger_problems(connection) == []
+        assert trigger_problems(connection) == []
         assert versioning.version(connection) == versioning.REVISIONS[-1]
     engine.dispose()
 

@@ -19,8 +19,9 @@ from pipeline.ground import keys
 from pipeline.ground.errors import LaunchError, LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings, account
 from pipeline.launch.config import LaunchConfig, launch_id, load_kept_launch
-from pipeline.ledger import chain, schema
+from pipeline.ledger import rows
 from pipeline.ledger.budget import Ceilings
+from pipeline.ledger.database import ENTRIES, trigger_problems
 from pipeline.ledger.entries import Entry, Leaf
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.note import Signed
@@ -191,7 +192,7 @@ def inserted(here: Settings, **changes: object) -> Entry:
     forged = forged.model_copy(update={"hash": forged.expected_hash()})
     engine = create_engine(here.ledger_url)
     with engine.begin() as connection:
-        connection.execute(schema.ENTRIES.insert().values(**forged.model_dump()))
+        connection.execute(ENTRIES.insert().values(**forged.model_dump()))
     engine.dispose()
     return forged
 
@@ -212,8 +213,8 @@ def test_a_result_that_nobody_signed_is_found_and_named(ledger: PrivacyLedger, s
     ledger.bind_result("a", "plan", "a" * 64)
     with ledger.transaction() as connection:
         stranger = CryptoSigner.generate_ed25519()
-        chain.sign_with(connection, stranger, [(1, bytes.fromhex(stranger.public_key.keyval["public"]))])
-        chain.bind_result(connection, "a", "decide", "b" * 64)
+        rows.sign_with(connection, stranger, [(1, bytes.fromhex(stranger.public_key.keyval["public"]))])
+        rows.bind_result(connection, "a", "decide", "b" * 64)
     (problem,) = ledger.verify()
     assert re.fullmatch(r"entry 4 \([0-9a-f]{12}\) was not signed by the ledger's key", problem)
     with pytest.raises(LedgerTampered, match="entry 4"):
@@ -354,7 +355,7 @@ def test_a_trigger_that_does_something_else_is_noticed(there: Settings, which: s
         pytest.skip("only PostgreSQL has it")
     engine = create_engine(there.ledger_url)
     with engine.begin() as connection:
-        assert schema.trigger_problems(connection) == []
+        assert trigger_problems(connection) == []
         if which == "does nothing" and not postgres:
             connection.execute(text("DROP TRIGGER privacy_ledger_no_delete"))
         statement = (POSTGRES if postgres else SQLITE)[which].format(name="privacy_ledger_no_delete")

@@ -18,8 +18,8 @@ from pipeline.ground.errors import (
 )
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id
-from pipeline.ledger import schema
 from pipeline.ledger.budget import Rules
+from pipeline.ledger.database import SECRETS
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.foresee import foresee
 from pipeline.run import runner
@@ -182,7 +182,7 @@ def test_another_split_secret_is_found(tmp_path: Path):
     engine = create_engine(url)
     with engine.begin() as connection:
         connection.execute(text("DROP TRIGGER privacy_ledger_secrets_stay"))
-        connection.execute(schema.SECRETS.update().values(content=bytes(64)))
+        connection.execute(SECRETS.update().values(content=bytes(64)))
     engine.dispose()
     with pytest.raises(LedgerTampered, match="split secret of population 'people' is not the one"):
         ledger.split_secret("people")
@@ -206,7 +206,7 @@ def test_forgotten_devices_are_noticed(ledger: PrivacyLedger, there: Settings):
     ledger.bind_devices("people", IDS)
     engine = create_engine(there.ledger_url)
     with engine.begin() as connection:
-        connection.execute(schema.SECRETS.update().where(schema.SECRETS.c.kind == "devices").values(content=b""))
+        connection.execute(SECRETS.update().where(SECRETS.c.kind == "devices").values(content=b""))
     engine.dispose()
     with pytest.raises(LedgerTampered, match="list of devices of population 'people' is not the one"):
         ledger.bind_devices("renamed", IDS)

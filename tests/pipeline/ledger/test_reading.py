@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.ground.errors import ReleaseRefused
 from pipeline.ground.settings import Settings
-from pipeline.ledger import chain, withdrawals
+from pipeline.ledger import rows
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.foresee import forecast, foresee
 from pipeline.publication.approvals import rollback
@@ -25,9 +25,8 @@ def refused_rollback(settings: Settings) -> None:
 
 PLANNED = {"discover": item(1.0), "fine_tune": device(0.1)}
 OPERATIONS: dict[str, Callable[[Settings], object]] = {
-    "withdraw": lambda settings: withdrawals.withdraw(PrivacyLedger.of(settings), "people", ["a"]),
-    "withdrawn": lambda settings: withdrawals.withdrawn(settings.ledger_url, "people"),
-    "lists": lambda settings: withdrawals.lists(settings.ledger_url),
+    "withdraw": lambda settings: PrivacyLedger.of(settings).withdraw("people", ["a"]),
+    "withdrawn": lambda settings: PrivacyLedger(settings.ledger_url).withdrawn("people"),
     "sweep": expiry.sweep,
     "reserve": lambda settings: reserve(PrivacyLedger.of(settings), "next", device(0.1)),
     "budget left": lambda settings: runner.budget_left(PrivacyLedger.of(settings), "people"),
@@ -42,11 +41,11 @@ OPERATIONS: dict[str, Callable[[Settings], object]] = {
 def test_no_operation_reads_what_grows_with_other_populations(
     tracked: Settings, monkeypatch: pytest.MonkeyPatch, operation: Callable[[Settings], object]
 ):
-    ledger, read, select = registered(PrivacyLedger.of(tracked), "people"), list[object](), chain.selected
-    withdrawals.withdraw(ledger, "people", ["a"])
+    ledger, read, select = registered(PrivacyLedger.of(tracked), "people"), list[object](), rows.selected
+    ledger.withdraw("people", ["a"])
     reserve(ledger, "first", device(0.1))
     operation(tracked)
-    monkeypatch.setattr(chain, "selected", lambda *given: [read.append(each) or each for each in select(*given)])
+    monkeypatch.setattr(rows, "selected", lambda *given: [read.append(each) or each for each in select(*given)])
     operation(tracked)
     alone = len(read)
     registered(ledger, *(others := [f"others-{number}" for number in range(9)]))

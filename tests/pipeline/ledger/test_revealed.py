@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.ground import clock
 from pipeline.ground.settings import Settings
-from pipeline.ledger import chain
+from pipeline.ledger import rows
 from pipeline.ledger.entries import Entry, canonical, revealed, sha256_of
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.note import parsed_key
@@ -87,7 +87,7 @@ def test_proofs_of_a_launch_are_of_its_own_entries_and_name_nothing_else(ledger:
     ledger.release("first", "fine_tune", "for a reason of ours")
     ledger.note("review", ledger.entries()[0].population, "first", "publish", {"account": "somebody"})
     with ledger.transaction() as connection:
-        every = {leaf.hash: leaf for leaf in chain.leaves(connection, 0)}
+        every = {leaf.hash: leaf for leaf in rows.leaves(connection, 0)}
     proofs = ledger.inclusions("first", every)
     own = {entry.hash for entry in ledger.entries_of_launch("first")} | {ledger.bound_results("first")["fine_tune"][1]}
     assert proofs.keys() == own

@@ -11,13 +11,13 @@ from federated.config.population import PopulationKey
 from pipeline.ground import keys
 from pipeline.ground.errors import KeyUnusable, LedgerTampered, PermanentError
 from pipeline.ground.settings import Settings
-from pipeline.ledger import schema
-from pipeline.ledger.chain import append
+from pipeline.ledger.database import ENTRIES
 from pipeline.ledger.entries import Leaf
 from pipeline.ledger.ledger import PrivacyLedger, rotate
 from pipeline.ledger.log.note import Signed
 from pipeline.ledger.log.tiles import Log
 from pipeline.ledger.log.witness import NAME, file_of
+from pipeline.ledger.rows import append
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.spends import device, reserve
 
@@ -57,7 +57,7 @@ def test_a_rotated_key_signs_and_the_old_one_no_longer(before: PrivacyLedger, se
     forged = forged.model_copy(update={"hash": digest, "signature": signature})
     engine = create_engine(settings.ledger_url)
     with engine.begin() as connection:
-        connection.execute(schema.ENTRIES.insert().values(**forged.model_dump()))
+        connection.execute(ENTRIES.insert().values(**forged.model_dump()))
     engine.dispose()
     with pytest.raises(LedgerTampered, match=rf"entry {forged.seq} .* was not signed by the ledger's key"):
         reserve(PrivacyLedger.of(settings), "fourth", device(0.1))

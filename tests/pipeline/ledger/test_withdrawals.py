@@ -6,7 +6,6 @@ from sqlalchemy import create_engine, text
 from pipeline.ground.errors import LedgerMissing, LedgerTampered, PopulationUnknown
 from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.withdrawals import foreseen_of, withdraw, withdrawn
 from tests.helpers.launches.spends import budget
 
 
@@ -19,23 +18,23 @@ def ledger(there: Settings) -> PrivacyLedger:
 
 
 def test_a_list_only_grows_and_the_same_again_is_free(ledger: PrivacyLedger, there: Settings):
-    assert withdrawn(there.ledger_url, "people").hashes == frozenset()
-    withdraw(ledger, "people", ["b", "a"])
-    withdraw(ledger, "people", ["a"])
-    withdraw(ledger, "people", ["c", "a"])
-    left_out = withdrawn(there.ledger_url, "people")
+    assert PrivacyLedger(there.ledger_url).withdrawn("people").hashes == frozenset()
+    ledger.withdraw("people", ["b", "a"])
+    ledger.withdraw("people", ["a"])
+    ledger.withdraw("people", ["c", "a"])
+    left_out = PrivacyLedger(there.ledger_url).withdrawn("people")
     assert [left_out.has(device) for device in ("a", "b", "c", "d")] == [True, True, True, False]
-    assert not withdrawn(there.ledger_url, "others").has("a"), "an id is one of its population"
+    assert not PrivacyLedger(there.ledger_url).withdrawn("others").has("a"), "an id is one of its population"
     assert [entry.kind for entry in ledger.entries("people")] == ["register", "withdrawal", "withdrawal"]
     assert ledger.verify() == []
 
 
 def test_the_ledger_holds_no_id_and_its_entries_do_not_count(ledger: PrivacyLedger, there: Settings):
-    withdraw(ledger, "people", ["device-of-anna"])
-    withdraw(ledger, "others", [f"device-{number}" for number in range(1000)])
+    ledger.withdraw("people", ["device-of-anna"])
+    ledger.withdraw("others", [f"device-{number}" for number in range(1000)])
     one, many = (entry for entry in ledger.entries() if entry.kind == "withdrawal")
     assert len(one.binding) == len(many.binding)
-    assert not set(withdrawn(there.ledger_url, "people").hashes) & set(
+    assert not set(PrivacyLedger(there.ledger_url).withdrawn("people").hashes) & set(
         str(ledger.entries()).replace("'", '"').split('"')
     )
     with create_engine(there.ledger_url).connect() as connection:
@@ -46,15 +45,14 @@ def test_the_ledger_holds_no_id_and_its_entries_do_not_count(ledger: PrivacyLedg
 
 @pytest.mark.parametrize("content", [b"", b"0" * 16, b"0" * 15])
 def test_a_list_that_was_edited_is_refused(ledger: PrivacyLedger, there: Settings, content: bytes):
-    withdraw(ledger, "people", ["a", "b"])
+    ledger.withdraw("people", ["a", "b"])
     with create_engine(there.ledger_url).begin() as connection:
         statement = text("UPDATE privacy_ledger_secrets SET content = :content WHERE kind = 'withdrawal'")
         connection.execute(statement, {"content": content})
-    for ask in (withdrawn, foreseen_of):
-        with pytest.raises(LedgerTampered, match="list of withdrawals of population 'people' is not the one"):
-            ask(there.ledger_url, "people")
+    with pytest.raises(LedgerTampered, match="list of withdrawals of population 'people' is not the one"):
+        PrivacyLedger(there.ledger_url).withdrawn("people")
     with pytest.raises(LedgerTampered, match="list of withdrawals"):
-        withdraw(ledger, "people", ["c"])
+        ledger.withdraw("people", ["c"])
 
 
 def test_a_list_without_an_entry_is_refused(ledger: PrivacyLedger, there: Settings):
@@ -63,17 +61,15 @@ def test_a_list_without_an_entry_is_refused(ledger: PrivacyLedger, there: Settin
             text("INSERT INTO privacy_ledger_secrets VALUES ('withdrawal', 'people', :content)"), {"content": b"0" * 16}
         )
     with pytest.raises(LedgerTampered, match="list of withdrawals"):
-        withdrawn(there.ledger_url, "people")
+        PrivacyLedger(there.ledger_url).withdrawn("people")
 
 
 def test_nobody_withdraws_of_a_population_that_nobody_registered(ledger: PrivacyLedger, there: Settings):
     with pytest.raises(PopulationUnknown, match="not registered"):
-        withdraw(ledger, "unknown", ["a"])
-    assert foreseen_of(there.ledger_url, "unknown").hashes == frozenset()
+        ledger.withdraw("unknown", ["a"])
 
 
 def test_without_a_ledger_nothing_is_written(tmp_path_factory: pytest.TempPathFactory):
     url = f"sqlite:///{tmp_path_factory.mktemp('none') / 'ledger.db'}"
     with pytest.raises(LedgerMissing):
-        withdraw(PrivacyLedger(url), "people", ["a"])
-    assert foreseen_of(url, "people").hashes == frozenset()
+        PrivacyLedger(url).withdraw("people", ["a"])

@@ -18,7 +18,6 @@ from pipeline.ground.errors import PERMANENT, TEMPORARY, PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.withdrawals import withdraw
 from pipeline.run.bookkeeping import PARTS, WINDOW
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import ERASED, RESULT, RunDir
@@ -81,7 +80,7 @@ def test_launches_that_read_their_text_are_erased_and_later_ones_do_not(
 
 def test_a_launch_that_never_had_their_text_is_kept(ingested: Callable[..., RunDir], settings: Settings):
     run = ingested()
-    withdraw(PrivacyLedger.of(settings), "real", ["device 99"])
+    PrivacyLedger.of(settings).withdraw("real", ["device 99"])
     assert sweep(settings) == Sweep()
     assert len(devices(run)) == 20
 
@@ -89,7 +88,7 @@ def test_a_launch_that_never_had_their_text_is_kept(ingested: Callable[..., RunD
 def test_a_launch_of_another_population_is_kept(ingested: Callable[..., RunDir], settings: Settings):
     run = ingested()
     PrivacyLedger.of(settings).register("others", budget(max_rho=1.0), "owner")
-    withdraw(PrivacyLedger.of(settings), "others", [ANNA])
+    PrivacyLedger.of(settings).withdraw("others", [ANNA])
     assert sweep(settings) == Sweep()
     write_text(run.path / "public" / "launch" / "launch.json", "{")
     assert sweep(settings).erased == [run.launch_id], "which population's it is cannot be told"
@@ -99,7 +98,7 @@ def test_an_unfinished_launch_is_refused_from_then_on(
     ingested: Callable[..., RunDir], config: LaunchConfig, settings: Settings
 ):
     run = ingested()
-    withdraw(PrivacyLedger.of(settings), "real", [ANNA])
+    PrivacyLedger.of(settings).withdraw("real", [ANNA])
     sweep(settings)
     with pytest.raises(PermanentError, match="under another name"):
         run_stage("discover", config, run.launch_id, settings, STAGES)
@@ -109,7 +108,7 @@ def test_nothing_says_that_somebody_withdrew(
     ingested: Callable[..., RunDir], settings: Settings, caplog: pytest.LogCaptureFixture
 ):
     run = ingested()
-    withdraw(PrivacyLedger.of(settings), "real", [ANNA])
+    PrivacyLedger.of(settings).withdraw("real", [ANNA])
     sweep(settings)
     stated = json.loads((run.path / "public" / "launch" / ERASED).read_text(encoding="utf-8"))
     assert stated["because"] == ASKED
@@ -136,7 +135,7 @@ def test_where_it_cannot_be_told_whose_text_it_is_it_goes(
         write_text(folder / PARTS / "1" / "0" / "forms.bin", "typed")
     else:
         write_text(folder / ".taken.4194999.in-abc.tmp" / "words.bin", "typed")
-    withdraw(PrivacyLedger.of(settings), "real", ["device 99"])
+    PrivacyLedger.of(settings).withdraw("real", ["device 99"])
     assert sweep(settings).erased == [run.launch_id]
 
 
@@ -145,7 +144,7 @@ def test_text_that_was_read_again_and_never_finished_is_no_longer_there(
 ):
     """The window beside it says who is left out of what is read now, so nothing of before may stay."""
     run = ingested()
-    withdraw(PrivacyLedger.of(settings), "real", [ANNA])
+    PrivacyLedger.of(settings).withdraw("real", [ANNA])
     (run.path / "public" / "ingest_private" / RESULT).unlink()
     typed = Path(config.private_text.paths[0])
     typed.write_text(typed.read_text(encoding="utf-8") + '{"client_id": null, "text": "x"}\n', encoding="utf-8")
@@ -158,7 +157,7 @@ def test_a_withdrawal_that_was_killed_is_finished_by_the_next_sweep(
     ingested: Callable[..., RunDir], settings: Settings
 ):
     run = ingested()
-    withdraw(PrivacyLedger.of(settings), "real", [ANNA])  # and no further
+    PrivacyLedger.of(settings).withdraw("real", [ANNA])  # and no further
     assert answered(settings.home, "erase", "--expired")["erased"] == [run.launch_id]
 
 
@@ -176,7 +175,7 @@ def test_windows_do_not_wait_for_the_list(
     ingested: Callable[..., RunDir], settings: Settings, monkeypatch: pytest.MonkeyPatch
 ):
     run = ingested()
-    withdraw(PrivacyLedger.of(settings), "real", ["device 99"])
+    PrivacyLedger.of(settings).withdraw("real", ["device 99"])
     (settings.runs_dir / "ledger.db").write_bytes(b"not a database" * 100)
     monkeypatch.setattr(clock, "now", lambda: NOW + timedelta(days=31))
     assert sweep(settings).exit_code == PERMANENT
@@ -188,9 +187,9 @@ def test_a_launch_without_a_window_beside_its_text_is_asked_for_its_devices(
 ):
     run = ingested()
     (run.path / "private" / "ingest_private" / WINDOW).unlink()
-    withdraw(PrivacyLedger.of(settings), "real", ["device 99"])
+    PrivacyLedger.of(settings).withdraw("real", ["device 99"])
     assert sweep(settings) == Sweep()
-    withdraw(PrivacyLedger.of(settings), "real", [ANNA])
+    PrivacyLedger.of(settings).withdraw("real", [ANNA])
     assert sweep(settings).erased == [run.launch_id]
 
 

@@ -1,21 +1,31 @@
-"""The entries in the database: read them, find entries, and append."""
+"""Rows of the database: entries, which are read, found and appended, and the secrets that entries bind.
 
+Secrets are the device key, and split secrets, devices and withdrawals of populations.
+
+Guarantee: an entry binds each secret by the SHA-256 of a random salt and the secret, so that a reader of all entries
+can test no guess of it. A row that its latest entry does not bind is refused whenever it is read, and found by
+``secret_problems``.
+"""
+
+import hashlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from sqlalchemy import ColumnElement, Connection, func, insert, select
+from sqlalchemy import ColumnElement, Connection, func, insert, select, update
 
 from federated.config.population import PopulationKey
+from federated.devices.withdrawals import HASH_BYTES, Withdrawals, withdrawal_key
 from pipeline.ground import clock
-from pipeline.ground.errors import KeyUnusable, LedgerConflict
-from pipeline.ledger import schema
-from pipeline.ledger.budget import require_clock
+from pipeline.ground.errors import KeyUnusable, LedgerConflict, LedgerTampered
+from pipeline.ledger.budget import REGISTRATION, Population, require_clock, require_registered
+from pipeline.ledger.database import ENTRIES, SECRETS, plain
 from pipeline.ledger.entries import (
     BESIDE,
     DIGEST,
     KEY,
     NO_UNIT,
     RESULT,
+    SECRET,
     SPENDING,
     WITNESS,
     Entry,
@@ -27,13 +37,23 @@ from pipeline.ledger.entries import (
     salt,
     with_spend,
 )
+from pretrain.randomness.entropy import fresh_bytes
 
 if TYPE_CHECKING:
     from securesystemslib.signer import CryptoSigner
 
 # Of a connection: the entries that its transaction read, and who signs what it writes.
 _READ, _SIGNER = "entries", "signer"
-_IS_RESULT = schema.ENTRIES.c.kind.startswith(RESULT)
+IS_RESULT = ENTRIES.c.kind.startswith(RESULT)
+NOBODY = PopulationKey("")
+# Kind of the binding entry -> the secret's name in messages.
+SECRETS_OF = {
+    "device_key": "key of device hashes",
+    "register": "split secret",
+    "devices": "list of devices",
+    "withdrawal": "list of withdrawals",
+}
+_SALT_BYTES = 32
 _NO_AMOUNTS = {"unit": NO_UNIT, "adjacency": "", "rho": None, "epsilon": 0.0, "delta": 0.0, "note": ""}
 
 
@@ -47,39 +67,34 @@ def entries_of(connection: Connection, population: PopulationKey | None = None) 
         read[population] = (
             [entry for entry in read[None] if entry.population == population]
             if None in read
-            else selected(connection, ~_IS_RESULT if population is None else schema.ENTRIES.c.population == population)
+            else selected(connection, ~IS_RESULT if population is None else ENTRIES.c.population == population)
         )
     return list(read[population])
 
 
-def forget(connection: Connection) -> None:
-    """Forget what an earlier transaction of this connection read."""
-    connection.info.pop(_READ, None)
-
-
 def of_launch(connection: Connection, launch_id: str, stage: str | None = None) -> list[Entry]:
     """Entries of a launch, or of one of its stages, in order."""
-    columns = schema.ENTRIES.c
+    columns = ENTRIES.c
     where = columns.launch_id == launch_id
     return selected(connection, where if stage is None else where & (columns.stage == stage))
 
 
 def of_kinds(connection: Connection, *kinds: str, population: PopulationKey | None = None) -> list[Entry]:
     """Entries of kinds that bear no number, in order, of all populations or of one."""
-    columns = schema.ENTRIES.c
+    columns = ENTRIES.c
     where = columns.kind.in_(kinds)
     return selected(connection, where if population is None else where & (columns.population == population))
 
 
 def selected(connection: Connection, where: ColumnElement[bool]) -> list[Entry]:
-    found = connection.execute(select(schema.ENTRIES).where(where).order_by(schema.ENTRIES.c.seq))
-    return [Entry.model_construct(**schema.plain(row)._mapping) for row in found]
+    found = connection.execute(select(ENTRIES).where(where).order_by(ENTRIES.c.seq))
+    return [Entry.model_construct(**plain(row)._mapping) for row in found]
 
 
 def find(connection: Connection, launch_id: str, stage: str, kind: str) -> Entry | None:
-    columns = schema.ENTRIES.c
+    columns = ENTRIES.c
     where = (columns.launch_id == launch_id) & (columns.stage == stage) & (columns.kind == kind)
-    row = connection.execute(select(schema.ENTRIES).where(where)).one_or_none()
+    row = connection.execute(select(ENTRIES).where(where)).one_or_none()
     return Entry.model_validate(row) if row else None
 
 
@@ -91,7 +106,7 @@ def standing_reservation(connection: Connection, launch_id: str, stage: str) -> 
 
 def numbered(connection: Connection, kind: str, launch_id: str, stage: str) -> str:
     """Numbered kind of the next entry, as each is unique per stage: ``reserve``, then ``reserve 2``."""
-    columns = schema.ENTRIES.c
+    columns = ENTRIES.c
     where = (columns.launch_id == launch_id) & (columns.stage == stage)
     kinds = connection.execute(select(columns.kind).where(where)).scalars()
     before = sum(each.partition(" ")[0] == kind for each in kinds)
@@ -134,11 +149,19 @@ def append(
     )
     digest = entry.expected_hash()
     entry = entry.model_copy(update={"hash": digest, "signature": signature(connection, digest)})
-    connection.execute(insert(schema.ENTRIES).values(**entry.model_dump()))
+    connection.execute(insert(ENTRIES).values(**entry.model_dump()))
     for key, read in connection.info.get(_READ, {}).items():
         if key == population or (key is None and entry.does != RESULT):
             read.append(entry)
     return entry
+
+
+def append_numbered(
+    connection: Connection, kind: str, population: PopulationKey, content: Mapping[str, object]
+) -> Entry:
+    """Append an entry of no launch, of a kind that a population may repeat."""
+    number = len(of_kinds(connection, kind, population=population)) + 1
+    return append(connection, kind, population, "", f"{population or kind} {number}", None, content)
 
 
 def require_same(old: Entry, population: PopulationKey, spend: Spend, binding: Mapping[str, object]) -> None:
@@ -170,7 +193,7 @@ def require_own_key(connection: Connection, launch_id: str, stage: str, binding:
     Raises:
       LedgerConflict: the ledger holds the key's commitment for another release.
     """
-    holds_key = schema.ENTRIES.c.binding.contains(canonical({KEY: binding.get(KEY)})[1:-1], autoescape=True)
+    holds_key = ENTRIES.c.binding.contains(canonical({KEY: binding.get(KEY)})[1:-1], autoescape=True)
     for entry in selected(connection, holds_key) if KEY in binding else ():
         other = (entry.launch_id, entry.stage) != (launch_id, stage)
         if other and entry.does in SPENDING and entry.names(KEY) == binding[KEY]:
@@ -183,25 +206,25 @@ def require_own_key(connection: Connection, launch_id: str, stage: str, binding:
 
 def walk(connection: Connection) -> Iterator[Entry]:
     """All entries in order, one at a time, results of stages among them."""
-    for row in connection.execute(select(schema.ENTRIES).order_by(schema.ENTRIES.c.seq)):
-        yield Entry.model_construct(**schema.plain(row)._mapping)
+    for row in connection.execute(select(ENTRIES).order_by(ENTRIES.c.seq)):
+        yield Entry.model_construct(**plain(row)._mapping)
 
 
 def leaves(connection: Connection, begin: int) -> list[Leaf]:
     """Entries after a place, in order, as leaves of the log."""
-    columns = schema.ENTRIES.c
+    columns = ENTRIES.c
     rows = select(columns.seq, columns.hash, columns.signature).where(columns.seq > begin).order_by(columns.seq)
     return [Leaf(*row) for row in connection.execute(rows)]
 
 
 def length(connection: Connection) -> int:
     """Number of entries, by the last one's place."""
-    return connection.execute(select(func.coalesce(func.max(schema.ENTRIES.c.seq), 0))).scalar_one()
+    return connection.execute(select(func.coalesce(func.max(ENTRIES.c.seq), 0))).scalar_one()
 
 
 def hash_at(connection: Connection, seq: int) -> str:
     """Hash of the entry at a place, from 1; empty without one."""
-    return connection.execute(select(schema.ENTRIES.c.hash).where(schema.ENTRIES.c.seq == seq)).scalar() or ""
+    return connection.execute(select(ENTRIES.c.hash).where(ENTRIES.c.seq == seq)).scalar() or ""
 
 
 def keys(connection: Connection, first: bytes, role: str = "ledger") -> Keys:
@@ -256,13 +279,81 @@ def latest_results(connection: Connection, launch_id: str) -> dict[str, tuple[st
     return {entry.stage: (entry.names(DIGEST), entry.hash) for entry in of_stages}
 
 
-def latest_results_of_all(connection: Connection) -> dict[tuple[str, str], str]:
-    """Digest of the latest result of each stage, by launch and stage."""
-    results = selected(connection, _IS_RESULT)
-    return {(entry.launch_id, entry.stage): entry.names(DIGEST) for entry in results}
+def secret(connection: Connection, kind: str, population: PopulationKey = NOBODY) -> bytes:
+    """Return a secret; empty if no entry binds one.
+
+    Raises:
+      LedgerTampered: it is gone, or not the one that its latest entry binds.
+    """
+    content, noted = _content(connection, kind, population), of_kinds(connection, kind, population=population)
+    if (None if content is None else _digest(kind, content)) != (noted[-1].names(SECRET) if noted else None):
+        raise LedgerTampered(f"the privacy ledger was altered: {_fault(kind, population)}; restore it from a backup")
+    return b"" if content is None else content[_SALT_BYTES:]
 
 
-def holds_result(connection: Connection, digest: str) -> bool:
-    """True if an entry holds the digest of a result."""
-    where = _IS_RESULT & (schema.ENTRIES.c.binding == canonical({DIGEST: digest}))
-    return connection.execute(select(schema.ENTRIES.c.seq).where(where).limit(1)).first() is not None
+def put_secret(
+    connection: Connection, kind: str, population: PopulationKey, hidden: bytes, salt: bytes | None = None
+) -> dict[str, object]:
+    """Store a secret, and return what its entry, which the caller appends, says of it.
+
+    Args:
+      salt: by default random; that of a secret that everybody may know is constant.
+    """
+    content = (fresh_bytes(_SALT_BYTES) if salt is None else salt) + hidden
+    where = (SECRETS.c.kind == kind) & (SECRETS.c.population == population)
+    if _content(connection, kind, population) is None:
+        connection.execute(insert(SECRETS).values(kind=kind, population=population, content=content))
+    else:
+        connection.execute(update(SECRETS).where(where).values(content=content))
+    return {SECRET: _digest(kind, content)}
+
+
+def write_secret(connection: Connection, kind: str, hidden: bytes, population: PopulationKey = NOBODY) -> None:
+    """Store a secret with an entry of its own."""
+    append_numbered(connection, kind, population, put_secret(connection, kind, population, hidden))
+
+
+def secret_problems(connection: Connection, bound: Mapping[tuple[str, str], str]) -> Iterator[str]:
+    """List secrets that are gone, that no entry binds, or that another entry binds, as messages.
+
+    Args:
+      bound: digest in the latest entry of each kind and population.
+    """
+    held = {(row.kind, row.population): _digest(row.kind, row.content) for row in connection.execute(select(SECRETS))}
+    for place in sorted(bound.keys() | held.keys(), key=str):
+        if bound.get(place) != held.get(place):
+            yield _fault(*place)
+
+
+def _content(connection: Connection, kind: str, population: str) -> bytes | None:
+    where = (SECRETS.c.kind == kind) & (SECRETS.c.population == population)
+    return connection.execute(select(SECRETS.c.content).where(where)).scalar_one_or_none()
+
+
+def _digest(kind: str, content: object) -> str:
+    """Digest of a salt and a secret; empty for what SQLite may hold in a column of bytes and is none."""
+    return hashlib.sha256(f"tacit {kind}\n".encode() + content).hexdigest() if isinstance(content, bytes) else ""
+
+
+def _fault(kind: str, population: str) -> str:
+    owner = f" of population {population!r}" if population else ""
+    return f"the {SECRETS_OF.get(kind, kind)}{owner} is not the one that its entry binds"
+
+
+def population(connection: Connection, key: PopulationKey) -> Population:
+    """Return a registered population; see ``budget.require_registered``."""
+    return require_registered(of_kinds(connection, *REGISTRATION, population=key), key)
+
+
+def split_secret(connection: Connection, key: PopulationKey) -> bytes:
+    """Return a population's split secret; see ``PrivacyLedger.split_secret``."""
+    population(connection, key)
+    return secret(connection, "register", key)
+
+
+def withdrawn(connection: Connection, key: PopulationKey) -> Withdrawals:
+    """Return the devices that are excluded from a population; see ``PrivacyLedger.withdrawn``."""
+    rules, hash_key = population(connection, key).rules, withdrawal_key(key, split_secret(connection, key))
+    digits = secret(connection, "withdrawal", key).hex()
+    hashes = frozenset(digits[at : at + 2 * HASH_BYTES] for at in range(0, len(digits), 2 * HASH_BYTES))
+    return Withdrawals(hash_key, hashes, rules.case_sensitive_ids)
