@@ -15,14 +15,13 @@ from federated.config.population import FilePopulation
 from federated.planning import law
 from federated.planning.feasibility import rho_for
 from pipeline.launch.config import LaunchConfig, all_fields, launch_id, load_launch
-from pipeline.ledger.entries import Spend
 from pipeline.preflight import schedule
-from pipeline.preflight.readiness import estimated_devices, planned
+from pipeline.preflight.readiness import estimated_devices
 from pipeline.publication.gates.decide import decide
 from pipeline.publication.gates.evidence import Evidence
 from pipeline.publication.gates.words import GATES
-from pipeline.releases.policy import above_policy, likely
-from pipeline.releases.total import total
+from pipeline.releases.policy import above_policy
+from pipeline.releases.terms import Terms
 from pretrain import text
 from pretrain.config import C4Corpus
 from tests.helpers.launches.command import answered
@@ -42,9 +41,9 @@ def config_of(path: Path) -> LaunchConfig:
 
 
 @functools.cache
-def spends_of(path: Path) -> dict[str, Spend]:
+def terms_of(path: Path) -> Terms:
     """Spends at worst, at the file's own population: certificates of millions of devices take seconds."""
-    return planned(config_of(path), estimated_devices(config_of(path)))
+    return Terms.of_file(config_of(path), estimated_devices(config_of(path)))
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
@@ -132,7 +131,7 @@ def test_no_stress_canary_ships(path: Path):
 @pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
 def test_a_schedule_fits_its_budget_for_ever(path: Path):
     """In every window there will be, with a week's delay, and no ceiling that adds up for ever."""
-    fits = schedule.fits(config_of(path), None, spends_of(path)["discover"])
+    fits = schedule.fits(config_of(path), None, terms_of(path).spends["discover"])
     assert fits == schedule.ScheduleCheck((), ())
 
 
@@ -192,9 +191,8 @@ def test_every_field_is_set_by_a_file() -> None:
 def test_the_one_number_stays_under_its_ceiling_at_the_files_own_population(path: Path):
     """Words among it, with half of the other devices of a layer honest: below 1 for production files."""
     config = config_of(path)
-    spends = spends_of(path)
-    whole = total(config, likely(config, spends))
-    assert above_policy(config, spends, estimated_devices(config)) == []
+    whole = terms_of(path).total
+    assert above_policy(terms_of(path)) == []
     assert whole.epsilon <= config.policy.max_total_epsilon < 1.2 * whole.epsilon + 3
     if path in PRODUCTION:
         assert config.policy.cover_everything

@@ -27,12 +27,12 @@ from federated.planning.search import block_at, counts_at, round_up, terms_of
 from pipeline.launch.config import LIKE, LaunchConfig, all_fields, fields, inherited, load_launch, problems
 from pipeline.preflight.devices import MOST_COUNTED_BYTES, filters_of, no_row
 from pipeline.preflight.frontier import LEFT_BY_WORDS, rho_within
-from pipeline.preflight.readiness import planned as worst_case
 from pipeline.preflight.shortfalls import too_few
 from pipeline.preflight.vocabulary import propose
 from pipeline.releases.central_words import central_discovery
 from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
+from pipeline.releases.terms import Terms
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
 from pretrain import text
@@ -311,7 +311,7 @@ def _drafted(file: Path, answers: Answers, config: LaunchConfig, notes: tuple[st
     splits = config.private_text.splits.expected(answers.population)
     train = splits["train"]
     found = plan(config.mechanism, train, twice=False) if config.trains else untrained_plan(config.mechanism)
-    reasons = (*found.reasons, *above_policy(config, worst_case(config, train), train), *too_few(config, splits))
+    reasons = (*found.reasons, *above_policy(Terms.of_file(config, train)), *too_few(config, splits))
     return Draft(
         file=file,
         feasible=not reasons,

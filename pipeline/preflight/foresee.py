@@ -25,7 +25,7 @@ from pipeline.ledger.budget import (
 from pipeline.ledger.entries import SPLIT_RULE, Entry, Spend, canonical, with_spend
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import schedule
-from pipeline.releases.policy import likely
+from pipeline.releases.terms import Terms
 from pipeline.releases.total import total
 from pipeline.run.population import asked, kept, require_allowed
 from pretrain.config import BEARING
@@ -47,25 +47,19 @@ class LedgerForecast:
     kept: Retention | None = None
 
 
-def foresee(
-    config: LaunchConfig,
-    settings: Settings,
-    run_id: str,
-    planned: Mapping[str, Spend],
-    reused: Collection[str] = (),
-) -> LedgerForecast:
+def foresee(terms: Terms, settings: Settings, run_id: str, reused: Collection[str] = ()) -> LedgerForecast:
     """Forecast the decision of the ledger now; empty without a ledger.
 
     Args:
-      planned: worst-case spend of every release of the launch, by stage.
       reused: stages whose outputs are reused from another launch, so that they spend nothing.
     """
+    config = terms.config
     try:
         entries = PrivacyLedger(settings.ledger_url).entries(config.population)
     except LedgerMissing:
         entries = None
     population, lines, which = registered(entries or [], config.population), list[str](), None
-    fits = schedule.fits(config, population, planned["discover"])
+    fits = schedule.fits(config, population, terms.spends["discover"])
     lines += fits.problems
     if entries is not None and (population is not None or not config.private_text.registers_itself):
         try:
@@ -74,7 +68,7 @@ def foresee(
             require_clock(entries, population.key)
             which = kept(config, population, run_id)
             require_once(entries, population.key, run_id)
-            spends = _merged(config, spends_of(planned, reused))
+            spends = _merged(config, spends_of(terms.spends, reused))
             lines += _without_room(config, population, entries, run_id, which, spends)
         except PermanentError as error:
             lines.append(str(error))
@@ -111,11 +105,7 @@ class Forecast:
 
 
 def forecast(
-    config: LaunchConfig,
-    settings: Settings,
-    run_ids: Sequence[str],
-    planned: Mapping[str, Spend],
-    reused: Callable[[str], Collection[str]],
+    terms: Terms, settings: Settings, run_ids: Sequence[str], reused: Callable[[str], Collection[str]]
 ) -> list[Forecast]:
     """Forecast the spends of launches on several dates, each after the earlier ones; writes nothing.
 
@@ -125,13 +115,13 @@ def forecast(
 
     Args:
       run_ids: ids in the order of the launches.
-      planned: worst-case spend of every release of a launch, by stage.
       reused: returns the stages of a launch, by its id, whose outputs are reused from others.
 
     Raises:
       LedgerMissing: there is no ledger, so the earlier spends are unknown.
       PopulationUnknown: the population is not registered.
     """
+    config = terms.config
     entries = PrivacyLedger(settings.ledger_url).entries(config.population)
     key, rows = config.population, list[Forecast]()
     population = registered(entries, key)
@@ -139,7 +129,7 @@ def forecast(
         population = require_registered(entries, key)
     for run_id in run_ids:
         done = tuple(spent.stage for spent in standing_spends(entries) if spent.launch_id == run_id)
-        spends, day = spends_of(planned, {*done, *reused(run_id)}), day_of(run_id)
+        spends, day = spends_of(terms.spends, {*done, *reused(run_id)}), day_of(run_id)
         # A launch for a past date spends at the time it runs.
         at, problem = max(clock.now(), clock.start_of(day.isoformat())) if day else clock.now(), ""
         try:
@@ -157,18 +147,16 @@ def forecast(
                 entries = expected
         except PermanentError as error:
             problem = str(error)
-        rows.append(_forecast(config, run_id, spends, done, problem))
+        rows.append(_forecast(terms, run_id, spends, done, problem))
     return rows
 
 
-def _forecast(
-    config: LaunchConfig, run_id: str, spends: Mapping[str, Spend], done: tuple[str, ...], problem: str
-) -> Forecast:
+def _forecast(terms: Terms, run_id: str, spends: Mapping[str, Spend], done: tuple[str, ...], problem: str) -> Forecast:
     each = spends.values()
     rho, held_out = (math.fsum(spend.rho or 0.0 for spend in each if spend.split == split) for split in BEARING)
     return Forecast(
         launch_id=run_id,
-        loss=total(config, likely(config, spends)) if spends else None,
+        loss=total(terms.config, terms.likely(spends)) if spends else None,
         rho=rho,
         held_out_rho=held_out,
         epsilon=math.fsum(spend.epsilon for spend in each if spend.unit == "item"),

@@ -24,11 +24,10 @@ from pipeline.preflight.foresee import foresee
 from pipeline.preflight.frontier import Frontier
 from pipeline.preflight.shortfalls import too_few
 from pipeline.preflight.words import CentralWords, LocalWords, both_ways
-from pipeline.releases.policy import above_policy, likely
+from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
-from pipeline.releases.total import total
-from pipeline.releases.training import TRAINING, training_rho
-from pipeline.releases.uses import planned as planned_spends
+from pipeline.releases.terms import Terms
+from pipeline.releases.training import TRAINING
 from pipeline.run.cache import CacheHit, preview, reused_stages
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RunDir
@@ -137,8 +136,8 @@ def plan(
     terms = terms_of(own, config.private_text.splits, config.server)
     found = None
     if config.server.optimizer != "adam":
-        spends = planned_spends(config, Outlook(training_rho(config), base.training_devices))
-        found = frontiers.frontier(config, terms, spends, base.total.epsilon)
+        worst = Terms.of_file(config, base.training_devices)
+        found = frontiers.frontier(config, terms, worst.spends, base.total.epsilon)
     directory = out or RunDir(here.runs_dir, run_id).path / "public" / "planning"
     return ForecastPlan(
         **vars(base),
@@ -188,10 +187,10 @@ def _worst_case(
         if TRAINING.asked(config)
         else feasibility.untrained_plan(config.mechanism)
     )
-    spends = planned_spends(config, Outlook(planned.guarantee.rho, trains))
-    more_reasons = (*above_policy(config, spends, trains), *too_few(config, splits))
+    terms = Terms.of(config, Outlook(planned.guarantee.rho, trains))
+    more_reasons = (*above_policy(terms), *too_few(config, splits))
     reuse = tuple(preview(config, run_id, here, stages))
-    room = foresee(config, here, run_id, spends, reused_stages(reuse))
+    room = foresee(terms, here, run_id, reused_stages(reuse))
     worst = planned.guarantee
     return LaunchPlan(
         sensitivity_squared=worst.sensitivity_squared,
@@ -208,7 +207,7 @@ def _worst_case(
         counted=counted,
         training_devices=trains,
         max_rho=config.policy.max_rho,
-        total=total(config, likely(config, spends)),
+        total=terms.total,
         max_total_epsilon=config.policy.max_total_epsilon,
         min_gain=config.policy.min_top1_gain,
         words=both_ways(config, trains),
@@ -233,8 +232,8 @@ def _splits(
     stated, missing = stated_devices(config), ""
     try:
         if countable(config):
-            spends = planned_spends(config, Outlook(training_rho(config), None))
-            found = count_devices(config, here.ledger_url, foresee(config, here, run_id, spends).kept)
+            kept = foresee(Terms.of_file(config, None), here, run_id).kept
+            found = count_devices(config, here.ledger_url, kept)
             return found.splits or expected(found.devices), (found.filters,)
     except ValueError as error:  # such as files that are on another machine
         missing = f" ({error})"

@@ -22,12 +22,12 @@ from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.entries import Spend
 from pipeline.preflight.devices import count_devices, countable, stated_devices
 from pipeline.preflight.shortfalls import FEW, of_file, parameters, short_of_devices, too_few, without_sums
-from pipeline.releases import uses
 from pipeline.releases.central_words import CENTRAL_WORDS
 from pipeline.releases.evaluation import EVALUATION, typed
 from pipeline.releases.policy import above_policy, one_number
 from pipeline.releases.release import Outlook, asked_for
-from pipeline.releases.training import TRAINING, training_rho
+from pipeline.releases.terms import Terms
+from pipeline.releases.training import TRAINING
 from pipeline.run import gang
 from pipeline.run.run_dir import RunDir
 from pretrain.config import FileCorpus
@@ -164,12 +164,12 @@ def forecast_of(config: LaunchConfig, settings: Settings, stages: "Stages", ids:
     from pipeline.preflight.foresee import forecast
     from pipeline.run.cache import preview, reused_stages
 
-    worst = planned(config, estimated_devices(config))
+    worst = Terms.of_file(config, estimated_devices(config))
 
     def reused(run_id: str) -> Collection[str]:
         return reused_stages(preview(config, run_id, settings, stages))
 
-    return forecast(config, settings, ids, worst, reused)
+    return forecast(worst, settings, ids, reused)
 
 
 def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collection[str] = ()) -> Findings:
@@ -187,30 +187,28 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
 
     if unwritten := _no_words(config):
         return Findings(tuple(unwritten))  # what else is computed needs the locale's letters
-    spends = planned(config, estimated_devices(config))
-    foreseen = foresee(config, settings, run_id, spends, reused)
+    terms = Terms.of_file(config, estimated_devices(config))
+    foreseen = foresee(terms, settings, run_id, reused)
     kept = foreseen.kept
     unusable = unusable_files(config, kept)
     population = Findings(()) if unusable else _population(config, kept, settings.ledger_url)
-    train = estimated_devices(config)
     if population.devices is not None:
-        train = config.private_text.splits.training(population.devices)
-        spends = planned(config, train)
-        foreseen = foresee(config, settings, run_id, spends, reused)
+        terms = Terms.of_file(config, config.private_text.splits.training(population.devices))
+        foreseen = foresee(terms, settings, run_id, reused)
     estimated = _estimated_problems(config) if config.planning else []
     problems = (
         *of_file(config),
-        *without_sums(config, train or 0),
+        *without_sums(config, terms.seen.devices or 0),
         *unusable,
         *population.problems,
         *(problem for problem in estimated if not population.problems),
-        *above_policy(config, spends, train),
+        *above_policy(terms),
         *_unknown_reviewers(config, settings),
         *_no_gang(config, settings),
         *unusable_places(settings),
         *foreseen.problems,
     )
-    notes = (*one_number(config, spends), *_nobody_answers(config), *population.notes, *foreseen.notes)
+    notes = (*one_number(terms), *_nobody_answers(config), *population.notes, *foreseen.notes)
     return Findings(problems, notes, population.devices)
 
 
@@ -231,10 +229,10 @@ def require_schedule(config: LaunchConfig) -> tuple[str, ...]:
     """Check a schedule by the launch file alone; ValueError with every problem."""
     from pipeline.preflight import schedule
 
-    spends = planned(config, estimated_devices(config))
-    if problems := above_policy(config, spends, estimated_devices(config)):
+    terms = Terms.of_file(config, estimated_devices(config))
+    if problems := above_policy(terms):
         raise ValueError("\n".join(problems))
-    return (*one_number(config, spends), *schedule.require_fits(config, spends["discover"]))
+    return (*one_number(terms), *schedule.require_fits(config, terms.spends["discover"]))
 
 
 def require(config: LaunchConfig, settings: Settings, run_id: str, reused: Collection[str] = ()) -> tuple[str, ...]:
@@ -428,11 +426,6 @@ def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:
     ]
 
 
-def planned(config: LaunchConfig, devices: int | None) -> dict[str, Spend]:
-    """Worst-case spend of every release of a launch, by stage; ``devices`` train, or None if unknown."""
-    return uses.planned(config, Outlook(training_rho(config), devices))
-
-
 def estimated_devices(config: LaunchConfig) -> int | None:
     """Estimated number of training devices from the launch file alone; None if it states none."""
     stated = stated_devices(config)
@@ -457,10 +450,10 @@ def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
         return CENTRAL_WORDS.paid(config, {})
     devices = run.result("ingest_private")["devices_by_split"]["train"]
     known_words = load_vocabulary(run.input("ingest_public", "vocabulary.json")).words
-    spends = uses.planned(config, Outlook(plan.result["rho"], devices, known_words))
-    if problems := above_policy(config, spends, devices, known_words):
+    terms = Terms.of(config, Outlook(plan.result["rho"], devices, known_words))
+    if problems := above_policy(terms):
         raise ValueError("\n".join((*problems, "nothing was spent on words")))
-    return spends["discover"]
+    return terms.spends["discover"]
 
 
 def _require_parameters(config: LaunchConfig, run: RunDir) -> None:

@@ -1,11 +1,13 @@
 """Check a planned launch's total epsilon against its ceiling, and suggest changes that bring it below."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Spend
 from pipeline.releases.release import Outlook
+from pipeline.releases.terms import Terms
 from pipeline.releases.total import total
 from pipeline.releases.uses import RELEASES, releases
 from reports.disclosure.total import Part, Total
@@ -24,26 +26,15 @@ def in_words(whole: Total) -> str:
     )
 
 
-def above_total(
-    config: LaunchConfig,
-    spends: Mapping[str, Spend],
-    devices: int | None,
-    known_words: Collection[str] | None = None,
-) -> list[str]:
-    """Return a message if the launch may exceed ``policy.max_total_epsilon``, with changes that would avoid it.
-
-    Args:
-      spends: planned spends by stage (``uses.planned``).
-      devices, known_words: assumptions under which locally discovered words were planned.
-    """
-    most, whole = config.policy.max_total_epsilon, total(config, spends)
+def above_total(terms: Terms) -> list[str]:
+    """Return a message if the launch may exceed ``policy.max_total_epsilon``, with changes that would avoid it."""
+    config, whole, spends = terms.config, terms.total, terms.likely(terms.spends)
+    most = config.policy.max_total_epsilon
     if whole.epsilon <= most:
         return []
     training = spends["fine_tune"].rho if "fine_tune" in spends else None
-    fixes = [
-        *_cheaper(config, spends, Outlook(training or 0.0, devices, known_words)),
-        *_more_noise(config, spends, whole),
-    ]
+    seen = replace(terms.seen, training_rho=training or 0.0)
+    fixes = [*_cheaper(config, spends, seen), *_more_noise(config, spends, whole)]
     return [
         f"policy.max_total_epsilon: {most:g}, but one device loses epsilon {up(whole.epsilon)} at delta "
         f"{whole.delta:g} at worst over all releases: {in_words(whole)}; "

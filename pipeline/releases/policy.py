@@ -1,13 +1,10 @@
 """Checks of a planned launch against its own policy, independent of its model's quality."""
 
 import math
-from collections.abc import Collection, Mapping
 
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.entries import Spend
 from pipeline.releases.ceiling import above_total, in_words
-from pipeline.releases.release import gaussian
-from pipeline.releases.total import total
+from pipeline.releases.terms import Terms
 from pipeline.releases.uses import releases
 from reports.losses import up
 
@@ -17,19 +14,9 @@ _DIGITS = 3
 _MOST_HELD = 0.05
 
 
-def above_policy(
-    config: LaunchConfig,
-    spends: Mapping[str, Spend],
-    devices: int | None,
-    known_words: Collection[str] | None = None,
-) -> list[str]:
-    """Return messages for which the launch's own policy would hold it, whatever its model's quality.
-
-    Args:
-      spends: worst-case spend of every release, by stage.
-      devices, known_words: assumptions under which locally discovered words were planned.
-    """
-    training_rho = _training_rho(spends)
+def above_policy(terms: Terms) -> list[str]:
+    """Return messages for which the launch's own policy would hold it, whatever its model's quality."""
+    config, training_rho = terms.config, terms.training_rho
     policy, mechanism, lines = config.policy, config.mechanism, []
     beside = sum(config.beside_training.values())
     if training_rho + beside > policy.max_rho and _is_likely(config, training_rho):
@@ -43,23 +30,7 @@ def above_policy(
             f"raise mechanism.noise_multiplier from {mechanism.noise_multiplier:g} to {needed:g}{raise_others}"
         )
     lines += [line for release in releases(config) for line in release.refuses(config)]
-    return lines + above_total(config, likely(config, spends), devices, known_words)
-
-
-def likely(config: LaunchConfig, spends: Mapping[str, Spend]) -> dict[str, Spend]:
-    """Planned spends, with training capped by the launch's own ceiling on rho.
-
-    Under random sampling the worst case, a device in every cohort, practically never happens. A launch in which a
-    device is drawn so often that it exceeds ``policy.max_rho`` is held, so a larger total is never published.
-    """
-    room, rho = config.policy.max_rho - sum(config.beside_training.values()), _training_rho(spends)
-    if config.mechanism.secret_sample is None or rho <= room:
-        return dict(spends)
-    return {**spends, "fine_tune": gaussian(room, config.mechanism.delta, "at its ceiling")}
-
-
-def _training_rho(spends: Mapping[str, Spend]) -> float:
-    return (spends["fine_tune"].rho or 0.0) if "fine_tune" in spends else 0.0
+    return lines + above_total(terms)
 
 
 def _is_likely(config: LaunchConfig, training_rho: float) -> bool:
@@ -84,12 +55,12 @@ def _binomial(successes: int, trials: int, share: float) -> float:
     return math.exp(ways + successes * math.log(share) + (trials - successes) * math.log1p(-share))
 
 
-def one_number(config: LaunchConfig, spends: Mapping[str, Spend]) -> tuple[str, ...]:
+def one_number(terms: Terms) -> tuple[str, ...]:
     """Message with the launch's planned total epsilon, and its parts."""
-    whole = total(config, likely(config, spends))
+    whole = terms.total
     return (
         f"one device loses epsilon {up(whole.epsilon)} at delta {whole.delta:g} at worst, of policy.max_total_epsilon "
-        f"{config.policy.max_total_epsilon:g}: {in_words(whole)}",
+        f"{terms.config.policy.max_total_epsilon:g}: {in_words(whole)}",
     )
 
 

@@ -1,6 +1,5 @@
 """Stage ``plan``: the mechanism, its worst-case loss, before any spend."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +7,12 @@ from federated import mechanisms
 from federated.mechanisms import mechanism_file
 from federated.planning import feasibility as planner
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.entries import Spend
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.shortfalls import encoding_of, of_file, short_of_devices
-from pipeline.releases.policy import above_policy, likely
+from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
-from pipeline.releases.total import total
+from pipeline.releases.terms import Terms
 from pipeline.releases.training import TRAINING
-from pipeline.releases.uses import planned as planned_spends
 from pipeline.run import artifacts
 from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult
@@ -53,19 +50,19 @@ def plan(ctx: StageContext) -> Plan:
     splits = ctx.run.result("ingest_private")["devices_by_split"]
     training_devices = splits["train"]
     planned = _planned(ctx.config, training_devices)
-    spends = planned_spends(ctx.config, Outlook(planned.guarantee.rho, training_devices))
+    terms = Terms.of(ctx.config, Outlook(planned.guarantee.rho, training_devices))
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     problems = [
         *of_file(ctx.config),
         *short_of_devices(ctx.config, splits),
-        *above_policy(ctx.config, spends, training_devices),
+        *above_policy(terms),
         # Discovery comes first, so missing room for training would be found after its spend. Later reuse is unknown
         # here.
-        *foresee(ctx.config, ctx.settings, ctx.run.launch_id, spends, spends.keys() - {"fine_tune"}).problems,
+        *foresee(terms, ctx.settings, ctx.run.launch_id, terms.spends.keys() - {"fine_tune"}).problems,
     ]
     if problems:
         raise ValueError("\n".join((*problems, "nothing was spent")))
-    return _stated(ctx.config, planned, spends)
+    return _stated(terms, planned)
 
 
 def _planned(config: LaunchConfig, training_devices: int) -> planner.Plan:
@@ -74,7 +71,8 @@ def _planned(config: LaunchConfig, training_devices: int) -> planner.Plan:
     return planner.plan(config.mechanism, training_devices, encoding_of(config, training_devices))
 
 
-def _stated(config: LaunchConfig, planned: planner.Plan, spends: Mapping[str, Spend]) -> Plan:
+def _stated(terms: Terms, planned: planner.Plan) -> Plan:
+    delta = terms.config.mechanism.delta
     return Plan(
         feasible=planned.feasible,
         reasons=planned.reasons,
@@ -83,10 +81,10 @@ def _stated(config: LaunchConfig, planned: planner.Plan, spends: Mapping[str, Sp
         run_days=planned.by_the_clock.run_days if planned.by_the_clock else None,
         sensitivity_squared=planned.guarantee.sensitivity_squared,
         rho=planned.guarantee.rho,
-        delta=config.mechanism.delta,
-        epsilon=planned.guarantee.epsilon[config.mechanism.delta],
+        delta=delta,
+        epsilon=planned.guarantee.epsilon[delta],
         alternatives=[vars(row) for row in planned.alternatives],
-        total=total(config, likely(config, spends)),
+        total=terms.total,
     )
 
 
@@ -95,5 +93,5 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
     training_devices = ctx.run.result("ingest_private")["devices_by_split"]["train"]
     planned = _planned(ctx.config, training_devices)
     mechanism_file.save(mechanisms.build(ctx.config.mechanism), ctx.public / artifacts.MECHANISM)
-    spends = planned_spends(ctx.config, Outlook(planned.guarantee.rho, training_devices))
-    return _stated(ctx.config, planned, spends).model_dump(mode="json")
+    terms = Terms.of(ctx.config, Outlook(planned.guarantee.rho, training_devices))
+    return _stated(terms, planned).model_dump(mode="json")

@@ -11,12 +11,11 @@ from pipeline.ground.errors import BudgetExceeded, LedgerMissing, PopulationUnkn
 from pipeline.ground.settings import Settings, load
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.budget import Window
-from pipeline.ledger.entries import Spend
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import schedule
 from pipeline.preflight.foresee import forecast
 from pipeline.releases.release import Outlook
-from pipeline.releases.uses import planned
+from pipeline.releases.terms import Terms
 from pipeline.run.population import kept
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
@@ -56,8 +55,8 @@ def config(**changes: object) -> LaunchConfig:
     return launch_config(**changes)
 
 
-def worst(launch: LaunchConfig) -> dict[str, Spend]:
-    return planned(launch, Outlook(RHO, None))
+def worst(launch: LaunchConfig) -> Terms:
+    return Terms.of(launch, Outlook(RHO, None))
 
 
 def ids(launch: LaunchConfig, *days: str) -> list[str]:
@@ -96,7 +95,7 @@ def test_a_forecast_is_what_reserving_in_turn_does(ledger: PrivacyLedger, here: 
     """The oracle is the ledger itself: the same dates are then reserved, one by one."""
     launch = config()
     run_ids = ids(launch, "20260901", "20261001", "20261101", "20261120")
-    rows = forecast(launch, here, run_ids, worst(launch), none)
+    rows = forecast(worst(launch), here, run_ids, none)
     population = ledger.population("people")
     for row in rows:
         binding = BINDING | {"split_rule": population.split_rule(launch.private_text.test_fraction)}
@@ -119,7 +118,7 @@ def test_a_forecast_is_what_reserving_in_turn_does(ledger: PrivacyLedger, here: 
 
 def test_a_forecast_writes_nothing(ledger: PrivacyLedger, here: Settings):
     before = ledger.entries()
-    forecast(config(), here, ids(config(), "20261101"), worst(config()), none)
+    forecast(worst(config()), here, ids(config(), "20261101"), none)
     assert ledger.entries() == before
 
 
@@ -127,21 +126,21 @@ def test_what_has_spent_spends_nothing_again_and_a_changed_file_is_refused(ledge
     launch = config()
     (run_id,) = ids(launch, "20261101")
     reserve(ledger, run_id, item(1.0), stage="discover")
-    (half,) = forecast(launch, here, [run_id], worst(launch), none)
+    (half,) = forecast(worst(launch), here, [run_id], none)
     assert (half.rho, half.epsilon, half.has_spent, half.problem) == (RHO, 0.0, ("discover",), "")
     reserve(ledger, run_id, device(RHO))
     ledger.commit(run_id, "fine_tune", device(0.1))
-    (done,) = forecast(launch, here, [run_id], worst(launch), none)
+    (done,) = forecast(worst(launch), here, [run_id], none)
     assert (done.rho, done.epsilon, done.problem) == (0.0, 0.0, "")
     changed = config(seed=8)
-    (again,) = forecast(changed, here, ids(changed, "20261101"), worst(changed), none)
+    (again,) = forecast(worst(changed), here, ids(changed, "20261101"), none)
     assert f"was launched as {run_id}" in again.problem
 
 
 def test_dates_to_come_count_what_has_left_their_window(ledger: PrivacyLedger, here: Settings):
     reserve(ledger, "other", device(0.5))  # All that there is, on 20 November.
     launch = config()
-    now, still, later = forecast(launch, here, ids(launch, "20261120", "20270119", "20270121"), worst(launch), none)
+    now, still, later = forecast(worst(launch), here, ids(launch, "20261120", "20270119", "20270121"), none)
     assert now.problem
     assert still.problem
     assert not later.problem
@@ -149,27 +148,27 @@ def test_dates_to_come_count_what_has_left_their_window(ledger: PrivacyLedger, h
 
 def test_what_is_taken_over_costs_nothing(ledger: PrivacyLedger, here: Settings):
     launch = config()
-    (row,) = forecast(launch, here, ids(launch, "20261101"), worst(launch), lambda run_id: {"discover"})
+    (row,) = forecast(worst(launch), here, ids(launch, "20261101"), lambda run_id: {"discover"})
     assert (row.rho, row.epsilon) == (RHO, 0.0)
 
 
 def test_held_out_devices_lose_beside_those_that_train(ledger: PrivacyLedger, here: Settings):
     launch = config(evaluation={"noise_multiplier": 1.0})  # rho 0.5: all of the window
-    first, second = forecast(launch, here, ids(launch, "20261101", "20261115"), worst(launch), none)
+    first, second = forecast(worst(launch), here, ids(launch, "20261101", "20261115"), none)
     assert (first.rho, first.held_out_rho, first.problem) == (RHO, 0.5, "")
     assert "0.5 of 0.5" in second.problem
 
 
 def test_without_a_ledger_or_a_population_nobody_knows(here: Settings):
     with pytest.raises(LedgerMissing):
-        forecast(config(), here, [TODAY], worst(config()), none)
+        forecast(worst(config()), here, [TODAY], none)
     here.runs_dir.mkdir()
     PrivacyLedger.create(here)
     with pytest.raises(PopulationUnknown):
-        forecast(config(), here, [TODAY], worst(config()), none)
+        forecast(worst(config()), here, [TODAY], none)
     # A simulation registers itself; its own ceilings count until then.
     made_up = config(private_text={"source": "chitchat"})
     assert json.loads(made_up.model_dump_json())["private_text"]["name"] == "people"
-    first, *_, last = forecast(made_up, here, ids(made_up, "20261101", "20261102", "20261103"), worst(made_up), none)
+    first, *_, last = forecast(worst(made_up), here, ids(made_up, "20261101", "20261102", "20261103"), none)
     assert not first.problem
     assert "2 of 2 in any 60 days is spent" in last.problem

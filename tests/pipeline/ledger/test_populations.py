@@ -22,6 +22,8 @@ from pipeline.ledger.budget import Rules
 from pipeline.ledger.database import SECRETS
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.foresee import foresee
+from pipeline.releases.release import Outlook
+from pipeline.releases.terms import Terms
 from pipeline.run import runner
 from pipeline.run.population import require_allowed, require_population
 from pipeline.run.stage import Stage
@@ -144,11 +146,11 @@ def test_a_file_below_its_registration_is_refused_by_check_and_before_any_privat
     config = launch_config(reviewers=["ana"])
     ledger = PrivacyLedger.of(settings)
     owned = require_population(config, ledger)
-    look = foresee(config, settings, launch_id(config), PLANNED)
+    look = foresee(Terms(config, Outlook(0.0, None), PLANNED), settings, launch_id(config))
     assert not any("policy.min_top1_gain" in line for line in look.problems)
     rules = Rules(gates={"min_top1_gain": config.policy.min_top1_gain + 0.1})
     ledger.change_budget(owned.key, owned.budget, *owned.raised_by, "stricter", rules)
-    look = foresee(config, settings, launch_id(config), PLANNED)
+    look = foresee(Terms(config, Outlook(0.0, None), PLANNED), settings, launch_id(config))
     assert any("policy.min_top1_gain" in line for line in look.problems)
     with pytest.raises(RulesBroken, match="min_top1_gain"):
         runner.run_stage("ingest_private", config, launch_id(config), settings, STAGES)

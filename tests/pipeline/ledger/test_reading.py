@@ -11,6 +11,8 @@ from pipeline.ledger import rows
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.foresee import forecast, foresee
 from pipeline.publication.approvals import rollback
+from pipeline.releases.release import Outlook
+from pipeline.releases.terms import Terms
 from pipeline.run import runner
 from pipeline.verify import expiry
 from tests.helpers.launches.installed import registered
@@ -23,15 +25,15 @@ def refused_rollback(settings: Settings) -> None:
         rollback("en-US", "NWP", settings, "worse", "me")
 
 
-PLANNED = {"discover": item(1.0), "fine_tune": device(0.1)}
+TERMS = Terms(launch_config(), Outlook(0.0, None), {"discover": item(1.0), "fine_tune": device(0.1)})
 OPERATIONS: dict[str, Callable[[Settings], object]] = {
     "withdraw": lambda settings: PrivacyLedger.of(settings).withdraw("people", ["a"]),
     "withdrawn": lambda settings: PrivacyLedger(settings.ledger_url).withdrawn("people"),
     "sweep": expiry.sweep,
     "reserve": lambda settings: reserve(PrivacyLedger.of(settings), "next", device(0.1)),
     "budget left": lambda settings: runner.budget_left(PrivacyLedger.of(settings), "people"),
-    "foresee": lambda settings: foresee(launch_config(), settings, "next", PLANNED),
-    "forecast": lambda settings: forecast(launch_config(), settings, ["next"], PLANNED, lambda _: []),
+    "foresee": lambda settings: foresee(TERMS, settings, "next"),
+    "forecast": lambda settings: forecast(TERMS, settings, ["next"], lambda _: []),
     "rollback": refused_rollback,
 }
 

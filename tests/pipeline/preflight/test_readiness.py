@@ -28,7 +28,7 @@ from pipeline.releases.evaluation import typed
 from pipeline.releases.local_words import local_discovery
 from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
-from pipeline.releases.uses import planned
+from pipeline.releases.terms import Terms
 from pipeline.run import runner
 from pipeline.run.known import run_folder
 from pipeline.run.stage import Stage
@@ -64,7 +64,7 @@ def test_a_plan_above_its_own_ceiling_is_known(settings: Settings):
     enough = launch_config(policy={"max_rho": 0.01}, mechanism={"noise_multiplier": noise})
     assert found(enough, settings) == [], "the fix that it names is one"
     config = launch_config(discovery={"epsilon0": 3.0})
-    (line,) = above_policy(config, planned(config, Outlook(0.1, None)), None)
+    (line,) = above_policy(Terms.of(config, Outlook(0.1, None)))
     assert line.startswith("policy.max_discovery_epsilon0: 2, but discovery.epsilon0 is 3")
 
 
