@@ -23,7 +23,7 @@ from pipeline.ground import clock, settings
 from pipeline.ground.settings import Settings
 from pipeline.ledger import database, rows
 from pipeline.ledger.budget import Budget, Ceilings, Window
-from pipeline.ledger.entries import DIGEST, NO_UNIT, RESULT, SPLIT_RULE, Entry, Spend, canonical, salt, with_spend
+from pipeline.ledger.entries import DIGEST, RESULT, SPLIT_RULE, Entry, Spend, unsigned
 from pipeline.ledger.ledger import PrivacyLedger
 
 POPULATIONS = 50
@@ -59,24 +59,18 @@ def fill(ledger: PrivacyLedger, size: int) -> None:
 
 
 def _entry(seq: int, kind: str, population: str, launch: str, stage: str, when: str) -> Entry:
-    binding: dict[str, object] = {"config": "c" * 64, "inputs": "i" * 64, SPLIT_RULE: "r" * 16}
-    is_result = kind == RESULT
-    amounts = SPEND.model_dump(include={"unit", "adjacency", "rho", "epsilon", "delta", "note"})
-    amounts |= {"unit": NO_UNIT, "adjacency": "", "rho": None, "epsilon": 0.0, "delta": 0.0} if is_result else {}
-    entry = Entry.model_construct(
-        seq=seq,
-        kind=kind,
-        population="" if is_result else population,
-        launch_id=launch,
-        stage=stage,
-        **amounts,
-        binding=canonical({DIGEST: f"{seq:064x}"} if is_result else with_spend(binding, SPEND)),
-        created_at=when,
-        salt=salt(),
-        hash="",
-        signature="",
+    if kind == RESULT:
+        return unsigned(seq, kind, "", launch, stage, None, {DIGEST: f"{seq:064x}"}, when)
+    return unsigned(
+        seq,
+        kind,
+        population,
+        launch,
+        stage,
+        SPEND,
+        {"config": "c" * 64, "inputs": "i" * 64, SPLIT_RULE: "r" * 16},
+        when,
     )
-    return entry.model_copy(update={"hash": entry.expected_hash()})
 
 
 def operations(opened: Callable[[], PrivacyLedger], turn: int) -> Iterator[tuple[str, Callable[[], object]]]:

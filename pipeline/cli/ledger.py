@@ -330,14 +330,8 @@ def _lines(stated: "Statement") -> list[str]:
                 f"ceiling of {name}: epsilon {up(stated.epsilons[name])} of one device at delta "
                 f"{stated.deltas[name]:g} over all releases"
             )
-        for window in (each for each in stated.windows if each.population == name):
-            lines += [
-                f"spent on {name}: of rho {window.max_rho:g} in any {window.days} days, {window.rho:.6g} in the last "
-                f"{window.days} and {window.most_rho:.6g} in the worst",
-                f"spent on {name}: of epsilon {window.max_words_epsilon:g} for words in any {window.days} days, "
-                f"{window.words_epsilon:.6g} in the last {window.days} and {window.most_words_epsilon:.6g} in the "
-                "worst",
-            ]
+        left = [each for each in stated.left if each.population == name]
+        lines += [f"left on {name}: {each}; {each.most:.6g} was spent in the worst window" for each in left]
     return lines if stated.entries else [*lines, "the ledger is empty"]
 
 

@@ -36,10 +36,10 @@ def bind(connection: Connection, key: PopulationKey, device_ids: Iterable[str]) 
         rows.write_secret(connection, "device_key", hash_key)
     sample = _hashes(device_ids, hash_key)
     for other in sorted({entry.population for entry in rows.of_kinds(connection, "devices")} - {key}):
-        if _shared(sample, _from_bytes(rows.secret(connection, "devices", other))) > MOST_SHARED:
+        if _shared(sample, _decoded(rows.secret(connection, "devices", other))) > MOST_SHARED:
             raise BudgetExceeded(_taken(key, other))
     held = rows.secret(connection, "devices", key)
-    content = _to_bytes(_joined(_from_bytes(held), sample))
+    content = np.union1d(_decoded(held), sample)[:MOST_HASHES].astype(_TYPE).tobytes()
     if content == held:
         return
     if held and is_simulation(key):
@@ -56,12 +56,7 @@ def _hashes(device_ids: Iterable[str], key: bytes) -> np.ndarray:
         hashlib.blake2b(normal_form(device).encode("utf-8", "surrogatepass"), digest_size=8, key=key).digest()
         for device in device_ids
     )
-    return np.unique(np.frombuffer(digests, dtype=_TYPE))[:MOST_HASHES]
-
-
-def _joined(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Union of the device hashes of two stores of one population."""
-    return np.union1d(first, second)[:MOST_HASHES]
+    return np.unique(_decoded(digests))[:MOST_HASHES]
 
 
 def _shared(first: np.ndarray, second: np.ndarray) -> float:
@@ -74,13 +69,7 @@ def _shared(first: np.ndarray, second: np.ndarray) -> float:
     return len(np.intersect1d(first, second, assume_unique=True)) / smaller if smaller else 0.0
 
 
-def _to_bytes(sample: np.ndarray) -> bytes:
-    """Encode hashes for the database."""
-    return sample.astype(_TYPE).tobytes()
-
-
-def _from_bytes(content: bytes) -> np.ndarray:
-    """Decode hashes that ``_to_bytes`` encoded."""
+def _decoded(content: bytes) -> np.ndarray:
     return np.frombuffer(content, dtype=_TYPE)
 
 

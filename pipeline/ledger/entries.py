@@ -44,6 +44,7 @@ Keys = Sequence[tuple[int, bytes]]
 Split = Literal["train", "validation", "test"]
 # Fields of a spend that an entry keeps in its binding.
 BESIDE = ("failure", "split", "messages", "device_epsilon", "device_delta")
+_NO_AMOUNTS = {"unit": NO_UNIT, "adjacency": "", "rho": None, "epsilon": 0.0, "delta": 0.0, "note": ""}
 _DONE = (PopulationKey(""), "", "", "", "")
 _SPLITS = get_args(Split)
 
@@ -203,12 +204,6 @@ _SALT_BYTES = 16
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
-def with_spend(binding: Mapping[str, object], spend: Spend) -> dict[str, object]:
-    """Return a binding with those fields of a spend that have no column of their own."""
-    stated = spend.model_dump(include=set(BESIDE))
-    return {name: value for name, value in binding.items() if name not in BESIDE} | stated
-
-
 def canonical(value: object) -> str:
     """JSON with one spelling: sorted keys, no blanks, shortest float that reads back equal."""
     return _CANONICAL(value)
@@ -228,9 +223,36 @@ def revealed(shown: Mapping[str, object], withheld: Mapping[str, object]) -> str
     return canonical({**shown, "withheld": sha256_of(canonical(withheld))})
 
 
-def salt() -> str:
-    """Draw the salt of an entry."""
-    return fresh_bytes(_SALT_BYTES).hex()
+def unsigned(
+    seq: int,
+    kind: str,
+    population: PopulationKey,
+    launch_id: str,
+    stage: str,
+    spend: Spend | None,
+    binding: Mapping[str, object],
+    at: str,
+) -> Entry:
+    """Return an entry without its signature; one without a spend states a fact in its binding.
+
+    Args:
+      at: time, in the format of ``clock.written``.
+    """
+    amounts = spend.model_dump(exclude=set(BESIDE)) if spend else _NO_AMOUNTS
+    entry = Entry(
+        seq=seq,
+        kind=kind,
+        population=population,
+        launch_id=launch_id,
+        stage=stage,
+        **amounts,
+        binding=canonical({**binding, **(spend.model_dump(include=set(BESIDE)) if spend else {})}),
+        created_at=at,
+        salt=fresh_bytes(_SALT_BYTES).hex(),
+        hash="",
+        signature="",
+    )
+    return entry.model_copy(update={"hash": entry.expected_hash()})
 
 
 def problems_of(entries: Iterable[Entry]) -> list[str]:

@@ -100,15 +100,6 @@ def added(counted: Iterable[Release]) -> float:
     return math.fsum(max(map(math.fsum, splits.values())) for splits in parts.values())
 
 
-def total_spent(entries: Iterable[Entry], population: PopulationKey, unit: Unit, since: str = "") -> float:
-    """Total loss on a population in one unit.
-
-    Args:
-      since: leave out spends that were reserved before this time.
-    """
-    return added(each for each in releases(entries, population, unit) if each.written >= since)
-
-
 def most_in_any(counted: Collection[Release], days: int | None) -> float:
     """Largest loss of one unit in any window of ``days`` days; None for all time."""
     if days is None:

@@ -23,7 +23,6 @@ from pipeline.ledger.entries import (
     BESIDE,
     DIGEST,
     KEY,
-    NO_UNIT,
     RESULT,
     SECRET,
     SPENDING,
@@ -34,8 +33,7 @@ from pipeline.ledger.entries import (
     Spend,
     canonical,
     is_amount,
-    salt,
-    with_spend,
+    unsigned,
 )
 from pretrain.randomness.entropy import fresh_bytes
 
@@ -54,7 +52,6 @@ SECRETS_OF = {
     "withdrawal": "list of withdrawals",
 }
 _SALT_BYTES = 32
-_NO_AMOUNTS = {"unit": NO_UNIT, "adjacency": "", "rho": None, "epsilon": 0.0, "delta": 0.0, "note": ""}
 
 
 def entries_of(connection: Connection, population: PopulationKey | None = None) -> list[Entry]:
@@ -129,26 +126,12 @@ def append(
     """
     if spend:
         require_clock(entries_of(connection, population), population)
-    amounts = spend.model_dump(exclude=set(BESIDE)) if spend else _NO_AMOUNTS
-    failure = spend.failure if spend else 0.0
-    if not all(map(is_amount, (amounts["epsilon"], amounts["delta"], amounts["rho"] or 0.0, failure))):
-        # ``Spend`` refuses it too, but a value can be constructed without its checks.
-        raise ValueError(f"{launch_id}/{stage}: a spend of {spend} is negative or not finite; state what it costs")
-    entry = Entry(
-        seq=length(connection) + 1,
-        kind=kind,
-        population=population,
-        launch_id=launch_id,
-        stage=stage,
-        **amounts,
-        binding=canonical(with_spend(binding, spend) if spend else dict(binding)),
-        created_at=clock.written(clock.now()),
-        salt=salt(),
-        hash="",
-        signature="",
-    )
-    digest = entry.expected_hash()
-    entry = entry.model_copy(update={"hash": digest, "signature": signature(connection, digest)})
+        if not all(map(is_amount, (spend.epsilon, spend.delta, spend.rho or 0.0, spend.failure))):
+            # ``Spend`` refuses it too, but a value can be constructed without its checks.
+            raise ValueError(f"{launch_id}/{stage}: a spend of {spend} is negative or not finite; state what it costs")
+    seq, at = length(connection) + 1, clock.written(clock.now())
+    entry = unsigned(seq, kind, population, launch_id, stage, spend, binding, at)
+    entry = entry.model_copy(update={"signature": signature(connection, entry.hash)})
     connection.execute(insert(ENTRIES).values(**entry.model_dump()))
     for key, read in connection.info.get(_READ, {}).items():
         if key == population or (key is None and entry.does != RESULT):

@@ -12,7 +12,7 @@ from pipeline.ledger.database import missing
 from pipeline.ledger.entries import NO_UNIT, Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.tiles import Log
-from pipeline.ledger.loss import Unit, added, most_in_any, releases, total_spent
+from pipeline.ledger.loss import Unit, added, most_in_any, releases
 from pretrain.reading.paths import shown
 from reports.disclosure.guarantee import Composition, PopulationSpend, WindowLoss
 
@@ -36,20 +36,6 @@ class Creation:
 
 
 @dataclass(frozen=True)
-class WindowSpend:
-    """Spend of one device of a population in the current window, and the largest in any window so far."""
-
-    population: PopulationKey
-    days: int
-    max_rho: float
-    rho: float
-    most_rho: float
-    max_words_epsilon: float
-    words_epsilon: float
-    most_words_epsilon: float
-
-
-@dataclass(frozen=True)
 class Statement:
     """Entries of the ledger, and the total spend of each population.
 
@@ -58,6 +44,7 @@ class Statement:
       discovery_totals: epsilon of one typed word.
       words_totals: epsilon of one device to words found locally.
       epsilons: ceiling of one device over all releases, at the population's delta (``Budget.epsilon``).
+      left: under each ceiling of the registered budgets.
     """
 
     ledger: str
@@ -67,7 +54,7 @@ class Statement:
     words_totals: Mapping[PopulationKey, float]
     epsilons: Mapping[PopulationKey, float]
     deltas: Mapping[PopulationKey, float]
-    windows: tuple[WindowSpend, ...]
+    left: tuple["Remainder", ...]
 
 
 @dataclass(frozen=True)
@@ -113,16 +100,16 @@ def statement(here: Settings, population: str | None = None) -> Statement:
             f"{', '.join(every) or 'no population'}"
         )
     names = sorted({entry.population for entry in entries if entry.unit != NO_UNIT})
-    budgets = {name: owner.budget for name in names if (owner := ledger.registered(name))}
+    budgets = {name: owner.budget for name in names if (owner := registered(entries, name))}
     return Statement(
         ledger=ledger.address,
         entries=tuple(entries),
-        totals={name: ledger.total(name) for name in names},
-        discovery_totals={name: ledger.total(name, "item") for name in names},
-        words_totals={name: ledger.total(name, "words") for name in names},
+        totals={name: added(releases(entries, name, "device")) for name in names},
+        discovery_totals={name: added(releases(entries, name, "item")) for name in names},
+        words_totals={name: added(releases(entries, name, "words")) for name in names},
         epsilons={name: budget.epsilon for name, budget in budgets.items()},
         deltas={name: budget.delta for name, budget in budgets.items()},
-        windows=tuple(spend for name in names if (spend := _window(ledger, name))),
+        left=remainders(entries, names),
     )
 
 
@@ -133,29 +120,13 @@ def integrity(here: Settings) -> Integrity:
     return Integrity(ledger.address, not problems, problems, ledger.head()[0])
 
 
-def _window(ledger: PrivacyLedger, name: PopulationKey) -> WindowSpend | None:
-    population = ledger.registered(name)
-    days = population.budget.window_days if population else None
-    if population is None or days is None:
-        return None
-    budget, entries, since = population.budget, ledger.entries(name), clock.counts_since(days)
-    return WindowSpend(
-        population=name,
-        days=days,
-        max_rho=budget.max_rho,
-        rho=total_spent(entries, name, "device", since),
-        most_rho=ledger.total(name, "device", days),
-        max_words_epsilon=budget.max_words_epsilon,
-        words_epsilon=total_spent(entries, name, "words", since),
-        most_words_epsilon=ledger.total(name, "words", days),
-    )
-
-
 @dataclass(frozen=True)
 class Remainder:
     """Remaining budget of one unit of a population.
 
     Attributes:
+      spent: in the window that ends now.
+      most: in the worst window.
       days: length of the ceiling's window; None for all time.
     """
 
@@ -163,6 +134,7 @@ class Remainder:
     unit: Unit
     amount: float
     spent: float
+    most: float
     days: int | None
     left: float
 
@@ -184,9 +156,10 @@ def remainders(entries: Iterable[Entry], names: Iterable[PopulationKey] | None =
         for ceiling in ceilings(population, Ceilings()) if population else ():
             if ceiling.unit == "delta" or not ceiling.amount:
                 continue
-            spent = total_spent(entries, name, ceiling.unit, clock.counts_since(ceiling.days))
-            left = max(ceiling.amount - spent, 0.0)
-            rows.append(Remainder(name, ceiling.unit, ceiling.amount, spent, ceiling.days, left))
+            counted, since = releases(entries, name, ceiling.unit), clock.counts_since(ceiling.days)
+            spent = added(each for each in counted if each.written >= since)
+            most, left = most_in_any(counted, ceiling.days), max(ceiling.amount - spent, 0.0)
+            rows.append(Remainder(name, ceiling.unit, ceiling.amount, spent, most, ceiling.days, left))
     return tuple(rows)
 
 

@@ -22,7 +22,7 @@ from pipeline.ledger.budget import (
     require_room,
     standing_spends,
 )
-from pipeline.ledger.entries import SPLIT_RULE, Entry, Spend, canonical, with_spend
+from pipeline.ledger.entries import SPLIT_RULE, Entry, Spend, unsigned
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import schedule
 from pipeline.releases.terms import Terms
@@ -225,18 +225,5 @@ def _spend_request(
 
 def _as_if(spend: Spend, request: SpendRequest, at: datetime) -> Entry:
     """Return the entry that reserving a spend would write; it is not part of the chain."""
-    amounts = spend.model_dump(include={"unit", "adjacency", "rho", "epsilon", "delta"})
-    return Entry(
-        seq=0,
-        kind="reserve",
-        population=request.population,
-        launch_id=request.launch_id,
-        stage=f"{spend.unit} {spend.split}",
-        binding=canonical(with_spend({SPLIT_RULE: request.rule} if request.rule else {}, spend)),
-        note="foreseen",
-        created_at=clock.written(at),
-        salt="",
-        hash="",
-        signature="",
-        **amounts,
-    )
+    place = ("reserve", request.population, request.launch_id, f"{spend.unit} {spend.split}")
+    return unsigned(0, *place, spend, {SPLIT_RULE: request.rule} if request.rule else {}, clock.written(at))

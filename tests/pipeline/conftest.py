@@ -10,7 +10,7 @@ from sqlalchemy.engine import make_url
 
 from pipeline.ground import settings as settings_module
 from pipeline.ground.settings import Settings
-from pipeline.ledger.log import request
+from pipeline.ledger import outside
 from pipeline.ledger.log.witness import Witness
 from tests.helpers.launches.installed import at, installed
 from tests.helpers.launches.public_stages import Public
@@ -20,7 +20,7 @@ from tests.helpers.launches.tracking_database import prepared, put
 @pytest.fixture(autouse=True)
 def witness_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process for each answer takes a tenth of a second, of hundreds of launches; ``test_witness`` starts them."""
-    monkeypatch.setattr(request, "own_process", lambda folder, body: Witness(folder).add_checkpoint(body))
+    monkeypatch.setattr(outside, "own_process", lambda folder, body: Witness(folder).add_checkpoint(body))
 
 
 @pytest.fixture

@@ -184,7 +184,7 @@ def test_a_ledger_is_made_on_purpose_and_populations_are_registered_by_people(ta
     assert "--reason" in tacit.json("ledger", "budget", "people", "--max-rho", "9", "--reason", " ", code=65)["error"]
     changed = tacit.json("ledger", "budget", "people", "--max-rho", "9", "--reason", "reviewed")
     assert changed["budget"] == stated | {"max_rho": 9.0}, "the rest stays"
-    assert "0 in the last 365" not in tacit("ledger", "show").stdout, "nothing was spent"
+    assert "in the worst window" not in tacit("ledger", "show").stdout, "nothing was spent"
     registration = ("ledger", "register", "windowed", "--max-rho", "1", *EPSILON, "--lifetime-rho", "3")
     assert "--window-days" in tacit.json(*registration, code=65)["error"]
     assert "in any 60 days, and rho 3 for ever" in tacit(*registration, "--window-days", "60").stdout

@@ -7,7 +7,7 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.ledger.loss import total_spent
+from pipeline.ledger.loss import releases
 from pipeline.run import runner
 from pipeline.run.stage import Stage
 from tests.helpers.launches.installed import registered
@@ -54,7 +54,7 @@ def test_a_spend_without_its_amount_is_no_free_one(ledger: PrivacyLedger):
     reserve(ledger, "first", device(0.4))
     (entry,) = ledger.spends()
     with pytest.raises(LedgerTampered, match="has no device-level amount"):
-        total_spent([entry, entry.model_copy(update={"kind": "commit", "rho": None})], "people", "device")
+        releases([entry, entry.model_copy(update={"kind": "commit", "rho": None})], "people", "device")
 
 
 def test_an_entry_keeps_its_hash():

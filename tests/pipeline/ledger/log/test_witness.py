@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pipeline.ground import keys
 from pipeline.ground.errors import LedgerTampered, PermanentError, ServiceUnavailable
 from pipeline.ground.settings import Settings
-from pipeline.ledger.log import request as asking
+from pipeline.ledger import outside as asking
 from pipeline.ledger.log import witness
 from pipeline.ledger.log.note import Checkpoint, Signed, sign
 from pipeline.ledger.log.tiles import WITNESSED, Log
