@@ -271,7 +271,8 @@ def ledger_rotate(
     if named is None:
         raise ValueError(f"role: {shown(repr(role))} has no key; choose one of {', '.join(ROLES)}")
     done = rotate(settings.load(), named)
-    answer(done, as_json, text=f"{done.role}: key {done.number} signs from now on; its entry is {done.entry[:12]}")
+    text = f"{role}: key {done.names('number')} signs from now on; its entry is {done.hash[:12]}"
+    answer({**done.content, "entry": done.hash}, as_json, text=text)
 
 
 @app.command("forecast")

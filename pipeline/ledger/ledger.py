@@ -38,7 +38,7 @@ import hashlib
 import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Self
 
@@ -602,24 +602,8 @@ class PrivacyLedger:
         return most_in_any(releases(self.entries(population), population, unit), days)
 
 
-@dataclass(frozen=True)
-class Rotation:
-    """The key of a role that signs from now on.
-
-    Attributes:
-      number: of the key, as in its file's name.
-      public: 32 bytes as hexadecimal digits; of ``model``, PEM.
-      entry: hash of the ledger's entry.
-    """
-
-    role: str
-    number: int
-    public: str
-    entry: str
-
-
-def rotate(here: Settings, role: Role) -> Rotation:
-    """Replace the key of a role; repeated after a crash, the same rotation goes on.
+def rotate(here: Settings, role: Role) -> Entry:
+    """Replace the key of a role, and return the entry that names the new one; after a crash, the same rotation goes on.
 
     Guarantee: the old private key stays until the new one, which the ledger names, may sign.
 
@@ -636,7 +620,7 @@ def rotate(here: Settings, role: Role) -> Rotation:
     keys.activate(folder, role)
     keys.share(here)
     PrivacyLedger.of(here).witnessed()
-    return Rotation(role, number, public, entry.hash)
+    return entry
 
 
 def _other_witness(entries: Sequence[Entry], here: str) -> list[str]:

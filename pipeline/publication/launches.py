@@ -176,7 +176,7 @@ def machine_status(here: Settings, stages: Stages) -> MachineStatus:
         running=tuple(_numbered(each, by_id.get(each.launch_id), stages) for each in now),
         last=last.row if last else None,
         left=remainders(entries or ()),
-        without_ledger=without_ledger(here) if entries is None else "",
+        without_ledger=str(missing(here)) if entries is None else "",
     )
 
 
@@ -233,11 +233,6 @@ def entries_of(here: Settings) -> list[Entry] | None:
         return PrivacyLedger.of(here).entries()
     except LedgerMissing:
         return None
-
-
-def without_ledger(here: Settings) -> str:
-    """Fix for a missing ledger: create one, or restore the one whose log is here."""
-    return str(missing(here))
 
 
 def _launches(here: Settings, stages: Stages, has_ledger: bool, ids: Iterable[str]) -> list[_Launch]:

@@ -43,8 +43,8 @@ def test_a_rotated_key_signs_and_the_old_one_no_longer(before: PrivacyLedger, se
     ledger = PrivacyLedger.of(settings)
     (entry,) = ledger.entries_of_kind("key")
     # Ed25519 signs alike whenever it signs.
-    signature = old.sign(f"tacit key ledger 2 {done.public}".encode()).signature
-    assert entry.content == {"role": "ledger", "number": 2, "public": done.public, "signature": signature}
+    signature = old.sign(f"tacit key ledger 2 {done.names('public')}".encode()).signature
+    assert entry.content == {"role": "ledger", "number": 2, "public": done.names("public"), "signature": signature}
     reserve(ledger, "second", device(0.1))
     signed = Signed.parsed(ledger.witnessed())
     assert signed.is_signed_by(public(settings, "ledger")[1:])
@@ -91,8 +91,8 @@ def test_a_rotation_that_died_goes_on_with_the_same_key(
 @pytest.mark.parametrize("role", ["launch", "model", "witness", "answers"])
 def test_every_role_is_rotated(before: PrivacyLedger, settings: Settings, role: keys.Role):
     done = rotate(settings, role)
-    assert (done.number, keys.public_keys(settings, role)[-1].keyval["public"]) == (2, done.public)
-    assert keys.signer(settings, role).public_key.keyval["public"] == done.public
+    assert (done.content["number"], keys.public_keys(settings, role)[-1].keyval["public"]) == (2, done.names("public"))
+    assert keys.signer(settings, role).public_key.keyval["public"] == done.names("public")
     ledger = PrivacyLedger.of(settings)
     assert Signed.parsed(ledger.witnessed()).cosigned_at(NAME, public(settings, "witness")[-1:]) is not None
     assert ledger.verify() == []
