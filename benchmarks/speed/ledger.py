@@ -22,7 +22,7 @@ from sqlalchemy import insert
 from pipeline.ground import clock, settings
 from pipeline.ground.settings import Settings
 from pipeline.ledger import database, rows
-from pipeline.ledger.budget import Budget, Ceilings, Window
+from pipeline.ledger.budget import Budget, Ceilings
 from pipeline.ledger.entries import DIGEST, RESULT, SPLIT_RULE, Entry, Spend, unsigned
 from pipeline.ledger.ledger import PrivacyLedger
 
@@ -34,7 +34,6 @@ _LAUNCH = (
     *((kind, stage) for stage in STAGES for kind in ("reserve", "commit")),
     *((RESULT, f"stage-{number}") for number in range(RESULTS)),
 )
-WINDOW = Window(rho=1.0, days=60)
 BUDGET = Budget(max_rho=1.0, max_words_epsilon=10.0, delta=1e-6, window_days=60)
 SPEND = Spend(unit="device", adjacency="zero-out", rho=0.001, epsilon=0.2, delta=1e-9)
 
@@ -77,7 +76,7 @@ def operations(opened: Callable[[], PrivacyLedger], turn: int) -> Iterator[tuple
     """What a stage of a launch asks of the ledger, in order, and a whole verification."""
     launch, key = f"new-{turn}", f"people-{turn}"
     request = {"population": key, "launch_id": launch, "stage": "fine_tune", "spend": SPEND}
-    asked = Ceilings(window=WINDOW, delta=BUDGET.delta)
+    asked = Ceilings(window_rho=1.0, days=60, delta=BUDGET.delta)
     yield "begin a stage", lambda: opened().require_whole({"MLflow": opened().checkpoint()})
     yield "ask the witness", lambda: opened().witnessed()
     yield "split secret", lambda: opened().split_secret(key)

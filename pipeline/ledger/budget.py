@@ -235,39 +235,24 @@ class Ceiling:
 
 
 @dataclass(frozen=True)
-class Window:
-    """A launch file's ceilings on the loss of one device in any ``days`` days, over all launches."""
-
-    rho: float
-    days: int
-
-
-@dataclass(frozen=True)
 class Ceilings:
     """Ceilings that the launch file itself names.
 
     Attributes:
       rho: of one device over all launches, without a window (``policy.population_max_rho``).
       epsilon: of one typed word (``policy.population_max_discovery_epsilon``).
-      window: of one device in any window of days (``policy.budget``). Text older than the window is deleted, so a
-        typed word loses nothing outside one window.
+      window_rho: of one device in any ``days`` days (``policy.budget``). Text older than that is deleted, so a typed
+        word loses nothing outside one window.
       words: of one device to words found locally (``policy.population_max_words_epsilon``).
       delta: twice the ceiling on failures and deltas of messages (``policy.population_delta``).
     """
 
     rho: float | None = None
     epsilon: float | None = None
-    window: Window | None = None
+    window_rho: float | None = None
+    days: int | None = None
     words: float | None = None
     delta: float | None = None
-
-    @property
-    def days(self) -> int | None:
-        return self.window.days if self.window else None
-
-    @property
-    def window_rho(self) -> float | None:
-        return self.window.rho if self.window else None
 
 
 def require_no_more(population: Population, asked: Ceilings) -> None:

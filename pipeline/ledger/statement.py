@@ -194,7 +194,10 @@ def composition(entries: Collection[Entry], population: PopulationKey, asked: Ce
     """
     spending = [entry for entry in entries if entry.population == population and entry.rho is not None]
     latest = {(entry.launch_id, entry.stage): entry for entry in spending}
-    counted, window = releases(entries, population, "device"), asked.window
+    counted, window = releases(entries, population, "device"), None
+    if asked.days is not None and asked.window_rho is not None:
+        most = most_in_any(counted, asked.days)
+        window = WindowLoss(days=asked.days, ceiling_rho=asked.window_rho, most_rho=most)
     failures = [replace(each, amount=of.failure) for each, of in zip(counted, latest.values(), strict=True)]
     return Composition(
         spends=[
@@ -212,6 +215,5 @@ def composition(entries: Collection[Entry], population: PopulationKey, asked: Ce
         total_rho=added(counted),
         total_failure=added(failures),
         ceiling_rho=asked.rho,
-        window=window
-        and WindowLoss(days=window.days, ceiling_rho=window.rho, most_rho=most_in_any(counted, window.days)),
+        window=window,
     )

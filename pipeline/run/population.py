@@ -15,7 +15,7 @@ from pipeline.ground import clock, settings
 from pipeline.ground.clock import day_of
 from pipeline.ground.errors import BudgetExceeded, LaunchError, RulesBroken
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.budget import Budget, Ceilings, Population, Window, days_kept, require_no_more
+from pipeline.ledger.budget import Budget, Ceilings, Population, days_kept, require_no_more
 from pipeline.run.bookkeeping import WINDOW
 from pipeline.run.run_dir import RunDir
 from pretrain.files import PRIVATE, write_text
@@ -122,11 +122,12 @@ def kept(config: LaunchConfig, population: Population, run_id: str, before: str 
 
 def asked(config: LaunchConfig) -> Ceilings:
     """Return the ceilings that a launch file names."""
-    policy = config.policy
+    policy, window = config.policy, config.policy.budget
     return Ceilings(
         rho=policy.population_max_rho,
         epsilon=policy.population_max_discovery_epsilon,
-        window=Window(**policy.budget.model_dump()) if policy.budget else None,
+        window_rho=window.rho if window else None,
+        days=window.days if window else None,
         words=policy.population_max_words_epsilon,
         delta=policy.population_delta,
     )

@@ -30,7 +30,11 @@ def reserve(ledger: PrivacyLedger, launch: str, spend: Spend, **changes: object)
     names = ("budget_rho", "budget_discovery_epsilon", "window", "delta")
     rho, epsilon, window, delta = (ceilings.pop(name) for name in names)
     return ledger.reserve(
-        **{"asked": Ceilings(rho, epsilon, window, delta=delta if window else None), **given, **ceilings}
+        **{
+            "asked": Ceilings(rho, epsilon, *(window or (None, None)), delta=delta if window else None),
+            **given,
+            **ceilings,
+        }
     )
 
 

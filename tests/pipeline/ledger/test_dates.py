@@ -10,7 +10,6 @@ from pipeline.ground import clock
 from pipeline.ground.errors import BudgetExceeded, LedgerMissing, PopulationUnknown
 from pipeline.ground.settings import Settings, load
 from pipeline.launch.config import LaunchConfig, launch_id
-from pipeline.ledger.budget import Window
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import schedule
 from pipeline.preflight.foresee import forecast
@@ -99,7 +98,7 @@ def test_a_forecast_is_what_reserving_in_turn_does(ledger: PrivacyLedger, here: 
     population = ledger.population("people")
     for row in rows:
         binding = BINDING | {"split_rule": population.split_rule(launch.private_text.test_fraction)}
-        asked = {"budget_rho": None, "binding": binding, "window": Window(rho=0.5, days=60)}
+        asked = {"budget_rho": None, "binding": binding, "window": (0.5, 60)}
         try:
             kept(launch, population, row.launch_id)
             words = asked | {"stage": "discover", "budget_discovery_epsilon": 2.0}

@@ -12,7 +12,7 @@ from federated.config.population import Retention
 from pipeline.ground import clock
 from pipeline.ground.errors import BudgetExceeded, PermanentError
 from pipeline.launch.config import load_launch
-from pipeline.ledger.budget import Budget, Window
+from pipeline.ledger.budget import Budget
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Spend
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import schedule
@@ -25,7 +25,7 @@ from tests.helpers.launches.spends import BINDING, budget, device, item, reserve
 SPLITS = ("train", "validation", "test")
 START = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
 PRODUCTION = ("pt-BR", "en-US")  # words found locally, and centrally
-WINDOW = Window(rho=1.0, days=30)
+WINDOW = (1.0, 30)
 
 
 class Hands:
@@ -273,14 +273,14 @@ def test_a_lifetime_ceiling_stands_beside_a_window(ledger: PrivacyLedger, hands:
     with pytest.raises(BudgetExceeded, match=r"1 of 1\.5 is spent and 0\.5 is left; waiting does not help"):
         ask(ledger, "second", device(1.0), population="theirs")
     ask(ledger, "second", device(0.4), population="theirs")
-    ours = Window(rho=0.45, days=10)
+    ours = (0.45, 10)
     with pytest.raises(BudgetExceeded, match=r"0\.4 of 0\.45 in any 10 days is spent .*\(policy\.budget\) reviewed"):
         ask(ledger, "third", device(0.1), population="theirs", window=ours)
 
 
 def test_a_launch_asks_for_no_larger_window_budget(ledger: PrivacyLedger):
     with pytest.raises(BudgetExceeded, match=r"policy\.budget\.rho: 2 is more than .* registered with \(1\)"):
-        ask(ledger, "first", device(0.1), window=Window(rho=2.0, days=30))
+        ask(ledger, "first", device(0.1), window=(2.0, 30))
     # A lifetime ceiling above what a window allows asks for no more: both hold.
     reserve(ledger, "first", device(0.1), budget_rho=50.0)
 
@@ -308,7 +308,12 @@ def test_a_year_of_monthly_launches_never_runs_dry(tmp_path: Path, hands: Hands)
         for name, config in files.items():
             policy, late = config.policy, timedelta(days=dice.uniform(0, 14))
             hands.at = datetime.combine(month, datetime.min.time(), UTC) + late
-            asked = {"population": name, "window": policy.budget, "as_of": month.isoformat(), "rule": "one"}
+            asked = {
+                "population": name,
+                "window": (policy.budget.rho, policy.budget.days),
+                "as_of": month.isoformat(),
+                "rule": "one",
+            }
             asked |= {
                 "budget_discovery_epsilon": policy.population_max_discovery_epsilon,
                 "delta": policy.population_delta,

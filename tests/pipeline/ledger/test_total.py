@@ -8,7 +8,7 @@ import pytest
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.ground import clock
 from pipeline.ground.errors import BudgetExceeded
-from pipeline.ledger.budget import Budget, Ceilings, Window
+from pipeline.ledger.budget import Budget, Ceilings
 from pipeline.ledger.entries import problems_of
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.loss import Release, added
@@ -108,12 +108,12 @@ def test_a_spend_that_left_the_window_counts_no_more(ledger: PrivacyLedger, monk
 
 
 def test_a_launch_file_asks_for_less_in_a_window_and_for_ever(ledger: PrivacyLedger) -> None:
-    window = Ceilings(window=Window(rho=9.0, days=60), words=4.0, delta=W)
+    window = Ceilings(window_rho=9.0, days=60, words=4.0, delta=W)
     launch(ledger, "first", window)
     with pytest.raises(BudgetExceeded, match=r"of 4 in any 60 days.*\(policy\.population_max_words_epsilon\)"):
         launch(ledger, "second", window)
     with pytest.raises(BudgetExceeded, match=r"policy\.population_delta: 1e-08 is more than"):
-        launch(ledger, "second", Ceilings(window=Window(rho=9.0, days=60), delta=1e-8))
+        launch(ledger, "second", Ceilings(window_rho=9.0, days=60, delta=1e-8))
     with pytest.raises(BudgetExceeded, match=r"population_max_words_epsilon: 11 is more .* --max-words-epsilon 11"):
         launch(ledger, "second", Ceilings(words=11.0, delta=W))
 
