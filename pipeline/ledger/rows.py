@@ -103,10 +103,7 @@ def standing_reservation(connection: Connection, launch_id: str, stage: str) -> 
 
 def numbered(connection: Connection, kind: str, launch_id: str, stage: str) -> str:
     """Numbered kind of the next entry, as each is unique per stage: ``reserve``, then ``reserve 2``."""
-    columns = ENTRIES.c
-    where = (columns.launch_id == launch_id) & (columns.stage == stage)
-    kinds = connection.execute(select(columns.kind).where(where)).scalars()
-    before = sum(each.partition(" ")[0] == kind for each in kinds)
+    before = sum(entry.does == kind for entry in of_launch(connection, launch_id, stage))
     return kind if before == 0 else f"{kind} {before + 1}"
 
 
