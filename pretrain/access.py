@@ -1,8 +1,9 @@
 """Files that the running work may open: an audit hook refuses every other file below guarded folders.
 
 The threat is a wrong line of this project, not malice. The hook sees files that Python opens, lists, links or moves,
-and SQLite databases, in every thread; ``processes.pool`` gives the rule to its processes. It does not see files that a
-library opens by itself in C or Rust (Arrow, safetensors), a path relative to an open directory, nor another program.
+and SQLite databases, in every thread; ``processes.pool`` gives the rule to its processes. What a library opens by
+itself in C or Rust (Arrow, safetensors) the kernel tells afterwards (``pretrain.opens``), of this process and of files
+in folders that stood when the work began. Neither sees another program.
 """
 
 import errno
@@ -13,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+
+from pretrain import opens
 
 _LISTS = ("os.listdir", "os.scandir")
 # Audit events whose first argument is a path that is read; copies open their source.
@@ -41,6 +44,22 @@ class Access:
             return False
         return not (listing and any(each.startswith(real + os.sep) for each in self.allowed))
 
+    def error(self, path: str) -> PermissionError:
+        """Return the refusal of a file."""
+        return PermissionError(errno.EACCES, f"{self.who} does not declare that it opens this file", path)
+
+    def apart(self) -> Iterator[str]:
+        """Yield guarded folders that hold nothing allowed, those below them too, and other files that it forbids."""
+        yield from (top for top in self.guarded if self.forbids(top, listing=False) and not Path(top).is_dir())
+        for top in self.guarded:
+            for folder, below, files in os.walk(top):
+                if self.forbids(folder, listing=True):
+                    yield folder
+                elif self.forbids(folder, listing=False):
+                    yield from (path for file in files if self.forbids(path := f"{folder}/{file}", listing=False))
+                else:
+                    below.clear()
+
 
 # Of this process, which works on one stage at a time; its threads inherit no context.
 _standing: list[Access] = []
@@ -51,14 +70,19 @@ def confined(access: Access) -> Iterator[Access]:
     """Refuse every file that ``access`` forbids, in addition to the rules of the work around it.
 
     Raises:
-      PermissionError: from the call that opens a forbidden file.
+      PermissionError: from the call that opens a forbidden file, or at the end if it was not Python that opened it.
     """
     _watch()
+    # Work within other work is watched by the rule of that one, which forbids to look around here.
+    watch = None if _standing else opens.watch(access.apart())
     _standing.append(access)
     try:
         yield access
     finally:
         _standing.remove(access)
+        if watch is not None and (seen := watch.ended()):
+            access.refused.extend(seen)
+            raise access.error(seen[0])
 
 
 def standing() -> tuple[Access, ...]:
@@ -88,4 +112,4 @@ def _refuse(event: str, given: tuple[object, ...]) -> None:
     for access in _standing:
         if access.forbids(real, event in _LISTS):
             access.refused.append(real)
-            raise PermissionError(errno.EACCES, f"{access.who} does not declare that it opens this file", real)
+            raise access.error(real)

@@ -263,17 +263,16 @@ def _confined(ctx: StageContext, config: LaunchConfig, stages: Stages) -> StageR
     Raises:
       PermanentError: it opened another file, even if it caught the refusal.
     """
-    function = stages[ctx.stage].function
-    with confined(access(config, ctx.run, ctx.settings, ctx.stage, stages)) as allowed:
-        try:
+    function, allowed = stages[ctx.stage].function, access(config, ctx.run, ctx.settings, ctx.stage, stages)
+    try:
+        with confined(allowed):
             return function(ctx)
-        finally:
-            if allowed.refused:
-                raise PermanentError(
-                    f"{ctx.stage}: it opens {allowed.refused[0]}, which it does not declare; keep the launch, and "
-                    "correct the stage's code, or its fields 'needs', 'may_need' and 'private' in "
-                    "pipeline/stages/graph.py"
-                )
+    finally:
+        if allowed.refused:
+            raise PermanentError(
+                f"{ctx.stage}: it opens {allowed.refused[0]}, which it does not declare; keep the launch, and correct "
+                "the stage's code, or its fields 'needs', 'may_need' and 'private' in pipeline/stages/graph.py"
+            )
 
 
 def _attempted_on(folder: Path, here: str) -> str:

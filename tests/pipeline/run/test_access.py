@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import csv, dataset, fs
 
 from pipeline.ground.errors import PERMANENT, PermanentError, exit_code
 from pipeline.ground.settings import Settings
@@ -23,6 +25,7 @@ from tests.helpers.launches.pipeline_launch import Counted, launch_config
 from tests.helpers.launches.stages import stages_of
 
 CONFIG = launch_config()
+ON_DISK, ONE_COLUMN = fs.LocalFileSystem(), csv.ReadOptions(column_names=["text"])
 ID = launch_id(CONFIG)
 
 
@@ -71,6 +74,19 @@ def in_a_process(path: Path) -> object:
         return pool.submit(Path.read_bytes, path).result()
 
 
+def beside_an_open_folder(path: Path) -> object:
+    folder = os.open(path.parents[4], os.O_RDONLY)
+    try:
+        return os.close(os.open(path.relative_to(path.parents[4]), os.O_RDONLY, dir_fd=folder))
+    finally:
+        os.close(folder)
+
+
+def read_by_arrow_in_its_threads(path: Path) -> object:
+    form, schema = dataset.CsvFileFormat(read_options=ONE_COLUMN), pa.schema({"text": pa.string()})
+    return dataset.FileSystemDataset.from_paths([str(path)], schema=schema, format=form, filesystem=ON_DISK).to_table()
+
+
 def caught(path: Path) -> object:
     try:
         return path.read_bytes()
@@ -97,6 +113,14 @@ READS: dict[str, Callable[[Path], object]] = {
     "in a thread": in_a_thread,
     "in a process": in_a_process,
     "caught": caught,
+    "beside an open folder": beside_an_open_folder,
+    "mapped by Arrow": lambda path: pa.memory_map(str(path)),
+    "opened by Arrow": lambda path: pa.OSFile(str(path)),
+    "streamed by Arrow": lambda path: pa.input_stream(str(path)).read(),
+    "copied by Arrow": lambda path: ON_DISK.copy_file(str(path), str(path.parents[5] / "mine")),
+    "a table": lambda path: csv.read_csv(str(path), read_options=ONE_COLUMN),
+    "a data set": read_by_arrow_in_its_threads,
+    "by Arrow, relative": lambda path: pa.OSFile(os.path.relpath(path)),
 }
 
 
