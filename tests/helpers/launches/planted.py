@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -21,11 +21,13 @@ from pipeline.ground.errors import DONE, HELD
 from pipeline.ledger.budget import Budget, Ceilings
 from pipeline.ledger.entries import Spend
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.stages.graph import STAGES, before
 from tests.golden import seeded_launch
 from tests.helpers.launches.installed import at, registered
 
 _EVALUATION = {"noise_multiplier": 0.05}
 _RHO, _EPSILON = 250.0, 1e4
+_FILE, _WARM = "tiny-central.yaml", 1_000_000
 POPULATION = "made_up_files:tiny-clients-central"
 ONE_DEVICES_WORD = "zqtypedbyone"
 OVERSPENT = "a ledger that lets any spend through"
@@ -56,14 +58,23 @@ def with_one_more(ctx):
 stage.build_vocabulary = with_one_more
 """,
     "exact frequencies of train devices": """
-import pyarrow.parquet as pq
-from collections import Counter
-from pipeline.stages import build_vocabulary
-def exact(ctx, base, discovered):
-    texts = pq.read_table("clients.parquet")["text"].to_pylist()
-    typed = Counter(word for text in texts for word in text.split())
-    return {each.word: typed[each.word] / sum(typed.values()) for each in discovered}
-build_vocabulary._frequencies = exact
+from functools import wraps
+import numpy as np
+from pipeline.run import artifacts
+from pipeline.stages import build_vocabulary, discover as stage
+from pretrain.vocabulary import SPECIALS, Vocabulary
+from tests.helpers.launches.tiny_launch import SHARED_NEW
+discover, typed = stage.discover, {}
+@wraps(discover)
+def counting(ctx):
+    new = Vocabulary((*SPECIALS, *SHARED_NEW))
+    tokens = artifacts.store(ctx).encode(new, "train").tokens_N
+    typed.update(zip(new.words, np.bincount(tokens, minlength=len(new)) / len(tokens), strict=True))
+    return discover(ctx)
+stage.discover = counting
+build_vocabulary._frequencies = lambda ctx, base, discovered: {
+    each.word: float(typed.get(each.word, 1e-3)) for each in discovered
+}
 """,
     "adapt trained on the people's text": """
 from federated.devices import store
@@ -75,6 +86,28 @@ def on_people(ctx):
     def streams(ctx, words):
         opened = store.open_store(ctx.run.path / "private" / "ingest_private" / "store")
         return opened.encode(words, "train"), honest(ctx, words)[1]
+    artifacts.public_streams = streams
+    try:
+        return adapt(ctx)
+    finally:
+        artifacts.public_streams = honest
+public_model.adapt = on_people
+""",
+    "adapt trained on the people's text as Arrow reads it": """
+from functools import wraps
+import numpy as np
+import pyarrow.parquet as pq
+from pipeline.run import artifacts
+from pipeline.stages import public_model
+from pretrain.vocabulary import EOS, TokenStream
+adapt = public_model.adapt
+@wraps(adapt)
+def on_people(ctx):
+    honest = artifacts.public_streams
+    def streams(ctx, words):
+        texts = pq.read_table("clients.parquet")["text"].to_pylist()
+        ids = [np.append(words.ids(text.split()), np.int32(EOS)) for text in texts]
+        return TokenStream(np.concatenate(ids), np.cumsum([0, *map(len, ids)])), honest(ctx, words)[1]
     artifacts.public_streams = streams
     try:
         return adapt(ctx)
@@ -170,6 +203,29 @@ from pipeline.stages import report
 report._output = lambda config, whole: None
 """,
 }
+# Faults that stand in one launch together.
+TOGETHER: Mapping[str, tuple[str, ...]] = {
+    "five together": (
+        OVERSPENT,
+        "a word that one device typed",
+        "exact frequencies of train devices",
+        "adapt trained on the people's text",
+        "an estimate of the noise as an audit's power",
+    ),
+}
+NAMES = (*FAULTS, *TOGETHER)
+# Stages after which an honest launch is copied.
+_POINTS = ("pretrain", "fine_tune", "ab_test", "decide")
+# Faults that touch no stage up to this one; the others touch none up to the public model's.
+_FROM = {
+    "none": "decide",
+    "an estimate of the noise as an audit's power": "fine_tune",
+    "an estimate of the noise as a canary's loss": "fine_tune",
+    "figures of an evaluation from un-noised sums": "fine_tune",
+    "an audit's row that is missing": "ab_test",
+    "a release that no list declares": "ab_test",
+    "a disclosure that cannot be written": "ab_test",
+}
 
 
 @dataclass(frozen=True)
@@ -185,35 +241,76 @@ class Ending:
     why: str
 
 
-def launched(home: Path, fault: str, seed: int, database: Path | None = None) -> Ending:
-    """Run a launch with a fault in a fork of this process, which has imported what it needs.
+def warm(home: Path, database: Path) -> None:
+    """Run an honest launch of another seed in this process, so that forks of it have nothing to import or compile."""
+    _install(home, _WARM, database)
+    if code := _staged(home, STAGES):
+        raise RuntimeError(f"exit code {code}")
+    os.chdir(home.parent)
+
+
+def begun(home: Path, seed: int, database: Path, copies: Path) -> None:
+    """Run a launch without a fault, and copy its home after each stage of ``_POINTS``.
 
     Args:
-      home: an empty folder.
-      database: tables of MLflow; None lets the launch make them.
+      home: where launches of the copies will be, as it is in their addresses; it does not exist, before or after.
+      database: tables of MLflow.
+      copies: a folder, which does not exist.
     """
-    _install(home, fault, seed)
-    if database is not None:
-        shutil.copy(database, home / "runs" / "mlflow.db")
-    sys.stdout.flush()
-    child = os.fork()
-    if child == 0:
-        _run(home, FAULTS[fault])
-    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    said = (home / "said").read_text(encoding="utf-8").strip().splitlines()
-    if code not in (DONE, HELD):
-        return Ending("refused", said[-1] if said else f"exit code {code}")
+    _install(home, seed, database)
+    done = set[str]()
+    for point in _POINTS:
+        through = {point, *before(point)}
+        code, said = _run(home, "none", [name for name in STAGES if name in through - done])
+        if code:
+            raise RuntimeError(said)
+        shutil.copytree(home, copies / point)
+        done |= through
+    shutil.rmtree(home)
+
+
+def launched(home: Path, fault: str, seed: int, database: Path, copies: Path) -> Ending:
+    """Run a launch with a fault, from the honest stages that it does not touch; through the decision, if that holds it.
+
+    The stages run one by one, as Airflow runs them, in a fork of this process.
+
+    Args:
+      home, database, copies: as of ``begun``.
+    """
+    if fault == MOVED:  # its launch file is another
+        _install(home, seed, database, model="network")
+    else:
+        shutil.copytree(copies / _FROM.get(fault, "pretrain"), home)
+    if OVERSPENT in _each(fault):
+        _spend_by_another(home)
+    *judging, report, publish = STAGES
+    code, said = _run(home, fault, judging)
+    ending = Ending("refused", said) if code else _ending(home)
+    if ending.decision == "launch":
+        code, said = _run(home, fault, [report, publish])
+        ending = Ending("refused", said) if code else ending
+    shutil.rmtree(home)
+    return ending
+
+
+def _ending(home: Path) -> Ending:
     (run,) = (home / "runs").glob("tiny-central-*")
     decided = json.loads((run / "public" / "decide" / "result.json").read_text(encoding="utf-8"))["result"]
-    if not (run / "public" / "report" / "result.json").is_file():
-        return Ending("launch", "died after the decision")
     failed = [gate for gate in decided["gates"] if not gate["passed"] and gate["id"] not in QUALITY]
     return Ending("hold" if failed else "launch", "; ".join(f"{gate['id']}: {gate['evidence']}" for gate in failed))
 
 
-def _install(home: Path, fault: str, seed: int) -> None:
-    """Write data and launch file, and a ledger in which another launch has spent a part of the budget."""
-    home.mkdir(exist_ok=True)
+def _each(fault: str) -> tuple[str, ...]:
+    return TOGETHER.get(fault, (fault,))
+
+
+def _install(home: Path, seed: int, database: Path, model: str = "mixture") -> None:
+    """Write data and launch file, and make a ledger.
+
+    Args:
+      model: what is made of counts; moving the start takes as long as all else together.
+    """
+    home.mkdir()
     seeded_launch.write_data(home)
     ledger = PrivacyLedger.create(at(home))
     # One launch fits the budget, and a second one does not.
@@ -221,13 +318,11 @@ def _install(home: Path, fault: str, seed: int) -> None:
     file = seeded_launch.write_launch(home, "central")
     launch = yaml.safe_load(file.read_text(encoding="utf-8"))
     launch |= {"seed": seed, "evaluation": _EVALUATION}
-    # Moving the start takes as long as all else together.
-    launch["counts"]["model"] = "network" if fault == MOVED else "mixture"
+    launch["counts"]["model"] = model
     launch["policy"] |= dict.fromkeys(("max_rho", "population_max_rho"), _RHO)
     launch["policy"] |= dict.fromkeys(("max_total_epsilon", "population_max_words_epsilon"), _EPSILON)
     file.write_text(yaml.safe_dump(launch, sort_keys=False), encoding="utf-8")
-    if fault == OVERSPENT:
-        _spend_by_another(home)
+    shutil.copy(database, home / "runs" / "mlflow.db")
 
 
 def _spend_by_another(home: Path) -> None:
@@ -239,25 +334,46 @@ def _spend_by_another(home: Path) -> None:
     )
 
 
-def _run(home: Path, fault: str) -> NoReturn:
+def _run(home: Path, fault: str, stages: Iterable[str]) -> tuple[int, str]:
+    """Run stages with a fault; return the exit code of the first that ended the launch, and its last line."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        _forked(home, [FAULTS[each] for each in _each(fault)], stages)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    said = (home / "said").read_text(encoding="utf-8").strip().splitlines()
+    return code, said[-1] if said else f"exit code {code}"
+
+
+def _forked(home: Path, faults: list[str], stages: Iterable[str]) -> NoReturn:
     code = 1
     try:
         with (home / "said").open("w", encoding="utf-8") as said:
             os.dup2(said.fileno(), 1)
             os.dup2(said.fileno(), 2)
-        os.chdir(home)
-        os.environ |= {"TACIT_HOME": str(home), "TACIT_PDF": "no"}
-        exec(fault, {})
-        from tacit.__main__ import main
-
-        sys.argv = ["tacit", "launch", "tiny-central.yaml"]
-        main()
-        code = 0
-    except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        for each in faults:
+            exec(each, {})
+        code = _staged(home, stages)
     except BaseException:  # noqa: BLE001 - shown as Python would at the end of a process
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _staged(home: Path, stages: Iterable[str]) -> int:
+    """Run stages in this process by ``tacit stage``; return the exit code of the first that ends the launch, or 0."""
+    from tacit.__main__ import main
+
+    os.chdir(home)
+    os.environ |= {"TACIT_HOME": str(home), "TACIT_PDF": "no"}
+    for name in stages:
+        sys.argv = ["tacit", "stage", name, _FILE]
+        try:
+            main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if code not in (DONE, HELD) and name not in STAGES["decide"].evidence:
+                return code
+    return DONE
