@@ -136,7 +136,8 @@ class Outside:
         """
         known = [*self.here(), *elsewhere]
         hashes = [merkle.leaf_hash(leaf.content) for leaf in leaves]
-        roots, _ = merkle.roots_of(hashes, {each.checkpoint.size for each in known})
+        nodes, sizes = merkle.nodes_of(hashes), {each.checkpoint.size for each in known}
+        roots = {size: merkle.subtree(nodes, 0, size) for size in sizes if size <= len(hashes)}
         covered = 0 if thorough else self.covered_leaves(roots, valid)
         found = unsigned(leaves[covered:], valid)
         behind = [each for each in known if roots.get(each.checkpoint.size) != each.checkpoint.root]

@@ -96,7 +96,7 @@ def _trained(ctx: StageContext, inputs: TrainingInputs) -> FineTune:
 
 def root_of_rounds(committed: Sequence[Commitment]) -> str:
     """Root of the Merkle tree (RFC 6962) over all rounds, in hexadecimal digits."""
-    return merkle.root_of(merkle.leaf_hash(each.content(number)) for number, each in enumerate(committed)).hex()
+    return merkle.root_of([merkle.leaf_hash(each.content(number)) for number, each in enumerate(committed)]).hex()
 
 
 def _spend(config: LaunchConfig, guarantee: accounting.Guarantee) -> Spend:

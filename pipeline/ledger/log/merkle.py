@@ -5,7 +5,7 @@ Leaves and nodes have different first bytes, so no node passes for a leaf. Proof
 """
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 # Level and index of a complete subtree -> its hash; level 0 are leaves.
 Nodes = Callable[[int, int], bytes]
@@ -22,33 +22,17 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return hashlib.sha256(b"\x01" + left + right).digest()
 
 
-def root_of(leaves: Iterable[bytes]) -> bytes:
+def nodes_of(leaves: Sequence[bytes]) -> Nodes:
+    """Hashes of complete subtrees of a tree of these leaf hashes."""
+    levels = [leaves]
+    while len(lower := levels[-1]) > 1:
+        levels.append([node_hash(left, right) for left, right in zip(lower[::2], lower[1::2], strict=False)])
+    return lambda level, index: levels[level][index]
+
+
+def root_of(leaves: Sequence[bytes]) -> bytes:
     """Root of a tree of these leaf hashes."""
-    return roots_of(leaves, ())[1]
-
-
-def roots_of(leaves: Iterable[bytes], sizes: Iterable[int]) -> tuple[dict[int, bytes], bytes]:
-    """Roots of a tree as it was at some of its sizes, and its root now.
-
-    Args:
-      leaves: leaf hashes, each read once; memory grows with the logarithm of their number.
-    """
-    wanted, roots, peaks, size = set(sizes), {0: EMPTY}, list[tuple[int, bytes]](), 0
-    for size, leaf in enumerate(leaves, start=1):
-        level, made = 0, leaf
-        while peaks and peaks[-1][0] == level:
-            level, made = level + 1, node_hash(peaks.pop()[1], made)
-        peaks.append((level, made))
-        if size in wanted:
-            roots[size] = _folded(peaks)
-    return {each: roots[each] for each in wanted & roots.keys()}, _folded(peaks) if size else EMPTY
-
-
-def _folded(peaks: Sequence[tuple[int, bytes]]) -> bytes:
-    made = peaks[-1][1]
-    for _, left in reversed(peaks[:-1]):
-        made = node_hash(left, made)
-    return made
+    return subtree(nodes_of(leaves), 0, len(leaves))
 
 
 def subtree(nodes: Nodes, begin: int, end: int) -> bytes:
