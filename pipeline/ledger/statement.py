@@ -36,6 +36,29 @@ class Creation:
 
 
 @dataclass(frozen=True)
+class Remainder:
+    """Remaining budget of one unit of a population.
+
+    Attributes:
+      spent: in the window that ends now.
+      most: in the worst window.
+      days: length of the ceiling's window; None for all time.
+    """
+
+    population: PopulationKey
+    unit: Unit
+    amount: float
+    spent: float
+    most: float
+    days: int | None
+    left: float
+
+    def __str__(self) -> str:
+        within = f" in any {self.days} days" if self.days else ""
+        return f"{NAMES[self.unit]} {self.left:.4g} of {self.amount:g}{within}"
+
+
+@dataclass(frozen=True)
 class Statement:
     """Entries of the ledger, and the total spend of each population.
 
@@ -54,7 +77,7 @@ class Statement:
     words_totals: Mapping[PopulationKey, float]
     epsilons: Mapping[PopulationKey, float]
     deltas: Mapping[PopulationKey, float]
-    left: tuple["Remainder", ...]
+    left: tuple[Remainder, ...]
 
 
 @dataclass(frozen=True)
@@ -118,29 +141,6 @@ def integrity(here: Settings) -> Integrity:
     ledger = PrivacyLedger.of(here)
     problems = tuple(ledger.verify())
     return Integrity(ledger.address, not problems, problems, ledger.head()[0])
-
-
-@dataclass(frozen=True)
-class Remainder:
-    """Remaining budget of one unit of a population.
-
-    Attributes:
-      spent: in the window that ends now.
-      most: in the worst window.
-      days: length of the ceiling's window; None for all time.
-    """
-
-    population: PopulationKey
-    unit: Unit
-    amount: float
-    spent: float
-    most: float
-    days: int | None
-    left: float
-
-    def __str__(self) -> str:
-        within = f" in any {self.days} days" if self.days else ""
-        return f"{NAMES[self.unit]} {self.left:.4g} of {self.amount:g}{within}"
 
 
 def remainders(entries: Iterable[Entry], names: Iterable[PopulationKey] | None = None) -> tuple[Remainder, ...]:
