@@ -2,7 +2,7 @@
 
 Guarantee: with all writers going through this class, what one device of a population loses (``loss.added`` of what
 was reserved, or of what was committed in its place) never passes the ceilings named at the reservation, for ever or in
-any window of days (``room``), as long as no stage spends more than it reserved (if one does, that is recorded, and
+any window of days (``budget``), as long as no stage spends more than it reserved (if one does, that is recorded, and
 nothing more can be reserved). A reservation counts as spent from the moment it is written, before any noise is drawn,
 also if the launch dies. zCDP composes by addition over launches (Bun & Steinke 2016, lemma 1.7).
 

@@ -109,7 +109,7 @@ def forecast(
 ) -> list[Forecast]:
     """Forecast the spends of launches on several dates, each after the earlier ones; writes nothing.
 
-    Guarantee: the amounts, the ceilings and the windows are those of the reservation itself (``room.require_room``),
+    Guarantee: the amounts, the ceilings and the windows are those of the reservation itself (``budget.require_room``),
     and the forecast spend of an earlier date counts like a real one. A launch spends at most its forecast, which is the
     worst case within its enforced limits.
 
@@ -224,6 +224,6 @@ def _spend_request(
 
 
 def _as_if(spend: Spend, request: SpendRequest, at: datetime) -> Entry:
-    """Return the entry that reserving a spend would write; it is not part of the chain."""
+    """Return the entry that reserving a spend would write."""
     place = ("reserve", request.population, request.launch_id, f"{spend.unit} {spend.split}")
     return unsigned(0, *place, spend, {SPLIT_RULE: request.rule} if request.rule else {}, clock.written(at))

@@ -1,6 +1,6 @@
 """Spends held against budgets, and against the stated total, a second time, from the entries of the ledger.
 
-It shares nothing with the ledger's own sums and ceilings (``pipeline.ledger.loss``, ``room``, ``budget``) nor with the
+It shares nothing with the ledger's own sums and ceilings (``pipeline.ledger.loss``, ``budget``) nor with the
 sums that both accountants start from (``pipeline.releases``), so that a fault there holds the launch.
 """
 
