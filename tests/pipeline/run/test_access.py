@@ -48,6 +48,12 @@ def through_a_link(path: Path) -> object:
     return (link / path.name).read_bytes()
 
 
+def listed_through_a_link(path: Path) -> object:
+    link = path.parents[5] / "innocent"
+    link.symlink_to(path.parent)
+    return os.listdir(link)  # noqa: PTH208
+
+
 def relative(path: Path) -> object:
     return Path(os.path.relpath(path)).read_bytes()
 
@@ -109,6 +115,7 @@ READS: dict[str, Callable[[Path], object]] = {
     "linked": linked,
     "moved": moved,
     "through a link": through_a_link,
+    "listed through a link": listed_through_a_link,
     "relative": relative,
     "in a thread": in_a_thread,
     "in a process": in_a_process,
@@ -154,6 +161,15 @@ def test_no_stage_opens_a_private_file_that_it_does_not_declare(how: str, settin
 def test_a_stage_opens_what_it_declares(how: str, settings: Settings):
     path = settings.runs_dir / ID / "private" / "ingest_private" / "store" / "text"
     launched(settings, lambda ctx: READS[how](path), private=("ingest_private/store",))
+
+
+def test_a_key_beside_declared_words_is_watched(settings: Settings):
+    folder = settings.runs_dir / ID / "private" / "ingest_private"
+    write_text(folder / "key", "secret")
+    launched(settings, lambda ctx: pa.OSFile(str(folder / "store" / "text")), private=("ingest_private/store",))
+    (settings.runs_dir / ID / "public" / "adapt" / "result.json").unlink()
+    with pytest.raises(PermanentError, match="adapt: it opens key, which it does not declare"):
+        launched(settings, lambda ctx: pa.OSFile(str(folder / "key")), private=("ingest_private/store",))
 
 
 def test_public_files_are_those_of_declared_stages(settings: Settings):
