@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
@@ -63,28 +63,35 @@ def of_launch(config: LaunchConfig, run: RunDir, settings: Settings, stages: Map
 def repeated(
     config: LaunchConfig, run: RunDir, settings: Settings, stages: Mapping[str, Stage]
 ) -> tuple[list[str], tuple[str, ...]]:
-    """Return differences of repeated stages from their records, as messages, and the stages that were not repeated.
+    """Return differences of repeated stages from their records, as messages, and all that was not repeated.
 
-    The cheapest come first. Work on a GPU or another type of processor is not repeated, as its last digits may differ.
+    The cheapest come first. Work on a GPU or another type of processor is not repeated, as its last digits may differ,
+    nor is reading public text, nor a twin's training.
     """
     records = {name: record for name in stages if (record := run.record(name)) is not None}
     left = max(_SHARE * sum(record.seconds for record in records.values()), _MINUTE)
-    differing, skipped = list[str](), list[str]()
+    differing, skipped = list[str](), dict[str, str]()
     for name, record in sorted(records.items(), key=lambda pair: pair[1].seconds):
         stage = stages[name]
         if not stage.repeated:
+            of = get_type_hints(stage.function)["return"]
+            sources = (file_source(each, file) for each in get_args(of) or (of,) for file in record.outputs)
+            if Source.REPEATED in sources:
+                skipped[name] = name
             continue
         # Of training on devices only its start is repeated, whose steps are few.
         cost = 0.0 if stage.spends else record.seconds
         elsewhere = record.processor != processor() or config.runtime.device != "cpu"
         if cost > left or elsewhere:
-            skipped.append(name)
+            skipped[name] = name
             continue
+        if record.result.get("twin"):
+            skipped[name] = f"{name}: twin"
         left -= cost
         differing += [
             f"{name}: {each} is not what a repetition gives" for each in _again(config, run, settings, stage, record)
         ]
-    return differing, tuple(name for name in stages if name in skipped)
+    return differing, tuple(skipped[name] for name in stages if name in skipped)
 
 
 def _again(config: LaunchConfig, run: RunDir, settings: Settings, stage: Stage, record: StageRecord) -> list[str]:

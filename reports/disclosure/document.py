@@ -79,7 +79,8 @@ class DecisionBlock(Config):
     reasons: tuple[str, ...]
     gates: tuple[GateResult, ...] = Field(min_length=1)
     not_repeated: tuple[str, ...] = Field(
-        default=(), description="stages whose training on public files was not repeated before the decision"
+        default=(),
+        description="stages, or parts of them, that follow from public text and were not repeated before the decision",
     )
 
     @model_validator(mode="after")

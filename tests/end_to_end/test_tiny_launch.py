@@ -144,6 +144,7 @@ def test_the_launched_model_trained_on_no_canary_that_is_on_the_twin(launched: L
     assert (audited["in_launch"], audited["twin"]["populations"]) == (["compliant"], ["stress"])
     (rows,) = (row for row in audited["audits"] if row["type"] == "trained_rows")
     assert rows["verdict"] == "passed"
+    assert result("decide")["not_repeated"] == ["ingest_public", "audit: twin"]
 
 
 def test_nothing_private_outside_the_private_folder(launched: Launched) -> None:

@@ -68,6 +68,9 @@ def test_public_files_alone_give_every_figure(name: str, runs: dict[str, Path], 
     assert not (public.run.path / "private").exists()
     assert not list(tmp_path.glob("**/*.db"))
     assert remade.of_launch(public.config, public.run, public.settings) == []
+    decided = public.run.record("decide")
+    assert decided is not None
+    assert decided.result["not_repeated"] == ["ingest_public"]
 
 
 @pytest.fixture
