@@ -27,7 +27,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, special, stats
 
-from evaluation.audit.gaussian_dp import epsilon_of_mu
 from evaluation.config import ALPHA
 
 TESTS = 4
@@ -82,7 +81,6 @@ class MatchedFilter:
       noise: standard deviation in clip norms; two-sided, as too much noise is a bug too.
       signal: length of a canary's update in clip norms.
       mu: separation of scores.
-      epsilon: the same as epsilon at ``delta``.
       recorded_mu: largest ``||W p|| / z`` over the canaries' recorded rounds.
       reuse: of noise.
       failures: contradictions of the claim, in words; empty if there are none.
@@ -91,19 +89,14 @@ class MatchedFilter:
     noise: Estimate
     signal: Estimate
     mu: Estimate
-    epsilon: Estimate
-    delta: float
     recorded_mu: float
     reuse: Whiteness
-    canaries_in: int
-    canaries_out: int
-    alpha: float
     failures: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Claim under test: strategy, noise multiplier, mu and delta as accounted.
+    """Claim under test: strategy, noise multiplier and mu as accounted.
 
     Attributes:
       whitener_TT: W of the mechanism, one row per completed round.
@@ -114,7 +107,6 @@ class Claim:
     whitener_TT: np.ndarray
     noise_multiplier: float
     mu: float
-    delta: float
 
 
 def matched_filter(
@@ -160,19 +152,12 @@ def matched_filter(
     # A round without noise is not a caller's mistake: it is evidence against the run.
     reuse = Whiteness(0.0, (place, place), 0.0, 0, 0.0) if silent_T.any() else whiteness(white_TN[:, ~included_N])
     recorded = float(lengths_N.max() / claim.noise_multiplier)
-    value, low, high, claimed = (epsilon_of_mu(each, claim.delta) for each in (mu.value, mu.low, mu.high, mu.claim))
-    epsilon = Estimate(value, low, high, claimed, mu.p_value, mu.least)
     return MatchedFilter(
         noise=noise,
         signal=signal,
         mu=mu,
-        epsilon=epsilon,
-        delta=claim.delta,
         recorded_mu=recorded,
         reuse=reuse,
-        canaries_in=inside,
-        canaries_out=outside,
-        alpha=alpha,
         failures=tuple(_failures(noise, signal, mu, recorded, reuse, alpha / TESTS)),
     )
 

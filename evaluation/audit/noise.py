@@ -4,14 +4,14 @@ Shape legend: T rounds, N canaries, P parameters.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from evaluation.audit.directions import Directions
-from evaluation.audit.matched_filter import Claim, Estimate, MatchedFilter, matched_filter
+from evaluation.audit.matched_filter import Claim, MatchedFilter, matched_filter
 from evaluation.audit.released.replay import Models, Optimiser, RoundRecords, noise_added, sequence
-from evaluation.audit.released.rows import AuditRow, Kind, exact
+from evaluation.audit.released.rows import AuditRow
 from evaluation.config import ALPHA
 
 # Share of the audit's false alarm rate that its tests use; the rest is a margin.
@@ -95,9 +95,7 @@ def noise_audit(
         *again.rows,
         *projection_rows(trace.projections_TN, trace.joined_TN, directions, claim, alpha),
     )
-    return NoiseAudit(
-        rows=rows, passed=all(row.passed is not False for row in rows), seed_commitment=directions.commitment
-    )
+    return NoiseAudit(rows=rows, passed=all(row.passed for row in rows), seed_commitment=directions.commitment)
 
 
 def projection_rows(
@@ -112,50 +110,19 @@ def projection_rows(
     joined_N = joined_TN.any(axis=0)
     included_N = directions.included_N[joined_N]
     filtered = matched_filter(projections_TN[:, joined_N], joined_TN[:, joined_N], included_N, claim, alpha * _USED)
-    return tuple(_matched_rows(filtered))
+    return _matched_rows(filtered)
 
 
-def _matched_rows(filtered: MatchedFilter) -> list[AuditRow]:
+def _matched_rows(filtered: MatchedFilter) -> tuple[AuditRow, ...]:
     reasons = dict(failure.split(": ", 1) for failure in filtered.failures)
-    everyone = filtered.canaries_in + filtered.canaries_out
-
-    def row(kind: Kind, quantity: str, name: str, estimate: Estimate, count: int) -> AuditRow:
-        return AuditRow(
-            type=kind,
-            quantity=quantity,
-            estimate=estimate.value,
-            low=estimate.low,
-            high=estimate.high,
-            claim=estimate.claim,
-            confidence=1 - filtered.alpha,
-            p_value=estimate.p_value,
-            n=count,
-            passed=name not in reasons,
-            reason=reasons.get(name, ""),
-            least_noise={"noise": estimate.least, "separation": estimate.least and 1 / estimate.least}.get(name),
-            least_clip=estimate.least if name in ("signal", "separation") else None,
-        )
-
-    recorded = Estimate(filtered.recorded_mu, filtered.recorded_mu, filtered.recorded_mu, filtered.mu.claim, 1.0)
-    likeness = abs(filtered.reuse.correlation)
-    reuse = Estimate(likeness, likeness, likeness, 0.0, filtered.reuse.p_value)
-    rows = [
-        row(
-            "matched_filter",
-            f"epsilon at delta {filtered.delta:g}, whole run",
-            "separation",
-            filtered.epsilon,
-            everyone,
-        ),
-        row("noise_scale", "noise in clip norms", "noise", filtered.noise, filtered.canaries_out),
-        row("clip_norm", "length of an update in clip norms", "signal", filtered.signal, filtered.canaries_in),
-        row("noise_whiteness", "largest correlation of two rounds' noise", "reuse", reuse, filtered.canaries_out),
-        row("records", "mu of the rounds that a canary joined", "records", recorded, everyone),
-    ]
-    # Correlations have no claim to compare with, and arithmetic has no error probability.
-    rows[3] = replace(rows[3], claim=None)
-    rows[4] = replace(rows[4], p_value=None)
-    return rows
+    least = filtered.mu.least
+    return (
+        AuditRow("matched_filter", reasons.get("separation", ""), least and 1 / least, least),
+        AuditRow("noise_scale", reasons.get("noise", ""), least_noise=filtered.noise.least),
+        AuditRow("clip_norm", reasons.get("signal", ""), least_clip=filtered.signal.least),
+        AuditRow("noise_whiteness", reasons.get("reuse", "")),
+        AuditRow("records", reasons.get("records", "")),
+    )
 
 
 def update_lengths(seen: RoundRecords) -> AuditRow:
@@ -168,8 +135,7 @@ def update_lengths(seen: RoundRecords) -> AuditRow:
     reason = f"{longer} updates were longer than the clip norm" if longer else ""
     if len(unexplained):
         reason = f"the sum of round {unexplained[0]} is not that of the devices' updates"
-    updates = int(seen.updates_T.sum())
-    return exact("update_lengths", "updates of devices above one clip norm", longer, updates, reason, LEAST_CLIP)
+    return AuditRow("update_lengths", reason, least_clip=LEAST_CLIP)
 
 
 def canary_lengths(
@@ -197,8 +163,7 @@ def canary_lengths(
         reason = f"a canary's update is {lengths.min():.3g} clip norms long, so no audit says what a longer one does"
     elif not stray <= slack:
         reason = f"{stray:.3g} clip norms along the direction of a canary that sent nothing"
-    quantity = "longest update of a canary, in clip norms, before noise"
-    return exact("canary_lengths", quantity, largest, int(sent_TN.sum()), reason, 1 + slack)
+    return AuditRow("canary_lengths", reason, least_clip=1 + slack)
 
 
 def least_canary_clip(rounding: float) -> float:

@@ -51,7 +51,7 @@ class Canary(CanaryResult):
     vacuous: bool | None
 
 
-# The audits' figures are private, like the keys: they depend on the noise and on unnoised sums.
+# Reasons of failures are private, like the keys: their figures depend on the noise and on unnoised sums.
 FIGURES = "figures.json"
 
 

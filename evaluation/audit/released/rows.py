@@ -1,7 +1,7 @@
-"""One row of the audits of the noise: secret figures and a public verdict.
+"""One row of the audits of the noise: secret evidence and a public verdict.
 
-Estimates, intervals and p-values are functions of released sums minus noise or minus recomputed sums: together with the
-public release they distinguish the true text from every other, to the last digit.
+Figures of the evidence are functions of released sums minus noise or minus recomputed sums: together with the public
+release they distinguish the true text from every other, to the last digit.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,7 +24,7 @@ Kind = Literal[
 ]
 
 
-# The statement that each audit of a training run tests; rows that decide nothing have no verdict and no entry.
+# The statement that each audit of a training run tests.
 TRAINED: Mapping[Kind, str] = {
     "sequence": "every model follows from the released sums, and the last one is the published one",
     "noise_added": "released sums are the sums and all the noise of the key",
@@ -64,34 +64,23 @@ class AuditVerdict:
 
 @dataclass(frozen=True)
 class AuditRow:
-    """Figures of one audit of the noise, and its verdict on the claim. Secret.
+    """One audit of the noise and its evidence against the claim. Secret.
 
     Attributes:
-      type: kind of audit.
-      quantity: the estimated quantity.
-      estimate, low, high: with an interval at ``confidence``; equal without an interval.
-      claim: the accountant's value, in the same unit; None if the audit compares nothing.
-      p_value: probability of such an estimate if the claim is true; None for bounds and for the final model.
-      n: number of canaries.
-      passed: no evidence against the claim; None for a row that decides nothing.
-      reason: the evidence, in words.
+      reason: the evidence, in words and figures; empty without any.
       least_noise: largest share of the claimed noise that it rejects with 90% power; None if none.
       least_clip: smallest multiple of the clip norm that it rejects with 90% power; None if none.
     """
 
     type: Kind
-    quantity: str
-    estimate: float
-    low: float
-    high: float
-    claim: float | None
-    confidence: float
-    p_value: float | None
-    n: int
-    passed: bool | None
-    reason: str = ""
+    reason: str
     least_noise: float | None = None
     least_clip: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Return whether there is no evidence against the claim."""
+        return not self.reason
 
 
 def verdicts(rows: Iterable[AuditRow], tested: Mapping[Kind, str]) -> tuple[AuditVerdict, ...]:
@@ -101,7 +90,7 @@ def verdicts(rows: Iterable[AuditRow], tested: Mapping[Kind, str]) -> tuple[Audi
 
 
 def _verdict(kind: Kind, tested: str, row: AuditRow | None) -> AuditVerdict:
-    if row is None or row.passed is None:
+    if row is None:
         return AuditVerdict(kind, tested, "not run", None, None)
     public_power = kind in _PUBLIC_POWER
     return AuditVerdict(
@@ -110,31 +99,4 @@ def _verdict(kind: Kind, tested: str, row: AuditRow | None) -> AuditVerdict:
         verdict="passed" if row.passed else "failed",
         least_noise=row.least_noise if public_power else None,
         least_clip=row.least_clip if public_power else None,
-    )
-
-
-def exact(
-    kind: Kind,
-    quantity: str,
-    estimate: float,
-    n: int,
-    reason: str,
-    least_clip: float | None = None,
-    least_noise: float | None = None,
-) -> AuditRow:
-    """A row of arithmetic, without an error probability: it passes unless there is a reason."""
-    return AuditRow(
-        type=kind,
-        quantity=quantity,
-        estimate=estimate,
-        low=estimate,
-        high=estimate,
-        claim=None,
-        confidence=1.0,
-        p_value=None,
-        n=n,
-        passed=not reason,
-        reason=reason,
-        least_noise=least_noise,
-        least_clip=least_clip,
     )

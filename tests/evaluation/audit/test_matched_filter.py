@@ -40,8 +40,6 @@ def test_an_honest_run_passes_with_the_claimed_numbers(mechanism: Tree | Blt) ->
     assert found.mu.low <= found.recorded_mu <= found.mu.high
     # Tight: the estimate comes near the claim, where attacks on the final model stay far below.
     assert found.mu.value > 0.75 * promised.mu
-    assert found.epsilon.low < found.epsilon.value < found.epsilon.high
-    assert found.canaries_in + found.canaries_out == 500
 
 
 @pytest.mark.slow
@@ -119,7 +117,7 @@ def test_p_values_are_uniform_where_the_claim_is_exact() -> None:
     rounds, number, z = 6, 60, 1.3
     joined_TN = np.zeros((rounds, number), dtype=bool)
     joined_TN[[0, 3]] = True
-    exact = Claim(np.eye(rounds), z, np.sqrt(2) / z, 1e-6)
+    exact = Claim(np.eye(rounds), z, np.sqrt(2) / z)
     found = []
     for _ in range(300):
         included_N = rng.random(number) < 0.5
@@ -134,7 +132,7 @@ def test_p_values_are_uniform_where_the_claim_is_exact() -> None:
         assert 0.92 < covered < 0.98, name
     assert np.mean([bool(one.failures) for one in found]) < 0.05 + 2 * np.sqrt(0.05 * 0.95 / 300)
     # For a claim that is too small by a third they are not.
-    wrong = Claim(np.eye(rounds), z, np.sqrt(2) / z / 1.5, 1e-6)
+    wrong = Claim(np.eye(rounds), z, np.sqrt(2) / z / 1.5)
     again = []
     for _ in range(40):
         included_N = rng.random(number) < 0.5
@@ -146,7 +144,7 @@ def test_p_values_are_uniform_where_the_claim_is_exact() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     projections_TN, joined_TN = np.zeros((ROUNDS, 8)), np.ones((ROUNDS, 8), dtype=bool)
     included_N = np.arange(8) < 4
-    promised = Claim(np.eye(ROUNDS), 1.0, 1.0, 1e-10)
+    promised = Claim(np.eye(ROUNDS), 1.0, 1.0)
     with pytest.raises(ValueError, match="give the same rounds and canaries"):
         matched_filter(projections_TN[:-1], joined_TN[:-1], included_N, promised)
     with pytest.raises(ValueError, match="2 canaries took part and 6 did not"):
@@ -170,7 +168,7 @@ def test_no_noise_at_all_speaks_against_the_run_and_is_no_error() -> None:
 def test_the_least_fault_is_noticed_nine_times_out_of_ten(kind: str) -> None:
     """In a small run, where it is far from the claim: 3 rounds and 64 canaries, each in one round."""
     rounds, count, runs, noticed = 3, 64, 200, 0
-    claimed = Claim(np.eye(rounds), 4.0, 1 / 4.0, 1e-6)
+    claimed = Claim(np.eye(rounds), 4.0, 1 / 4.0)
     joined_TN, included_N = np.arange(rounds)[:, None] == np.arange(count) % rounds, np.arange(count) < count // 2
     rng = np.random.default_rng(0)
 

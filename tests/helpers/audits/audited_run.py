@@ -93,12 +93,12 @@ def claim(rule: RoundRule, rounds: int, joined_TN: np.ndarray) -> Claim:
     whitener_TT = mechanisms.whitener(rule.mechanism, rounds, whitening.of_tree, whitening.of_coefficients)
     limits = rule.eager_limits(rounds, int(joined_TN.sum(axis=0).max(initial=1)))
     promised = guarantee_of(rule.mechanism, rounds, *limits, (rule.config.delta,))
-    return Claim(whitener_TT, rule.privatizer.noise_multiplier, promised.mu, rule.config.delta)
+    return Claim(whitener_TT, rule.privatizer.noise_multiplier, promised.mu)
 
 
 def failed(found: NoiseAudit) -> dict[str, str]:
     """Rows that speak against the claim, with their reasons."""
-    return {row.type: row.reason for row in found.rows if row.passed is False}
+    return {row.type: row.reason for row in found.rows if not row.passed}
 
 
 def with_optimiser(launch: Launch, kind: str) -> Launch:

@@ -42,7 +42,7 @@ def claim(mechanism: Tree | Blt, min_sep: int = MIN_SEP, most: int = MOST) -> Cl
     """What the project's accountant says of the mechanism."""
     whitener_TT = mechanisms.whitener(mechanism, ROUNDS, whitening.of_tree, whitening.of_coefficients)
     promised = guarantee_of(mechanism, ROUNDS, min_sep, most, (DELTA,))
-    return Claim(whitener_TT, mechanism.noise_multiplier, promised.mu, DELTA)
+    return Claim(whitener_TT, mechanism.noise_multiplier, promised.mu)
 
 
 # Vectors as small as these are slower on several threads than on one, the more so where cores are shared.

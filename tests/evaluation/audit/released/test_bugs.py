@@ -62,9 +62,6 @@ def test_an_honest_run_passes_every_row(tmp_path: Path, launch: Launch) -> None:
     assert found.passed
     assert failed(found) == {}
     assert found.seed_commitment == planted(model_at_start(), seed=launch.seed).commitment
-    rows = {row.type: row for row in found.rows}
-    assert rows["update_lengths"].n > 20
-    assert rows["canary_lengths"].estimate == pytest.approx(1.0, abs=1e-3)
     assert max(row.least_noise for row in found.rows if row.least_noise) > 0.9
     assert min(row.least_clip for row in found.rows if row.least_clip) < 1.1
 
