@@ -38,17 +38,14 @@ _NOTHING = 1e-12
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimate, its interval and the claimed value.
+    """An estimate and the claimed value.
 
     Attributes:
-      low, high: two-sided interval at the audit's confidence.
       p_value: probability of a value at least as far from the claim, if the claim is true.
       least: true value, relative to the present one, that is noticed with 90% power; None: no value is.
     """
 
     value: float
-    low: float
-    high: float
     claim: float
     p_value: float
     least: float | None = None
@@ -81,7 +78,6 @@ class MatchedFilter:
       noise: standard deviation in clip norms; two-sided, as too much noise is a bug too.
       signal: length of a canary's update in clip norms.
       mu: separation of scores.
-      recorded_mu: largest ``||W p|| / z`` over the canaries' recorded rounds.
       reuse: of noise.
       failures: contradictions of the claim, in words; empty if there are none.
     """
@@ -89,7 +85,6 @@ class MatchedFilter:
     noise: Estimate
     signal: Estimate
     mu: Estimate
-    recorded_mu: float
     reuse: Whiteness
     failures: tuple[str, ...]
 
@@ -156,7 +151,6 @@ def matched_filter(
         noise=noise,
         signal=signal,
         mu=mu,
-        recorded_mu=recorded,
         reuse=reuse,
         failures=tuple(_failures(noise, signal, mu, recorded, reuse, alpha / TESTS)),
     )
@@ -212,18 +206,16 @@ def _noise(white_TN: np.ndarray, claimed: float, alpha: float) -> Estimate:
     numbers = white_TN.size
     total = max(float(np.sum(white_TN**2)), numbers * (_NOTHING * claimed) ** 2)
     tail = min(stats.chi2.cdf(total / claimed**2, numbers), stats.chi2.sf(total / claimed**2, numbers))
-    low, high = (math.sqrt(total / stats.chi2.ppf(level, numbers)) for level in (1 - alpha / 2, alpha / 2))
     least = least_noise(numbers, alpha / TESTS)
-    return Estimate(math.sqrt(total / numbers), low, high, claimed, min(1.0, 2 * float(tail)), least)
+    return Estimate(math.sqrt(total / numbers), claimed, min(1.0, 2 * float(tail)), least)
 
 
 def _signal(scores_K: np.ndarray, lengths_K: np.ndarray, deviation: float, degrees: int, alpha: float) -> Estimate:
     """Least squares through the origin: the mean of a score is the update's length times ``||W p||``."""
     weight = float(lengths_K @ lengths_K)
     value, error = float(scores_K @ lengths_K) / weight, deviation / math.sqrt(weight)
-    margin = float(stats.t.ppf(1 - alpha / 2, degrees)) * error
     p_value, least = float(stats.t.sf((value - 1) / error, degrees)), least_length(error, degrees, alpha / TESTS)
-    return Estimate(value, value - margin, value + margin, 1.0, p_value, least)
+    return Estimate(value, 1.0, p_value, least)
 
 
 def _separation(inside_K: np.ndarray, outside_K: np.ndarray, claimed: float, true_mu: float, alpha: float) -> Estimate:
@@ -233,9 +225,9 @@ def _separation(inside_K: np.ndarray, outside_K: np.ndarray, claimed: float, tru
     """
     error = math.sqrt(1 / len(inside_K) + 1 / len(outside_K))
     value = float((inside_K.mean() - outside_K.mean()) / max(outside_K.std(ddof=1), _NOTHING))
-    seen, degrees = value / error, len(outside_K) - 1
+    degrees = len(outside_K) - 1
 
-    # P(T > seen) is the mean of P(N(centre, 1) > seen v) over a chi variable v in units of its degrees' root; scipy's
+    # P(T > t) is the mean of P(N(centre, 1) > t v) over a chi variable v in units of its degrees' root; scipy's
     # own noncentral t gives NaN for centres far below 0.
     law = stats.chi(degrees, scale=degrees**-0.5)
     places = np.linspace(law.ppf(1e-15), law.isf(1e-15), 2001)
@@ -244,18 +236,14 @@ def _separation(inside_K: np.ndarray, outside_K: np.ndarray, claimed: float, tru
     def larger(centre: float, than: float) -> float:
         return float(special.ndtr(centre - than * places) @ weights)
 
-    def centre_of(level: float, than: float) -> float:
-        """The centre at which a larger statistic has probability ``level``."""
-        wide = 12 * math.sqrt(1 + than**2 / (2 * degrees))
-        return float(optimize.brentq(lambda centre: larger(centre, than) - level, than - wide, than + wide))
-
     # The statistic from which on the claim is refuted, then the true value that reaches it with 90% power.
     level, start = alpha / TESTS, claimed / error
     wide = 20 * math.sqrt(1 + start**2 / degrees) * max(1.0, math.sqrt(40 / degrees))
     refuted = float(optimize.brentq(lambda than: larger(start, than) - level, start - wide, start + 20 * wide))
-    least = error * centre_of(POWER, refuted) / true_mu
-    low, high = (error * centre_of(tail, seen) for tail in (alpha / 2, 1 - alpha / 2))
-    return Estimate(value, low, high, claimed, larger(start, seen), least)
+    wide = 12 * math.sqrt(1 + refuted**2 / (2 * degrees))
+    centre = optimize.brentq(lambda centre: larger(centre, refuted) - POWER, refuted - wide, refuted + wide)
+    least = error * float(centre) / true_mu
+    return Estimate(value, claimed, larger(start, value / error), least)
 
 
 def _failures(

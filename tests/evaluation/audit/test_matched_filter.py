@@ -1,5 +1,7 @@
 """The audit of the noise: five bugs planted in the project's own parts are caught, and honest runs pass."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -35,9 +37,7 @@ def test_an_honest_run_passes_with_the_claimed_numbers(mechanism: Tree | Blt) ->
     found = matched_filter(*honest_run(mechanism, 0), promised)
     assert found.failures == ()
     for estimate in (found.noise, found.signal):
-        assert estimate.low <= estimate.claim <= estimate.high
-        assert estimate.high - estimate.low < 0.25 * estimate.claim
-    assert found.mu.low <= found.recorded_mu <= found.mu.high
+        assert estimate.value == pytest.approx(estimate.claim, rel=0.1)
     # Tight: the estimate comes near the claim, where attacks on the final model stay far below.
     assert found.mu.value > 0.75 * promised.mu
 
@@ -103,10 +103,11 @@ def test_a_sensitivity_far_too_small_shows_in_the_scores_alone() -> None:
 @pytest.mark.statistical
 def test_twenty_honest_runs_raise_no_more_than_the_nominal_alarms(mechanism: Tree | Blt) -> None:
     promised = claim(mechanism)
-    found = [matched_filter(*honest_run(mechanism, seed), promised, alpha=0.05) for seed in range(20)]
-    assert sum(bool(one.failures) for one in found) <= 1  # 20 x 0.05
+    less = replace(promised, noise_multiplier=0.9 * promised.noise_multiplier)
+    runs = [honest_run(mechanism, seed) for seed in range(20)]
+    assert sum(bool(matched_filter(*one, promised, alpha=0.05).failures) for one in runs) <= 1  # 20 x 0.05
     # A claim of nine tenths of the noise is refuted in every one of them.
-    assert all(one.noise.low > 0.9 * mechanism.noise_multiplier for one in found)
+    assert all("noise" in kinds(matched_filter(*one, less, alpha=0.05)) for one in runs)
 
 
 @pytest.mark.slow
@@ -126,10 +127,6 @@ def test_p_values_are_uniform_where_the_claim_is_exact() -> None:
     for name in ("noise", "signal", "mu"):
         p_values = [getattr(one, name).p_value for one in found]
         assert stats.kstest(p_values, "uniform").pvalue > 0.01, name
-        covered = np.mean(
-            [getattr(one, name).low <= getattr(one, name).claim <= getattr(one, name).high for one in found]
-        )
-        assert 0.92 < covered < 0.98, name
     assert np.mean([bool(one.failures) for one in found]) < 0.05 + 2 * np.sqrt(0.05 * 0.95 / 300)
     # For a claim that is too small by a third they are not.
     wrong = Claim(np.eye(rounds), z, np.sqrt(2) / z / 1.5)
