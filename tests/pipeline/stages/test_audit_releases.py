@@ -5,31 +5,21 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from federated.devices import store as population
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
-from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run import artifacts
 from pipeline.run.known import run_folder
-from pipeline.run.population import register_simulation
 from pipeline.run.run_dir import KEY
 from pipeline.run.runner import open_run
 from pipeline.run.stage import StageContext
 from pipeline.stages import audit_releases, count
 from pipeline.stages.audit_releases import of_another
 from pipeline.stages.graph import STAGES
-from pretrain import vocabulary
-from pretrain.vocabulary import SPECIALS, Vocabulary
-from pretrain.words import write_words
 from reports.disclosure.findings import ReleaseAudit
+from tests.helpers.launches.counting import MADE_UP, counting
 from tests.helpers.launches.pipeline_launch import after_stand_ins, launch_config, run_all
 
-BASE = Vocabulary((*SPECIALS, "see", "you", "soon", "today"))
-GROWN = vocabulary.extend(BASE, ["lol"], 1)
-MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_per_device": 30}
 ALONE = {"noise_multiplier": 1.3, "model": "counts"}
 NAMES = ["key", "split", "sum", "digits", "model"]
 
@@ -37,27 +27,11 @@ NAMES = ["key", "split", "sum", "digits", "model"]
 @pytest.fixture
 def made(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> StageContext:
     """A launch that released counts, in the context of another one that would take them over."""
-    words = {"ingest_public": BASE, "build_vocabulary": GROWN}
     config: LaunchConfig = launch_config(counts=ALONE, policy={"max_rho": 1.0}, private_text=MADE_UP)
-    public = write_words(settings.home / "public", [[["see", "you", "soon"], ["see", "you"]]] * 30).encode(GROWN)
-    ledger = PrivacyLedger.of(settings)
-    register_simulation(config, ledger)
-    key = population.split_key(config.population, ledger.split_secret(config.population))
-    population.build_store(config.private_text, "en-US", 1, settings.home / "store", key)
-    store = population.open_store(settings.home / "store")
-    monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: words[stage])
-    monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))
-    monkeypatch.setattr(artifacts, "frequencies", lambda ctx: np.empty(0))
-    monkeypatch.setattr(artifacts, "store", lambda ctx: store)
-    # The vocabulary is no release, and this launch has discovered no word.
-    monkeypatch.setattr("pipeline.stages.audits.vocabulary.audited", lambda ctx: ())
+    stages = counting(config, settings, monkeypatch)
     open_run(config, launch_id(config), settings)
-    run_all(config, settings, stages())
+    run_all(config, settings, stages)
     return StageContext(config, run_folder(settings, "another"), settings, "count", None, config.population)
-
-
-def stages() -> dict:
-    return dict(after_stand_ins(("ingest_public", "ingest_private", "build_vocabulary", "plan"), count.count))
 
 
 def audited(made: StageContext, *, afresh: bool) -> ReleaseAudit | None:
@@ -71,7 +45,8 @@ def folder(made: StageContext, half: str, stage: str) -> Path:
 def run_its_audit(made: StageContext) -> None:
     opened = ("count", "discover", "build_vocabulary")
     audit = replace(STAGES["audit_releases"], needs=(), may_need=opened, follows=())
-    run_all(made.config, made.settings, {**stages(), "audit_releases": audit})
+    stages = after_stand_ins(("ingest_public", "ingest_private", "build_vocabulary", "plan"), count.count)
+    run_all(made.config, made.settings, {**stages, "audit_releases": audit})
 
 
 def test_what_nobody_audited_is_audited_from_the_private_files_of_the_launch_that_made_it(made: StageContext) -> None:

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from federated.accounting.gaussian import epsilon_of_rho
 from federated.counts import cells as counted_cells
 from federated.counts import release
-from federated.devices import store as population
 from pipeline.ground.errors import StageInputMissing
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
@@ -25,21 +24,14 @@ from pipeline.releases.terms import Terms
 from pipeline.releases.uses import accesses
 from pipeline.run import artifacts
 from pipeline.run.known import run_folder
-from pipeline.run.population import register_simulation
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext, Stages
-from pipeline.stages import count as counting
 from pipeline.stages import decide
 from pipeline.stages.audit_releases import audit_releases
-from pretrain import vocabulary
 from pretrain.ngrams import counted
-from pretrain.vocabulary import SPECIALS, Vocabulary
-from pretrain.words import write_words
-from tests.helpers.launches.pipeline_launch import RAW, after_stand_ins, launch_config, run_all
+from tests.helpers.launches.counting import GROWN, MADE_UP, counting
+from tests.helpers.launches.pipeline_launch import RAW, launch_config, run_all
 
-BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))
-GROWN = vocabulary.extend(BASE, ["lol"], 1)
-MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 40, "max_words_per_device": 30}
 ASKED = {"noise_multiplier": 1.3, "model": "mixture"}
 POLICY = {"max_rho": 1.0, "population_max_rho": 4.0}
 
@@ -56,21 +48,7 @@ def passed(config: LaunchConfig, run: RunDir, settings: Settings) -> list[str]:
 
 @pytest.fixture
 def stages(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Stages:
-    """The stage itself on a small store; the stages before it are stand-ins."""
-    words = {"ingest_public": BASE, "build_vocabulary": GROWN}
-    public = write_words(settings.home / "public", [[["see", "you", "soon"], ["see", "you"]]] * 30).encode(GROWN)
-    ledger = PrivacyLedger.of(settings)
-    register_simulation(asked(), ledger)
-    key = population.split_key(asked().population, ledger.split_secret(asked().population))
-    population.build_store(asked().private_text, "en-US", 1, settings.home / "store", key)
-    store = population.open_store(settings.home / "store")
-    monkeypatch.setattr(artifacts, "vocabulary", lambda ctx, stage: words[stage])
-    monkeypatch.setattr(artifacts, "public_streams", lambda ctx, given: (public, public))
-    monkeypatch.setattr(artifacts, "frequencies", lambda ctx: np.empty(0))
-    monkeypatch.setattr(artifacts, "store", lambda ctx: store)
-    # The vocabulary is no release, and this launch has discovered no word.
-    monkeypatch.setattr("pipeline.stages.audits.vocabulary.audited", lambda ctx: ())
-    return after_stand_ins(("ingest_public", "ingest_private", "build_vocabulary", "plan"), counting.count)
+    return counting(asked(), settings, monkeypatch)
 
 
 def test_what_is_spent_is_what_is_stated(settings: Settings, stages: Stages) -> None:
