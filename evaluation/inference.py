@@ -12,8 +12,8 @@ import copy
 import torch
 from torch import Tensor
 
-from pretrain.model import KeyboardLM, State
-from pretrain.vocabulary import BOS, SPECIALS
+from pretrain.model.keyboard_lm import KeyboardLM, State
+from pretrain.text.vocabulary import BOS, SPECIALS
 
 NUM_SPECIALS = len(SPECIALS)
 

@@ -7,10 +7,10 @@ import numpy as np
 import onnxruntime
 
 from pretrain.config import Config
-from pretrain.export import parity
-from pretrain.model import KeyboardLM
-from pretrain.predictor import State, open_graph, step
-from pretrain.vocabulary import PAD
+from pretrain.model.export import parity
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.model.predictor import State, open_graph, step
+from pretrain.text.vocabulary import PAD
 
 # The demo's public model agrees on 0.992 of first words and 0.989 of the three best (LOG, "Evaluation and typing").
 MIN_TOP1_AGREEMENT, MIN_TOP3_AGREEMENT = 0.98, 0.97

@@ -56,8 +56,8 @@ from federated.secagg.bounds import Encoding
 from federated.workers.worker import ALONE, Worker
 from pretrain.files import private_directory
 from pretrain.kernel.threads import one_torch_thread
-from pretrain.model import KeyboardLM, parameter_count, require_device
-from pretrain.vocabulary import BOS, PAD, TokenStream
+from pretrain.model.keyboard_lm import KeyboardLM, parameter_count, require_device
+from pretrain.text.vocabulary import BOS, PAD, TokenStream
 
 _log = logging.getLogger(__name__)
 Progress = Callable[[dict[str, float]], None]

@@ -48,7 +48,7 @@ class Writing:
 
     Attributes:
       rows: letters of its keys; empty where no layout is known.
-      rules: rules of tokenisation (``pretrain.text.for_browsers``).
+      rules: rules of tokenisation (``pretrain.text.tokenise.for_browsers``).
     """
 
     rows: tuple[str, ...]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from federated.train import FineTuneResult
     from pipeline.launch.config import LaunchConfig
     from pipeline.run.stage import StageContext
-    from pretrain.model import KeyboardLM
+    from pretrain.model.keyboard_lm import KeyboardLM
 
 _MOST_WORDS = 20
 _SIMULATED = "Simulation: the noise comes from a public seed and protects nobody. Do not publish its results."
@@ -64,7 +64,7 @@ class Training(Answer[dict[str, Any]]):
     Attributes:
       value: result of stage ``fine_tune``, or of a simulation.
       curve: points of ``round`` and ``validation_recall`` (a share of all words), the start at round 0.
-      model: the network of a simulation, of ``pretrain.model``; None for a launch, whose model is in its folder.
+      model: the network of a simulation, a ``KeyboardLM``; None for a launch, whose model is in its folder.
     """
 
     curve: tuple[tuple[int, float], ...] = ()
@@ -225,8 +225,8 @@ def _simulated_discovery(config: "LaunchConfig", ctx: "StageContext", store: "De
     from discovery.config import CentralConfig
     from discovery.device.typed import TypedWords
     from pipeline.run import artifacts
-    from pretrain import text
     from pretrain.randomness.noise import seeded_key
+    from pretrain.text import tokenise
 
     typed = TypedWords.gather(store.typed_words("train"))
     known, block, key = frozenset(artifacts.vocabulary(ctx, "ingest_public").words), config.discovery, seeded_key(seed)
@@ -236,7 +236,7 @@ def _simulated_discovery(config: "LaunchConfig", ctx: "StageContext", store: "De
         stated = f"an aggregator adds noise of {block.noise_multiplier:g}: rho {block.rho:.3g} a device"
         return _found(central, central.words, stated, len(typed), config.locale)
     local = trie.discover(
-        typed, known_words=known, alphabet=text.alphabet(config.locale), config=block, key=key, directory=directory
+        typed, known_words=known, alphabet=tokenise.alphabet(config.locale), config=block, key=key, directory=directory
     )
     stated = (
         f"epsilon of one device {local.device_level_epsilon0:g} without trust, "

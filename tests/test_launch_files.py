@@ -22,8 +22,8 @@ from pipeline.publication.gates.evidence import Evidence
 from pipeline.publication.gates.words import GATES
 from pipeline.releases.policy import above_policy
 from pipeline.releases.terms import Terms
-from pretrain import text
 from pretrain.config import C4Corpus
+from pretrain.text import tokenise
 from tests.helpers.launches.command import answered
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -215,7 +215,7 @@ def test_a_share_of_honest_devices_costs_what_it_is_said_to(
     for share, epsilon in expected.items():
         changed = {"epsilon0": epsilon0, "messages_per_device": messages, "honest_share": share}
         asked = local.model_copy(update=changed)
-        seen = outlook.local(asked, {"en-US": 2_700_000, "de-DE": 1_310_000}[name], text.alphabet(config.locale))
+        seen = outlook.local(asked, {"en-US": 2_700_000, "de-DE": 1_310_000}[name], tokenise.alphabet(config.locale))
         assert seen.shuffled == pytest.approx(epsilon, abs=6e-4)
 
 

@@ -17,12 +17,12 @@ import torch
 from evaluation.arms.held_out import HeldOut, held_out
 from federated.config.population import ChitchatPopulation, FilePopulation
 from federated.devices import store as population
-from pretrain import vocabulary as vocabularies
 from pretrain.config import ModelConfig, PretrainConfig, SampleCorpus
-from pretrain.corpus import Corpus, build_corpus, open_corpus
-from pretrain.model import KeyboardLM, build_model, parameter_count
-from pretrain.train import pretrain, start_from_frequencies
-from pretrain.vocabulary import TokenStream, Vocabulary, from_counts, join_streams
+from pretrain.model.keyboard_lm import KeyboardLM, build_model, parameter_count
+from pretrain.text import vocabulary as vocabularies
+from pretrain.text.corpus import Corpus, build_corpus, open_corpus
+from pretrain.text.vocabulary import TokenStream, Vocabulary, from_counts, join_streams
+from pretrain.training.train import pretrain, start_from_frequencies
 
 SEED, LOCALE = 1, "en-US"
 SIMULATED = "SIMULATED: NOT A PRIVATE RUN"

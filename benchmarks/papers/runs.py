@@ -25,11 +25,11 @@ from federated.config.mechanism import MechanismConfig
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, TrainingData, Workplace, fine_tune
-from pretrain.batches import find_rows
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import SPECIALS, UNK, join_streams
-from pretrain.vocabulary import TokenStream as Text
+from pretrain.text.batches import find_rows
+from pretrain.text.vocabulary import SPECIALS, UNK, join_streams
+from pretrain.text.vocabulary import TokenStream as Text
 
 # The frequent words among which a model's ten likeliest are looked for: McMahan et al. 2018, table 3, and 25.
 FREQUENT = (10, 25, 50, 100)

@@ -15,7 +15,7 @@ torch.set_num_threads(1)
 
 
 class CifgModel(nn.Module):
-    """The CIFG-LSTM with projection of ``pretrain.model``, weights from the file."""
+    """The CIFG-LSTM with projection of ``pretrain.model.keyboard_lm``, weights from the file."""
 
     def __init__(self, weights: dict[str, np.ndarray]) -> None:
         super().__init__()

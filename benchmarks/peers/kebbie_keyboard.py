@@ -19,9 +19,9 @@ import numpy as np
 
 from evaluation.keyboard import decoder, layouts, lexicon
 from evaluation.keyboard.touch import Touches
-from pretrain import vocabulary as vocabularies
-from pretrain.text import normalise, sentences
-from pretrain.vocabulary import BOS, SPECIALS, UNK
+from pretrain.text import vocabulary as vocabularies
+from pretrain.text.tokenise import normalise, sentences
+from pretrain.text.vocabulary import BOS, SPECIALS, UNK
 
 try:
     import kebbie

@@ -24,7 +24,7 @@ from evaluation.audit.directions import Directions
 from evaluation.audit.search import best_first
 from evaluation.inference import NUM_SPECIALS, float64_copy
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model, parameter_count
+from pretrain.model.keyboard_lm import KeyboardLM, build_model, parameter_count
 from tests.helpers.audits.sampled_rank import rank_by_sampling
 
 WORDS, CANARIES, REFERENCES, NAIVE_SHARE = 10_000, 27, 2_000_000, 4096

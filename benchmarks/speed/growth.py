@@ -30,9 +30,9 @@ from federated.rounds import server
 from federated.rounds.rule import RoundRule
 from pretrain.config import ModelConfig
 from pretrain.kernel.threads import one_torch_thread
-from pretrain.model import build_model
+from pretrain.model.keyboard_lm import build_model
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import EOS, TokenStream, join_owners
+from pretrain.text.vocabulary import EOS, TokenStream, join_owners
 
 REPORT_GOAL = 6_500
 _FIELDS = {"noise_multiplier": 7.0, "clip_norm": CLIP, "min_sep": 100, "max_participations": 20, "delta": 1e-10}

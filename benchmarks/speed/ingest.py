@@ -35,7 +35,7 @@ from evaluation.arms.held_out import held_out
 from federated.config.population import FilePopulation
 from federated.devices import parts, readers, store
 from pretrain import processes
-from pretrain.vocabulary import from_counts
+from pretrain.text.vocabulary import from_counts
 
 FILES, ROW_GROUP, SENTENCE = 8, 1 << 17, 8
 _WORDS, _EXPONENT = 1_500_000, 1.05

@@ -26,9 +26,9 @@ from federated.config.training import LocalTrainingConfig, RuntimeConfig, Server
 from federated.local_training.rows import cohort_rows
 from federated.rounds.rule import RoundRule
 from pretrain.kernel.threads import one_torch_thread
-from pretrain.model import build_model
+from pretrain.model.keyboard_lm import build_model
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import TokenStream, join_owners
+from pretrain.text.vocabulary import TokenStream, join_owners
 
 REPORT_GOAL, LIMIT_MB, HEAVY_WORDS = 6_500, 2_000, 1_600
 _CASE = CASES["1600"]

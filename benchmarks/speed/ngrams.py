@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.speed.memory_use import own_bytes, peak_bytes
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary
+from pretrain.text.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary
 
 VOCABULARY = 22_000
 _PIECE, _SENTENCE, _HABIT = 1 << 22, 13, 0.6

@@ -16,10 +16,10 @@ import torch
 
 from benchmarks.speed.pretraining import SIZES, made_up
 from benchmarks.speed.workloads import CASES, CLIP, clipped_sum, typed
-from pretrain.batches import batches
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model, placed
-from pretrain.train import gradients_by_autograd
+from pretrain.model.keyboard_lm import KeyboardLM, build_model, placed
+from pretrain.text.batches import batches
+from pretrain.training.train import gradients_by_autograd
 
 _CHUNK = {"cpu": 2, "cuda": 512}
 

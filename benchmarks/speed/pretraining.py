@@ -19,12 +19,12 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from pretrain.batches import Rows, batches, find_rows
 from pretrain.kernel import columns
 from pretrain.kernel.gradient import loss_and_gradient
 from pretrain.kernel.weights import pack_alone, unpack
-from pretrain.model import KeyboardLM
-from pretrain.vocabulary import EOS, PAD
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.batches import Rows, batches, find_rows
+from pretrain.text.vocabulary import EOS, PAD
 
 SIZES = {"demo": (4000, 64, 256), "paper": (10_000, 96, 670)}
 Step = Callable[[np.ndarray], None]

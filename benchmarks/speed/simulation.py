@@ -21,7 +21,7 @@ import torch
 from benchmarks.speed.workloads import CASES, CLIP, RATE, Case, clipped_sum, cpu_seconds, typed
 from federated.local_training.rows import DeviceRows
 from pretrain.kernel.threads import one_torch_thread
-from pretrain.model import KeyboardLM, build_model
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
 from tests.federated.reference_sgd import clipped_sum as plainly
 
 ROOT = Path(__file__).parents[2]

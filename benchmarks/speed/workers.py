@@ -30,9 +30,9 @@ from federated.rounds import server
 from federated.rounds.rule import RoundRule
 from federated.workers.worker import Worker, joined
 from pipeline.run.gang import torchrun
-from pretrain.model import build_model
+from pretrain.model.keyboard_lm import build_model
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import join_owners
+from pretrain.text.vocabulary import join_owners
 
 _PRODUCTION = {"theta": PRESETS["min-sep-100"].theta, "omega": PRESETS["min-sep-100"].omega}
 COHORTS = {"tiny": 256, "100": 24, "1600": 4}

@@ -12,8 +12,8 @@ from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows, device_rows
 from federated.local_training.sums import chunked_sum, most_steps_first
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM
-from pretrain.vocabulary import EOS
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.vocabulary import EOS
 
 PAPER = ModelConfig(embedding_dim=96, hidden_dim=670, tied=False)
 CLIP, RATE = 0.3, 0.5

@@ -24,13 +24,13 @@ from federated.planning import law
 from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.config import PretrainConfig
-from pretrain.export import save_model
-from pretrain.model import KeyboardLM
+from pretrain.model.export import save_model
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.randomness.noise import seeded_key
-from pretrain.train import pretrain
-from pretrain.vocabulary import SPECIALS, TokenStream
+from pretrain.text.vocabulary import SPECIALS, TokenStream
+from pretrain.training.train import pretrain
 
 DELTA, SEQUENCE_WORDS, CURVE_PEOPLE = 1e-6, 20, 20
 _NEXT_TO_NONE = 1e-9

@@ -16,13 +16,13 @@ from federated.config.population import FilePopulation
 from federated.devices import store as devices
 from pipeline.launch.config import LaunchConfig, load_launch
 from pretrain.config import ModelConfig
-from pretrain.corpus import Corpus, build_corpus, open_corpus
-from pretrain.export import load_model, save_model
-from pretrain.model import KeyboardLM, build_model
+from pretrain.model.export import load_model, save_model
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
 from pretrain.ngrams.ngram import NGram
-from pretrain.train import pretrain, start_from_frequencies
-from pretrain.vocabulary import TokenStream, Vocabulary, from_counts, join_streams
-from pretrain.words import WordStore
+from pretrain.text.corpus import Corpus, build_corpus, open_corpus
+from pretrain.text.vocabulary import TokenStream, Vocabulary, from_counts, join_streams
+from pretrain.text.words import WordStore
+from pretrain.training.train import pretrain, start_from_frequencies
 
 PackagedSource = Literal["sample", "sample-with-chat"]
 LAUNCH = Path("dags/launches/demo-en-US.yaml")

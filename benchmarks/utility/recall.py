@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from pretrain.batches import find_rows, preceding
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram, mixed
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import SPECIALS, UNK, TokenStream
+from pretrain.text.batches import find_rows, preceding
+from pretrain.text.vocabulary import SPECIALS, UNK, TokenStream
 
 # Probabilities held at once.
 _MOST_NUMBERS = 4_000_000

@@ -21,10 +21,10 @@ from benchmarks.utility.cell import Cell
 from benchmarks.utility.recall import Arm, predictions, words_typed
 from evaluation.comparison import scoring, slices
 from evaluation.noisy.compare import PUBLIC_WORDS
-from pretrain.corpus import open_corpus
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.ngrams import counted
-from pretrain.vocabulary import SPECIALS, UNK, TokenStream, join_streams
+from pretrain.text.corpus import open_corpus
+from pretrain.text.vocabulary import SPECIALS, UNK, TokenStream, join_streams
 
 SIZES = (1_000, 2_000, 3_000, 5_000, 10_000, 15_000, 20_000, 30_000, 50_000, 100_000)
 DRAWS, SHARE = 200, 0.5

@@ -19,11 +19,11 @@ import numpy as np
 from benchmarks.utility import populations
 from benchmarks.utility.populations import FOLDS, SEED, Population
 from benchmarks.utility.recall import Arm, hits, words_typed
-from pretrain.corpus import Corpus
 from pretrain.files import write_text
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import UNK, Vocabulary, from_counts, join_streams
-from pretrain.words import WordStore
+from pretrain.text.corpus import Corpus
+from pretrain.text.vocabulary import UNK, Vocabulary, from_counts, join_streams
+from pretrain.text.words import WordStore
 
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000, 32_000)
 RECALL_SIZES = SIZES[1:]

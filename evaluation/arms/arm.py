@@ -15,10 +15,10 @@ import numpy as np
 import torch
 
 from evaluation.inference import float64_copy, rows_of
-from pretrain.model import KeyboardLM, placed
+from pretrain.model.keyboard_lm import KeyboardLM, placed
 from pretrain.ngrams.counted import CountedNGram, mixed
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import BOS, UNK, Vocabulary
+from pretrain.text.vocabulary import BOS, UNK, Vocabulary
 
 
 class NextWord(Protocol):

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from pretrain.vocabulary import Vocabulary
-from pretrain.words import SENTENCE_END, WordStore
+from pretrain.text.vocabulary import Vocabulary
+from pretrain.text.words import SENTENCE_END, WordStore
 
 # Numerator and denominator ``[D]`` of a metric by device; the metric is the ratio of their sums. Private: only
 # ``evaluation.comparison.intervals`` turns them into public aggregates.

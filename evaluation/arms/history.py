@@ -15,7 +15,7 @@ import numpy as np
 
 from evaluation.arms.arm import NextWord
 from evaluation.inference import NUM_SPECIALS
-from pretrain.vocabulary import BOS
+from pretrain.text.vocabulary import BOS
 
 _REMEMBERED = 2000
 # Half-life of a word's weight, in words.

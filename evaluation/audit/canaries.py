@@ -27,7 +27,7 @@ import numpy as np
 from evaluation.config import AuditConfig
 from evaluation.inference import NUM_SPECIALS
 from pretrain.files import write_text
-from pretrain.vocabulary import EOS, TokenStream, Vocabulary, join_owners
+from pretrain.text.vocabulary import EOS, TokenStream, Vocabulary, join_owners
 
 PREFIX_WORDS = 2
 SECRET_WORDS = 3

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from evaluation.audit.canaries import Canary
 from evaluation.inference import NUM_SPECIALS, float64_copy, read, rows_of, step
-from pretrain.model import KeyboardLM, State
+from pretrain.model.keyboard_lm import KeyboardLM, State
 
 UNIFORM_SHARE = 0.3
 _NODE_ROWS = 256

@@ -20,8 +20,8 @@ from evaluation.audit.whitening import mu_of_pattern
 from evaluation.config import ALPHA, BEAM_WIDTH, AuditConfig
 from evaluation.inference import float64_copy
 from pretrain import progress
-from pretrain.model import KeyboardLM
-from pretrain.vocabulary import Vocabulary
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True)

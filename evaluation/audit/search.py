@@ -13,7 +13,7 @@ import torch
 
 from evaluation.audit.exposure import beam_search
 from evaluation.inference import NUM_SPECIALS, float64_copy, read, step
-from pretrain.model import KeyboardLM, State
+from pretrain.model.keyboard_lm import KeyboardLM, State
 
 _AT_ONCE = 64
 

@@ -15,7 +15,7 @@ import yaml
 from evaluation.arms.arm import NextWord
 from evaluation.counts import SHOWN
 from evaluation.inference import NUM_SPECIALS
-from pretrain.vocabulary import UNK, Vocabulary
+from pretrain.text.vocabulary import UNK, Vocabulary
 
 # Shown in place of a discovered word, which only the vocabulary's own files name.
 NEW_WORD = "(new word)"

@@ -22,8 +22,8 @@ from evaluation.config import COMPOSE_RATE, CONFIDENCE, MOST_TYPED, RARE_AFTER
 from evaluation.features import FEATURES
 from evaluation.keyboard import script, sessions, typist
 from pretrain import progress
-from pretrain.vocabulary import Vocabulary
-from pretrain.words import WordStore
+from pretrain.text.vocabulary import Vocabulary
+from pretrain.text.words import WordStore
 
 # The metric of slices, and the metrics in which calibrations must not contradict each other.
 SLICE_METRICS = ("top1_recall", "top3_recall")

@@ -18,7 +18,7 @@ from evaluation.comparison import scoring
 from evaluation.comparison.results import ComposeSetting
 from evaluation.comparison.scoring import Scores
 from pretrain import progress
-from pretrain.vocabulary import Vocabulary
+from pretrain.text.vocabulary import Vocabulary
 
 # Phrases below this log-probability (a tenth) are searched only if an arm has too few others.
 _FLOOR = math.log(0.1)

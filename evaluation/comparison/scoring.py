@@ -22,7 +22,7 @@ from evaluation.arms.held_out import HeldOut, Ratio
 from evaluation.keyboard import strip
 from evaluation.keyboard.sessions import PHRASE_WORDS, batches, earlier, for_all, sureness
 from pretrain import progress
-from pretrain.vocabulary import UNK
+from pretrain.text.vocabulary import UNK
 
 MISS = np.iinfo(np.int32).max
 # A share of fewer phrases than this is too noisy.

@@ -11,7 +11,7 @@ import numpy as np
 from evaluation.comparison.scoring import Scores
 from evaluation.config import RARE_AFTER, VARIETY_WORDS
 from evaluation.inference import NUM_SPECIALS
-from pretrain.vocabulary import UNK
+from pretrain.text.vocabulary import UNK
 
 HEADS = (10, 100, 1000)
 

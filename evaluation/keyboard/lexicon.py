@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evaluation.keyboard.layouts import Keyboard
-from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.text.vocabulary import SPECIALS, Vocabulary
 
 
 @dataclass(frozen=True)

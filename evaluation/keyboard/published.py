@@ -17,7 +17,7 @@ from evaluation.keyboard import strip
 from evaluation.keyboard.script import Script
 from evaluation.keyboard.sessions import Session
 from evaluation.keyboard.typist import MEDIAN
-from pretrain.vocabulary import UNK
+from pretrain.text.vocabulary import UNK
 
 # Characters of a standard word in studies, including the space.
 WORD_CHARACTERS = 5

@@ -15,7 +15,7 @@ import numpy as np
 from evaluation.arms.held_out import HeldOut
 from evaluation.keyboard import decoder, layouts, lexicon, touch, typist
 from evaluation.keyboard.randomness import uniform
-from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.text.vocabulary import SPECIALS, Vocabulary
 
 MARGIN_NATS = 14.0
 # Least number of letters left for a look within a word.

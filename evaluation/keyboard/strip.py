@@ -14,7 +14,7 @@ import numpy as np
 from evaluation.counts import SHOWN
 from evaluation.inference import NUM_SPECIALS
 from evaluation.keyboard.script import Script
-from pretrain.vocabulary import UNK
+from pretrain.text.vocabulary import UNK
 
 # Cost per letter of spelling an OOV word: about the entropy of letters in a word list.
 SPELLING_NATS = 2.5

@@ -35,8 +35,8 @@ from evaluation.noisy.questions import (
     vectors,
 )
 from pretrain import progress
-from pretrain.vocabulary import UNK
-from pretrain.words import WordStore
+from pretrain.text.vocabulary import UNK
+from pretrain.text.words import WordStore
 
 RECALLS = ("top1_recall", "top3_recall")
 OURS, NEW, UNKNOWN = "private", "new_words", "unknown_words"

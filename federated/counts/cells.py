@@ -12,7 +12,7 @@ import numpy as np
 
 from federated.config.counts import CONTEXTS, START_WEIGHT
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, Vocabulary
+from pretrain.text.vocabulary import BOS, EOS, PAD, UNK, TokenStream, Vocabulary
 
 # Chosen on public text (benchmarks/results/2026-11-22-counts.md), as the weight below.
 # A cell that public text fills once in this many words counts 1 / sqrt(2) each time.

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 
 from pretrain import progress
-from pretrain.batches import Rows, find_rows, preceding
 from pretrain.kernel.threads import one_torch_thread
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram, mixed
-from pretrain.vocabulary import PAD, TokenStream
+from pretrain.text.batches import Rows, find_rows, preceding
+from pretrain.text.vocabulary import PAD, TokenStream
 
 # Not tuned: a moved start is within 0.15 points of top-1 of the mixture that teaches it (of chat and of public talk).
 STEPS, ROWS, RATE = 250, 128, 2e-3

@@ -16,7 +16,7 @@ from federated.counts.cells import Cells
 from federated.counts.release import CLIP_NORM
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import BOS, EOS, PAD
+from pretrain.text.vocabulary import BOS, EOS, PAD
 
 # Logarithms of the ratios looked at, and the start of their law, which a tenth of an observation for each holds on to.
 _LOG_RATIO_R = np.arange(-6.0, 9.01, 0.25)

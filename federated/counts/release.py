@@ -13,7 +13,7 @@ import numpy as np
 from federated.counts.bounded_sum import released_sum, require_few_enough
 from federated.counts.cells import Cells
 from pretrain import progress
-from pretrain.vocabulary import TokenStream
+from pretrain.text.vocabulary import TokenStream
 
 STREAM = "counts"
 # In weighted occurrences: about fifty words of a device, which nearly all devices reach. Three times as much gained

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pretrain.files import PRIVATE, atomic, private_directory, undamaged
-from pretrain.text import sentences, written
-from pretrain.words import WordStore, join_words, open_words, write_words
+from pretrain.text.tokenise import sentences, written
+from pretrain.text.words import WordStore, join_words, open_words, write_words
 from pretrain.writing import case
 
 _WORDS, _FORMS, _CLIENTS = "words", "forms.bin", "clients.parquet"

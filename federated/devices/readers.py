@@ -18,7 +18,7 @@ from federated.devices.files import EVERYONE, FIELD, Part, kept_rows, order_of, 
 from federated.devices.order import in_order
 from federated.devices.withdrawals import NOBODY, Withdrawals
 from pretrain.reading import rows
-from pretrain.sources import contents
+from pretrain.text.sources import contents
 
 _LOG_EVERY = 1_000_000
 _NO_CHITCHAT = "private_text.source: 'chitchat' needs the package chitchat-dataset==0.9.0; install it"

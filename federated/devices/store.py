@@ -30,9 +30,9 @@ from federated.devices.files import FIELD
 from federated.devices.ids import require_distinct
 from federated.devices.withdrawals import NOBODY, Withdrawals
 from pretrain.files import PRIVATE, atomic, private_directory, undamaged, write_array, write_text
-from pretrain.text import require_spaced_script
-from pretrain.vocabulary import TokenStream, Vocabulary
-from pretrain.words import SENTENCE_END, WordStore
+from pretrain.text.tokenise import require_spaced_script
+from pretrain.text.vocabulary import TokenStream, Vocabulary
+from pretrain.text.words import SENTENCE_END, WordStore
 from pretrain.writing import case
 
 SPLITS = ("train", "validation", "test")
@@ -174,9 +174,9 @@ def build_store(
 ) -> StoreSummary:
     """Read a population and write its store.
 
-    ``pretrain.text`` tokenises the text, and each device is capped: whole sentences in the order typed while they
-    fit into ``max_words_per_device`` (a longer first sentence is cut). A device without words is kept and takes part
-    without contributing: if it were left out, its presence would reveal its content, and no guarantee against an
+    ``pretrain.text.tokenise`` tokenises the text, and each device is capped: whole sentences in the order typed while
+    they fit into ``max_words_per_device`` (a longer first sentence is cut). A device without words is kept and takes
+    part without contributing: if it were left out, its presence would reveal its content, and no guarantee against an
     empty device would hold. The split of a device is a keyed hash of its client id. It never depends on other
     devices, stays when the population grows, and is the same in every launch on the population: a device held out in
     one launch has never trained in another. Without the key, the split of a device is unknown.

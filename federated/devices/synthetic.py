@@ -13,7 +13,7 @@ import numpy as np
 
 from federated.config.population import MEAN_WORDS, TOPICS, SyntheticPopulation
 from federated.devices.readers import DeviceTexts, SourceCounts
-from pretrain.text import sentences
+from pretrain.text.tokenise import sentences
 
 _WORDS = 20_000
 _MIN_WORDS = 100

@@ -17,8 +17,8 @@ from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import chunked_sum
 from federated.workers.worker import ALONE, Worker
 from pretrain.files import PRIVATE, write_text
-from pretrain.model import KeyboardLM
-from pretrain.vocabulary import EOS
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.vocabulary import EOS
 
 # On a CPU the cache limits the speed, on a GPU the number of kernel launches.
 CANDIDATES = {"cpu": (1, 2, 4, 8, 16, 32), "cuda": (64, 128, 256, 512, 1024)}

@@ -22,8 +22,8 @@ from pretrain.files import PRIVATE, write_text
 from pretrain.kernel.processor import processor_name
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.kernel.weights import Weights, pack
-from pretrain.model import KeyboardLM
-from pretrain.vocabulary import EOS, PAD
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.vocabulary import EOS, PAD
 
 FILE = "processor"
 _DEVICES, _BATCHES, _HEX = 2, 2, 14

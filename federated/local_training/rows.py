@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from federated.config.training import LocalTrainingConfig
-from pretrain.model import sentence_rows
-from pretrain.vocabulary import EOS, PAD, TokenStream
+from pretrain.model.keyboard_lm import sentence_rows
+from pretrain.text.vocabulary import EOS, PAD, TokenStream
 
 _OFFSET_STREAM = 0x6F6666736574  # "offset": apart from every other use of the launch's seed
 

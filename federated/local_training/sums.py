@@ -19,9 +19,9 @@ from federated.local_training.clipping import Clip, grid_scale
 from federated.local_training.kernel.chunk import train_chunk
 from federated.local_training.rows import DeviceRows, rows_digest
 from federated.local_training.whole_numbers import STACK, add_compiled, add_rows_compiled, add_rows_stacked, add_stacked
-from pretrain.functions import ANY_ORDER
+from pretrain.cells.functions import ANY_ORDER
 from pretrain.kernel.weights import Weights, pack, pack_flat, unpack
-from pretrain.model import KeyboardLM, parameter_count
+from pretrain.model.keyboard_lm import KeyboardLM, parameter_count
 from pretrain.randomness.noise import FIXED_POINT
 
 # Units of the sums of weights, which are whole numbers too.

@@ -16,7 +16,7 @@ from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import most_steps_first, products_in_float32
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.kernel.weights import Weights, pack, unpack
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 
 Update = tuple[DeviceRows, np.ndarray]
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pretrain.functions import ANY_ORDER
+from pretrain.cells.functions import ANY_ORDER
 
 # Devices converted to integers at once in torch, where each is a float64 copy.
 STACK = 16

@@ -28,7 +28,7 @@ from federated.rounds.rule import RoundRule
 from federated.secagg.bounds import Encoding
 from federated.secagg.protocol import secure_sum
 from federated.workers.worker import ALONE, Worker
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.randomness import noise
 
 _log = logging.getLogger(__name__)

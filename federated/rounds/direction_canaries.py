@@ -19,7 +19,7 @@ from federated.participation.cohorts import Cohorts, ParticipationState
 from federated.participation.secret_sample import SampledCohorts
 from federated.rounds import server, witness
 from federated.rounds.witness import RoundSums, Sketch, Witness
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.randomness.noise import FIXED_POINT
 
 

@@ -35,8 +35,8 @@ from federated.rounds.server import ServerState
 from federated.rounds.validation import CurvePoint
 from pretrain.config import Config
 from pretrain.files import PRIVATE, write_bytes
-from pretrain.model import KeyboardLM
-from pretrain.vocabulary import TokenStream
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.vocabulary import TokenStream
 
 RECORDS = "participation.parquet"
 _PRIVACY = "privacy."

@@ -4,9 +4,9 @@ import numpy as np
 
 from federated.rounds.privatize import PrivacyState
 from pretrain.config import Config
-from pretrain.model import KeyboardLM
-from pretrain.train import evaluate
-from pretrain.vocabulary import UNK, TokenStream
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.vocabulary import UNK, TokenStream
+from pretrain.training.train import evaluate
 
 
 class CurvePoint(Config):

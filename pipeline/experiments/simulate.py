@@ -31,10 +31,10 @@ from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
 from pipeline.stages.ab_arms import as_arm
-from pretrain import corpus
-from pretrain import vocabulary as vocabularies
 from pretrain.kernel.threads import one_torch_thread
-from pretrain.vocabulary import Vocabulary
+from pretrain.text import corpus
+from pretrain.text import vocabulary as vocabularies
+from pretrain.text.vocabulary import Vocabulary
 
 _DEVICES, _SENTENCES = 2, 2  # devices of a bucket, and sentences of a device on a day
 _ROOM = 2.0  # factor on the buckets that both arms need, as their assignment is random

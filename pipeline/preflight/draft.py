@@ -35,14 +35,14 @@ from pipeline.releases.release import Outlook
 from pipeline.releases.terms import Terms
 from pipeline.releases.total import total
 from pipeline.releases.uses import planned
-from pretrain import text
 from pretrain.config import C4_REVISION, CorpusConfig, FileCorpus, ModelConfig
 from pretrain.files import write_text
-from pretrain.packaged import packaged_texts
 from pretrain.reading import rows
 from pretrain.reading.paths import require_folder, shown
-from pretrain.sources import open_stream
-from pretrain.text import require_spaced_script
+from pretrain.text import tokenise
+from pretrain.text.packaged import packaged_texts
+from pretrain.text.sources import open_stream
+from pretrain.text.tokenise import require_spaced_script
 from reports.disclosure.total import Total
 from reports.losses import up
 
@@ -425,7 +425,7 @@ def _finds(answers: Answers, splits: Splits, words: Words) -> Callable[[int], ou
     """Forecast of a draft's discovery beyond a base vocabulary of so many words."""
     config: DiscoveryConfig = TypeAdapter(DiscoveryConfig).validate_python(words.block)
     train = _surely_train(answers.population, splits)
-    alphabet = text.alphabet(answers.locale)
+    alphabet = tokenise.alphabet(answers.locale)
     return lambda base: outlook.reach(config, train, alphabet, base)
 
 

@@ -32,7 +32,7 @@ from pipeline.run import gang
 from pipeline.run.run_dir import RunDir
 from pretrain.config import FileCorpus
 from pretrain.reading.paths import KERNEL, require_file, require_folder, shown
-from pretrain.vocabulary import load as load_vocabulary
+from pretrain.text.vocabulary import load as load_vocabulary
 from reports.config import NOBODY_YET
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def check_file(config: LaunchConfig, run_id: str) -> Check:
     Raises:
       ValueError: every problem, one line each.
     """
-    from pretrain.text import require_spaced_script
+    from pretrain.text.tokenise import require_spaced_script
 
     require_spaced_script(config.locale)
     return Check(True, notes=require_schedule(config), launch_id=run_id)
@@ -244,7 +244,7 @@ def require(config: LaunchConfig, settings: Settings, run_id: str, reused: Colle
 
 
 def _no_words(config: LaunchConfig) -> list[str]:
-    from pretrain.text import require_spaced_script
+    from pretrain.text.tokenise import require_spaced_script
 
     try:
         require_spaced_script(config.locale)
@@ -325,7 +325,7 @@ def _looks(config: LaunchConfig, kept: Retention | None) -> list[Callable[[], ob
     """Return a check for each of the launch's files; readers are imported only if there are files."""
     looks: list[Callable[[], object]] = []
     if isinstance(config.public_text, FileCorpus):
-        from pretrain import sources
+        from pretrain.text import sources
 
         looks.append(partial(sources.inspect, config.public_text))
     if isinstance(config.private_text, Files):

@@ -16,9 +16,9 @@ from evaluation.config import ALPHA
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import releases
-from pretrain.packaged import documents, typed_text
-from pretrain.text import sentences
-from pretrain.words import WordStore
+from pretrain.text.packaged import documents, typed_text
+from pretrain.text.tokenise import sentences
+from pretrain.text.words import WordStore
 
 if TYPE_CHECKING:
     from federated.secagg.bounds import Encoding
@@ -83,7 +83,7 @@ def parameters(config: LaunchConfig, words: int) -> int:
     """Number of the model's parameters with a vocabulary of ``words``."""
     import torch  # slow to import, and only stages ask
 
-    from pretrain.model import build_model, parameter_count
+    from pretrain.model.keyboard_lm import build_model, parameter_count
 
     with torch.device("meta"):
         return parameter_count(build_model(config.model, words, config.seed))

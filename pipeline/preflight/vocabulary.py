@@ -11,9 +11,9 @@ from pathlib import Path
 
 from discovery.outlook import Reach
 from pretrain.config import C4Corpus, CorpusConfig, SampleCorpus
-from pretrain.sources import open_stream
-from pretrain.text import sentences
-from pretrain.vocabulary import SPECIALS
+from pretrain.text.sources import open_stream
+from pretrain.text.tokenise import sentences
+from pretrain.text.vocabulary import SPECIALS
 
 # A word that public text has less often is hardly learned: from about 8,000 words of the packaged text on, a larger
 # vocabulary covers more of what people type and adds nothing to recall (``benchmarks/results/vocabulary.md``).

@@ -8,7 +8,7 @@ from discovery.outlook import Reach
 from pipeline.launch.config import LaunchConfig
 from pipeline.preflight.vocabulary import found
 from pipeline.releases.central_words import central_discovery
-from pretrain import text
+from pretrain.text import tokenise
 from reports.losses import strength, up
 
 
@@ -74,7 +74,7 @@ def both_ways(config: LaunchConfig, devices: int) -> tuple[LocalWords | CentralW
     Args:
       devices: number of training devices.
     """
-    own, alphabet, base = config.discovery, text.alphabet(config.locale), config.vocabulary.base_size
+    own, alphabet, base = config.discovery, tokenise.alphabet(config.locale), config.vocabulary.base_size
     if isinstance(own, CentralConfig):
         other = outlook.LOCAL.model_copy(update={"delta": own.delta})
         return _central(own, devices, alphabet, base, True), _local(other, devices, alphabet, base, False)

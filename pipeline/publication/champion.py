@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pipeline.publication.registry import PublishedModel, Registry
 from pipeline.run.artifacts import COUNTS
 from pipeline.run.stage import StageContext
-from pretrain import export
-from pretrain import vocabulary as vocabularies
 from pretrain.files import scratch
-from pretrain.model import KeyboardLM
+from pretrain.model import export
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
-from pretrain.vocabulary import Vocabulary
+from pretrain.text import vocabulary as vocabularies
+from pretrain.text.vocabulary import Vocabulary
 from reports.disclosure.utility import EarlierLaunch, earlier
 
 _log = logging.getLogger(__name__)

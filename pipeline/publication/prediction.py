@@ -50,7 +50,7 @@ def predict(
     if not re.fullmatch(LOCALE, bundle):
         bundle = _of_launch(bundle, here) or bundle
         require_folder(Path(bundle or "nothing"), "bundle", _BUNDLE)
-    from pretrain.predictor import KeyboardPredictor  # onnxruntime is slow to import
+    from pretrain.model.predictor import KeyboardPredictor  # onnxruntime is slow to import
 
     if Path(bundle).is_dir():
         words, known = KeyboardPredictor(Path(bundle)).suggest(text, 3), is_known_bundle(Path(bundle), here)

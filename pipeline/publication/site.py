@@ -21,8 +21,8 @@ from pipeline.run import named
 from pipeline.run.known import ledger_belief_now
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import Stages
-from pretrain import text
 from pretrain.files import sha256
+from pretrain.text import tokenise
 from reports import site
 from reports.figures.trends import Course
 from reports.keyboard import Writing
@@ -37,7 +37,7 @@ def build(here: Settings, stages: Stages) -> Site:
     return site.build(
         here.runs_dir,
         here.web_dir,
-        lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale)),
+        lambda locale: Writing(layouts.rows(locale), tokenise.for_browsers(locale)),
         _published(here),
         public_models(here),
         Launches(
@@ -76,7 +76,7 @@ def public_models(here: Settings) -> Callable[[str, Path], bytes | None]:
         if record is None or not weights.is_file() or sha256(weights) != record.outputs.get(_WEIGHTS):
             return None
         # Slow to import: torch.
-        from pretrain import export
+        from pretrain.model import export
 
         with tempfile.TemporaryDirectory() as folder:
             exact, small = Path(folder) / "start.onnx", Path(folder) / "start.int8.onnx"

@@ -69,9 +69,9 @@ def planned_words(
     if devices is None or devices < config.layers:
         return local_discovery(config.epsilon0, config.messages_per_device, local, config.delta, "local, planned")
     from discovery import outlook  # scipy is slow to import
-    from pretrain import text
+    from pretrain.text import tokenise
 
-    seen = outlook.local(config, devices, text.alphabet(locale), known_words)
+    seen = outlook.local(config, devices, tokenise.alphabet(locale), known_words)
     note = f"local, planned for {devices} devices"
     return local_discovery(config.epsilon0, config.messages_per_device, seen.shuffled, config.delta, note)
 

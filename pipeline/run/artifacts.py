@@ -15,15 +15,17 @@ from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
 from pipeline.telemetry import signals
 from pipeline.telemetry.allowed import two_digits
-from pretrain import corpus, export, selection
-from pretrain import vocabulary as vocabularies
 from pretrain.files import sha256
-from pretrain.model import KeyboardLM, placed
+from pretrain.model import export
+from pretrain.model.keyboard_lm import KeyboardLM, placed
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.progress import reaching
-from pretrain.vocabulary import TokenStream, Vocabulary
-from pretrain.words import WordStore, encode_all
+from pretrain.text import corpus
+from pretrain.text import vocabulary as vocabularies
+from pretrain.text.vocabulary import TokenStream, Vocabulary
+from pretrain.text.words import WordStore, encode_all
+from pretrain.training import selection
 
 MECHANISM, COUNTS, RELEASED, WORDS = "mechanism.json", "counts.npz", "released.npy", "words.json"
 START = "start.safetensors"

@@ -22,12 +22,12 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.publication.champion import Champion
 from pipeline.releases.release import asked_for
 from pipeline.stages.ab_inputs import ComparisonInputs
-from pretrain import vocabulary as vocabularies
 from pretrain.files import remove_folder
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
+from pretrain.text import vocabulary as vocabularies
 
 NON_PRIVATE, PUBLIC_MIXTURE = "non_private", "public_mixture"
 # A mechanism must have some noise; this much is far below the last digit of a weight.

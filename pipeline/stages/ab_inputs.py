@@ -14,11 +14,11 @@ from pipeline.publication.registry import Champions, PublishedModel
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
-from pretrain import corpus
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram
-from pretrain.vocabulary import TokenStream, Vocabulary
-from pretrain.words import WordStore
+from pretrain.text import corpus
+from pretrain.text.vocabulary import TokenStream, Vocabulary
+from pretrain.text.words import WordStore
 from reports.disclosure.utility import EarlierLaunch
 
 CHAMPION = "champion"

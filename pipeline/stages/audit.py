@@ -36,9 +36,9 @@ from pipeline.stages.training.control import control
 from pipeline.stages.training.twin import TwinModel, pseudo_people, train_twin
 from pretrain.files import PRIVATE, write_text
 from pretrain.kernel.threads import one_torch_thread
-from pretrain.model import KeyboardLM, placed
+from pretrain.model.keyboard_lm import KeyboardLM, placed
 from pretrain.randomness.noise import subkey
-from pretrain.vocabulary import EOS, Vocabulary
+from pretrain.text.vocabulary import EOS, Vocabulary
 from reports.disclosure.findings import AuditBlock, AuditVerdict, CanaryResult, TwinBlock
 
 

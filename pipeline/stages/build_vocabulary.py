@@ -16,8 +16,8 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.run import artifacts
 from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult
-from pretrain import corpus, vocabulary
 from pretrain.files import private_directory, write_text
+from pretrain.text import corpus, vocabulary
 from reports.disclosure.findings import WordFilter, WordsDropped
 
 

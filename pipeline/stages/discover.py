@@ -25,9 +25,9 @@ from pipeline.run import artifacts
 from pipeline.run.artifacts import WORDS
 from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult
-from pretrain import text
 from pretrain.files import PRIVATE, text_sha256, write_text
 from pretrain.randomness.noise import subkey
+from pretrain.text import tokenise
 from reports.disclosure.releases import CentralGuarantee, DiscoveryGuarantee, DiscoveryLayer
 
 
@@ -101,7 +101,7 @@ def _local(ctx: StageContext, config: TrieConfig, typed: TypedWords, known: froz
     discovered = search.discover(
         typed,
         known_words=known,
-        alphabet=text.alphabet(ctx.config.locale),
+        alphabet=tokenise.alphabet(ctx.config.locale),
         config=config,
         key=ctx.noise_key,
         directory=ctx.private / "layers",

@@ -28,9 +28,10 @@ from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.training import audit_trace, fine_tune_workers
 from pipeline.stages.training.fine_tune_inputs import TrainingInputs, moved_start, open_inputs
 from pipeline.telemetry.allowed import two_digits
-from pretrain import export, vocabulary
-from pretrain.model import KeyboardLM
-from pretrain.train import evaluate
+from pretrain.model import export
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text import vocabulary
+from pretrain.training.train import evaluate
 from reports.disclosure.releases import Amplification, ObservedParticipation, Timetable, TrainingLoss
 
 # Distance of a second moved start from the first, relative to that from the public one: 4e-6 from AVX-512 to SSE.

@@ -272,7 +272,7 @@ _LIST = (
     Stage(
         name="ab_test",
         line="{top1_gain:+.1%} of next words right, against the start",
-        run="pipeline.stages.ab_test:ab_test",
+        run="pipeline.stages.comparison:ab_test",
         needs=("ingest_public", "ingest_private", "build_vocabulary", "adapt", "fine_tune"),
         may_need=("plan", "count"),
         reads=lambda config: (
@@ -284,8 +284,8 @@ _LIST = (
         private=_DEVICES,
         device=True,
         planned=EVALUATION.reserved,
-        replay=Replay(again="pipeline.stages.ab_test:compared_again"),
-        remade="pipeline.stages.ab_test:remade",
+        replay=Replay(again="pipeline.stages.comparison:compared_again"),
+        remade="pipeline.stages.comparison:remade",
     ),
     Stage(
         name="audit_releases",

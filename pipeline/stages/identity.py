@@ -16,8 +16,8 @@ from pipeline.publication.registry import published_before
 from pipeline.run import population as populations
 from pipeline.run.run_dir import RESULT, RunDir
 from pipeline.run.stage import StageContext
-from pretrain import sources
 from pretrain.files import sha256
+from pretrain.text import sources
 
 _STAGE = "ingest_private"
 

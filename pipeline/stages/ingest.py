@@ -24,10 +24,11 @@ from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import outcome_differences
 from pipeline.run.stage import Dataset, StageContext, StageResult
 from pipeline.stages import identity
-from pretrain import corpus, selection, vocabulary
 from pretrain.files import write_array
-from pretrain.text import letter_of
-from pretrain.words import WordStore
+from pretrain.text import corpus, vocabulary
+from pretrain.text.tokenise import letter_of
+from pretrain.text.words import WordStore
+from pretrain.training import selection
 from reports.disclosure.guarantee import PublicText, Selection
 
 # Number of files that one process reads before worker processes would have started.

@@ -10,11 +10,12 @@ from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences, outcome_differences
 from pipeline.run.stage import StageContext, StageResult
 from pipeline.telemetry.allowed import two_digits
-from pretrain import export, extend, new_words
-from pretrain import train as public_training
 from pretrain.files import remove_folder
-from pretrain.model import KeyboardLM, build_model, parameter_count, placed
-from pretrain.vocabulary import TokenStream, Vocabulary, join_streams
+from pretrain.model import export
+from pretrain.model.keyboard_lm import KeyboardLM, build_model, parameter_count, placed
+from pretrain.text.vocabulary import TokenStream, Vocabulary, join_streams
+from pretrain.training import extend, new_words
+from pretrain.training import train as public_training
 from reports.disclosure.findings import NewWordAdaptation
 
 

@@ -30,16 +30,17 @@ from pipeline.run.second_run import file_differences
 from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.report import disclosed, same_launch
 from pipeline.telemetry.allowed import two_digits
-from pretrain import corpus, export, vocabulary
 from pretrain.dictionary import binary, combined
 from pretrain.dictionary.content import Dictionary
 from pretrain.dictionary.from_model import Arm, words_of
 from pretrain.files import scratch, sha256, text_sha256, write_bytes, write_text
 from pretrain.kernel.threads import one_torch_thread
-from pretrain.model import KeyboardLM, sentence_rows
+from pretrain.model import export
+from pretrain.model.keyboard_lm import KeyboardLM, sentence_rows
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
-from pretrain.vocabulary import Vocabulary
+from pretrain.text import corpus, vocabulary
+from pretrain.text.vocabulary import Vocabulary
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import TypicalForm
 from reports.disclosure.document import Disclosure

@@ -352,7 +352,7 @@ def _this_hour() -> int:
 def log_bundle(settings: Settings, run_id: str, bundle: Path, tags: Mapping[str, str]) -> tuple[str, str]:
     """Log a bundle as a pyfunc model with its own code, and return its URI and id.
 
-    MLflow calls ``pretrain.predictor._load_pyfunc`` on the bundle's folder: nothing is pickled,
+    MLflow calls ``pretrain.model.predictor._load_pyfunc`` on the bundle's folder: nothing is pickled,
     and the requirements are explicit instead of inferred.
     """
     needed = ("numpy", "onnxruntime", "regex", "langcodes")
@@ -361,7 +361,7 @@ def log_bundle(settings: Settings, run_id: str, bundle: Path, tags: Mapping[str,
         with mlflow.start_run(run_id=run_id, log_system_metrics=False):
             logged = mlflow.pyfunc.log_model(
                 name="keyboard",
-                loader_module="pretrain.predictor",
+                loader_module="pretrain.model.predictor",
                 data_path=str(bundle),
                 code_paths=[str(Path(pretrain.__file__).parent)],
                 pip_requirements=[f"{name}=={version(name)}" for name in needed],

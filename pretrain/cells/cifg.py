@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pretrain.cells.cell import Cell
-from pretrain.functions import exp, tanh
+from pretrain.cells.functions import exp, tanh
 
 
 def _start_bias(hidden: int) -> Tensor:

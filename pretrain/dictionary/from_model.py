@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pretrain import model as networks
 from pretrain.dictionary.content import Word, fits, frequency
-from pretrain.model import KeyboardLM
+from pretrain.model import keyboard_lm as networks
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram, mixed
-from pretrain.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+from pretrain.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 _SEED = 1
 _ROWS, _STEPS = 256, 64

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pretrain.batches import PackedRows
-from pretrain.functions import softmax_loss
+from pretrain.cells.functions import softmax_loss
 from pretrain.kernel.columns import Columns
 from pretrain.kernel.step import add_gradient
 from pretrain.kernel.weights import Weights
 from pretrain.kernel.workspace import thread_space
+from pretrain.text.batches import PackedRows
 
 # Logits of a block stay in the second cache.
 _BLOCK_LOGITS = 1 << 19

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pretrain.cells.cell import Cell
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from pretrain.ngrams.columns import Column
-from pretrain.vocabulary import BOS, EOS
+from pretrain.text.vocabulary import BOS, EOS
 
 BLOCK_TOKENS, RUN_GRAMS = 1 << 21, 1 << 24
 MERGED_GRAMS, SAMPLED = 1 << 23, 1 << 16

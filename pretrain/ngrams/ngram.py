@@ -20,7 +20,7 @@ import numpy as np
 from pretrain.ngrams import counting
 from pretrain.ngrams.columns import Column
 from pretrain.ngrams.counting import LevelCounts, pieces
-from pretrain.vocabulary import BOS, PAD, TokenStream, Vocabulary
+from pretrain.text.vocabulary import BOS, PAD, TokenStream, Vocabulary
 
 FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
 # K-grams that are smoothed together.

@@ -1,4 +1,4 @@
-"""The patterns of ``pretrain.text`` for a browser: one definition of words, in two languages.
+"""The patterns of ``pretrain.text.tokenise`` for a browser: one definition of words, in two languages.
 
 JavaScript (ECMAScript 2018, flag ``u``) has no possessive quantifiers, no verbose layout, no ``(*SKIP)`` and an ASCII
 ``\\w``. A lookahead keeps the first match that it finds, so a captured one stands for what may not be taken back.

@@ -11,9 +11,9 @@
 | number, URL, e-mail address, mention | *2026*, *a@b.org* | a break: never a word |
 
 A word of the model enters a vocabulary if public text has it often enough. Words with a symbol, emoticons and
-emoji are none of local discovery: its letters are the locale's alphabet (``pretrain.text.alphabet``) and digits, and
-words with any other character stay on the device. Emoji and emoticons are words because keyboards suggest them; a break
-would also hide that sentences go on after them.
+emoji are none of local discovery: its letters are the locale's alphabet (``pretrain.text.tokenise.alphabet``) and
+digits, and words with any other character stay on the device. Emoji and emoticons are words because keyboards suggest
+them; a break would also hide that sentences go on after them.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-// Tokenises typed text and restores the capitals of words. The rules come from pretrain/text.py, translated, and from
+// Tokenises typed text and restores the capitals of words. The rules come from pretrain/text/tokenise.py, translated, and from
 // truecase.json; the functions follow `unfinished` and `truecasing.shown` step by step.
 // All files of this folder run as one module, in the order that reports/keyboard.py names.
 

@@ -9,12 +9,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from pretrain import export, vocabulary
-from pretrain.model import build_model
+from pretrain.model import export
+from pretrain.model.keyboard_lm import build_model
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import SPECIALS, Vocabulary, join_owners
+from pretrain.text import vocabulary
+from pretrain.text.vocabulary import SPECIALS, Vocabulary, join_owners
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import TypicalForm
 from tests.bad_inputs.cases import PERMANENT, Case, read

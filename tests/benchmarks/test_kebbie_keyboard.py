@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from benchmarks.peers.kebbie_keyboard import BundleCorrector, BundleKeyboard
-from pretrain import export
-from pretrain import vocabulary as vocabularies
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model
+from pretrain.model import export
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
+from pretrain.text import vocabulary as vocabularies
 from tests.helpers.launches.published import list_files
 from tests.helpers.text.typed_text import WORDS, vocabulary
 

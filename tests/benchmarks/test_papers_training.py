@@ -9,7 +9,7 @@ import torch
 from benchmarks.papers import lab, runs
 from benchmarks.papers.mcmahan import setting, top_ten
 from benchmarks.papers.xu import report_goal
-from pretrain.vocabulary import BOS, EOS, SPECIALS, UNK
+from pretrain.text.vocabulary import BOS, EOS, SPECIALS, UNK
 from tests.helpers.launches import small_run
 
 

@@ -7,9 +7,9 @@ import torch
 from benchmarks.utility import recall
 from benchmarks.utility.recall import Arm
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
 from pretrain.ngrams.counted import CountedNGram
-from pretrain.vocabulary import BOS, EOS, SPECIALS, UNK, TokenStream, join_owners
+from pretrain.text.vocabulary import BOS, EOS, SPECIALS, UNK, TokenStream, join_owners
 from tests.helpers.text.counted_devices import VOCABULARY, moved, typed
 
 SIZE = len(VOCABULARY)

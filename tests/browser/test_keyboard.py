@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from evaluation.keyboard import layouts
-from pretrain import packaged, text, vocabulary
-from pretrain.predictor import KeyboardPredictor
+from pretrain.model.predictor import KeyboardPredictor
+from pretrain.text import packaged, tokenise, vocabulary
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import Forms
 from reports import site
@@ -43,9 +43,9 @@ def bundle(documents: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
     counts: Counter[str] = Counter()
     forms: Forms = Counter()
     for document in documents[:FOR_WORDS]:
-        cut = text.sentences(document, LOCALE)
+        cut = tokenise.sentences(document, LOCALE)
         counts.update(itertools.chain.from_iterable(cut))
-        truecasing.add_forms(forms, cut, text.written(document, LOCALE))
+        truecasing.add_forms(forms, cut, tokenise.written(document, LOCALE))
     words = vocabulary.from_counts(counts, MOST_WORDS).words[len(vocabulary.SPECIALS) :]
     usual = truecasing.of_words(truecasing.usual_forms(forms), words)
     return add_published(tmp_path_factory.mktemp("site") / "runs", "some-launch", words=words, usual=usual)
@@ -56,7 +56,7 @@ def page(bundle: Path, chromium: str, onnxruntime_web: Path) -> Iterator[Page]:
     made = site.build(
         bundle.parents[3],
         onnxruntime_web,
-        lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale)),
+        lambda locale: Writing(layouts.rows(locale), tokenise.for_browsers(locale)),
         published_in(bundle.parents[3]),
         other_model,
     )
@@ -76,7 +76,7 @@ def test_where_a_mixture_ships_the_page_types_on_the_mixture(
     bundle: Path, documents: list[str], chromium: str, onnxruntime_web: Path, tmp_path: Path
 ) -> None:
     words = vocabulary.load(bundle / "vocabulary.json")
-    cut = [sentence for document in documents[:FOR_WORDS] for sentence in text.sentences(document, LOCALE)]
+    cut = [sentence for document in documents[:FOR_WORDS] for sentence in tokenise.sentences(document, LOCALE)]
     tokens = np.concatenate([[*words.ids(sentence), vocabulary.EOS] for sentence in cut]).astype(np.int64)
     counts = moved(vocabulary.join_owners([tokens]), words)
     mixture = add_published(tmp_path / "runs", "mixed", words=words.words[len(vocabulary.SPECIALS) :], counts=counts)
@@ -85,7 +85,7 @@ def test_where_a_mixture_ships_the_page_types_on_the_mixture(
     made = site.build(
         tmp_path / "runs",
         onnxruntime_web,
-        lambda locale: Writing(layouts.rows(locale), text.for_browsers(locale)),
+        lambda locale: Writing(layouts.rows(locale), tokenise.for_browsers(locale)),
         published_in(tmp_path / "runs"),
         no_public_model,
     )
@@ -136,7 +136,7 @@ def test_the_word_being_typed_is_completed_by_the_same_probabilities(page: Page,
     wanted = []
     for line in texts:
         before, part = line.rsplit(" ", 1)
-        score_V = predictor.probabilities(text.unfinished(before, LOCALE)[0])
+        score_V = predictor.probabilities(tokenise.unfinished(before, LOCALE)[0])
         fits = [number for number in np.argsort(-score_V, kind="stable") if words[number].startswith(part)]
         wanted.append([words[number] for number in fits[:3]])
     given = asked(page, "tacit.suggest(text)", texts)
@@ -150,8 +150,8 @@ def test_the_word_being_typed_is_completed_by_the_same_probabilities(page: Page,
 @pytest.mark.slow
 def test_text_is_cut_as_python_cuts_it(page: Page, documents: list[str]) -> None:
     texts = [*HARD, *documents[FOR_WORDS:]]
-    assert asked(page, "tacit.sentences(text)", texts) == [text.sentences(each, LOCALE) for each in texts]
-    begun = [[words, begins] for words, begins in (text.unfinished(each, LOCALE) for each in HARD)]
+    assert asked(page, "tacit.sentences(text)", texts) == [tokenise.sentences(each, LOCALE) for each in texts]
+    begun = [[words, begins] for words, begins in (tokenise.unfinished(each, LOCALE) for each in HARD)]
     assert [[each["words"], each["begins"]] for each in asked(page, "tacit.unfinished(text)", list(HARD))] == begun
 
 

@@ -27,7 +27,7 @@ from federated.rounds import aggregation
 from federated.rounds.privatize import NoiseAhead, Privatizer, RoundNoise
 from pipeline.stages.audits.local_words import layers_of, rule_of
 from pretrain.randomness.noise import FIXED_POINT
-from pretrain.vocabulary import TokenStream
+from pretrain.text.vocabulary import TokenStream
 from tests.helpers.audits.remade_run import release_audited
 from tests.helpers.launches.small_run import Launch, mechanism, run, stream
 

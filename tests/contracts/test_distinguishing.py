@@ -42,7 +42,7 @@ from pipeline.releases.central_words import central_discovery
 from pipeline.stages.training.audit_trace import whitener
 from pretrain.randomness import noise
 from pretrain.randomness.noise import FIXED_POINT
-from pretrain.vocabulary import join_owners
+from pretrain.text.vocabulary import join_owners
 from tests.helpers.audits.mechanism_kinds import KINDS, launch_of
 from tests.helpers.text.counted_devices import VOCABULARY, typed
 

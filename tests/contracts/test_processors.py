@@ -33,7 +33,7 @@ from federated.mechanisms.tree import Tree
 from federated.rounds.rule import RoundRule
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.kernel.weights import pack
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.randomness import noise
 from tests.contracts.processors import HERE, KINDS, on, only_where_emulated
 from tests.helpers.audits.mechanism_kinds import KINDS as BLOCKS

@@ -33,8 +33,8 @@ from federated.rounds.rule import RoundRule
 from pretrain.ngrams.ngram import NGram
 from pretrain.randomness import noise
 from pretrain.randomness.noise import FIXED_POINT, seeded_key
-from pretrain.vocabulary import TokenStream, join_owners
-from pretrain.words import write_words
+from pretrain.text.vocabulary import TokenStream, join_owners
+from pretrain.text.words import write_words
 from pretrain.writing.case import SIGNS
 from tests.helpers.audits.mechanism_kinds import EVERY_KIND, QUIETEST, launch_of
 from tests.helpers.launches.small_run import DEVICES, Launch, run

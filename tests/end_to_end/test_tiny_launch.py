@@ -23,7 +23,7 @@ from pipeline.ground.errors import HELD, PERMANENT
 from pipeline.launch.config import launch_id, load_launch
 from pipeline.stages.graph import STAGES
 from pipeline.telemetry.allowed import ATTRIBUTES, METRICS
-from pretrain import vocabulary
+from pretrain.text import vocabulary
 from tests.helpers.launches.command import AIRFLOW, ROOT, Launched, answered, environment, ledger_entries, tacit
 from tests.helpers.launches.installed import keyed
 from tests.helpers.launches.tiny_launch import CLIENTS, SHARED_NEW, client_id, leaks, planted

@@ -9,8 +9,8 @@ import yaml
 
 from pipeline.ground.errors import PERMANENT
 from pipeline.launch.config import launch_id, load_launch
-from pretrain import vocabulary
 from pretrain.files import sha256
+from pretrain.text import vocabulary
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import leaks, write_launch

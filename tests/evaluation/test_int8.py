@@ -8,8 +8,8 @@ import pytest
 from evaluation import int8
 from evaluation.int8 import measure
 from pretrain.config import ModelConfig
-from pretrain.export import export_onnx, parity, quantise
-from pretrain.model import KeyboardLM, build_model, sentence_rows
+from pretrain.model.export import export_onnx, parity, quantise
+from pretrain.model.keyboard_lm import KeyboardLM, build_model, sentence_rows
 from tests.helpers.text.pretrain_streams import chain_stream, trained_on_chains
 
 

@@ -16,9 +16,9 @@ from federated.config.training import LocalTrainingConfig
 from federated.local_training.clipping import Clip
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Aggregate, chunked_sum, most_steps_first
-from pretrain.model import KeyboardLM, parameter_count
+from pretrain.model.keyboard_lm import KeyboardLM, parameter_count
 from pretrain.randomness.noise import FIXED_POINT
-from pretrain.vocabulary import EOS, PAD
+from pretrain.text.vocabulary import EOS, PAD
 from tests.helpers.text.pretrain_streams import next_word_loss
 
 Kernel = Literal["batched", "reference"]

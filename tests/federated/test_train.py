@@ -25,7 +25,7 @@ from federated.rounds import privatize, server, state
 from federated.rounds.privatize import NoiseAhead
 from federated.train import FineTuneResult
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import EOS, join_owners
+from pretrain.text.vocabulary import EOS, join_owners
 from tests.helpers.launches.small_run import (
     DEVICES,
     SYNTHETIC,

@@ -20,7 +20,7 @@ from pipeline.run.run_dir import GIVEN, RESULT
 from pipeline.stages import fine_tune
 from pipeline.stages.graph import STAGES
 from pipeline.verify.replay import replay_one
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from reports.disclosure.document import Disclosure
 from tests.golden import facts
 from tests.golden.conftest import launched

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from pretrain.model import KeyboardLM, build_model
-from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
+from pretrain.text.vocabulary import SPECIALS, Vocabulary
 from tests.helpers.text.pretrain_streams import TINY
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from evaluation.keyboard import layouts
 from pretrain.ngrams.counted import CountedNGram
-from pretrain.text import for_browsers
-from pretrain.vocabulary import EOS, SPECIALS, Vocabulary, join_owners
+from pretrain.text.tokenise import for_browsers
+from pretrain.text.vocabulary import EOS, SPECIALS, Vocabulary, join_owners
 from reports import keyboard, site
 from reports.keyboard import Writing
 from reports.site import PublicModel, Site

@@ -29,7 +29,7 @@ from evaluation.audit.canaries import SECRET_WORDS, CanarySet, make
 from evaluation.config import BEAM_WIDTH, STRESS_RATE, AuditConfig
 from federated.accounting import published
 from federated.accounting.published_rows import RAMASWAMY, ROWS
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from reports.figures.style import COLOURS
 
 USERS, EXAMPLES, REFERENCES = (1, 4, 16), (1, 14, 200), 2_000_000

@@ -10,7 +10,7 @@ import numpy as np
 
 from evaluation.audit.released.bounded import sum_audit
 from evaluation.audit.verdict import Verdict
-from pretrain.vocabulary import BOS, EOS
+from pretrain.text.vocabulary import BOS, EOS
 
 STREAM = "counts"
 _ROUNDING = 1e-9

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from federated.config.training import LocalTrainingConfig
 from federated.local_training.rows import DeviceRows
-from pretrain.vocabulary import PAD
+from pretrain.text.vocabulary import PAD
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from federated.local_training.kernel.layout import Batch
-from pretrain.functions import softmax_loss
+from pretrain.cells.functions import softmax_loss
 from pretrain.kernel.weights import Weights
 from pretrain.kernel.workspace import Space
 

@@ -17,7 +17,7 @@ from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext
 from pipeline.stages.ab_inputs import CHAMPION
 from pipeline.stages.kept_release import RELEASED, VECTORS
-from pretrain.words import SENTENCE_END
+from pretrain.text.words import SENTENCE_END
 
 
 def audited(ctx: StageContext) -> tuple[Verdict, ...]:

@@ -13,7 +13,7 @@ from evaluation.audit.released.local_words import Layer, Rule, local_words_audit
 from evaluation.audit.verdict import Verdict
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
-from pretrain import text
+from pretrain.text import tokenise
 
 KEPT = "layers"
 # What the search for a device's epsilon may add above the smallest, with a margin.
@@ -28,7 +28,7 @@ def audited(ctx: StageContext) -> tuple[Verdict, ...]:
     typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"), ctx.run.private("audit_releases"))
     published = {word.word: word.form for word in artifacts.discovered_words(ctx)}
     known = frozenset(artifacts.vocabulary(ctx, "ingest_public").words)
-    rule = rule_of(config, letters_of(text.alphabet(ctx.config.locale)), known)
+    rule = rule_of(config, letters_of(tokenise.alphabet(ctx.config.locale)), known)
     layers, stated = layers_of(folder), ctx.run.result("discover")
     asked = zip((row["domain"] for row in stated["layers"]), (len(layer.asked) for layer in layers), strict=True)
     on_text = local_words_audit(ctx.noise_key, layers, published, typed.of, rule)

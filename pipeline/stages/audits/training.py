@@ -35,8 +35,8 @@ from federated.rounds.state import RECORDS
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
 from pipeline.stages.training import audit_trace
-from pretrain.model import KeyboardLM
-from pretrain.vocabulary import TokenStream, join_streams
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.vocabulary import TokenStream, join_streams
 
 
 @dataclass(frozen=True)

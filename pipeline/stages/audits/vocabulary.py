@@ -9,7 +9,7 @@ from evaluation.audit.released.vocabulary import BuiltVocabulary, ReleasedWord, 
 from evaluation.audit.verdict import Verdict
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
-from pretrain import corpus
+from pretrain.text import corpus
 from pretrain.writing.case import form_of
 
 PROVES = ("words", "frequencies")

@@ -20,8 +20,8 @@ from pipeline.run import artifacts
 from pipeline.run.stage import StageContext, stage_key
 from pipeline.stages.training import audit_trace
 from pipeline.stages.training.fine_tune_inputs import training_data
-from pretrain.model import KeyboardLM
-from pretrain.vocabulary import TokenStream, Vocabulary
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.vocabulary import TokenStream, Vocabulary
 
 _TRAINING = "fine_tune"
 

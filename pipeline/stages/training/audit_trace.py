@@ -22,9 +22,9 @@ from federated.rounds import witness
 from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, TrainingData
 from pretrain.files import PRIVATE, atomic, write_array
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.randomness.noise import subkey
-from pretrain.vocabulary import TokenStream
+from pretrain.text.vocabulary import TokenStream
 
 FILE = "audit.npz"
 EVIDENCE = "evidence.npy"

@@ -9,7 +9,7 @@ from evaluation.config import BEAM_WIDTH
 from pipeline.launch.config import LaunchConfig
 from pipeline.stages.training.twin import CONTROL_ROUNDS, train_control
 from pretrain.files import remove_folder
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from reports.disclosure.findings import ControlBlock, ControlRow
 
 # Canaries that are not found by then cannot be found by the search or the ranks.

@@ -18,10 +18,11 @@ from pipeline.releases.evaluation import EVALUATION
 from pipeline.run import artifacts
 from pipeline.run.bookkeeping import PLANTED
 from pipeline.run.stage import StageContext
-from pretrain import corpus, export
 from pretrain.files import PRIVATE
-from pretrain.model import KeyboardLM
-from pretrain.vocabulary import TokenStream, Vocabulary
+from pretrain.model import export
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text import corpus
+from pretrain.text.vocabulary import TokenStream, Vocabulary
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ from pipeline.telemetry import logs, work
 from pretrain import processes
 from pretrain.access import confined
 from pretrain.files import PRIVATE, write_text
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.randomness.noise import subkey
 
 _STAGE = "fine_tune"

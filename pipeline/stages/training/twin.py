@@ -21,9 +21,9 @@ from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from federated.train import FineTuneResult, Progress, TrainingData, Workplace, fine_tune
 from pipeline.launch.config import LaunchConfig
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import EOS, TokenStream, join_streams
+from pretrain.text.vocabulary import EOS, TokenStream, join_streams
 
 # Rounds of a control between two checks.
 CONTROL_ROUNDS = 16

@@ -11,11 +11,11 @@ from evaluation.arms.held_out import HeldOut, Ratio
 from evaluation.arms.history import WithHistory
 from evaluation.comparison import scoring, slices
 from evaluation.config import VARIETY_WORDS
-from pretrain import vocabulary as vocabularies
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import BOS, UNK, Vocabulary
+from pretrain.text import vocabulary as vocabularies
+from pretrain.text.vocabulary import BOS, UNK, Vocabulary
 from tests.helpers.text.next_words import of_model, of_ngram, one_by_one
 from tests.helpers.text.typed_text import stream, text, vocabulary
 

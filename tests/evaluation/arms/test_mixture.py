@@ -8,15 +8,16 @@ import pytest
 from evaluation.arms.arm import Mixture, PublicNGram, neural
 from evaluation.arms.held_out import held_out
 from evaluation.comparison import scoring
-from pretrain import export, vocabulary
 from pretrain.config import ModelConfig
-from pretrain.model import build_model
+from pretrain.model import export
+from pretrain.model.keyboard_lm import build_model
+from pretrain.model.predictor import KeyboardPredictor
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
-from pretrain.predictor import KeyboardPredictor
-from pretrain.vocabulary import BOS, UNK
-from pretrain.words import write_words
+from pretrain.text import vocabulary
+from pretrain.text.vocabulary import BOS, UNK
+from pretrain.text.words import write_words
 from pretrain.writing import truecasing
 from tests.helpers.launches.published import list_files
 from tests.helpers.text.counted_devices import VOCABULARY, typed

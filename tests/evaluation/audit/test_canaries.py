@@ -10,7 +10,7 @@ from scipy import stats
 
 from evaluation.audit import canaries
 from evaluation.config import AuditConfig
-from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
+from pretrain.text.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
 
 PAPER = AuditConfig(users=(1, 4, 16), examples=(1, 14, 200), repeats=3)
 WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(96)))

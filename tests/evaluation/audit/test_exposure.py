@@ -12,8 +12,8 @@ from scipy import stats
 from evaluation.audit import exposure
 from evaluation.audit.canaries import Canary
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model
-from pretrain.vocabulary import BOS, EOS
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
+from pretrain.text.vocabulary import BOS, EOS
 from tests.helpers.audits.sampled_rank import rank_by_sampling
 from tests.helpers.text.pretrain_streams import next_word_loss
 

@@ -10,8 +10,8 @@ from evaluation.audit import canaries, exposure
 from evaluation.audit.memorisation import AuditResult, Rounds, attacked, completed, own_mu, summed_up
 from evaluation.config import ALPHA, AuditConfig
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model, placed, sentence_rows
-from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
+from pretrain.model.keyboard_lm import KeyboardLM, build_model, placed, sentence_rows
+from pretrain.text.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
 from tests.helpers.text.pretrain_streams import next_word_loss
 
 WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(60)))

@@ -8,8 +8,8 @@ import torch
 from evaluation.audit.exposure import beam_search
 from evaluation.audit.search import best_first
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model
-from pretrain.vocabulary import BOS
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
+from pretrain.text.vocabulary import BOS
 
 WORDS = 20
 

@@ -7,8 +7,8 @@ from evaluation.arms.arm import PublicNGram
 from evaluation.comparison import beginnings
 from evaluation.comparison.beginnings import NEW_WORD, judge, listed, suggestions
 from pretrain.ngrams.ngram import NGram
-from pretrain.text import sentences
-from pretrain.vocabulary import EOS, SPECIALS, Vocabulary, join_owners
+from pretrain.text.tokenise import sentences
+from pretrain.text.vocabulary import EOS, SPECIALS, Vocabulary, join_owners
 
 WORDS = Vocabulary((*SPECIALS, "see", "you", "soon", "later", "thank", "god", "tomorrow", "and"))
 

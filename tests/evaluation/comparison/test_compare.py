@@ -16,9 +16,9 @@ from evaluation.comparison.intervals import Estimate
 from evaluation.comparison.results import Comparison
 from evaluation.features import FEATURES
 from pretrain.config import ModelConfig
-from pretrain.model import build_model
+from pretrain.model.keyboard_lm import build_model
 from pretrain.ngrams.ngram import NGram
-from pretrain.words import WordStore, write_words
+from pretrain.text.words import WordStore, write_words
 from tests.helpers.text.typed_text import UNKNOWN, WORDS, stream, vocabulary
 
 BASE = 30

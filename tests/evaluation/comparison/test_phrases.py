@@ -11,7 +11,7 @@ from evaluation.arms import arm as arms
 from evaluation.comparison import phrases, scoring
 from evaluation.comparison.scoring import Scores
 from pretrain.config import ModelConfig
-from pretrain.model import build_model
+from pretrain.model.keyboard_lm import build_model
 from pretrain.ngrams.ngram import NGram
 from tests.helpers.text.typed_text import stream, text, vocabulary
 

@@ -17,10 +17,10 @@ from evaluation.keyboard.strip import COMPLETED, PICKED
 from federated.config.population import ChitchatPopulation
 from federated.devices import store as population
 from pretrain.ngrams.ngram import NGram
-from pretrain.packaged import documents, packaged_texts
-from pretrain.text import sentences
-from pretrain.vocabulary import SPECIALS, UNK, Vocabulary, from_counts
-from pretrain.words import write_words
+from pretrain.text.packaged import documents, packaged_texts
+from pretrain.text.tokenise import sentences
+from pretrain.text.vocabulary import SPECIALS, UNK, Vocabulary, from_counts
+from pretrain.text.words import write_words
 
 LOCALE, WORDS, DEVICES = "en-US", 2000, 100
 DOCUMENT = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "typist.md"

@@ -11,7 +11,7 @@ from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.keyboard import decoder, lexicon, touch, typist
 from evaluation.keyboard import layouts as geometry
 from evaluation.keyboard import script as keystrokes
-from pretrain.words import write_words
+from pretrain.text.words import write_words
 from tests.helpers.text.typed_text import WORDS, text, vocabulary
 
 

@@ -14,9 +14,9 @@ from evaluation.keyboard import layouts as geometry
 from evaluation.keyboard import script as keystrokes
 from evaluation.keyboard import sessions, typist
 from pretrain.config import ModelConfig
-from pretrain.model import build_model
+from pretrain.model.keyboard_lm import build_model
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import UNK
+from pretrain.text.vocabulary import UNK
 from tests.helpers.text.typed_text import WORDS, stream, text, vocabulary
 
 LOCALE = "en-US"

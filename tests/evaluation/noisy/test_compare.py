@@ -11,7 +11,7 @@ from evaluation.comparison.compare import Entrants, Rules
 from evaluation.noisy import compare as noisy
 from evaluation.noisy.questions import CLIP_NORM, MOST_WORDS, WORDS, difference, fewest_devices, words_needed
 from pretrain.ngrams.ngram import NGram
-from pretrain.words import WordStore, write_words
+from pretrain.text.words import WordStore, write_words
 from tests.helpers.text.typed_text import UNKNOWN, stream, vocabulary
 from tests.helpers.text.typed_text import WORDS as POOL
 

@@ -29,7 +29,7 @@ from evaluation.noisy.questions import (
 from federated.counts.bounded_sum import released_sum
 from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
-from pretrain.words import WordStore, write_words
+from pretrain.text.words import WordStore, write_words
 from tests.helpers.text.typed_text import UNKNOWN, stream, vocabulary
 from tests.helpers.text.typed_text import WORDS as POOL
 

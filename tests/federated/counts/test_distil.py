@@ -11,11 +11,11 @@ from federated.counts.distil import distil
 from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import TokenStream
+from pretrain.text.vocabulary import TokenStream
 from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 PUBLIC = typed(150, 1, habit=0.0)

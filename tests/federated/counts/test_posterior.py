@@ -10,7 +10,7 @@ from federated.counts.release import released_counts
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, join_owners
+from pretrain.text.vocabulary import BOS, EOS, PAD, UNK, TokenStream, join_owners
 from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 SIZE = len(VOCABULARY)

@@ -11,7 +11,7 @@ from federated.counts.cells import Cells
 from federated.counts.release import CLIP_NORM, STREAM, released_counts
 from federated.local_training.clipping import MAX_DEVICES
 from pretrain.randomness.noise import FIXED_POINT, gaussian, seeded_key
-from pretrain.vocabulary import BOS, EOS, PAD, UNK, TokenStream, join_owners
+from pretrain.text.vocabulary import BOS, EOS, PAD, UNK, TokenStream, join_owners
 from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 KEY, SIZE = seeded_key(5), len(VOCABULARY)

@@ -12,7 +12,7 @@ import pytest
 
 from federated.config.population import FilePopulation, Retention
 from federated.devices import parts, readers, store
-from pretrain import words
+from pretrain.text import words
 from tests.federated.devices.damaged import write_damaged
 from tests.helpers.processes.objects import Bucket
 

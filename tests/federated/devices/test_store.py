@@ -12,7 +12,7 @@ import pytest
 
 from federated.devices.store import SPLITS, StoreSummary, build_store, open_store, split_key
 from pretrain.files import remove_leavings
-from pretrain.vocabulary import EOS, UNK, TokenStream, Vocabulary, join_streams
+from pretrain.text.vocabulary import EOS, UNK, TokenStream, Vocabulary, join_streams
 from pretrain.writing import case
 from tests.federated.devices.built import Row, build, config
 from tests.federated.devices.damaged import write_damaged

@@ -9,7 +9,7 @@ from federated.local_training.sums import Sums, chunked_sum, most_steps_first
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.kernel.weights import pack
 from pretrain.randomness.noise import FIXED_POINT
-from pretrain.vocabulary import EOS, PAD
+from pretrain.text.vocabulary import EOS, PAD
 from tests.federated.reference_sgd import aggregate, clipped_sum
 from tests.helpers.audits.close import assert_close
 from tests.helpers.text.typed_devices import WORDS, difference, keyboard, local, rows_of

@@ -13,7 +13,7 @@ from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Sums, clipped_updates, most_steps_first
 from pretrain.kernel.weights import Weights, pack, unpack
 from pretrain.randomness.noise import FIXED_POINT
-from pretrain.vocabulary import EOS, PAD
+from pretrain.text.vocabulary import EOS, PAD
 from tests.federated.reference_sgd import aggregate, clip_to_grid, clipped_sum
 from tests.helpers.audits.close import assert_close
 from tests.helpers.text.typed_devices import difference, keyboard, local, rows_of

@@ -21,7 +21,7 @@ from federated.rounds.direction_canaries import ProbeState
 from federated.rounds.witness import RoundSums
 from federated.train import FineTuneResult
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
 from pretrain.randomness.noise import FIXED_POINT
 from tests.helpers.launches.small_run import SYNTHETIC, WORDS, Killed, Launch, killed_after, mechanism, run
 

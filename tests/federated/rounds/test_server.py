@@ -6,7 +6,7 @@ from torch.optim.sgd import sgd
 
 from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM, ServerConfig
 from federated.rounds import server
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 
 
 def test_weights_go_in_and_out_in_the_model_s_own_order():

@@ -235,7 +235,7 @@ def in_bundle(edit: Edit) -> Edit:
 def start_as_bundle(launch: Launch) -> None:
     """The model before private training, exported in place of the launch's."""
     from pipeline.launch.config import LaunchConfig
-    from pretrain import export
+    from pretrain.model import export
 
     config = LaunchConfig.model_validate_json(launch.file("public/launch/launch.json").read_bytes())
     model = export.load_model(launch.file("public/adapt/model.safetensors"), config.model)

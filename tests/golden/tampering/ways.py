@@ -231,7 +231,9 @@ LEFT = (
 
 TRACKED = (
     Tampering("the registered model", "publish", registered_file("data/bundle/model.onnx"), "registered"),
-    Tampering("the registered model's code", "publish", registered_file("code/pretrain/predictor.py"), "registered"),
+    Tampering(
+        "the registered model's code", "publish", registered_file("code/pretrain/model/predictor.py"), "registered"
+    ),
     Tampering("the registered vocabulary", "publish", registered_file("data/bundle/vocabulary.json"), "registered"),
     Tampering(
         "the registered loss",

@@ -24,7 +24,7 @@ from pipeline.stages.training import audit_trace
 from pipeline.stages.training.audit_trace import cohorts_row, trained_row
 from pipeline.stages.training.audit_trace import models as models_of
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
 from tests.helpers.launches.small_run import WORDS, Launch, run
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from evaluation.audit.canaries import Canary
 from evaluation.inference import NUM_SPECIALS, float64_copy, read, rows_of, step
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 
 
 def rank_by_sampling(model: KeyboardLM, canary: Canary, random_continuations: int, seed: int) -> int:

@@ -11,9 +11,9 @@ from pipeline.run import artifacts
 from pipeline.run.population import register_simulation
 from pipeline.run.stage import Stages
 from pipeline.stages.count import count
-from pretrain import vocabulary
-from pretrain.vocabulary import SPECIALS, Vocabulary
-from pretrain.words import write_words
+from pretrain.text import vocabulary
+from pretrain.text.vocabulary import SPECIALS, Vocabulary
+from pretrain.text.words import write_words
 from tests.helpers.launches.pipeline_launch import after_stand_ins
 
 BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))

@@ -62,7 +62,7 @@ from functools import wraps
 import numpy as np
 from pipeline.run import artifacts
 from pipeline.stages import build_vocabulary, discover as stage
-from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.text.vocabulary import SPECIALS, Vocabulary
 from tests.helpers.launches.tiny_launch import SHARED_NEW
 discover, typed = stage.discover, {}
 @wraps(discover)
@@ -99,7 +99,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from pipeline.run import artifacts
 from pipeline.stages import public_model
-from pretrain.vocabulary import EOS, TokenStream
+from pretrain.text.vocabulary import EOS, TokenStream
 adapt = public_model.adapt
 @wraps(adapt)
 def on_people(ctx):

@@ -19,17 +19,18 @@ from pipeline.run import artifacts, runner
 from pipeline.run.population import register_simulation
 from pipeline.run.stage import StageContext, Stages
 from pipeline.stages.ab_inputs import Baseline
-from pipeline.stages.ab_test import described
+from pipeline.stages.comparison import described
 from pipeline.stages.graph import STAGES
 from pipeline.stages.publish import publish
 from pipeline.tracking import mlflow_tracker
-from pretrain import corpus, export, vocabulary
 from pretrain.files import sha256, write_text
-from pretrain.model import build_model
+from pretrain.model import export
+from pretrain.model.keyboard_lm import build_model
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.text import corpus, vocabulary
+from pretrain.text.vocabulary import SPECIALS, Vocabulary
 from reports.disclosure.utility import Champion, OtherFeature
 from tests.helpers.launches.pipeline_launch import Counted, launch_config, stand_in
 from tests.helpers.launches.stages import stages_of

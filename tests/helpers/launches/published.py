@@ -7,10 +7,11 @@ from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.registry import Registry, promote
 from pipeline.run.population import register_simulation
-from pretrain import export, vocabulary
 from pretrain.files import sha256
-from pretrain.model import KeyboardLM, build_model
-from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.model import export
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
+from pretrain.text import vocabulary
+from pretrain.text.vocabulary import SPECIALS, Vocabulary
 from tests.helpers.launches.pipeline_launch import launch_config
 
 # Other words in another order than a launch has, one of which only users' present model knows.

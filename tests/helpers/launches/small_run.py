@@ -17,9 +17,9 @@ from federated.rounds.witness import Watch
 from federated.train import FineTuneResult, Progress, TrainingData, Workplace, fine_tune
 from federated.workers.worker import ALONE, Worker
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
 from pretrain.randomness.noise import seeded_key
-from pretrain.vocabulary import EOS, TokenStream, join_owners
+from pretrain.text.vocabulary import EOS, TokenStream, join_owners
 
 WORDS, DEVICES, SYNTHETIC = 40, 24, 3
 

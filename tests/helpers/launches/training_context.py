@@ -10,8 +10,8 @@ from federated import mechanisms
 from pipeline.run import artifacts
 from pipeline.stages.training import fine_tune_inputs
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model
-from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners, join_streams
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
+from pretrain.text.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners, join_streams
 from tests.helpers.launches.pipeline_launch import launch_config
 
 WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(40)))

@@ -150,7 +150,7 @@ def prepare() -> None:
     import numpy as np
     from sqlalchemy.orm import configure_mappers
 
-    from pretrain.functions import softmax_loss
+    from pretrain.cells.functions import softmax_loss
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MLflow's own code uses what SQLAlchemy 2.1 deprecates

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_text
-from pretrain import export, vocabulary
 from pretrain.files import sha256
+from pretrain.model import export
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
-from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.text import vocabulary
+from pretrain.text.vocabulary import SPECIALS, Vocabulary
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import TypicalForm
 from reports.disclosure.document import Disclosure

@@ -4,7 +4,7 @@ import numpy as np
 
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import BOS, EOS, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
+from pretrain.text.vocabulary import BOS, EOS, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
 
 VOCABULARY = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(40)))
 

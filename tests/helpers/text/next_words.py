@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from evaluation.arms.held_out import HeldOut, Ratio
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import BOS, UNK
+from pretrain.text.vocabulary import BOS, UNK
 
 # Log-probabilities of every word after the words of a sentence so far.
 Distribution = Callable[[list[int]], np.ndarray]

@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from pretrain.config import ModelConfig, PretrainConfig
-from pretrain.model import KeyboardLM, build_model, placed
-from pretrain.train import Kernel, TrainingCurve, pretrain
-from pretrain.vocabulary import EOS, PAD, SPECIALS, TokenStream, join_owners
+from pretrain.model.keyboard_lm import KeyboardLM, build_model, placed
+from pretrain.text.vocabulary import EOS, PAD, SPECIALS, TokenStream, join_owners
+from pretrain.training.train import Kernel, TrainingCurve, pretrain
 
 TINY = ModelConfig(embedding_dim=8, hidden_dim=12, tied=True)
 WORDS = 24

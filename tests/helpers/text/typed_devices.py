@@ -5,8 +5,8 @@ import torch
 
 from federated.config.training import LocalTrainingConfig
 from federated.local_training.rows import DeviceRows, cohort_rows
-from pretrain.model import KeyboardLM
-from pretrain.vocabulary import EOS, TokenStream, join_owners
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.vocabulary import EOS, TokenStream, join_owners
 
 WORDS = 30
 

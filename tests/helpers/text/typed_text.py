@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from evaluation.arms.held_out import HeldOut, held_out
-from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
-from pretrain.words import write_words
+from pretrain.text.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
+from pretrain.text.words import write_words
 
 WORDS = (
     *("the", "they", "then", "there", "a", "an", "and", "ant", "i", "in", "it", "is", "its", "to", "two", "too"),

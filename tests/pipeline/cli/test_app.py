@@ -24,10 +24,11 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run import runner
 from pipeline.run.known import write_down
 from pipeline.run.run_dir import RESULT, read_record, record_text
-from pretrain import export, vocabulary
-from pretrain.model import build_model
-from pretrain.predictor import KeyboardPredictor
-from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.model import export
+from pretrain.model.keyboard_lm import build_model
+from pretrain.model.predictor import KeyboardPredictor
+from pretrain.text import vocabulary
+from pretrain.text.vocabulary import SPECIALS, Vocabulary
 from pretrain.writing import truecasing
 from tests.helpers.launches.command import ended
 from tests.helpers.launches.pipeline_launch import RAW, Calls, launch_config

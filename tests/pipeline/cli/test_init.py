@@ -11,8 +11,8 @@ import yaml
 from pipeline.ground.errors import PERMANENT
 from pipeline.launch.config import load_launch
 from pipeline.preflight.shortfalls import of_file, parameters
-from pretrain import corpus
-from pretrain.vocabulary import SPECIALS, from_counts
+from pretrain.text import corpus
+from pretrain.text.vocabulary import SPECIALS, from_counts
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.command import answered, ended
 

@@ -15,13 +15,14 @@ from evaluation.keyboard import script as keystrokes
 from evaluation.keyboard import sessions, strip, typist
 from evaluation.keyboard.layouts import keyboard
 from pipeline.launch import features
-from pretrain import export, vocabulary
 from pretrain.config import ModelConfig
 from pretrain.dictionary.content import frequency
 from pretrain.dictionary.from_model import Arm, word_scores, words_of
-from pretrain.model import KeyboardLM, build_model
-from pretrain.predictor import KeyboardPredictor
-from pretrain.vocabulary import SPECIALS, UNK
+from pretrain.model import export
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
+from pretrain.model.predictor import KeyboardPredictor
+from pretrain.text import vocabulary
+from pretrain.text.vocabulary import SPECIALS, UNK
 from pretrain.writing import truecasing
 from tests.helpers.launches.published import list_files
 from tests.helpers.text import typed_text

@@ -22,9 +22,9 @@ from pipeline.launch.config import LaunchConfig, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.shortfalls import of_file, too_few, unheard, written_by_devices
 from pipeline.stages.discover import discover
-from pretrain.packaged import documents, typed_text
-from pretrain.text import sentences
-from pretrain.words import write_words
+from pretrain.text.packaged import documents, typed_text
+from pretrain.text.tokenise import sentences
+from pretrain.text.words import write_words
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.pipeline_launch import RAW, after_stand_ins, launch_config, run_all
 

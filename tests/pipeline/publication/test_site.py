@@ -16,8 +16,9 @@ from pipeline.publication.site import courses
 from pipeline.run import attempts
 from pipeline.run.known import as_it_lies, run_folder
 from pipeline.run.run_dir import RESULT, StageRecord, record_text
-from pretrain import export, vocabulary
 from pretrain.files import sha256
+from pretrain.model import export
+from pretrain.text import vocabulary
 from tests.helpers.launches.command import answered
 from tests.helpers.launches.decided import RHO, decided_launch
 from tests.helpers.launches.pipeline_launch import spend

@@ -24,12 +24,12 @@ from pipeline.run.stage import StageContext
 from pipeline.stages import ab_arms as entrants
 from pipeline.stages import public_model
 from pipeline.stages.ab_inputs import Baseline, open_inputs
-from pretrain import vocabulary
 from pretrain.files import sha256
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import BOS, SPECIALS, TokenStream, Vocabulary
-from pretrain.words import write_words
+from pretrain.text import vocabulary
+from pretrain.text.vocabulary import BOS, SPECIALS, TokenStream, Vocabulary
+from pretrain.text.words import write_words
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 from tests.helpers.launches.published import THEIRS, model_of, publish
 

@@ -15,9 +15,9 @@ from pipeline.run.known import run_folder, write_down
 from pipeline.run.run_dir import RESULT, StageRecord, record_text
 from pipeline.run.stage import StageContext
 from pipeline.stages import build_vocabulary
-from pretrain import vocabulary
 from pretrain.files import text_sha256, write_text
-from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.text import vocabulary
+from pretrain.text.vocabulary import SPECIALS, Vocabulary
 from tests.helpers.launches.pipeline_launch import launch_config
 
 FOUND = ("lovely", "slurword", "sunny", "x1x2x3x", "secretname")

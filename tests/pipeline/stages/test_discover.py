@@ -29,7 +29,7 @@ from pipeline.stages import decide
 from pipeline.stages import discover as discovering
 from pipeline.verify.check import Check
 from pipeline.verify.guarantee import by_the_file
-from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.text.vocabulary import SPECIALS, Vocabulary
 from tests.helpers.launches.pipeline_launch import RAW, after_stand_ins, launch_config, run_all
 
 BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))

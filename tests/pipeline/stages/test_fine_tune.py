@@ -24,7 +24,7 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.stages import fine_tune as stage
 from pipeline.stages.fine_tune import participation, timetable
 from pretrain.config import ModelConfig
-from pretrain.model import build_model
+from pretrain.model.keyboard_lm import build_model
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 
 DEVICES, SYNTHETIC, ROUNDS = 3000, 40, 120

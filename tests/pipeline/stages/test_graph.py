@@ -171,7 +171,7 @@ def test_places_are_found_wherever_a_stage_names_them() -> None:
         "pipeline.stages.identity:words",
         "pipeline.preflight.readiness:planned_discovery",
     } <= set(places(STAGES["discover"]))
-    assert "pipeline.stages.ab_test:compared_again" in places(STAGES["ab_test"])
+    assert "pipeline.stages.comparison:compared_again" in places(STAGES["ab_test"])
 
 
 @pytest.mark.parametrize("name", [name for name, stage in STAGES.items() if stage.block])

@@ -19,7 +19,9 @@ from pipeline.run.runner import open_run, run_stage
 from pipeline.run.stage import StageContext
 from pipeline.stages import identity
 from pipeline.stages.graph import STAGES
-from pretrain import corpus, export, selection, sources
+from pretrain.model import export
+from pretrain.text import corpus, sources
+from pretrain.training import selection
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.published import THEIRS, publish

@@ -18,8 +18,8 @@ from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
 from pipeline.stages import ingest
 from pipeline.stages.training.fine_tune_inputs import watched_on
-from pretrain import corpus
-from pretrain.vocabulary import SPECIALS, TokenStream, Vocabulary
+from pretrain.text import corpus
+from pretrain.text.vocabulary import SPECIALS, TokenStream, Vocabulary
 from tests.helpers.launches.pipeline_launch import launch_config
 
 MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 60, "max_words_per_device": 30}

@@ -25,13 +25,14 @@ from pipeline.run.stage import StageContext
 from pipeline.stages.graph import STAGES
 from pipeline.stages.publish import keyboard_dictionary, publish, write_dictionary
 from pipeline.tracking import mlflow_tracker
-from pretrain import export, vocabulary
 from pretrain.dictionary import binary, combined
 from pretrain.dictionary.from_model import Arm
 from pretrain.files import sha256
-from pretrain.model import build_model
-from pretrain.predictor import KeyboardPredictor
-from pretrain.vocabulary import BOS, SPECIALS
+from pretrain.model import export
+from pretrain.model.keyboard_lm import build_model
+from pretrain.model.predictor import KeyboardPredictor
+from pretrain.text import vocabulary
+from pretrain.text.vocabulary import BOS, SPECIALS
 from pretrain.writing import truecasing
 from pretrain.writing.truecasing import TypicalForm
 from reports.losses import up

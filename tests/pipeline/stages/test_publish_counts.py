@@ -13,10 +13,10 @@ from pipeline.run.known import run_folder
 from pipeline.verify import replay
 from pretrain.dictionary import binary
 from pretrain.dictionary.from_model import Arm, words_of
-from pretrain.model import build_model
+from pretrain.model.keyboard_lm import build_model
+from pretrain.model.predictor import KeyboardPredictor
 from pretrain.ngrams import counted
-from pretrain.predictor import KeyboardPredictor
-from pretrain.vocabulary import BOS
+from pretrain.text.vocabulary import BOS
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.publishable import WORDS, launch
 

@@ -10,7 +10,7 @@ import torch
 
 from pretrain import cells
 from pretrain.cells.cell import Cell
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 
 # Every cell there is: a file in the folder is enough.
 CELLS = {

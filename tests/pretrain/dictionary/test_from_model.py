@@ -9,10 +9,10 @@ import torch
 from evaluation.arms.arm import Mixture, PublicNGram, neural
 from pretrain.dictionary.content import frequency
 from pretrain.dictionary.from_model import Arm, words_of
-from pretrain.model import KeyboardLM, build_model
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
+from pretrain.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 from tests.helpers.text.counted_devices import VOCABULARY, typed
 from tests.helpers.text.pretrain_streams import TINY
 

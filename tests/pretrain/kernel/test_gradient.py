@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch.nn import functional
 
-from pretrain.batches import Rows, find_rows
 from pretrain.kernel import columns
 from pretrain.kernel.gradient import loss_and_gradient
 from pretrain.kernel.weights import Weights, pack_alone, unpack
-from pretrain.model import KeyboardLM
-from pretrain.train import dropped_share, kept_outputs
-from pretrain.vocabulary import EOS, PAD
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.batches import Rows, find_rows
+from pretrain.text.vocabulary import EOS, PAD
+from pretrain.training.train import dropped_share, kept_outputs
 from tests.helpers.audits.close import assert_close
 
 V = 60

@@ -8,7 +8,7 @@ import pytest
 
 from pretrain.ngrams import columns, counting, ngram
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import BOS, EOS, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
+from pretrain.text.vocabulary import BOS, EOS, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
 
 
 def stream(words: int, sentences: int, seed: int) -> TokenStream:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
+from pretrain.text.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
 from tests.helpers.text.next_words import after
 
 SENTENCES = ("w1 w2", "w0", "w3 w10 w31", "w5 w16 w11 w34 w23", "w39 w39 w39", "w1 never w2", "never", "w2 w7 w22 w27")

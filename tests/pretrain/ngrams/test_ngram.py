@@ -7,7 +7,7 @@ import pytest
 
 from pretrain.ngrams import ngram
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
+from pretrain.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary, join_owners
 from tests.helpers.text.next_words import after
 
 

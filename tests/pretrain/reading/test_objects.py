@@ -13,7 +13,7 @@ import pytest
 
 from pretrain.reading import objects, rows
 from pretrain.reading.rows import Column
-from pretrain.sources import contents
+from pretrain.text.sources import contents
 from tests.helpers.processes.objects import SECRET, SERVER, Bucket
 
 pytestmark = pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pretrain.text import sentences, written
+from pretrain.text.tokenise import sentences, written
 from pretrain.writing.case import FORMS, SIGNS, form_of, parted, plain, signed
 
 

@@ -3,7 +3,7 @@
 import pytest
 import regex
 
-from pretrain.text import for_browsers
+from pretrain.text.tokenise import for_browsers
 from pretrain.writing.javascript import translate
 
 

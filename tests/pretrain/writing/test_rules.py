@@ -3,7 +3,7 @@
 import pytest
 
 from discovery.device.answer import Broadcast, letters_of, spoken_item
-from pretrain.text import alphabet, normalise, sentences, written
+from pretrain.text.tokenise import alphabet, normalise, sentences, written
 from pretrain.writing.rules import MOST_LETTERS_AND_DIGITS, PLAIN, RULES, TypingRules, rules_of
 from tests.helpers.text.tries import trie_config
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pretrain.text import sentences, unfinished, written
+from pretrain.text.tokenise import sentences, unfinished, written
 from pretrain.writing.truecasing import Forms, TypicalForm, add_forms, load, of_words, save, shown, usual_forms
 
 

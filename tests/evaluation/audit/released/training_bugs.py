@@ -23,7 +23,7 @@ from federated.rounds.privatize import Privatizer, RoundNoise
 from federated.rounds.rule import RoundRule
 from pretrain.randomness import noise
 from pretrain.randomness.noise import FIXED_POINT
-from pretrain.vocabulary import TokenStream
+from pretrain.text.vocabulary import TokenStream
 
 Bug = Callable[[], Any]
 

@@ -7,8 +7,8 @@ import pytest
 from evaluation.audit.released.rows import TRAINED
 from pipeline.publication.gates.decide import decide
 from pipeline.publication.gates.evidence import Evidence
-from pipeline.stages.ab_test import AbTest
 from pipeline.stages.audit import Audit
+from pipeline.stages.comparison import AbTest
 from pipeline.stages.discover import Discover
 from pipeline.stages.fine_tune import FineTune
 from reports.disclosure.findings import AuditVerdict, ControlBlock, ControlRow, ReleaseAudit, ReleaseVerdict

@@ -12,7 +12,7 @@ from pipeline.run import artifacts
 from pipeline.run.bookkeeping import PLANTED
 from pipeline.stages.training import fine_tune_inputs, fine_tune_workers
 from pipeline.stages.training.fine_tune_inputs import open_in_worker, open_inputs
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from tests.helpers.launches.training_context import network
 
 

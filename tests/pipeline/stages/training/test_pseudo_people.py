@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pipeline.stages.training.twin import pseudo_people
-from pretrain.vocabulary import EOS, TokenStream, join_owners
+from pretrain.text.vocabulary import EOS, TokenStream, join_owners
 from tests.helpers.launches.small_run import stream
 
 

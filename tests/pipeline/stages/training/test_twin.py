@@ -25,8 +25,8 @@ from pipeline.stages.training.control import MOST_ROUNDS, control, summed_up
 from pipeline.stages.training.fine_tune_inputs import open_inputs
 from pipeline.stages.training.twin import CONTROL_ROUNDS, pseudo_people, train_twin
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model
-from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners, join_streams
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
+from pretrain.text.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners, join_streams
 from tests.helpers.launches.pipeline_launch import launch_config
 
 WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(40)))

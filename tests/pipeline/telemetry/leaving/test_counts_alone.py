@@ -16,9 +16,9 @@ from pipeline.run.stage import StageContext
 from pipeline.stages import audit_releases as audits
 from pipeline.stages import count
 from pipeline.stages.audit_releases import audit_releases
-from pretrain import vocabulary
-from pretrain.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
-from pretrain.words import write_words
+from pretrain.text import vocabulary
+from pretrain.text.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
+from pretrain.text.words import write_words
 from tests.helpers.launches.pipeline_launch import after_stand_ins, launch_config, run_all
 
 BASE = Vocabulary((*SPECIALS, "see", "you", "soon", "today"))

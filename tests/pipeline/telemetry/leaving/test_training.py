@@ -17,7 +17,7 @@ from federated.rounds.privatize import PrivacyState, Privatizer, RoundNoise
 from federated.train import FineTuneResult
 from pipeline.stages.fine_tune import participation
 from pipeline.stages.training import audit_trace
-from pretrain.vocabulary import EOS, TokenStream, join_owners
+from pretrain.text.vocabulary import EOS, TokenStream, join_owners
 from tests.helpers.audits.audited_run import audited
 from tests.helpers.launches.small_run import WORDS, Launch, run
 

@@ -15,7 +15,7 @@ from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
 from pipeline.stages.discover import discover
-from pretrain.vocabulary import SPECIALS, Vocabulary
+from pretrain.text.vocabulary import SPECIALS, Vocabulary
 from tests.helpers.launches.pipeline_launch import launch_config
 
 BASE = Vocabulary((*SPECIALS, "see", "you", "soon"))

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from pretrain.files import PUBLIC, atomic, undamaged, write_array, write_text
-from pretrain.vocabulary import EOS, UNK, TokenStream, Vocabulary
+from pretrain.text.vocabulary import EOS, UNK, TokenStream, Vocabulary
 
 SENTENCE_END = 0
 _FORMAT = "tacit-words-1"

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from pretrain.batches import batches, find_rows
-from pretrain.model import KeyboardLM, build_model, sentence_rows
-from pretrain.train import Kernel, TrainingCurve, evaluate, gradients_by_autograd, gradients_by_hand, pretrain
-from pretrain.vocabulary import EOS, UNK, join_owners
+from pretrain.model.keyboard_lm import KeyboardLM, build_model, sentence_rows
+from pretrain.text.batches import batches, find_rows
+from pretrain.text.vocabulary import EOS, UNK, join_owners
+from pretrain.training.train import Kernel, TrainingCurve, evaluate, gradients_by_autograd, gradients_by_hand, pretrain
 from tests.helpers.audits.close import assert_close
 from tests.helpers.text.pretrain_streams import PRETRAIN, TINY, WORDS, chain_stream, next_word_loss, pretrain_tiny
 
@@ -123,7 +123,7 @@ pretrain_tiny(Path(sys.argv[1]), on_progress=killer)
 @pytest.mark.slow
 def test_resumes_bitwise_after_sigkill_of_another_process(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CHILD, str(tmp_path / "killed")]
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     assert subprocess.run(command, cwd=root, check=False, timeout=300).returncode == -signal.SIGKILL
     seen: list[dict] = []
     resumed, _ = pretrain_tiny(tmp_path / "killed", on_progress=seen.append)

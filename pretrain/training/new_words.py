@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from pretrain.batches import find_rows
 from pretrain.config import MOST_COPIES, NEW_WORD_SHARE
-from pretrain.model import KeyboardLM
-from pretrain.vocabulary import EOS, PAD, TokenStream, join_owners, join_streams
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.batches import find_rows
+from pretrain.text.vocabulary import EOS, PAD, TokenStream, join_owners, join_streams
 
 _ROWS_AT_ONCE = 64
 # One in this many public sentences with a new word is held out for early stopping of adaptation.

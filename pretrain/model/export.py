@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from pretrain.config import ModelConfig
 from pretrain.files import atomic, write_bytes
-from pretrain.model import KeyboardLM, build_model
-from pretrain.predictor import open_graph, step
-from pretrain.vocabulary import PAD, SPECIALS
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
+from pretrain.model.predictor import open_graph, step
+from pretrain.text.vocabulary import PAD, SPECIALS
 
 _OPSET = 17
 EXACT_TOLERANCE = 1e-4

@@ -20,15 +20,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from pretrain.batches import Rows, batches, find_rows
 from pretrain.config import Config, PretrainConfig
 from pretrain.files import write_bytes
 from pretrain.kernel import columns
 from pretrain.kernel.gradient import loss_and_gradient
 from pretrain.kernel.threads import one_torch_thread
 from pretrain.kernel.weights import pack_alone, unpack
-from pretrain.model import KeyboardLM
-from pretrain.vocabulary import PAD, SPECIALS, UNK, TokenStream
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.batches import Rows, batches, find_rows
+from pretrain.text.vocabulary import PAD, SPECIALS, UNK, TokenStream
 
 _log = logging.getLogger(__name__)
 

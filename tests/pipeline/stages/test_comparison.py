@@ -16,7 +16,7 @@ from pipeline.publication.registry import PublishedModel
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.stage import StageContext
 from pipeline.stages.ab_inputs import Baseline
-from pipeline.stages.ab_test import ab_result, attempt_of, described
+from pipeline.stages.comparison import ab_result, attempt_of, described
 from pipeline.verify import replay
 from tests.helpers.launches.installed import at
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -293,7 +293,7 @@ def test_a_launch_derived_again_asks_the_ledger_alone(tmp_path: Path, monkeypatc
         asked.append(again)
         raise PermanentError("enough")
 
-    monkeypatch.setattr("pipeline.stages.ab_test.ab_test", stage)
+    monkeypatch.setattr("pipeline.stages.comparison.ab_test", stage)
     run, here = RunDir(tmp_path, "launch-1"), settings.load({"TACIT_HOME": str(tmp_path)})
     (run.private("ingest_private") / "store").mkdir()
     record = StageRecord(

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from pretrain.batches import find_rows
 from pretrain.cells.cell import Cell
 from pretrain.cells.cifg import CIFG
 from pretrain.config import ModelConfig
+from pretrain.text.batches import find_rows
 
 State = tuple[Tensor, Tensor]
 

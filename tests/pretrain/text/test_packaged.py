@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pretrain import packaged
 from pretrain.config import SampleCorpus
-from pretrain.corpus import build_corpus, open_corpus
-from pretrain.packaged import documents, packaged_texts
-from pretrain.sources import open_stream
-from pretrain.text import sentences
+from pretrain.text import packaged
+from pretrain.text.corpus import build_corpus, open_corpus
+from pretrain.text.packaged import documents, packaged_texts
+from pretrain.text.sources import open_stream
+from pretrain.text.tokenise import sentences
 
 SAMPLE = SampleCorpus(source="sample", max_tokens=10_000_000, max_validation_tokens=5_000)
 
@@ -23,7 +23,7 @@ def english() -> list[tuple[str, str]]:
 
 
 def test_every_text_is_pinned_as_it_is_installed() -> None:
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     pins = (root / "requirements/tacit.in").read_text(encoding="utf-8").split()
     for locale in ("en-US", "es-ES", "fr-FR"):
         for text in packaged_texts(locale, chat=locale == "en-US"):

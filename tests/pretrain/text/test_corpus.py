@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pretrain import sources
 from pretrain.config import C4_REVISION, C4Corpus, FileCorpus, SampleCorpus
-from pretrain.corpus import CorpusSummary, build_corpus, open_corpus, usual_forms
-from pretrain.sources import open_stream
-from pretrain.text import sentences
+from pretrain.text import sources
+from pretrain.text.corpus import CorpusSummary, build_corpus, open_corpus, usual_forms
+from pretrain.text.sources import open_stream
+from pretrain.text.tokenise import sentences
 from pretrain.writing.truecasing import TypicalForm
 from tests.helpers.processes.hub import serving
 from tests.helpers.text.c4_clone import texts, write_c4, write_clone
@@ -115,7 +115,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from pretrain.config import C4Corpus
-from pretrain.corpus import build_corpus
+from pretrain.text.corpus import build_corpus
 config = C4Corpus(source="c4", subset="es", revision=sys.argv[2], max_tokens=1000)
 try:
     sys.stdout.write(build_corpus(config, "es-ES", Path(sys.argv[1])).model_dump_json())

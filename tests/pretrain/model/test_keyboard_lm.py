@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pretrain.batches import find_rows
 from pretrain.config import ModelConfig
-from pretrain.model import KeyboardLM, build_model, parameter_count, sentence_rows
-from pretrain.vocabulary import BOS, EOS, PAD
+from pretrain.model.keyboard_lm import KeyboardLM, build_model, parameter_count, sentence_rows
+from pretrain.text.batches import find_rows
+from pretrain.text.vocabulary import BOS, EOS, PAD
 from tests.helpers.audits.close import assert_close
 
 

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from pretrain.model import build_model
+from pretrain.model.keyboard_lm import build_model
 from pretrain.ngrams.ngram import NGram
-from pretrain.selection import (
+from pretrain.text.vocabulary import BOS, EOS, SPECIALS, Vocabulary, join_owners
+from pretrain.training.selection import (
     MOST_WEIGHT,
     copies,
     effective_share,
@@ -16,7 +17,6 @@ from pretrain.selection import (
     targets,
     unread,
 )
-from pretrain.vocabulary import BOS, EOS, SPECIALS, Vocabulary, join_owners
 from tests.helpers.text.pretrain_streams import TINY, WORDS, chain_stream
 
 FIRST = len(SPECIALS)

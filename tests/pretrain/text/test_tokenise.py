@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pretrain.text import (
+from pretrain.text.tokenise import (
     MAX_WORD_CHARACTERS,
     alphabet,
     normalise,

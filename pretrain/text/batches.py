@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pretrain.vocabulary import BOS, EOS, PAD
+from pretrain.text.vocabulary import BOS, EOS, PAD
 
 # Rows are sorted by length within this many batches: little padding, yet every batch mixes documents.
 _BATCHES_SORTED_TOGETHER = 50

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from pretrain.batches import find_rows
-from pretrain.model import KeyboardLM
+from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.ngrams.ngram import NGram
-from pretrain.vocabulary import EOS, PAD, TokenStream, Vocabulary
+from pretrain.text.batches import find_rows
+from pretrain.text.vocabulary import EOS, PAD, TokenStream, Vocabulary
 
 # Bound on the weight of a sentence, up and down, relative to one with equal likelihoods.
 MOST_WEIGHT = 10.0

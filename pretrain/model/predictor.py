@@ -25,13 +25,13 @@ import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state
 
-from pretrain import vocabulary
 from pretrain.files import sha256
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram, mixed
 from pretrain.reading.paths import read_json, require_file, require_folder, shown
-from pretrain.text import require_spaced_script, unfinished
-from pretrain.vocabulary import BOS, SPECIALS, UNK
+from pretrain.text import vocabulary
+from pretrain.text.tokenise import require_spaced_script, unfinished
+from pretrain.text.vocabulary import BOS, SPECIALS, UNK
 from pretrain.writing import truecasing
 
 State = dict[str, np.ndarray]

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pretrain import vocabulary
-from pretrain.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary, from_counts, join_owners, join_streams
-from pretrain.words import SENTENCE_END, join_words, open_words, write_words
+from pretrain.text import vocabulary
+from pretrain.text.vocabulary import EOS, SPECIALS, UNK, TokenStream, Vocabulary, from_counts, join_owners, join_streams
+from pretrain.text.words import SENTENCE_END, join_words, open_words, write_words
 
 OWNERS = [[["a", "b"], [], ["b", "c", "b"]], [], [["d"]]]
 
@@ -76,14 +76,14 @@ def test_a_store_of_no_owner_opens(tmp_path: Path) -> None:
 
 def test_long_stores_are_flushed_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = write_words(tmp_path / "whole", OWNERS * 50)
-    monkeypatch.setattr("pretrain.words.FLUSH_TOKENS", 10)
+    monkeypatch.setattr("pretrain.text.words.FLUSH_TOKENS", 10)
     pieces = write_words(tmp_path / "pieces", OWNERS * 50)
     assert pieces.digest == whole.digest
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), (1, 2), (0, 3)])
 def test_pieces_joined_are_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuts: tuple[int, ...]) -> None:
-    monkeypatch.setattr("pretrain.words.FLUSH_TOKENS", 2)
+    monkeypatch.setattr("pretrain.text.words.FLUSH_TOKENS", 2)
     owners = [*OWNERS[::-1], OWNERS[0]]
     whole, ends = write_words(tmp_path / "whole", owners), (0, *cuts, len(owners))
     each = [write_words(tmp_path / f"{end}", owners[first:end]) for first, end in pairwise(ends)]

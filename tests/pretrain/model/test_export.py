@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from pretrain.config import ModelConfig
-from pretrain.export import export_onnx, load_graph, load_model, parity, quantise, save_model
 from pretrain.files import remove_leavings
-from pretrain.model import KeyboardLM, build_model, sentence_rows
+from pretrain.model.export import export_onnx, load_graph, load_model, parity, quantise, save_model
+from pretrain.model.keyboard_lm import KeyboardLM, build_model, sentence_rows
 from tests.helpers.text.pretrain_streams import TINY, chain_stream, trained_on_chains
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from pretrain.config import AdaptConfig, ModelConfig
-from pretrain.extend import adapt, grow, similar_words
-from pretrain.model import KeyboardLM, build_model
-from pretrain.vocabulary import SPECIALS, UNK, TokenStream, Vocabulary, extend
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
+from pretrain.text.vocabulary import SPECIALS, UNK, TokenStream, Vocabulary, extend
+from pretrain.training.extend import adapt, grow, similar_words
 from tests.helpers.audits.close import assert_close
 from tests.helpers.text.pretrain_streams import chain_stream
 

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from safetensors.torch import load, save
 
-from pretrain.batches import find_rows
 from pretrain.config import AdaptConfig, PretrainConfig
 from pretrain.files import write_bytes
-from pretrain.model import KeyboardLM
-from pretrain.new_words import new_word_loss
-from pretrain.train import TrainingCurve, evaluate, pretrain
-from pretrain.vocabulary import EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary
+from pretrain.model.keyboard_lm import KeyboardLM
+from pretrain.text.batches import find_rows
+from pretrain.text.vocabulary import EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary
+from pretrain.training.new_words import new_word_loss
+from pretrain.training.train import TrainingCurve, evaluate, pretrain
 
 _NGRAM = 3
 # Below this overlap, spelling says nothing about meaning ("gonna" and "gone" share a third).

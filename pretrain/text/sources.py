@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from pretrain.config import C4_DATASET, C4Corpus, CorpusConfig, FileCorpus, SampleCorpus
 from pretrain.files import sha256
-from pretrain.packaged import PackagedText, documents, packaged_texts
 from pretrain.reading import rows
 from pretrain.reading.objects import StoredObject
 from pretrain.reading.rows import Column, StoredFile
-from pretrain.text import require_spaced_script
+from pretrain.text.packaged import PackagedText, documents, packaged_texts
+from pretrain.text.tokenise import require_spaced_script
 
 if TYPE_CHECKING:
     from datasets import Features, IterableDataset

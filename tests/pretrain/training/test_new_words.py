@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from pretrain import extend as extend_module
-from pretrain.batches import find_rows
 from pretrain.config import AdaptConfig, ModelConfig, PretrainConfig
-from pretrain.extend import NewWords, adapt, grow, set_biases
-from pretrain.model import KeyboardLM, build_model
-from pretrain.new_words import enrich, hold_back, new_word_loss
-from pretrain.train import evaluate, pretrain
-from pretrain.vocabulary import EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary, extend, join_owners
+from pretrain.model.keyboard_lm import KeyboardLM, build_model
+from pretrain.text.batches import find_rows
+from pretrain.text.vocabulary import EOS, PAD, SPECIALS, UNK, TokenStream, Vocabulary, extend, join_owners
+from pretrain.training import extend as extend_module
+from pretrain.training.extend import NewWords, adapt, grow, set_biases
+from pretrain.training.new_words import enrich, hold_back, new_word_loss
+from pretrain.training.train import evaluate, pretrain
 
 # Words of three endings, of which each follows only the one before; the last stem of each is new.
 ENDINGS = ("walking", "station", "happily")

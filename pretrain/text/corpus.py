@@ -25,10 +25,10 @@ from pretrain.config import (
     TextPart,
 )
 from pretrain.files import write_text
-from pretrain.packaged import packaged_texts
-from pretrain.sources import Document, DocumentStream, Split, open_stream
-from pretrain.text import sentences, written
-from pretrain.words import WordStore, open_words, write_words
+from pretrain.text.packaged import packaged_texts
+from pretrain.text.sources import Document, DocumentStream, Split, open_stream
+from pretrain.text.tokenise import sentences, written
+from pretrain.text.words import WordStore, open_words, write_words
 from pretrain.writing import truecasing
 from pretrain.writing.rules import RULES_VERSION
 from pretrain.writing.truecasing import Forms, TypicalForm
