@@ -151,7 +151,7 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
         # Counts that only moved the start are not shipped.
         shipped = config.counts is not None and not config.counts.moves_start
         assert (public / "publish" / "bundle" / "counts.npz").exists() == shipped
-        assert (public / "publish" / "bundle" / "model.onnx").exists() == config.trains
+        assert (public / "publish" / "bundle" / "model.onnx").exists() == (config.ships != "counts")
     failure = config.central_discovery.failure if config.central_discovery else 0.0
     committed = answered(tmp_path, "ledger", "show")["totals"][config.population]
     assert committed == pytest.approx(noised)

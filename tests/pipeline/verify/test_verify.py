@@ -24,7 +24,7 @@ from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.gates.decide import decide as decided
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RESULT
-from pipeline.run.stage import Stage, StageContext
+from pipeline.run.stage import SOURCES, Stage, StageContext
 from pipeline.stages.decide import evidence
 from pipeline.stages.fine_tune import observed
 from pipeline.stages.fine_tune import participation as participation_shown
@@ -126,6 +126,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[LaunchConfig, Pa
     special |= {"decide": decide, "report": report, "discover": lambda ctx: Discovered.example()}
     stages = stages_of(
         {name: special.get(name, other) for name in STAGES},
+        Stage("ingest_private", "", private=(SOURCES,)),
         Stage(
             "fine_tune",
             "",
