@@ -116,14 +116,16 @@ def on_people(ctx):
 public_model.adapt = on_people
 """,
     "an estimate of the noise as an audit's power": """
+from dataclasses import replace
 from pipeline.stages import audit
-honest = audit.verdicts
+honest, noise_audit, told = audit.verdicts, audit.noise_audit, []
+def kept(*given):
+    told.append(float(abs(given[0].projections_TN).mean()))
+    return noise_audit(*given)
+audit.noise_audit = kept
 def telling(rows, tested):
-    rows = tuple(rows)
-    (scale,) = (row.estimate for row in rows if row.type == "noise_scale")
-    from dataclasses import replace
     shown = honest(rows, tested)
-    return tuple(replace(row, least_noise=scale) if row.type == "noise_added" else row for row in shown)
+    return tuple(replace(row, least_noise=told[-1]) if row.type == "noise_added" else row for row in shown)
 audit.verdicts = telling
 """,
     "an estimate of the noise as a canary's loss": """
@@ -132,9 +134,8 @@ from pipeline.stages import audit
 noise_audit, told = audit.noise_audit, []
 attacked = audit._attack
 def kept(*given):
-    tested = noise_audit(*given)
-    told.extend(row.estimate for row in tested.rows if row.type == "noise_scale")
-    return tested
+    told.append(float(abs(given[0].projections_TN).mean()))
+    return noise_audit(*given)
 audit.noise_audit = kept
 validate = audit.Audit.model_validate.__func__
 @classmethod
@@ -285,12 +286,18 @@ def launched(home: Path, fault: str, seed: int, database: Path, copies: Path) ->
         _spend_by_another(home)
     *judging, report, publish = STAGES
     code, said = _run(home, fault, judging)
-    ending = Ending("refused", said) if code else _ending(home)
+    ending = _refused(said) if code else _ending(home)
     if ending.decision == "launch":
         code, said = _run(home, fault, [report, publish])
-        ending = Ending("refused", said) if code else ending
+        ending = _refused(said) if code else ending
     shutil.rmtree(home)
     return ending
+
+
+def _refused(said: str) -> Ending:
+    if not said.startswith("error: "):
+        raise RuntimeError(f"the planted code failed by itself: {said}")  # which is not what it would do
+    return Ending("refused", said)
 
 
 def _ending(home: Path) -> Ending:
