@@ -161,10 +161,7 @@ _LIST = (
         run="pipeline.stages.plan:plan",
         needs=("ingest_private",),
         # It refuses before the first spend, also by the schedule.
-        reads=lambda config: (
-            *("locale", "seed", "public_text", "vocabulary", "pretrain", "planning", "schedule", "audit", "ab_test"),
-            *("model", "local_training", "server", *_RELEASES),
-        ),
+        reads=lambda config: (*("locale", "seed", "vocabulary", "schedule", "audit", "ab_test", "model", *_RELEASES),),
         replay=Replay(afresh=True),
         sees=("reviewers",),  # held against the registration; no output says them
         remade="pipeline.stages.plan:remade",

@@ -39,7 +39,7 @@ def reserve(ledger: PrivacyLedger, launch: str, spend: Spend, **changes: object)
 
 
 def counted(ledger: PrivacyLedger, unit: Unit) -> float:
-    """What counts now against the budget of the population ``people``."""
+    """The spends that count now against the budget of the population ``people``."""
     return next(each.spent for each in remainders(ledger.entries("people")) if each.unit == unit)
 
 
