@@ -5,16 +5,24 @@
 Rooms are the files and folders right inside a package, arrows the imports between them (also inside functions and for
 types), and a floor stands above all that it imports. A circle is a group of modules that import one another. Nothing of
 the checkout is imported: all is read from its source.
+
+The price list has the lines of product and tests of each capability that a launch may leave out
+(``benchmarks/capabilities.yaml``), and the launch files that use it. Its tests are those that mirror its files; what
+others say of it in passing is not counted, so that prices are lower bounds.
 """
 
 import argparse
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import yaml
+
 PACKAGES = ("pretrain", "discovery", "federated", "evaluation", "reports", "pipeline")
+CAPABILITIES = Path(__file__).with_name("capabilities.yaml")
 PRODUCT = (*PACKAGES, "tacit", "dags", "docker")
 _STAGES = (
     "ingest_public ingest_private pretrain plan discover build_vocabulary adapt count fine_tune audit ab_test "
@@ -25,6 +33,7 @@ STAGES = frozenset(_STAGES.split())
 _ASKED = re.compile(r"\.(trains|central_discovery|counts|evaluation)\b|\bisinstance\([^)]*(CentralConfig|TrieConfig)")
 _BRANCH = re.compile(r"\b(if|elif|else|while|and|or|not|assert|is)\b")
 _QUESTION = re.compile(r"(What|How|Who|Whom|Whether|Where)\b")
+_FEW = 4  # launch files that are named
 Arrows = Mapping[str, set[str]]
 
 
@@ -55,6 +64,79 @@ def main() -> None:
     print(f"{'names of configuration':<44}{len(configuration(root)):>8}")
     asking, modules = asking_docstrings(root)
     print(f"{'modules whose docstring begins with a question':<44}{asking:>6}  of {modules}")
+    print(f"\n{'capability':<54}{'product':>8}{'tests':>7}  used by")
+    for price in prices(root):
+        by = price.used_by
+        used = "" if by is None else ", ".join(by) if 0 < len(by) < _FEW else f"{len(by) or 'no'} launch files"
+        print(f"{price.capability:<54}{price.product:>8}{price.tests:>7}  {used}")
+
+
+@dataclass(frozen=True)
+class Price:
+    """Lines of a capability.
+
+    Attributes:
+      used_by: launch files that ask for it; None for one that no field of a launch file asks for.
+    """
+
+    capability: str
+    product: int
+    tests: int
+    used_by: tuple[str, ...] | None
+
+
+def prices(root: Path) -> Iterator[Price]:
+    """Lines of each capability, and the launch files that use it.
+
+    Raises:
+      ValueError: no file matches a pattern of this checkout's list.
+    """
+    launches = {path.stem: launch_fields(path) for path in sorted((root / "dags/launches").glob("*.yaml"))}
+    for name, block in yaml.safe_load(CAPABILITIES.read_text(encoding="utf-8")).items():
+        found = {path for pattern in block["files"] for path in root.glob(pattern) if path.suffix in (".py", ".yaml")}
+        found = {path for path in found if path.relative_to(root).parts[0] in PRODUCT}
+        if not found:
+            raise ValueError(f"{CAPABILITIES.name}: {name}: no file matches {', '.join(block['files'])}")
+        tests = {test for path in found for test in mirrors(root, path)}
+        asks = [each for each, fields in launches.items() if asked(fields, block)] if "field" in block else None
+        yield Price(name, total_lines(found), total_lines(tests), None if asks is None else tuple(asks))
+
+
+def total_lines(paths: Iterable[Path]) -> int:
+    """Lines of text files."""
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def mirrors(root: Path, path: Path) -> Iterator[Path]:
+    """Tests of a file of the product: those of its name, and those of its folder if it has the folder to itself."""
+    folder = root / "tests" / path.relative_to(root).parent
+    yield from folder.glob(f"test_{path.stem}.py")
+    yield from folder.glob(f"{path.stem}/test_*.py")
+
+
+def launch_fields(path: Path) -> Mapping[str, object]:
+    """Fields of a launch file and of the file that it is like, by their full names."""
+    own = yaml.safe_load(path.read_text(encoding="utf-8"))
+    base = launch_fields(path.with_name(own["like"])) if "like" in own else {}
+    fields = {**base, **dict(flat(own, ""))}
+    return {name: value for name, value in fields.items() if own.get(name.partition(".")[0], 0) is not None}
+
+
+def flat(block: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    """Fields of a block by their full names; a block is there as a field too."""
+    for name, value in block.items():
+        yield prefix + name, value
+        if isinstance(value, dict):
+            yield from flat(value, f"{prefix}{name}.")
+
+
+def asked(fields: Mapping[str, object], capability: Mapping[str, object]) -> bool:
+    """Return whether a launch file asks for a capability."""
+    value = fields.get(str(capability["field"]))
+    wanted = capability.get("is")
+    if wanted == "more than one":
+        return isinstance(value, int) and value > 1
+    return value in wanted if isinstance(wanted, list) else value not in (None, False, [], ())
 
 
 def sources(root: Path, place: str) -> list[Path]:
@@ -72,7 +154,7 @@ def lines(root: Path, place: str) -> int:
     """Lines of Python, templates, styles and scripts under a folder."""
     kinds = {".py", ".j2", ".html", ".css", ".js", ".sh"}
     paths = (path for path in (root / place).rglob("*") if path.is_file() and path.suffix in kinds)
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+    return total_lines(paths)
 
 
 def rooms(root: Path, package: str) -> dict[str, set[str]]:
