@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from federated.config.population import Files, Retention
-from pipeline.ground.errors import LedgerMissing, PopulationUnknown
+from pipeline.ground.errors import BudgetExceeded, LedgerMissing, PopulationUnknown
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.evaluation import EVALUATION
 
@@ -49,6 +49,18 @@ def stated_devices(config: LaunchConfig) -> int | None:
         return config.planning.population_estimate
     private = config.private_text
     return None if isinstance(private, Files) else private.devices
+
+
+def retention(config: LaunchConfig, ledger_url: str, run_id: str) -> Retention | None:
+    """Retention window of the text for a launch; None without a limit, or if the ledger would refuse the launch."""
+    from pipeline.ledger.ledger import PrivacyLedger
+    from pipeline.run.population import kept
+
+    try:
+        population = PrivacyLedger(ledger_url).registered(config.population)
+        return kept(config, population, run_id) if population else None
+    except (LedgerMissing, BudgetExceeded):
+        return None
 
 
 def countable(config: LaunchConfig) -> bool:

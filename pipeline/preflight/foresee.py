@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from federated.config.population import Retention
 from pipeline.ground import clock
 from pipeline.ground.clock import day_of
 from pipeline.ground.errors import LedgerMissing, PermanentError
@@ -39,12 +38,10 @@ class LedgerForecast:
     Attributes:
       problems: why it would refuse the launch, or its schedule.
       notes: warnings for the launch's owner.
-      kept: retention window of the population's text; None for no limit.
     """
 
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    kept: Retention | None = None
 
 
 def foresee(terms: Terms, settings: Settings, run_id: str, reused: Collection[str] = ()) -> LedgerForecast:
@@ -58,7 +55,7 @@ def foresee(terms: Terms, settings: Settings, run_id: str, reused: Collection[st
         entries = PrivacyLedger(settings.ledger_url).entries(config.population)
     except LedgerMissing:
         entries = None
-    population, lines, which = registered(entries or [], config.population), list[str](), None
+    population, lines = registered(entries or [], config.population), list[str]()
     fits = schedule.fits(config, population, terms.spends["discover"])
     lines += fits.problems
     if entries is not None and (population is not None or not config.private_text.registers_itself):
@@ -66,13 +63,12 @@ def foresee(terms: Terms, settings: Settings, run_id: str, reused: Collection[st
             population = require_registered(entries, config.population)
             require_allowed(config, population)
             require_clock(entries, population.key)
-            which = kept(config, population, run_id)
             require_once(entries, population.key, run_id)
             spends = _merged(config, spends_of(terms.spends, reused))
-            lines += _without_room(config, population, entries, run_id, which, spends)
+            lines += _without_room(config, population, entries, run_id, spends)
         except PermanentError as error:
             lines.append(str(error))
-    return LedgerForecast(tuple(lines), fits.notes, which)
+    return LedgerForecast(tuple(lines), fits.notes)
 
 
 @dataclass(frozen=True)
@@ -137,9 +133,7 @@ def forecast(
                 require_once(entries, key, run_id)
                 if population is not None:
                     require_allowed(config, population)
-                request = _spend_request(
-                    config, population, run_id, kept(config, population, run_id) if population else None
-                )
+                request = _spend_request(config, population, run_id)
                 expected = list(entries)
                 for spend in _merged(config, spends):
                     require_room(expected, request, spend, ceilings(population, asked(config)), at)
@@ -201,11 +195,10 @@ def _without_room(
     population: Population,
     entries: list[Entry],
     run_id: str,
-    which: Retention | None,
     spends: Sequence[Spend],
 ) -> list[str]:
     expected, lines = [entry for entry in entries if entry.launch_id != run_id], list[str]()
-    request = _spend_request(config, population, run_id, which)
+    request = _spend_request(config, population, run_id)
     for spend in spends:
         try:
             require_room(expected, request, spend, ceilings(population, asked(config)))
@@ -216,11 +209,13 @@ def _without_room(
     return lines
 
 
-def _spend_request(
-    config: LaunchConfig, population: Population | None, run_id: str, which: Retention | None
-) -> SpendRequest:
-    rule = population.split_rule(config.private_text.test_fraction) if population else ""
-    return SpendRequest(config.population, run_id, rule, which.as_of.isoformat() if which else "")
+def _spend_request(config: LaunchConfig, population: Population | None, run_id: str) -> SpendRequest:
+    """The launch's request; PermanentError if all text of its date has expired."""
+    if population is None:
+        return SpendRequest(config.population, run_id, "", "")
+    window = kept(config, population, run_id)
+    rule = population.split_rule(config.private_text.test_fraction)
+    return SpendRequest(config.population, run_id, rule, window.as_of.isoformat() if window else "")
 
 
 def _as_if(spend: Spend, request: SpendRequest, at: datetime) -> Entry:

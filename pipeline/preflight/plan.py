@@ -19,7 +19,7 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.preflight import frontier as frontiers
 from pipeline.preflight.compute import launch_minutes
-from pipeline.preflight.devices import count_devices, countable, stated_devices
+from pipeline.preflight.devices import count_devices, countable, retention, stated_devices
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.frontier import Frontier
 from pipeline.preflight.shortfalls import too_few
@@ -232,8 +232,7 @@ def _splits(
     stated, missing = stated_devices(config), ""
     try:
         if countable(config):
-            kept = foresee(Terms.of_file(config, None), here, run_id).kept
-            found = count_devices(config, here.ledger_url, kept)
+            found = count_devices(config, here.ledger_url, retention(config, here.ledger_url, run_id))
             return found.splits or expected(found.devices), (found.filters,)
     except ValueError as error:  # such as files that are on another machine
         missing = f" ({error})"

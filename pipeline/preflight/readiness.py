@@ -20,14 +20,13 @@ from pipeline.ground.errors import LedgerMissing, StageInputMissing
 from pipeline.ground.settings import Settings, has_account
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.entries import Spend
-from pipeline.preflight.devices import count_devices, countable, stated_devices
-from pipeline.preflight.shortfalls import FEW, of_file, parameters, short_of_devices, too_few, without_sums
+from pipeline.preflight.devices import count_devices, countable, retention, stated_devices
+from pipeline.preflight.shortfalls import FEW, of_file, parameters, short_of_devices, without_sums
 from pipeline.releases.central_words import CENTRAL_WORDS
 from pipeline.releases.evaluation import EVALUATION, typed
 from pipeline.releases.policy import above_policy, one_number
 from pipeline.releases.release import Outlook, asked_for
 from pipeline.releases.terms import Terms
-from pipeline.releases.training import TRAINING
 from pipeline.run import gang
 from pipeline.run.run_dir import RunDir
 from pretrain.config import FileCorpus
@@ -187,21 +186,16 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
 
     if unwritten := _no_words(config):
         return Findings(tuple(unwritten))  # what else is computed needs the locale's letters
-    terms = Terms.of_file(config, estimated_devices(config))
-    foreseen = foresee(terms, settings, run_id, reused)
-    kept = foreseen.kept
+    kept = retention(config, settings.ledger_url, run_id)
     unusable = unusable_files(config, kept)
-    population = Findings(()) if unusable else _population(config, kept, settings.ledger_url)
-    if population.devices is not None:
-        terms = Terms.of_file(config, config.private_text.splits.training(population.devices))
-        foreseen = foresee(terms, settings, run_id, reused)
-    estimated = _estimated_problems(config) if config.planning else []
+    population = _population(config, kept, settings.ledger_url, readable=not unusable)
+    terms = Terms.of_file(config, _training(config, population.devices))
+    foreseen = foresee(terms, settings, run_id, reused)
     problems = (
         *of_file(config),
         *without_sums(config, terms.seen.devices or 0),
         *unusable,
         *population.problems,
-        *(problem for problem in estimated if not population.problems),
         *above_policy(terms),
         *_unknown_reviewers(config, settings),
         *_no_gang(config, settings),
@@ -216,13 +210,6 @@ def _nobody_answers(config: LaunchConfig) -> tuple[str, ...]:
     if config.report.contact != NOBODY_YET:
         return ()
     return (f"report.contact: still {NOBODY_YET!r}, which the report prints; write a name and an address",)
-
-
-def _estimated_problems(config: LaunchConfig) -> list[str]:
-    """Messages if the population estimated in ``planning`` is too small for the launch."""
-    assert config.planning is not None, "the caller checks that the launch file has the block"
-    splits = config.private_text.splits.expected(config.planning.population_estimate)
-    return [*too_few(config, splits), *_never_full(config, splits["train"])]
 
 
 def require_schedule(config: LaunchConfig) -> tuple[str, ...]:
@@ -261,36 +248,33 @@ def _no_gang(config: LaunchConfig, settings: Settings) -> list[str]:
     return []
 
 
-def _population(config: LaunchConfig, kept: Retention | None, ledger_url: str) -> Findings:
-    """Check that the population has enough devices, by its files or by the size of a simulated one.
+def _population(config: LaunchConfig, kept: Retention | None, ledger_url: str, *, readable: bool) -> Findings:
+    """Check that the population has enough devices, by its files, or by the number that the launch file states.
 
     The devices of a registered population are split here as ``ingest_private`` splits them, and stage ``plan`` asks the
     same question of the same numbers.
+
+    Args:
+      readable: False if a file is unusable, so that none are counted.
     """
-    private = config.private_text
-    if not isinstance(private, Files):
-        return Findings(tuple(_hopeless(config, private.devices)), devices=private.devices)
-    if not countable(config):
-        return Findings((), ("private_text.paths: large files, so devices are counted when the launch reads them",))
-    try:
-        seen = count_devices(config, ledger_url, kept)
-    except ValueError as error:
-        return Findings((str(error),))
-    splits, about = seen.splits or private.splits.expected(seen.devices), "" if seen.splits else "about "
-    parts = ", ".join(
-        f"{name} {splits[name]:,}{'+' if seen.splits else ''}" for name in ("train", "validation", "test")
-    )
-    few = seen.splits is None or seen.devices < FEW
-    problems = _hopeless(config, seen.devices) if few else short_of_devices(config, splits)
-    return Findings(
-        tuple(problems),
-        (
-            seen.filters,
-            f"private_text: {seen.devices:,}+ devices of {config.locale}{seen.rows}; {about}{parts}",
-            *_needed(config, splits["test"]),
-        ),
-        seen.devices,
-    )
+    private, devices, splits = config.private_text, stated_devices(config), None
+    notes: tuple[str, ...] = ()
+    if readable and countable(config):
+        try:
+            seen = count_devices(config, ledger_url, kept)
+        except ValueError as error:
+            return Findings((str(error),))
+        devices, splits = seen.devices, seen.splits
+        stated, about, more = (splits, "", "+") if splits else (private.splits.expected(devices), "about ", "")
+        parts = ", ".join(f"{name} {stated[name]:,}{more}" for name in ("train", "validation", "test"))
+        counted = f"private_text: {devices:,}+ devices of {config.locale}{seen.rows}; {about}{parts}"
+        notes = (seen.filters, counted, *_needed(config, stated["test"]))
+    elif readable and isinstance(private, Files):
+        notes = ("private_text.paths: large files, so devices are counted when the launch reads them",)
+    if devices is None:
+        return Findings((), notes)
+    problems = short_of_devices(config, splits) if splits and devices >= FEW else _hopeless(config, devices)
+    return Findings(tuple(problems), notes, devices)
 
 
 def _needed(config: LaunchConfig, test: int) -> list[str]:
@@ -340,10 +324,10 @@ def _looks(config: LaunchConfig, kept: Retention | None) -> list[Callable[[], ob
 
 
 def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
-    """Reasons why a stage could not run for any draw of the keyed hash; counted splits may give more reasons.
+    """Problems of the expected splits that no draw of the keyed hash would mend; counted splits may have more.
 
     Args:
-      devices: rounded down to tens, as in ``too_few``.
+      devices: rounded down to tens, as in ``short_of_devices``.
     """
     expected = config.private_text.splits.expected(devices)
     # Includes the nine devices that rounding may hide; exceeded with probability one in a thousand.
@@ -356,22 +340,9 @@ def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
             f"mechanism.delta: {config.mechanism.delta:g} allows all text of one of {devices}+ devices to be released; "
             f"lower it to {1 / (100 * devices):.0e} or less"
         ]
-    sure = {line.partition(":")[0] for line in too_few(config, most)}
-    if sure and devices < FEW:
-        return too_few(config, expected)
-    lines = [line for line in too_few(config, expected) if line.partition(":")[0] in sure]
-    return lines + (_never_full(config, expected["train"]) if _never_full(config, most["train"]) else [])
-
-
-def _never_full(config: LaunchConfig, devices: int) -> list[str]:
-    """Reasons why rounds would not fill: a typical round or, by the clock, any round at any waiting time."""
-    if not TRAINING.asked(config):
-        return []
-    # numpy is slow to import
-    from federated.planning.feasibility import shortfalls, unfillable
-
-    reasons = (shortfalls if config.mechanism.timer_days is None else unfillable)(config.mechanism, devices)
-    return [f"mechanism: this plan cannot be carried out: {reason}" for reason in reasons]
+    lines, sure = (short_of_devices(config, splits) for splits in (expected, most))
+    fields = {line.partition(":")[0] for line in sure}
+    return [line for line in lines if line.partition(":")[0] in fields or (fields and devices < FEW)]
 
 
 def unusable_places(settings: Settings) -> list[str]:
@@ -428,8 +399,11 @@ def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:
 
 def estimated_devices(config: LaunchConfig) -> int | None:
     """Estimated number of training devices from the launch file alone; None if it states none."""
-    stated = stated_devices(config)
-    return None if stated is None else config.private_text.splits.training(stated)
+    return _training(config, stated_devices(config))
+
+
+def _training(config: LaunchConfig, devices: int | None) -> int | None:
+    return None if devices is None else config.private_text.splits.training(devices)
 
 
 def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:

@@ -101,7 +101,7 @@ def short_of_devices(config: LaunchConfig, devices_by_split: Mapping[str, int]) 
       devices_by_split: numbers of devices, rounded down to tens.
     """
     lines = too_few(config, devices_by_split)
-    if not TRAINING.asked(config):
+    if not TRAINING.asked(config) or (lines and sum(devices_by_split.values()) < FEW):
         return lines
     from federated.planning.feasibility import shortfalls  # numpy is slow to import
 
