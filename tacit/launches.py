@@ -146,11 +146,13 @@ def launch(launch: str | Path) -> LaunchEnding:
     from pipeline.ground import settings
     from pipeline.run.named import to_run
     from pipeline.stages.graph import STAGES
+    from pipeline.stages.launch import ending_of
     from pipeline.stages.launch import launch as core
     from pipeline.verify.expiry import sweep
 
-    named = to_run(str(launch))
-    done = core(named.config, named.run_id, settings.load(), STAGES, erase_expired=sweep)
+    named, here = to_run(str(launch)), settings.load()
+    core(named.config, named.run_id, here, STAGES, erase_expired=sweep)
+    done = ending_of(named.config, named.run_id, here, STAGES)
     return LaunchEnding(done, ending(done))
 
 

@@ -144,12 +144,12 @@ def _of_launch(stage: str, launch: str | Path) -> dict[str, Any]:
     from pipeline.ground import settings
     from pipeline.run.named import to_run
     from pipeline.stages.graph import STAGES
-    from pipeline.stages.launch import run_through
+    from pipeline.stages.launch import launch as core
     from pipeline.verify.expiry import sweep
 
     named = to_run(str(launch))
-    done = run_through(stage, named.config, named.run_id, settings.load(), STAGES, erase_expired=sweep)
-    return done.result
+    done = core(named.config, named.run_id, settings.load(), STAGES, last=stage, erase_expired=sweep)
+    return done[stage].result
 
 
 def _stage_text(stage: str, result: dict[str, Any]) -> str:

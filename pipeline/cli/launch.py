@@ -66,13 +66,14 @@ def launch(launch: LaunchName, date: Date = None, as_json: AsJson = False) -> No
     """
     from pipeline.run.named import to_run
     from pipeline.stages.graph import STAGES
-    from pipeline.stages.launch import HeldEnding
+    from pipeline.stages.launch import HeldEnding, ending_of
     from pipeline.stages.launch import launch as core
     from pipeline.verify.expiry import sweep
 
     named, here = to_run(launch, _date(date)), settings.load()
     on_stage = display.stage_table(named.config, here.runs_dir / named.run_id)
-    done = core(named.config, named.run_id, here, STAGES, on_stage=on_stage, erase_expired=sweep)
+    core(named.config, named.run_id, here, STAGES, on_stage=on_stage, erase_expired=sweep)
+    done = ending_of(named.config, named.run_id, here, STAGES)
     answer(done, as_json, text=display.ending(done))
     if isinstance(done, HeldEnding):
         raise typer.Exit(HELD)

@@ -11,7 +11,7 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.statement import Remainder, StageSpend
 from pipeline.preflight import readiness
-from pipeline.publication.approvals import MAY_PUBLISH, announce, show, standing
+from pipeline.publication.approvals import MAY_PUBLISH, announce, standing
 from pipeline.publication.launches import FailedGate, cost, status
 from pipeline.run import runner
 from pipeline.run.cache import preview, reused_stages
@@ -66,101 +66,79 @@ def launch(
     here: Settings,
     stages: Stages,
     *,
+    last: str = "publish",
     on_stage: Callable[[runner.StageOutcome], None] = lambda outcome: None,
     erase_expired: Callable[[Settings], object] = lambda here: None,
-) -> Ending:
-    """Run every stage of a launch that has not finished.
+) -> dict[str, runner.StageOutcome]:
+    """Check a launch unless its private text was read, then run its stages in order, through ``last``.
 
     Args:
       on_stage: called with the outcome of each stage.
       erase_expired: erases expired launches, before text is read and when this launch ends.
 
     Raises:
-      ValueError: preflight refuses the launch, one line for each problem.
+      ValueError: the launch has no such stage, or preflight refuses it, one line for each problem.
       LedgerMissing: there is no ledger to spend from.
     """
-    _require_ready(config, run_id, here, stages)
-    erase_expired(here)
-    tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
-    with tracker.failing():
-        outcomes = run_launch(config, run_id, here, stages, tracker, on_stage)
-    erase_expired(here)
-    ledger, run = PrivacyLedger.of(here), runner.open_run(config, run_id, here)
-    now = standing(config, run, ledger)
-    # Also of a launch that had ended: the command that ended it may have died before this.
-    show(run, now)
-    tracker.show_state(now.state, ", ".join(now.approvers))
-    results = {name: outcome.result for name, outcome in outcomes.items()}
-    decided, spent = results["decide"], cost(results)
-    run_dir = here.runs_dir / run_id
-    public = run_dir / "public"
-    ending = Ending(
-        launch_id=run_id,
-        decision=decided["decision"],
-        state=now.state,
-        detail=now.detail,
-        ledger=ledger.address,
-        reasons=tuple(decided["reasons"]),
-        rho=spent.get("rho"),
-        epsilon=spent["epsilon"],
-        delta=config.mechanism.delta,
-        guarantee=spent["guarantee"],
-        run_dir=run_dir,
-        report=public / "report" / "report.html",
-        bundle=public / "publish" / "bundle" if results.get("publish", {}).get("published") else None,
-        tracking_uri=here.tracking_uri,
-    )
-    if now.state != "held":
-        return ending
-    held = status(here, stages, run_id)
-    return HeldEnding(**vars(ending), failed_gates=held.failed_gates, spent=held.spent, left=held.left, next=held.next)
-
-
-def _require_ready(config: LaunchConfig, run_id: str, here: Settings, stages: Stages) -> None:
-    """Refuse a launch that cannot spend, until its private text was read.
-
-    Raises:
-      ValueError: preflight refuses the launch, one line for each problem.
-      LedgerMissing: there is no ledger to spend from.
-    """
+    if last not in (names := of_launch(config, stages)):
+        raise ValueError(f"stage: this launch has no {shown(repr(last))}; it has {', '.join(names)}")
     PrivacyLedger.of(here)  # Fails early without a ledger, which every spend needs.
     if not (here.runs_dir / run_id / "public" / "ingest_private" / RESULT).is_file():
         reuse = preview(config, run_id, here, stages)
         for each in reuse:
             _log.info("%s", each)
         readiness.require(config, here, run_id, reused_stages(reuse))
+    erase_expired(here)
+    tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
+    with tracker.failing():
+        outcomes = run_stages(config, run_id, here, stages, tracker, last=last, on_stage=on_stage)
+    erase_expired(here)
+    return outcomes
 
 
-def run_through(
-    last: str,
+def run_stages(
     config: LaunchConfig,
     run_id: str,
     here: Settings,
     stages: Stages,
+    tracker: runner.Tracker | None = None,
     *,
-    erase_expired: Callable[[Settings], object] = lambda here: None,
-) -> runner.StageOutcome:
-    """Run the stages of a launch in order, through ``last``; a finished stage does not run again.
+    last: str = "publish",
+    on_stage: Callable[[runner.StageOutcome], None] = lambda outcome: None,
+) -> dict[str, runner.StageOutcome]:
+    """Run the stages of a launch in order, through ``last``, unless they have finished, and return their outcomes.
 
-    Args:
-      erase_expired: as ``launch``.
-
-    Returns:
-      The outcome of ``last``.
-
-    Raises:
-      ValueError: the launch has no such stage, or as ``_require_ready``.
-      LedgerMissing: as ``_require_ready``.
+    A launch with reviewers is published once they have approved its report. If evidence is missing after the spend,
+    the stages up to the report still run, so that it is held and reported, and then the error is raised.
     """
+    outcomes: dict[str, runner.StageOutcome] = {}
+    failed: Exception | None = None
+    evidence = {other for stage in stages.values() for other in stage.evidence}
     names = of_launch(config, stages)
-    if last not in names:
-        raise ValueError(f"stage: this launch has no {shown(repr(last))}; it has {', '.join(names)}")
-    _require_ready(config, run_id, here, stages)
-    outcome = None
     for name in names[: names.index(last) + 1]:
-        outcome = run_stage(name, config, run_id, here, stages, erase_expired=erase_expired)
-    assert outcome is not None, "there is at least one stage"
-    return outcome
+        if name == "publish" and failed:
+            break
+        if name == "publish" and config.reviewers:
+            run = runner.open_run(config, run_id, here, tracker)
+            now = standing(config, run, PrivacyLedger.of(here))
+            if now.state not in MAY_PUBLISH:
+                _log.warning("publish: skipped, the launch is %s: %s", now.state, now.detail)
+                continue
+        done = runner.find_done(name, config, run_id, here, tracker)
+        try:
+            outcomes[name] = done or runner.run_stage(name, config, run_id, here, stages, tracker)
+        except (PermanentError, ValueError, ArithmeticError) as error:
+            if name not in evidence:
+                raise failed or error from error
+            _log.error("%s: %s; the launch is held without this evidence, and reported", name, error)
+            failed = failed or error
+            continue
+        if tracker:
+            _announce(name, config, run_id, here)
+        on_stage(outcomes[name])
+    if failed:
+        raise failed
+    return outcomes
 
 
 def run_stage(
@@ -189,46 +167,42 @@ def run_stage(
     outcome = runner.find_done(name, config, run_id, here, tracker)
     with tracker.failing():
         outcome = outcome or runner.run_stage(name, config, run_id, here, stages, tracker)
-    if name in ("report", "publish"):
-        announce(config, runner.open_run(config, run_id, here, tracker), here)
+    _announce(name, config, run_id, here)
     if name == [*stages][-1]:
         erase_expired(here)
     return outcome
 
 
-def run_launch(
-    config: LaunchConfig,
-    run_id: str,
-    settings: Settings,
-    stages: Stages,
-    tracker: runner.Tracker | None = None,
-    on_stage: Callable[[runner.StageOutcome], None] = lambda outcome: None,
-) -> dict[str, runner.StageOutcome]:
-    """Run every stage in order in this process, and call ``on_stage`` with the outcome of each.
+def ending_of(config: LaunchConfig, run_id: str, here: Settings, stages: Stages) -> Ending:
+    """Return the outcome of a launch whose report was made."""
+    ledger, run = PrivacyLedger.of(here), runner.open_run(config, run_id, here)
+    now, results = standing(config, run, ledger), {record.stage: record.result for record in run.records()}
+    decided, spent = results["decide"], cost(results)
+    run_dir = here.runs_dir / run_id
+    public = run_dir / "public"
+    found = Ending(
+        launch_id=run_id,
+        decision=decided["decision"],
+        state=now.state,
+        detail=now.detail,
+        ledger=ledger.address,
+        reasons=tuple(decided["reasons"]),
+        rho=spent.get("rho"),
+        epsilon=spent["epsilon"],
+        delta=config.mechanism.delta,
+        guarantee=spent["guarantee"],
+        run_dir=run_dir,
+        report=public / "report" / "report.html",
+        bundle=public / "publish" / "bundle" if results.get("publish", {}).get("published") else None,
+        tracking_uri=here.tracking_uri,
+    )
+    if now.state != "held":
+        return found
+    held = status(here, stages, run_id)
+    return HeldEnding(**vars(found), failed_gates=held.failed_gates, spent=held.spent, left=held.left, next=held.next)
 
-    A launch with reviewers is published once they have approved its report. If evidence is missing after
-    the spend, the launch is held for it, its report is still written, and then the error is raised.
-    """
-    outcomes: dict[str, runner.StageOutcome] = {}
-    failed: Exception | None = None
-    evidence = {other for stage in stages.values() for other in stage.evidence}
-    for name in of_launch(config, stages):
-        if name == "publish" and failed:
-            raise failed
-        if name == "publish" and config.reviewers:
-            run = runner.open_run(config, run_id, settings, tracker)
-            now = standing(config, run, PrivacyLedger.of(settings))
-            if now.state not in MAY_PUBLISH:
-                _log.warning("publish: skipped, the launch is %s: %s", now.state, now.detail)
-                continue
-        done = runner.find_done(name, config, run_id, settings, tracker)
-        try:
-            outcomes[name] = done or runner.run_stage(name, config, run_id, settings, stages, tracker)
-        except (PermanentError, ValueError, ArithmeticError) as error:
-            if name not in evidence:
-                raise failed or error from error
-            _log.error("%s: %s; the launch is held without this evidence, and reported", name, error)
-            failed = failed or error
-            continue
-        on_stage(outcomes[name])
-    return outcomes
+
+def _announce(name: str, config: LaunchConfig, run_id: str, here: Settings) -> None:
+    """Show the state of a launch beside its report and in MLflow, after a stage that may have changed it."""
+    if name in ("report", "publish"):
+        announce(config, runner.open_run(config, run_id, here), here)

@@ -12,7 +12,7 @@ from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.run.known import run_folder
 from pipeline.run.stage import StageContext, StageResult, Stages
 from pipeline.stages.graph import STAGES
-from pipeline.stages.launch import run_launch
+from pipeline.stages.launch import run_stages
 from pipeline.tracking import mlflow_tracker
 from tests.golden import seeded_launch
 from tests.golden.facts import Launched
@@ -50,7 +50,7 @@ def launched(config: LaunchConfig, here: Settings, stage: str) -> Launch:
     run_id = launch_id(config)
     tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
     with pytest.raises(ValueError, match="too few devices"):
-        run_launch(config, run_id, here, unmade(stage), tracker)
+        run_stages(config, run_id, here, unmade(stage), tracker)
     return Launch(here, run_folder(here, run_id))
 
 

@@ -17,7 +17,7 @@ from pipeline.run.known import run_folder
 from pipeline.run.population import require_population
 from pipeline.run.stage import StageResult, Stages
 from pipeline.stages.graph import STAGES
-from pipeline.stages.launch import run_launch
+from pipeline.stages.launch import run_stages
 from tests.helpers.launches.answering import signed
 from tests.helpers.launches.pipeline_launch import launch_config, stand_in
 from tests.helpers.launches.stages import stages_of
@@ -298,9 +298,9 @@ def test_the_ledger_holds_one_answer_a_reviewer_and_report(case: Case):
 @pytest.mark.slow
 def test_an_approval_publishes_and_nothing_else_does(settings: Settings):
     made = stages_of({name: lambda ctx: StageResult() for name in STAGES}) | stages()
-    first = run_launch(CONFIG, launch_id(CONFIG), settings, made)
+    first = run_stages(CONFIG, launch_id(CONFIG), settings, made)
     assert "publish" not in first
     run, ledger = run_folder(settings, launch_id(CONFIG)), PrivacyLedger.of(settings)
     given = Review(account="os:bo", answer="approve", reason="", report=SEEN)
     review(CONFIG, run, ledger, signed(settings, CONFIG.population, run.launch_id, given))
-    assert "publish" in run_launch(CONFIG, launch_id(CONFIG), settings, made)
+    assert "publish" in run_stages(CONFIG, launch_id(CONFIG), settings, made)

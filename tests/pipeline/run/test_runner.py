@@ -20,7 +20,7 @@ from pipeline.run.run_dir import RESULT, RunDir, StageRecord
 from pipeline.run.runner import StageOutcome
 from pipeline.run.stage import StageContext
 from pipeline.stages.graph import STAGES
-from pipeline.stages.launch import run_launch
+from pipeline.stages.launch import run_stages
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config, stand_in
 from tests.helpers.launches.stages import running, stages_of
 
@@ -330,7 +330,7 @@ def test_launch_runs_every_stage_in_order_and_leaves_publication_to_reviewers(se
         (launch_config(counts={"noise_multiplier": 2.0, "model": "network"}), list(STAGES)),
     ):
         seen.clear()
-        outcomes = run_launch(
+        outcomes = run_stages(
             config,
             launch_id(config),
             settings,
@@ -343,9 +343,9 @@ def test_launch_runs_every_stage_in_order_and_leaves_publication_to_reviewers(se
 @pytest.mark.slow
 def test_a_finished_launch_never_loads_its_stages(settings: Settings):
     stages = stages_of({name: lambda ctx: Counted(value=1) for name in STAGES})
-    run_launch(CONFIG, ID, settings, stages)
+    run_stages(CONFIG, ID, settings, stages)
     elsewhere = {name: replace(stage, run="no_such_module:stage") for name, stage in stages.items()}
-    assert all(outcome.skipped for outcome in run_launch(CONFIG, ID, settings, elsewhere).values())
+    assert all(outcome.skipped for outcome in run_stages(CONFIG, ID, settings, elsewhere).values())
     (settings.runs_dir / ID / "public" / "publish" / RESULT).unlink()
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-        run_launch(CONFIG, ID, settings, elsewhere)
+        run_stages(CONFIG, ID, settings, elsewhere)

@@ -11,11 +11,11 @@ from pipeline.launch.config import launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.run import runner
 from pipeline.run.known import run_folder
-from pipeline.run.run_dir import receipt_digest
+from pipeline.run.run_dir import STATE, receipt_digest
 from pipeline.run.runner import StageOutcome, Stages
 from pipeline.run.stage import StageContext
 from pipeline.stages.graph import STAGES
-from pipeline.stages.launch import run_launch
+from pipeline.stages.launch import launch, run_stages
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config
 from tests.helpers.launches.stages import stages_of
 
@@ -57,22 +57,38 @@ def everything(broken: str = "") -> Stages:
 @pytest.mark.parametrize("broken", ["audit", "ab_test"])
 def test_evidence_that_cannot_be_had_holds_the_launch_and_leaves_its_report(settings: Settings, broken: str):
     with pytest.raises(ArithmeticError, match=f"{broken} went wrong"):
-        run_launch(CONFIG, ID, settings, everything(broken))
+        run_stages(CONFIG, ID, settings, everything(broken))
     run = run_folder(settings, ID)
     assert run.record("report").result["text"] == "hold"
     assert run.record("publish") is None
     # Once it can be had, what was made without it is made again.
-    outcomes = run_launch(CONFIG, ID, settings, everything())
+    outcomes = run_stages(CONFIG, ID, settings, everything())
     again = {name for name, outcome in outcomes.items() if not outcome.skipped}
     assert again == {broken, "decide", "report", "publish"}
     assert outcomes["publish"].result["text"] == "launch"
 
 
 @pytest.mark.slow
+def test_a_launch_through_its_report_is_held_for_missing_evidence_and_shows_it(settings: Settings):
+    """The library's launch through one stage, once its text was read, so that nothing is checked before."""
+    made = everything("ab_test")
+    runner.run_stage("ingest_private", CONFIG, ID, settings, made)
+    for last, reported in (("ab_test", False), ("report", True), ("publish", True)):
+        with pytest.raises(ArithmeticError, match="ab_test went wrong"):
+            launch(CONFIG, ID, settings, made, last=last)
+        run = run_folder(settings, ID)
+        assert (run.record("report") is not None) is reported
+        assert (run.public("launch") / STATE).is_file() is reported
+    assert "held" in (run.public("launch") / STATE).read_text(encoding="utf-8")
+    with pytest.raises(ValueError, match="this launch has no 'ship'; it has ingest_public, ingest_private"):
+        launch(CONFIG, ID, settings, made, last="ship")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["fine_tune", "decide", "report"])
 def test_any_other_failure_ends_the_launch_there(settings: Settings, broken: str):
     with pytest.raises(ArithmeticError, match=f"{broken} went wrong"):
-        run_launch(CONFIG, ID, settings, everything(broken))
+        run_stages(CONFIG, ID, settings, everything(broken))
     assert run_folder(settings, ID).record(broken) is None
     assert run_folder(settings, ID).record("publish") is None
 

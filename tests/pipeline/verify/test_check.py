@@ -19,7 +19,7 @@ from pipeline.run.run_dir import RESULT
 from pipeline.run.stage import Stage, StageContext, Stages, of_launch
 from pipeline.stages.decide import evidence
 from pipeline.stages.graph import STAGES, is_evidence
-from pipeline.stages.launch import run_launch
+from pipeline.stages.launch import run_stages
 from pipeline.verify.check import Check, Verification, verification
 from pipeline.verify.launch import verify
 from pretrain import progress
@@ -90,7 +90,7 @@ class Case:
         self.ledger = registered(PrivacyLedger.of(settings), "people")
 
     def launch(self, made: Stages) -> None:
-        run_launch(self.config, self.run.launch_id, self.settings, made)
+        run_stages(self.config, self.run.launch_id, self.settings, made)
 
     def stage(self, name: str, made: Stages) -> None:
         runner.run_stage(name, self.config, self.run.launch_id, self.settings, made)

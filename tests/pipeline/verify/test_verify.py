@@ -29,7 +29,7 @@ from pipeline.stages.decide import evidence
 from pipeline.stages.fine_tune import observed
 from pipeline.stages.fine_tune import participation as participation_shown
 from pipeline.stages.graph import STAGES
-from pipeline.stages.launch import run_launch
+from pipeline.stages.launch import run_stages
 from pipeline.verify.launch import verify
 from pretrain.files import sha256, write_text
 from tests.helpers.launches.decided import Discovered
@@ -137,7 +137,7 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> tuple[LaunchConfig, Pa
     )
     here = settings_module.load({"TACIT_HOME": str(home)})
     installed(home, "people")
-    run_launch(config, launch_id(config), here, stages)
+    run_stages(config, launch_id(config), here, stages)
     return config, home
 
 
