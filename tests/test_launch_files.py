@@ -16,7 +16,7 @@ from federated.planning import law
 from federated.planning.feasibility import rho_for
 from pipeline.launch.config import LaunchConfig, all_fields, launch_id, load_launch
 from pipeline.preflight import schedule
-from pipeline.preflight.readiness import estimated_devices
+from pipeline.preflight.readiness import estimated_splits
 from pipeline.publication.gates.decide import decide
 from pipeline.publication.gates.evidence import Evidence
 from pipeline.publication.gates.words import GATES
@@ -43,7 +43,7 @@ def config_of(path: Path) -> LaunchConfig:
 @functools.cache
 def terms_of(path: Path) -> Terms:
     """Spends at worst, at the file's own population: certificates of millions of devices take seconds."""
-    return Terms.of_file(config_of(path), estimated_devices(config_of(path)))
+    return Terms.of_file(config_of(path), estimated_splits(config_of(path)))
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

@@ -22,15 +22,13 @@ from federated.config.training import ServerConfig
 from federated.counts.bounded_sum import MOST_DEVICES as MOST_COUNTED
 from federated.devices import readers
 from federated.planning import gain, law
-from federated.planning.feasibility import plan, untrained_plan
 from federated.planning.search import block_at, counts_at, round_up, terms_of
 from pipeline.launch.config import LIKE, LaunchConfig, all_fields, fields, inherited, load_launch, problems
 from pipeline.preflight.devices import MOST_COUNTED_BYTES, filters_of, no_row
 from pipeline.preflight.frontier import LEFT_BY_WORDS, rho_within
-from pipeline.preflight.shortfalls import too_few
+from pipeline.preflight.shortfalls import refusals
 from pipeline.preflight.vocabulary import propose
 from pipeline.releases.central_words import central_discovery
-from pipeline.releases.policy import above_policy
 from pipeline.releases.release import Outlook
 from pipeline.releases.terms import Terms
 from pipeline.releases.total import total
@@ -309,14 +307,13 @@ def _template(answers: Answers) -> dict[str, Any]:
 def _drafted(file: Path, answers: Answers, config: LaunchConfig, notes: tuple[str, ...]) -> Draft:
     """The draft, with the file's worst-case loss, and whether its population suffices, as 'tacit plan' finds them."""
     splits = config.private_text.splits.expected(answers.population)
-    train = splits["train"]
-    found = plan(config.mechanism, train, twice=False) if config.trains else untrained_plan(config.mechanism)
-    reasons = (*found.reasons, *above_policy(Terms.of_file(config, train)), *too_few(config, splits))
+    terms = Terms.of_file(config, splits)
+    reasons = tuple(refusals(terms))
     return Draft(
         file=file,
         feasible=not reasons,
         reasons=reasons,
-        total=total(config, planned(config, Outlook(found.guarantee.rho, train))),
+        total=terms.total,
         notes=tuple(note for note in (answers.counted, *notes) if note),
         next=_next(file, answers, config),
         mechanism=config.mechanism,

@@ -22,10 +22,8 @@ from pipeline.preflight.compute import launch_minutes
 from pipeline.preflight.devices import count_devices, countable, retention, stated_devices
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.frontier import Frontier
-from pipeline.preflight.shortfalls import too_few
+from pipeline.preflight.shortfalls import refusals
 from pipeline.preflight.words import CentralWords, LocalWords, both_ways
-from pipeline.releases.policy import above_policy
-from pipeline.releases.release import Outlook
 from pipeline.releases.terms import Terms
 from pipeline.releases.training import TRAINING
 from pipeline.run.cache import CacheHit, preview, reused_stages
@@ -136,7 +134,7 @@ def plan(
     terms = terms_of(own, config.private_text.splits, config.server)
     found = None
     if config.server.optimizer != "adam":
-        worst = Terms.of_file(config, base.training_devices)
+        worst = Terms.of_file(config, base.devices)
         found = frontiers.frontier(config, terms, worst.spends, base.total.epsilon)
     directory = out or RunDir(here.runs_dir, run_id).path / "public" / "planning"
     return ForecastPlan(
@@ -187,8 +185,8 @@ def _worst_case(
         if TRAINING.asked(config)
         else feasibility.untrained_plan(config.mechanism)
     )
-    terms = Terms.of(config, Outlook(planned.guarantee.rho, trains))
-    more_reasons = (*above_policy(terms), *too_few(config, splits))
+    terms = Terms.of(config, planned.guarantee.rho, splits)
+    reasons = tuple(refusals(terms))
     reuse = tuple(preview(config, run_id, here, stages))
     room = foresee(terms, here, run_id, reused_stages(reuse))
     worst = planned.guarantee
@@ -196,8 +194,8 @@ def _worst_case(
         sensitivity_squared=worst.sensitivity_squared,
         adjacency=worst.adjacency,
         rounds=worst.rounds,
-        feasible=planned.feasible and not more_reasons,
-        reasons=(*planned.reasons, *more_reasons),
+        feasible=not reasons,
+        reasons=reasons,
         rounds_below_goal=planned.rounds_below_goal,
         by_the_clock=planned.by_the_clock,
         step=law.step(config.mechanism, config.server) if TRAINING.asked(config) else None,

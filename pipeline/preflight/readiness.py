@@ -7,7 +7,7 @@ launch is refused as early as possible.
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -21,11 +21,10 @@ from pipeline.ground.settings import Settings, has_account
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.entries import Spend
 from pipeline.preflight.devices import count_devices, countable, retention, stated_devices
-from pipeline.preflight.shortfalls import FEW, of_file, parameters, short_of_devices, without_sums
-from pipeline.releases.central_words import CENTRAL_WORDS
+from pipeline.preflight.shortfalls import FEW, refusals
 from pipeline.releases.evaluation import EVALUATION, typed
 from pipeline.releases.policy import above_policy, one_number
-from pipeline.releases.release import Outlook, asked_for
+from pipeline.releases.release import asked_for
 from pipeline.releases.terms import Terms
 from pipeline.run import gang
 from pipeline.run.run_dir import RunDir
@@ -49,12 +48,10 @@ class Findings:
     Attributes:
       problems: why it would be refused or held, one line each with the field, the value and the fix.
       notes: warnings for the launch's owner.
-      devices: size of the population, rounded down to tens; None if it was not counted.
     """
 
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    devices: int | None = None
 
 
 @dataclass(frozen=True)
@@ -163,7 +160,7 @@ def forecast_of(config: LaunchConfig, settings: Settings, stages: "Stages", ids:
     from pipeline.preflight.foresee import forecast
     from pipeline.run.cache import preview, reused_stages
 
-    worst = Terms.of_file(config, estimated_devices(config))
+    worst = Terms.of_file(config, estimated_splits(config))
 
     def reused(run_id: str) -> Collection[str]:
         return reused_stages(preview(config, run_id, settings, stages))
@@ -188,22 +185,18 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
         return Findings(tuple(unwritten))  # what else is computed needs the locale's letters
     kept = retention(config, settings.ledger_url, run_id)
     unusable = unusable_files(config, kept)
-    population = _population(config, kept, settings.ledger_url, readable=not unusable)
-    terms = Terms.of_file(config, _training(config, population.devices))
+    terms, people = _people(config, kept, settings.ledger_url, readable=not unusable)
     foreseen = foresee(terms, settings, run_id, reused)
     problems = (
-        *of_file(config),
-        *without_sums(config, terms.seen.devices or 0),
         *unusable,
-        *population.problems,
-        *above_policy(terms),
+        *people.problems,
+        *refusals(terms),
         *_unknown_reviewers(config, settings),
         *_no_gang(config, settings),
         *unusable_places(settings),
         *foreseen.problems,
     )
-    notes = (*one_number(terms), *_nobody_answers(config), *population.notes, *foreseen.notes)
-    return Findings(problems, notes, population.devices)
+    return Findings(problems, (*one_number(terms), *_nobody_answers(config), *people.notes, *foreseen.notes))
 
 
 def _nobody_answers(config: LaunchConfig) -> tuple[str, ...]:
@@ -216,7 +209,7 @@ def require_schedule(config: LaunchConfig) -> tuple[str, ...]:
     """Check a schedule by the launch file alone; ValueError with every problem."""
     from pipeline.preflight import schedule
 
-    terms = Terms.of_file(config, estimated_devices(config))
+    terms = Terms.of_file(config, estimated_splits(config))
     if problems := above_policy(terms):
         raise ValueError("\n".join(problems))
     return (*one_number(terms), *schedule.require_fits(config, terms.spends["discover"]))
@@ -248,33 +241,32 @@ def _no_gang(config: LaunchConfig, settings: Settings) -> list[str]:
     return []
 
 
-def _population(config: LaunchConfig, kept: Retention | None, ledger_url: str, *, readable: bool) -> Findings:
-    """Check that the population has enough devices, by its files, or by the number that the launch file states.
+def _people(config: LaunchConfig, kept: Retention | None, ledger_url: str, *, readable: bool) -> tuple[Terms, Findings]:
+    """The launch's terms with its devices as counted, or as the launch file states them.
 
     The devices of a registered population are split here as ``ingest_private`` splits them, and stage ``plan`` asks the
-    same question of the same numbers.
+    same questions of the same numbers.
 
     Args:
       readable: False if a file is unusable, so that none are counted.
     """
-    private, devices, splits = config.private_text, stated_devices(config), None
-    notes: tuple[str, ...] = ()
-    if readable and countable(config):
-        try:
-            seen = count_devices(config, ledger_url, kept)
-        except ValueError as error:
-            return Findings((str(error),))
-        devices, splits = seen.devices, seen.splits
-        stated, about, more = (splits, "", "+") if splits else (private.splits.expected(devices), "about ", "")
-        parts = ", ".join(f"{name} {stated[name]:,}{more}" for name in ("train", "validation", "test"))
-        counted = f"private_text: {devices:,}+ devices of {config.locale}{seen.rows}; {about}{parts}"
-        notes = (seen.filters, counted, *_needed(config, stated["test"]))
-    elif readable and isinstance(private, Files):
-        notes = ("private_text.paths: large files, so devices are counted when the launch reads them",)
-    if devices is None:
-        return Findings((), notes)
-    problems = short_of_devices(config, splits) if splits and devices >= FEW else _hopeless(config, devices)
-    return Findings(tuple(problems), notes, devices)
+    stated = Terms.of_file(config, estimated_splits(config), drawn=False)
+    if not readable:
+        return stated, Findings(())
+    if not countable(config):
+        large = "private_text.paths: large files, so devices are counted when the launch reads them"
+        return stated, Findings((), (large,) if isinstance(config.private_text, Files) else ())
+    try:
+        seen = count_devices(config, ledger_url, kept)
+    except ValueError as error:
+        return stated, Findings((str(error),))
+    expected = config.private_text.splits.expected(seen.devices)
+    splits, about, more = (seen.splits, "", "+") if seen.splits else (expected, "about ", "")
+    parts = ", ".join(f"{name} {splits[name]:,}{more}" for name in ("train", "validation", "test"))
+    counted = f"private_text: {seen.devices:,}+ devices of {config.locale}{seen.rows}; {about}{parts}"
+    drawn = splits is not expected and seen.devices >= FEW
+    terms = Terms.of_file(config, splits if drawn else expected, drawn=drawn)
+    return terms, Findings((), (seen.filters, counted, *_needed(config, splits["test"])))
 
 
 def _needed(config: LaunchConfig, test: int) -> list[str]:
@@ -321,28 +313,6 @@ def _looks(config: LaunchConfig, kept: Retention | None) -> list[Callable[[], ob
 
         looks.append(partial(review.read_blocklist, Path(config.discovery.blocklist)))
     return looks
-
-
-def _hopeless(config: LaunchConfig, devices: int) -> list[str]:
-    """Problems of the expected splits that no draw of the keyed hash would mend; counted splits may have more.
-
-    Args:
-      devices: rounded down to tens, as in ``short_of_devices``.
-    """
-    expected = config.private_text.splits.expected(devices)
-    # Includes the nine devices that rounding may hide; exceeded with probability one in a thousand.
-    most = {
-        name: math.floor(part + 3 * math.sqrt(part * (1 - part / devices))) + 9 if devices else 9
-        for name, part in expected.items()
-    }
-    if devices and config.mechanism.delta >= 1 / devices:
-        return [
-            f"mechanism.delta: {config.mechanism.delta:g} allows all text of one of {devices}+ devices to be released; "
-            f"lower it to {1 / (100 * devices):.0e} or less"
-        ]
-    lines, sure = (short_of_devices(config, splits) for splits in (expected, most))
-    fields = {line.partition(":")[0] for line in sure}
-    return [line for line in lines if line.partition(":")[0] in fields or (fields and devices < FEW)]
 
 
 def unusable_places(settings: Settings) -> list[str]:
@@ -397,44 +367,27 @@ def _unknown_reviewers(config: LaunchConfig, settings: Settings) -> list[str]:
     ]
 
 
-def estimated_devices(config: LaunchConfig) -> int | None:
-    """Estimated number of training devices from the launch file alone; None if it states none."""
-    return _training(config, stated_devices(config))
-
-
-def _training(config: LaunchConfig, devices: int | None) -> int | None:
-    return None if devices is None else config.private_text.splits.training(devices)
+def estimated_splits(config: LaunchConfig) -> Mapping[str, int] | None:
+    """Expected devices by split from the launch file alone; None if it states no number."""
+    stated = stated_devices(config)
+    return None if stated is None else config.private_text.splits.expected(stated)
 
 
 def planned_discovery(config: LaunchConfig, run: RunDir) -> Spend:
     """Planned spend of word discovery: central, or local with the number of messages of the smallest layer.
 
-    The plan ran before the vocabulary, which decides the layers' sizes, so total epsilon is checked against its ceiling
-    again.
+    The plan ran before the vocabulary, which decides the layers' and the model's sizes, so the terms are checked again.
 
     Raises:
-      ValueError: total epsilon would exceed its ceiling.
+      ValueError: the launch would be refused or held.
       StageInputMissing: stage ``plan``, which makes all other checks, has not finished.
     """
     plan = run.record("plan")
     if plan is None:
         raise StageInputMissing(f"{run.launch_id}: stage 'plan' has not finished; it comes before anything is spent")
-    _require_parameters(config, run)
-    if CENTRAL_WORDS.asked(config):
-        return CENTRAL_WORDS.paid(config, {})
-    devices = run.result("ingest_private")["devices_by_split"]["train"]
     known_words = load_vocabulary(run.input("ingest_public", "vocabulary.json")).words
-    terms = Terms.of(config, Outlook(plan.result["rho"], devices, known_words))
-    if problems := above_policy(terms):
+    splits = run.result("ingest_private")["devices_by_split"]
+    terms = Terms.of(config, plan.result["rho"], splits, known_words=known_words)
+    if problems := refusals(terms):
         raise ValueError("\n".join((*problems, "nothing was spent on words")))
     return terms.spends["discover"]
-
-
-def _require_parameters(config: LaunchConfig, run: RunDir) -> None:
-    """ValueError, before the first spend, if the model over the public vocabulary is too small for its audits."""
-    made = run.record("ingest_public")
-    if made is None:  # The stage itself then refuses.
-        return
-    words = made.result.get("vocabulary_size", config.vocabulary.base_size)
-    if lines := of_file(config, parameters(config, words)):
-        raise ValueError("\n".join(lines))

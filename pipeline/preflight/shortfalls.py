@@ -2,18 +2,19 @@
 
 Guarantee: counts are rounded down, so a population that passes ``too_few`` has at least that many devices, and no stage
 finds too few later. A sum has at most nine devices more than its count, and is checked against its limit with these.
-``tacit check``, ``tacit plan`` and the stage ``plan`` call these functions, and the first spend of a launch calls
-``of_file`` again, as the public vocabulary is known by then; later stages refuse nothing that these checks could find
-(``tests/pipeline/preflight/test_shortfalls.py``).
+``tacit check``, ``init``, ``plan``, the stage ``plan`` and the first spend, when the public vocabulary is known, ask
+``refusals``; no later stage refuses what these checks could find (``tests/pipeline/preflight/test_shortfalls.py``).
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from evaluation.config import ALPHA
 from pipeline.launch.config import LaunchConfig
+from pipeline.releases.policy import above_policy
+from pipeline.releases.terms import Terms
 from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import releases
 from pretrain.text.packaged import documents, typed_text
@@ -45,6 +46,11 @@ def of_file(config: LaunchConfig, parameters: int | None = None) -> list[str]:
     share = 1.0 if sample is None else 1 - (1 - sample.rate) ** rounds
     lines = [f"audit.directions: {line}" for line in unauditable(config.audit.directions, rounds, share, parameters)]
     return lines + _canaries_left_out(config, share)
+
+
+def _canaries(terms: Terms) -> list[str]:
+    words = terms.seen.known_words
+    return of_file(terms.config, None if words is None else parameters(terms.config, len(words)))
 
 
 def _canaries_left_out(config: LaunchConfig, share: float) -> list[str]:
@@ -94,12 +100,32 @@ def most_parameters(config: LaunchConfig) -> int:
     return parameters(config, config.vocabulary.base_size + config.vocabulary.max_new_words)
 
 
-def short_of_devices(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[str]:
-    """Problems of a launch whose devices are counted: of stages, and of rounds that would not fill.
+def short_of_devices(terms: Terms) -> list[str]:
+    """Problems of stages that have too few devices, and of rounds that would not fill.
 
-    Args:
-      devices_by_split: numbers of devices, rounded down to tens.
+    Of splits that are not drawn yet those that no draw of the keyed hash would mend; drawn ones may have more.
     """
+    config, expected = terms.config, terms.splits
+    if expected is None:
+        return []
+    if terms.drawn:
+        return _short(config, expected)
+    devices = sum(expected.values())
+    # Includes the nine devices that rounding may hide; exceeded with probability one in a thousand.
+    most = {
+        name: math.floor(part + 3 * math.sqrt(part * (1 - part / devices))) + 9 if devices else 9
+        for name, part in expected.items()
+    }
+    if devices and config.mechanism.delta >= 1 / devices:
+        return [
+            f"mechanism.delta: {config.mechanism.delta:g} allows all text of one of {devices}+ devices to be released; "
+            f"lower it to {1 / (100 * devices):.0e} or less"
+        ]
+    lines, sure = _short(config, expected), {line.partition(":")[0] for line in _short(config, most)}
+    return [line for line in lines if line.partition(":")[0] in sure or (sure and devices < FEW)]
+
+
+def _short(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[str]:
     lines = too_few(config, devices_by_split)
     if not TRAINING.asked(config) or (lines and sum(devices_by_split.values()) < FEW):
         return lines
@@ -135,12 +161,13 @@ def encoding_of(config: LaunchConfig, train: int) -> "Encoding | None":
     return rule.encoding(most_parameters(config), train, most - train - 10) if config.mechanism.secagg else None
 
 
-def without_sums(config: LaunchConfig, train: int) -> list[str]:
+def without_sums(terms: Terms) -> list[str]:
     """Problems of the sums of rounds; of other launches than these the launch file's own limits exclude them."""
+    config = terms.config
     if not TRAINING.asked(config) or (config.mechanism.secagg is None and config.mechanism.secret_sample is None):
         return []
     try:
-        encoding_of(config, train)
+        encoding_of(config, terms.seen.devices or 0)
     except ValueError as error:
         return [f"mechanism: this plan cannot be carried out: {error}"]
     return []
@@ -163,6 +190,15 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
             "never empty"
         ]
     return lines
+
+
+# Each looks at a launch's terms before its first spend, and returns a line for each problem.
+CHECKS: tuple[Callable[[Terms], list[str]], ...] = (_canaries, without_sums, short_of_devices, above_policy)
+
+
+def refusals(terms: Terms) -> list[str]:
+    """Reasons why a launch would be refused or held whatever its model's quality, each with field, value and fix."""
+    return [line for check in CHECKS for line in check(terms)]
 
 
 def unheard(config: LaunchConfig, speaking: int) -> list[str]:

@@ -1,6 +1,6 @@
 """``Terms``: what a launch spends at worst, made once, for every check before its first spend."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
@@ -21,21 +21,39 @@ class Terms:
     Attributes:
       seen: rho of training, number of training devices and public words, as far as they are known.
       spends: of every release, by stage.
+      splits: devices by split, rounded down to tens; None where unknown.
+      drawn: True if the launch will have these splits; False if they are expected of a split that is not drawn yet.
     """
 
     config: LaunchConfig
     seen: Outlook
     spends: Mapping[str, Spend]
+    splits: Mapping[str, int] | None = None
+    drawn: bool = True
 
     @classmethod
-    def of(cls, config: LaunchConfig, seen: Outlook) -> Self:
-        """Plan every release of a launch."""
-        return cls(config, seen, planned(config, seen))
+    def of(
+        cls,
+        config: LaunchConfig,
+        rho: float,
+        splits: Mapping[str, int] | None = None,
+        *,
+        known_words: Collection[str] | None = None,
+        drawn: bool = True,
+    ) -> Self:
+        """Plan every release of a launch.
+
+        Args:
+          rho: of training, within its enforced limits.
+          known_words: words of the public vocabulary, once it exists.
+        """
+        seen = Outlook(rho, None if splits is None else splits["train"], known_words)
+        return cls(config, seen, planned(config, seen), splits, drawn)
 
     @classmethod
-    def of_file(cls, config: LaunchConfig, devices: int | None) -> Self:
-        """Plan every release by the launch file alone, with so many training devices; None where unknown."""
-        return cls.of(config, Outlook(training_rho(config), devices))
+    def of_file(cls, config: LaunchConfig, splits: Mapping[str, int] | None, *, drawn: bool = True) -> Self:
+        """Plan every release by the launch file alone."""
+        return cls.of(config, training_rho(config), splits, drawn=drawn)
 
     @property
     def training_rho(self) -> float:

@@ -8,9 +8,7 @@ from federated.mechanisms import mechanism_file
 from federated.planning import feasibility as planner
 from pipeline.launch.config import LaunchConfig
 from pipeline.preflight.foresee import foresee
-from pipeline.preflight.shortfalls import encoding_of, of_file, short_of_devices
-from pipeline.releases.policy import above_policy
-from pipeline.releases.release import Outlook
+from pipeline.preflight.shortfalls import encoding_of, refusals
 from pipeline.releases.terms import Terms
 from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts
@@ -48,14 +46,11 @@ def plan(ctx: StageContext) -> Plan:
     mechanism = ctx.config.mechanism
     # Rounded down, as the plan is public.
     splits = ctx.run.result("ingest_private")["devices_by_split"]
-    training_devices = splits["train"]
-    planned = _planned(ctx.config, training_devices)
-    terms = Terms.of(ctx.config, Outlook(planned.guarantee.rho, training_devices))
+    planned = _planned(ctx.config, splits["train"])
+    terms = Terms.of(ctx.config, planned.guarantee.rho, splits)
     mechanism_file.save(mechanisms.build(mechanism), ctx.public / artifacts.MECHANISM)
     problems = [
-        *of_file(ctx.config),
-        *short_of_devices(ctx.config, splits),
-        *above_policy(terms),
+        *refusals(terms),
         # Discovery comes first, so missing room for training would be found after its spend. Later reuse is unknown
         # here.
         *foresee(terms, ctx.settings, ctx.run.launch_id, terms.spends.keys() - {"fine_tune"}).problems,
@@ -90,8 +85,8 @@ def _stated(terms: Terms, planned: planner.Plan) -> Plan:
 
 def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
     """The plan for the stated number of devices, and its mechanism."""
-    training_devices = ctx.run.result("ingest_private")["devices_by_split"]["train"]
-    planned = _planned(ctx.config, training_devices)
+    splits = ctx.run.result("ingest_private")["devices_by_split"]
+    planned = _planned(ctx.config, splits["train"])
     mechanism_file.save(mechanisms.build(ctx.config.mechanism), ctx.public / artifacts.MECHANISM)
-    terms = Terms.of(ctx.config, Outlook(planned.guarantee.rho, training_devices))
+    terms = Terms.of(ctx.config, planned.guarantee.rho, splits)
     return _stated(terms, planned).model_dump(mode="json")

@@ -16,6 +16,8 @@ from pipeline.stages.graph import STAGES
 from pipeline.telemetry import leaving
 from pipeline.telemetry.leaving import Source
 from pretrain.files import write_text
+from pretrain.text import vocabulary
+from pretrain.text.vocabulary import SPECIALS, Vocabulary
 from tests.helpers.launches.stages import stages_of
 
 RAW = {
@@ -96,6 +98,8 @@ def write_launch(folder: Path, raw: dict = RAW) -> Path:
     return path
 
 
+WORDS = Vocabulary((*SPECIALS, *"abcdefghijklmnop"))
+
 # Made-up results, which are put on the list of what may leave.
 STAND_INS: set[str] = set()
 _Result = TypeVar("_Result", bound=type[StageResult])
@@ -120,10 +124,23 @@ class Counted(StageResult):
     text: str = "ok"
 
 
-def after_stand_ins(before: tuple[str, ...], stage: Callable[[StageContext], StageResult]) -> Stages:
+@stand_in
+class Before(Counted):
+    devices_by_split: dict[str, int]
+    rho: float
+
+
+def before(ctx: StageContext) -> Before:
+    """A stage before the one under test, with the vocabulary, devices and rho that a first spend asks for."""
+    if ctx.stage == "ingest_public":
+        vocabulary.save(WORDS, ctx.public / "vocabulary.json")
+    return Before(value=1, devices_by_split={"train": 60, "validation": 10, "test": 20}, rho=0.1)
+
+
+def after_stand_ins(others: tuple[str, ...], stage: Callable[[StageContext], StageResult]) -> Stages:
     """A stage itself and what it spends; those before it are stand-ins, so it is made anew each time."""
     real = replace(STAGES[stage.__name__], code=())
-    return stages_of({**{name: lambda ctx: Counted(value=1) for name in before}, real.name: stage}, real)
+    return stages_of({**dict.fromkeys(others, before), real.name: stage}, real)
 
 
 def run_all(config: LaunchConfig, settings: Settings, stages: Stages) -> dict:

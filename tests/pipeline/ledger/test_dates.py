@@ -13,7 +13,6 @@ from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import schedule
 from pipeline.preflight.foresee import forecast
-from pipeline.releases.release import Outlook
 from pipeline.releases.terms import Terms
 from pipeline.run.population import kept
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -55,7 +54,7 @@ def config(**changes: object) -> LaunchConfig:
 
 
 def worst(launch: LaunchConfig) -> Terms:
-    return Terms.of(launch, Outlook(RHO, None))
+    return Terms.of(launch, RHO)
 
 
 def ids(launch: LaunchConfig, *days: str) -> list[str]:

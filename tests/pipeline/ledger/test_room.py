@@ -16,7 +16,7 @@ from pipeline.ledger.budget import Budget
 from pipeline.ledger.entries import AS_OF, SPLIT_RULE, Spend
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight import schedule
-from pipeline.preflight.readiness import estimated_devices
+from pipeline.preflight.readiness import estimated_splits
 from pipeline.releases.terms import Terms
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.installed import at
@@ -292,7 +292,7 @@ def test_a_year_of_monthly_launches_never_runs_dry(tmp_path: Path, hands: Hands)
     files = {name: load_launch(ROOT / "dags" / "launches" / f"{name}.yaml") for name in PRODUCTION}
     days, planned_words = schedule.launch_days("@monthly")[:13], {}
     for name, config in files.items():
-        planned_words[name] = Terms.of_file(config, estimated_devices(config)).spends["discover"]
+        planned_words[name] = Terms.of_file(config, estimated_splits(config)).spends["discover"]
         policy = config.policy
         assert config.schedule == "@monthly"
         budget = Budget(

@@ -27,7 +27,6 @@ from pipeline.preflight.shortfalls import most_parameters
 from pipeline.releases.evaluation import typed
 from pipeline.releases.local_words import local_discovery
 from pipeline.releases.policy import above_policy
-from pipeline.releases.release import Outlook
 from pipeline.releases.terms import Terms
 from pipeline.run import runner
 from pipeline.run.known import run_folder
@@ -64,7 +63,7 @@ def test_a_plan_above_its_own_ceiling_is_known(settings: Settings):
     enough = launch_config(policy={"max_rho": 0.01}, mechanism={"noise_multiplier": noise})
     assert found(enough, settings) == [], "the fix that it names is one"
     config = launch_config(discovery={"epsilon0": 3.0})
-    (line,) = above_policy(Terms.of(config, Outlook(0.1, None)))
+    (line,) = above_policy(Terms.of(config, 0.1))
     assert line.startswith("policy.max_discovery_epsilon0: 2, but discovery.epsilon0 is 3")
 
 

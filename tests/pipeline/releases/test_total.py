@@ -137,16 +137,16 @@ def test_words_that_were_taken_over_cost_what_their_launch_paid() -> None:
 def test_a_plan_above_its_ceiling_is_refused_with_the_part_to_lower_and_to_what() -> None:
     raw = {"epsilon0": 2.0, "messages_per_device": 6}
     config = launch_config(discovery=raw, policy={"max_total_epsilon": 8.0})
-    (line,) = above_total(Terms.of(config, Outlook(0.3, None)))
+    (line,) = above_total(Terms.of(config, 0.3))
     assert line.startswith("policy.max_total_epsilon: 8, but one device loses epsilon 15.")
     assert "words 12.00 (local guarantee), training 3." in line
     assert "lower discovery.messages_per_device from 6 to 2" in line
     lowered = launch_config(discovery=raw | {"messages_per_device": 2}, policy={"max_total_epsilon": 8.0})
-    assert above_total(Terms.of(lowered, Outlook(0.3, None))) == []
-    (noise,) = above_total(Terms.of(lowered, Outlook(0.5, None)))
+    assert above_total(Terms.of(lowered, 0.3)) == []
+    (noise,) = above_total(Terms.of(lowered, 0.5))
     assert "raise mechanism.noise_multiplier from 6 to 7." in noise
     factor = float(noise.rpartition("from 6 to ")[2].split()[0].rstrip(";,")) / 6.0
-    assert above_total(Terms.of(lowered, Outlook(0.5 / factor**2, None))) == []
+    assert above_total(Terms.of(lowered, 0.5 / factor**2)) == []
 
 
 def test_a_sample_that_nobody_draws_is_not_planned_for() -> None:
@@ -154,6 +154,6 @@ def test_a_sample_that_nobody_draws_is_not_planned_for() -> None:
     sampled = {"kind": "independent", "noise_multiplier": 1.0, "clip_norm": 1.0, "rounds": 8, "report_goal": 2}
     sampled |= {"delta": DELTA, "randomness": "secure", "sampling": "poisson", "population": 40}
     config = LaunchConfig.model_validate({**RAW, "mechanism": sampled})
-    sample, usual = Terms.of(config, Outlook(4.0, None)), Terms.of(launch_config(), Outlook(4.0, None))
+    sample, usual = Terms.of(config, 4.0), Terms.of(launch_config(), 4.0)
     assert sample.likely(sample.spends)["fine_tune"].rho == config.policy.max_rho
     assert usual.likely(usual.spends)["fine_tune"].rho == 4.0

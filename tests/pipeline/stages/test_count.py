@@ -19,7 +19,6 @@ from pipeline.preflight.shortfalls import too_few
 from pipeline.releases import spent as spends
 from pipeline.releases.counts import counts
 from pipeline.releases.policy import above_policy
-from pipeline.releases.release import Outlook
 from pipeline.releases.terms import Terms
 from pipeline.releases.uses import accesses
 from pipeline.run import artifacts
@@ -141,8 +140,8 @@ def test_unasked_nothing_is_counted_or_spent(settings: Settings, stages: Stages)
 def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
     with pytest.raises(ValidationError, match=r"counts.noise_multiplier: 0.5 is rho 2 for a train device"):
         LaunchConfig.model_validate({**RAW, "counts": {**ASKED, "noise_multiplier": 0.5}})
-    assert above_policy(Terms.of(asked(), Outlook(0.7, None))) == []
-    (line,) = above_policy(Terms.of(asked(), Outlook(0.71, None)))
+    assert above_policy(Terms.of(asked(), 0.7)) == []
+    (line,) = above_policy(Terms.of(asked(), 0.71))
     assert line.startswith("policy.max_rho: 1, but training costs rho 0.71 at worst and counts 0.2959; raise")
     (line,) = too_few(asked(), {"train": 262_140, "test": 10_000})
     assert line.startswith("counts: 262,140")

@@ -18,7 +18,6 @@ from pipeline.releases import spent as spends
 from pipeline.releases.central_words import central_discovery
 from pipeline.releases.counts import counts
 from pipeline.releases.policy import above_policy
-from pipeline.releases.release import Outlook
 from pipeline.releases.terms import Terms
 from pipeline.releases.uses import accesses
 from pipeline.run import artifacts
@@ -144,8 +143,8 @@ def test_a_local_discovery_states_its_ceiling() -> None:
 
 
 def test_more_than_the_ceiling_is_refused_before_anything_is_spent() -> None:
-    assert above_policy(Terms.of(asked(), Outlook(0.77, None))) == []
-    (line,) = above_policy(Terms.of(asked(), Outlook(0.78, None)))
+    assert above_policy(Terms.of(asked(), 0.77)) == []
+    (line,) = above_policy(Terms.of(asked(), 0.78))
     assert line.startswith("policy.max_rho: 1, but training costs rho 0.78 at worst and discovery 0.2222; raise")
     assert too_few(asked(), {"train": 10, "test": 10_000}) == []
     (line,) = too_few(asked({"noise_multiplier": 6.0}), {"train": 20, "test": 10_000})
