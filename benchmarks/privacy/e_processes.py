@@ -23,7 +23,7 @@ from federated.config.blt_presets import PRESETS
 from federated.local_training.clipping import release
 from federated.participation.cohorts import Cohorts
 from federated.rounds.rule import RoundRule
-from pipeline.stages.training import audit_trace
+from pipeline.releases import audit_trace
 from pretrain.randomness.noise import FIXED_POINT
 from tests.helpers.audits.mechanism_kinds import PARSER
 

@@ -12,10 +12,10 @@ that takes
 and returns ``tuple[Verdict, ...]``: one for each test, always the same names in the same order. A missing verdict holds
 the launch like a failed one.
 
-On the side of the pipeline a ``Release`` names three things, each as ``module:function``, imported when used: ``make``,
-the only place that adds its noise to its sum (called as ``make(contributions, noise, bound, finish)``); ``keeps``, the
-files in the stage's private folder that stay for the audit; and ``audit``, which is given the context of the launch
-that made the release, loads the above, and returns the verdicts.
+On the side of the pipeline a ``Release`` names three things: ``make``, the ``module:function`` of the only place that
+adds its noise to its sum (called as ``make(contributions, noise, bound, finish)``); ``keeps``, the files in the stage's
+private folder that stay for the audit; and ``audit``, which is given the context of the launch that made the release,
+loads the above, and returns the verdicts.
 """
 
 from collections.abc import Iterable

@@ -39,7 +39,7 @@ from pretrain.text.vocabulary import UNK
 from pretrain.text.words import WordStore
 
 RECALLS = ("top1_recall", "top3_recall")
-OURS, NEW, UNKNOWN = "private", "new_words", "unknown_words"
+OURS, CHAMPION, NEW, UNKNOWN = "private", "champion", "new_words", "unknown_words"
 # Arms with memory of their user's text are compared in simulations only.
 _REMEMBER = frozenset({"private_history", "ngram_history"})
 # Number of public words on which variety is measured.

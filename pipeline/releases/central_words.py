@@ -1,11 +1,17 @@
 """Central word discovery by a trusted aggregator: weighted Gaussian selection."""
 
+import json
+
 from discovery.config import CentralConfig
+from evaluation.audit.verdict import Verdict
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Spend
 from pipeline.releases.release import Outlook, Release, Stated, asked_for, overflows
+from pipeline.run.stage import StageContext
 from reports.disclosure.releases import CentralWords
 
+# The released values of a discovery, in its private folder (``discovery.central.select.RELEASED``).
+_KEPT = "central/released.json"
 _TRUSTED = (
     "The aggregator of word discovery sees a bounded number of words from each device, adds them up, adds noise, and "
     "keeps only words above a threshold; it deletes the others. Training needs the same trust."
@@ -80,6 +86,31 @@ def _block(config: LaunchConfig) -> CentralWords:
     )
 
 
+def _audited(ctx: StageContext) -> tuple[Verdict, ...]:
+    """Verdicts on a central word discovery."""
+    import numpy as np
+
+    from discovery.device.typed import TypedWords
+    from evaluation.audit.released.central_words import DiscoveryRelease, Rule, WordOccurrences, central_words_audit
+    from pipeline.run import artifacts
+
+    config, stated = _config(ctx.config), ctx.run.result("discover")
+    kept = json.loads((ctx.private / _KEPT).read_text(encoding="utf-8"))
+    words = {word.word: (word.share, word.low, word.high, word.form) for word in artifacts.discovered_words(ctx)}
+    forms_RF = np.array(kept["forms"], dtype=np.int64)
+    found = DiscoveryRelease(kept["weights"], kept["total"], forms_RF, stated["threshold"], words)
+    typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"), ctx.run.private("audit_releases"))
+    rule = Rule.of(
+        frozenset(artifacts.vocabulary(ctx, "ingest_public").words),
+        config.words_per_device,
+        config.noise_multiplier,
+        stated["forms_share"],
+        stated["filled_share"],
+        config.failure,
+    )
+    return central_words_audit(found, WordOccurrences(typed.distinct, typed.starts, typed.numbers), rule, ctx.noise_key)
+
+
 CENTRAL_WORDS = Release(
     stage="discover",
     name="central_words",
@@ -95,7 +126,7 @@ CENTRAL_WORDS = Release(
     by_file=_block,
     disclosed=lambda config, results: CentralWords.model_validate(results("discover"), extra="ignore"),
     make="discovery.central.weighted_gaussian:make",
-    keeps=("central/released.json",),
-    audit="pipeline.stages.audits.central_words:audited",
+    keeps=(_KEPT,),
+    audit=_audited,
     proves=("threshold", "weights", "total", "forms", "words"),
 )

@@ -1,8 +1,10 @@
 """Noisy counts of words and pairs: one Gaussian release, beside training or in its place."""
 
+from evaluation.audit.verdict import Verdict
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Spend
 from pipeline.releases.release import Outlook, Release, Stated, asked_for, gaussian, overflows
+from pipeline.run.stage import StageContext
 from reports.disclosure.releases import Counts
 
 
@@ -37,6 +39,42 @@ def _limits(config: LaunchConfig) -> tuple[str, ...]:
     )
 
 
+def _audited(ctx: StageContext) -> tuple[Verdict, ...]:
+    """Verdicts on the counts that a launch released."""
+    import numpy as np
+
+    from evaluation.audit.released.counts import CountCells, counts_audit
+    from evaluation.config import NGRAM_ORDER
+    from federated.counts import cells as counted_cells
+    from federated.counts.posterior import counted_ngram
+    from federated.counts.release import CLIP_NORM
+    from pipeline.run import artifacts
+    from pretrain.ngrams import counted
+    from pretrain.ngrams.counted import CountedNGram
+    from pretrain.ngrams.ngram import NGram
+
+    def arrays(model: CountedNGram) -> tuple[np.ndarray, ...]:
+        return model.factor_V, model.row_V, model.key_G, model.pair_G, model.trust_K
+
+    config, words = asked_for(ctx.config.counts), artifacts.vocabulary(ctx, "build_vocabulary")
+    start_weight = ctx.run.result("count")["counts"]["start_weight"]
+    public, base = artifacts.public_streams(ctx, words)[0], artifacts.vocabulary(ctx, "ingest_public")
+    frequency_N = artifacts.frequencies(ctx)
+    cells = counted_cells.choose(public, words, config.contexts, frequency_N=frequency_N, start_weight=start_weight)
+    devices, released_U = artifacts.store(ctx).encode(words, "train"), np.load(ctx.private / artifacts.RELEASED)
+    fitted = NGram.fit(public, words, NGRAM_ORDER, ctx.run.private("audit_releases"))
+    return counts_audit(
+        released_U,
+        map(devices.owner, range(len(devices))),
+        CountCells(cells.context_K, cells.weight_U, len(words)),
+        config.noise_multiplier,
+        CLIP_NORM,
+        ctx.noise_key,
+        arrays(counted.load(ctx.run.input("count", artifacts.COUNTS))),
+        arrays(counted_ngram(released_U, cells, fitted, len(base), config.noise_multiplier)),
+    )
+
+
 COUNTS = Release(
     stage="count",
     name="counts",
@@ -52,6 +90,6 @@ COUNTS = Release(
     disclosed=lambda config, results: Counts.model_validate(results("count")["counts"]),
     make="federated.counts.bounded_sum:make",
     keeps=("released.npy",),
-    audit="pipeline.stages.audits.counts:audited",
+    audit=_audited,
     proves=("sum", "digits", "model"),
 )

@@ -1,14 +1,21 @@
 """Local word discovery: the privacy loss of messages that each device randomises itself."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from discovery.config import TrieConfig
+from evaluation.audit.verdict import Verdict
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Spend
 from pipeline.releases.release import Outlook, Release
+from pipeline.run.stage import StageContext
 from reports.disclosure.releases import DiscoveryGuarantee, LocalWords
 from reports.disclosure.total import Total
+
+if TYPE_CHECKING:
+    from evaluation.audit.released.local_words import Layer, Rule
 
 _HIDDEN = {
     "shuffled": "a shuffler for the messages of word discovery: no message can be linked to its sender, or to another "
@@ -24,6 +31,9 @@ _OUTPUT = {
     "shuffled": "the shuffled messages of word discovery, and the discovered words",
     "summed": "the sums of votes of word discovery, and the discovered words",
 }
+_KEPT = "layers"
+# What the search for a device's epsilon may add above the smallest, with a margin.
+_SEARCHED = 1.01
 _STATED = tuple(DiscoveryGuarantee.model_fields)
 
 
@@ -218,6 +228,88 @@ def _again(config: LaunchConfig, discovered: Mapping[str, Any], devices: int) ->
     return local_discovery(stated.epsilon0, sent, shuffled, stated.delta, f"local, of {devices} devices")
 
 
+def _audited(ctx: StageContext) -> tuple[Verdict, ...]:
+    """Verdicts on a local word discovery."""
+    from discovery.device.answer import letters_of
+    from discovery.device.typed import TypedWords
+    from evaluation.audit.released.local_words import local_words_audit
+    from pipeline.run import artifacts
+    from pretrain.text import tokenise
+
+    config = _config(ctx.config)
+    typed = TypedWords.gather(artifacts.store(ctx).typed_words("train"), ctx.run.private("audit_releases"))
+    published = {word.word: word.form for word in artifacts.discovered_words(ctx)}
+    known = frozenset(artifacts.vocabulary(ctx, "ingest_public").words)
+    rule = rule_of(config, letters_of(tokenise.alphabet(ctx.config.locale)), known)
+    layers, stated = layers_of(ctx.private / _KEPT), ctx.run.result("discover")
+    asked = zip((row["domain"] for row in stated["layers"]), (len(layer.asked) for layer in layers), strict=True)
+    on_text = local_words_audit(ctx.noise_key, layers, published, typed.of, rule)
+    return (*on_text, on_certificate(config, asked, stated["device_epsilon_central"]))
+
+
+def on_certificate(config: TrieConfig, asked: Iterable[tuple[int, int]], stated: float) -> Verdict:
+    """Verdict on the stated epsilon of a device: no less than an explicit attack reaches.
+
+    The certificate counts the messages that hide a device. This counts the honest devices itself, from the records of
+    who was asked and the launch file, and holds an attack in the certificate's place. Both go from one message to a
+    device by ``certificates.group``, so a mistake there passes both.
+
+    Args:
+      asked: of each layer, its items and the number of devices that answered.
+      stated: epsilon of all messages of a device after shuffling.
+    """
+    from discovery.certificates.attack import attack  # scipy is slow to import
+    from discovery.certificates.group import group
+    from discovery.device.randomizer import subset_selection
+
+    size, least = config.messages_per_device, 0.0
+    for items, devices in asked:
+        sample, others = subset_selection(config.epsilon0, items), max(devices - devices % 10, 1) - 1
+        reach = partial(attack, sample, size + size * int(config.honest_share * others))
+        least = max(least, group(reach, size, config.epsilon0, config.delta))
+    return Verdict(
+        "certificate",
+        "the stated epsilon of a device is no less than an attack on its shuffled messages reaches, among the honest "
+        "devices that the launch file assumes",
+        "a certificate about a tenth too low: the attack is that far from the best certificate",
+        stated * _SEARCHED >= least,
+        "" if stated * _SEARCHED >= least else "an attack reaches a larger epsilon than is stated",
+    )
+
+
+def layers_of(folder: Path) -> "list[Layer]":
+    """Load the finished layers of a discovery."""
+    from discovery import participation, state
+    from evaluation.audit.released.local_words import Layer
+
+    records = participation.read(folder)
+    layers: list[Layer] = []
+    devices, asked_in = records["device"].to_numpy(), records["layer"].to_numpy()
+    while (left := state.load(folder, len(layers) + 1)) is not None:
+        number = left.row.layer
+        words = frozenset(word.word for word in left.words)
+        asked, votes_d = devices[asked_in == number], state.votes(folder, number)
+        layers.append(Layer(asked, votes_d, left.row.messages, left.prefixes, words, left.forms))
+    return layers
+
+
+def rule_of(config: TrieConfig, letters: str, known: frozenset[str]) -> "Rule":
+    """Build the audit's rule from a launch file."""
+    from evaluation.audit.released.local_words import Rule
+
+    return Rule(
+        epsilon0=config.epsilon0,
+        messages=config.messages_per_device,
+        greedy=config.sampler == "greedy",
+        layers=config.layers,
+        letters=letters,
+        max_prefixes=config.max_prefixes,
+        false_discovery_rate=config.false_discovery_rate,
+        anonymity=config.anonymity,
+        known=known,
+    )
+
+
 LOCAL_WORDS = Release(
     stage="discover",
     name="local_words",
@@ -237,7 +329,7 @@ LOCAL_WORDS = Release(
     trusts=_trusts,
     limits=_limits,
     make="discovery.device.randomizer:randomise",
-    keeps=("layers",),
-    audit="pipeline.stages.audits.local_words:audited",
+    keeps=(_KEPT,),
+    audit=_audited,
     proves=("messages", "votes", "choice", "certificate"),
 )

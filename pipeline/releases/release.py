@@ -9,8 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from evaluation.audit.verdict import Verdict
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Spend
+from pipeline.run.stage import StageContext
 from pretrain.config import Bearing
 from reports.disclosure.releases import ReleaseBlock, ReleaseName
 from reports.disclosure.total import Total
@@ -103,7 +105,7 @@ class Release(Use):
         finish)``; where rounds or devices come one by one, to the sum of a round, or to the message of a device.
       keeps: files in its stage's private folder that stay for the audit: the released values, and values that cannot be
         derived again from the private store; never a sum without noise.
-      audit: ``module:function`` that takes the context of the stage that made it, and returns verdicts.
+      audit: takes the context of the stage that made it, loads what it made and the text, and returns verdicts.
       proves: names of those verdicts. A launch in which one of them, or of ``EVERY_RELEASE``, is missing or failed is
         held.
     """
@@ -118,7 +120,7 @@ class Release(Use):
     disclosed: Callable[[LaunchConfig, Results], ReleaseBlock]
     make: str
     keeps: tuple[str, ...]
-    audit: str
+    audit: Callable[[StageContext], tuple[Verdict, ...]]
     proves: tuple[str, ...]
     trusts: Callable[[LaunchConfig, Total], tuple[str, ...]] = _nobody
     split: Bearing = "train"

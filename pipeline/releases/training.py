@@ -1,9 +1,13 @@
 """Federated training under DP-FTRL: the release of the model after every round."""
 
+import os
+
+from evaluation.audit.verdict import Verdict
 from federated.config.mechanism import secagg_neighbours, secagg_threshold
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Spend
 from pipeline.releases.release import Outlook, Release, Results, Stated, gaussian
+from pipeline.run.stage import StageContext
 from reports.disclosure.releases import Mechanism, Participation, SecAgg, Training
 
 
@@ -65,6 +69,45 @@ def _secagg(encoding: Stated, report_goal: int) -> SecAgg:
     return SecAgg.model_validate({**encoding, **agreed}, extra="ignore")
 
 
+def _audited(ctx: StageContext) -> tuple[Verdict, ...]:
+    """Verdicts on the training of a launch."""
+    import numpy as np
+
+    from evaluation.audit import canaries
+    from federated.participation.records import load_records
+    from federated.rounds import server
+    from federated.rounds.rule import RoundRule
+    from federated.rounds.state import RECORDS
+    from pipeline.releases import audit_trace
+    from pipeline.run import artifacts
+    from pretrain.text.vocabulary import TokenStream, join_streams
+
+    config, words, store = ctx.config, artifacts.vocabulary(ctx, "build_vocabulary"), artifacts.store(ctx)
+    _, trace, directions = audit_trace.load(ctx.private / audit_trace.FILE)
+    synthetic = canaries.load(ctx.run.input(ctx.stage, "canaries.json")).devices
+    people = store.devices("train")
+
+    def text(numbers: np.ndarray) -> TokenStream:
+        own, made_up = people[numbers[numbers < len(people)]], numbers[numbers >= len(people)] - len(people)
+        return join_streams([store.words.encode(words, own), synthetic.select(made_up)])
+
+    folder = ctx.private / "rounds"
+    finished = audit_trace.TrainingRun(
+        folder=folder,
+        local=config.local_training,
+        rule=RoundRule(config.mechanism, config.seed, ctx.noise_key, artifacts.mechanism(ctx.run)),
+        trace=trace,
+        directions=directions,
+        start=artifacts.on_device(ctx, artifacts.training_start(ctx)),
+        final_P=server.flat_weights(artifacts.model(ctx, ctx.stage)),
+        recorded=dict(load_records(folder / RECORDS, len(trace.joined_TN)).cohorts),
+        people=len(people),
+        synthetic=len(synthetic),
+        text=text,
+    )
+    return tuple(audit_trace.audited(finished, len(os.sched_getaffinity(0))))
+
+
 TRAINING = Release(
     stage="fine_tune",
     name="training",
@@ -78,6 +121,6 @@ TRAINING = Release(
     disclosed=_disclosed,
     make="federated.local_training.clipping:release",
     keeps=("rounds", "audit.npz"),
-    audit="pipeline.stages.audits.training:audited",
+    audit=_audited,
     proves=("cohorts", "rounds", "digits", "clipping_bits", "clip_norms"),
 )

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from evaluation.noisy.compare import CHAMPION
 from federated.devices.store import DeviceStore
 from federated.mechanisms import Mechanism
 from pipeline.publication.champion import Champion, fetched, trained_on
@@ -20,8 +21,6 @@ from pretrain.text import corpus
 from pretrain.text.vocabulary import TokenStream, Vocabulary
 from pretrain.text.words import WordStore
 from reports.disclosure.utility import EarlierLaunch
-
-CHAMPION = "champion"
 
 _log = logging.getLogger(__name__)
 

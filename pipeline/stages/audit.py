@@ -25,12 +25,12 @@ from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
 from pipeline.launch.config import LaunchConfig
+from pipeline.releases import audit_trace
 from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult, stage_key
-from pipeline.stages.training import audit_trace
 from pipeline.stages.training.audit_inputs import AuditInputs, TwinInputs, open_inputs
 from pipeline.stages.training.control import control
 from pipeline.stages.training.twin import TwinModel, pseudo_people, train_twin

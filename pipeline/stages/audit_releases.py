@@ -8,9 +8,14 @@ verdicts, which are cited: they existed before the reuse, or were computed for i
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
+from discovery import review
+from discovery.config import CentralConfig
+from discovery.frequencies import TYPED_PER_HOLDER
 from evaluation.audit.released.key import key_audit, seeded_key
 from evaluation.audit.released.splits import TEST, TRAIN, VALIDATION, split_audit, splits_of
+from evaluation.audit.released.vocabulary import BuiltVocabulary, ReleasedWord, vocabulary_audit
 from evaluation.audit.verdict import Verdict
 from federated.config.population import VALIDATION_FRACTION
 from federated.devices.pieces import device_ids
@@ -23,10 +28,13 @@ from pipeline.run import artifacts
 from pipeline.run.cache import cited_audit
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import KEY, RunDir
-from pipeline.run.stage import StageContext, StageResult, commitment, drawn_anew, imported, public_facts
-from pipeline.stages.audits import vocabulary
+from pipeline.run.stage import StageContext, StageResult, commitment, drawn_anew, public_facts
+from pretrain.text import corpus
+from pretrain.writing.case import form_of
 from reports.disclosure.findings import ReleaseAudit, ReleaseVerdict
 
+# Verdicts on the vocabulary without which a launch is held.
+VOCABULARY = ("words", "frequencies")
 _log = logging.getLogger(__name__)
 
 
@@ -46,7 +54,7 @@ def _audits(ctx: StageContext) -> Iterator[ReleaseAudit]:
         if ctx.run.optional(release.stage) and (audit := _audit(ctx, release)):
             yield audit
     if ctx.run.optional("build_vocabulary"):
-        yield _own(ctx, "build_vocabulary", vocabulary.audited(replace(ctx, stage="build_vocabulary")))
+        yield _own(ctx, "build_vocabulary", audited_vocabulary(replace(ctx, stage="build_vocabulary")))
 
 
 def _audit(ctx: StageContext, release: Release) -> ReleaseAudit | None:
@@ -132,7 +140,7 @@ def audited(ctx: StageContext, release: Release) -> tuple[Verdict, ...]:
         drawn_anew(config, ctx.run, release.stage),
         seeded=seeded,
     )
-    return (on_key, _on_split(ctx), *imported(release.audit)(replace(ctx, key=key)))
+    return (on_key, _on_split(ctx), *release.audit(replace(ctx, key=key)))
 
 
 def _on_split(ctx: StageContext) -> Verdict:
@@ -143,3 +151,30 @@ def _on_split(ctx: StageContext) -> Verdict:
     split_D = splits_of(device_ids(store.directory), config.population, secret, *shares)
     names = {TRAIN: "train", VALIDATION: "validation", TEST: "test"}
     return split_audit(split_D, {split: store.devices(name) for split, name in names.items()})
+
+
+def audited_vocabulary(ctx: StageContext) -> tuple[Verdict, ...]:
+    """Verdicts on the vocabulary of a launch, in the context of its stage."""
+    config, locale = ctx.config.discovery, ctx.config.locale
+    found, public = artifacts.discovered_words(ctx), artifacts.vocabulary(ctx, "ingest_public").words
+    built = BuiltVocabulary(
+        artifacts.vocabulary(ctx, ctx.stage).words, artifacts.frequencies(ctx).tolist(), artifacts.shown_words(ctx)
+    )
+    blocked = review.read_blocklist(Path(config.blocklist)) if config.blocklist else ()
+    listed = review.candidates(found, ctx.config.vocabulary.filters, blocked, locale)
+    factor = ceiling = TYPED_PER_HOLDER
+    if isinstance(config, CentralConfig):
+        counts = corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).counts()
+        every = sum(counts.values())
+        factor, ceiling = max(every - sum(counts.get(word, 0) for word in public), 1) / every, 1.0
+    else:
+        factor *= config.messages_per_device
+    return vocabulary_audit(
+        built,
+        public,
+        {each.word: ReleasedWord(each.share, each.high, form_of(each.word, each.form, locale)) for each in found},
+        None if ctx.config.vocabulary.review else {each.word for each in listed if not each.accepted},
+        ctx.config.vocabulary.max_new_words,
+        factor,
+        ceiling,
+    )

@@ -22,7 +22,7 @@ from federated.train import Workplace
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.registry import Champions, PublishedModel, published_before, published_then
-from pipeline.releases.evaluation import EVALUATION, typed
+from pipeline.releases.evaluation import EVALUATION, RELEASED, typed
 from pipeline.releases.release import asked_for
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
@@ -31,7 +31,7 @@ from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages import ab_arms
 from pipeline.stages.ab_arms import NON_PRIVATE, PUBLIC_MIXTURE
 from pipeline.stages.ab_inputs import Baseline, ComparisonInputs, open_inputs
-from pipeline.stages.kept_release import RELEASED, ReleaseFile
+from pipeline.stages.kept_release import ReleaseFile
 from pipeline.stages.remade import Elsewhere
 from pipeline.telemetry.leaving import Source
 from pretrain.files import write_text

@@ -20,7 +20,7 @@ from pipeline.run.population import require_allowed, require_population
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult, Stages
-from pipeline.stages.audits import vocabulary
+from pipeline.stages.audit_releases import VOCABULARY
 from pipeline.stages.graph import SPENDING, STAGES, before
 from pipeline.stages.remade import Elsewhere, of_launch, repeated
 from pipeline.stages.report import disclosure
@@ -106,7 +106,7 @@ def _releases(ctx: StageContext) -> dict[str, tuple[str, ...]]:
     records = [record for name in STAGES if name in before("decide") and (record := ctx.run.record(name))]
     paid = [each.stage for each in records if each.result.get("spend") or each.ledger.keys() & {*SPENDS, "reuse"}]
     declared = {release.stage: (*EVERY_RELEASE, *release.proves) for release in releases(ctx.config)}
-    return dict.fromkeys(paid, EVERY_RELEASE) | declared | {"build_vocabulary": vocabulary.PROVES}
+    return dict.fromkeys(paid, EVERY_RELEASE) | declared | {"build_vocabulary": VOCABULARY}
 
 
 def _public(ctx: StageContext) -> dict[str, Any]:

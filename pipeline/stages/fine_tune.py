@@ -19,13 +19,14 @@ from federated.secagg.bounds import plan_encoding
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Spend
 from pipeline.ledger.log import merkle
+from pipeline.releases import audit_trace
 from pipeline.releases import spent as spends
 from pipeline.releases.training import TRAINING
 from pipeline.run import artifacts, gang
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences, outcome_differences
 from pipeline.run.stage import StageContext, StageResult
-from pipeline.stages.training import audit_trace, fine_tune_workers
+from pipeline.stages.training import fine_tune_workers
 from pipeline.stages.training.fine_tune_inputs import TrainingInputs, moved_start, open_inputs
 from pipeline.telemetry.allowed import two_digits
 from pretrain.model import export

@@ -17,12 +17,11 @@ from evaluation.noisy.compare import Release
 from federated.counts.bounded_sum import released_sum, require_few_enough
 from pipeline.launch.config import LaunchConfig
 from pipeline.publication.registry import Champions, PublishedModel
-from pipeline.releases.evaluation import clip_norm
+from pipeline.releases.evaluation import VECTORS, clip_norm
 from pretrain.files import PRIVATE, write_array, write_text
 
 STREAM = "evaluation"
 Vectors = Iterator[tuple[np.ndarray, np.ndarray]]
-RELEASED, VECTORS = "released.json", "vectors.npy"
 
 
 @dataclass(frozen=True)

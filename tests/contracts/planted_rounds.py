@@ -25,7 +25,7 @@ from evaluation.audit.verdict import Verdict
 from federated.local_training import clipping, sums
 from federated.rounds import aggregation
 from federated.rounds.privatize import NoiseAhead, Privatizer, RoundNoise
-from pipeline.stages.audits.local_words import layers_of, rule_of
+from pipeline.releases.local_words import layers_of, rule_of
 from pretrain.randomness.noise import FIXED_POINT
 from pretrain.text.vocabulary import TokenStream
 from tests.helpers.audits.remade_run import release_audited

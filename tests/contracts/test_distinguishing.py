@@ -38,8 +38,8 @@ from federated.counts.cells import Cells, choose
 from federated.counts.release import CLIP_NORM, released_counts
 from federated.local_training import clipping
 from federated.rounds.rule import RoundRule
+from pipeline.releases.audit_trace import whitener
 from pipeline.releases.central_words import central_discovery
-from pipeline.stages.training.audit_trace import whitener
 from pretrain.randomness import noise
 from pretrain.randomness.noise import FIXED_POINT
 from pretrain.text.vocabulary import join_owners

@@ -19,7 +19,6 @@ from pipeline.run import artifacts
 from pipeline.run.known import run_folder
 from pipeline.run.stage import StageContext
 from pipeline.stages.audit_releases import audited
-from pipeline.stages.audits import training
 from tests.golden.facts import Launched
 
 pytestmark = pytest.mark.slow
@@ -85,7 +84,9 @@ def test_rounds_of_devices_that_do_not_exist_are_held(
     context: Callable[[str], StageContext], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their text cannot be read: the audit ended in an IndexError, and no verdict was left."""
-    monkeypatch.setattr(training, "load_records", lambda path, rounds: Cohorts({0: np.array([10**6])}))
+    monkeypatch.setattr(
+        "federated.participation.records.load_records", lambda path, rounds: Cohorts({0: np.array([10**6])})
+    )
     verdicts = audited(context("fine_tune"), MADE["fine_tune"])
     assert [verdict.name for verdict in verdicts if not verdict.passed] == ["cohorts"]
     assert {verdict.name for verdict in verdicts} < {*EVERY_RELEASE, *MADE["fine_tune"].proves}, "others are missing"

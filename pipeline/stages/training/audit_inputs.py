@@ -16,9 +16,9 @@ from federated.mechanisms import Mechanism
 from federated.participation.records import load_records
 from federated.rounds.state import RECORDS
 from federated.train import TrainingData
+from pipeline.releases import audit_trace
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext, stage_key
-from pipeline.stages.training import audit_trace
 from pipeline.stages.training.fine_tune_inputs import training_data
 from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.text.vocabulary import TokenStream, Vocabulary

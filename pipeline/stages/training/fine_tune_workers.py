@@ -29,13 +29,13 @@ from federated.workers.worker import ALONE, Worker, joined
 from pipeline.ground import settings
 from pipeline.ground.errors import HELD, PERMANENT, TEMPORARY, LaunchError, LaunchHeld, PermanentError, exit_code
 from pipeline.launch.config import load_kept_launch
+from pipeline.releases import audit_trace
 from pipeline.run import artifacts, fence, gang
 from pipeline.run.bookkeeping import FAILED, LOCK, PLANTED
 from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext, access, stage_key
 from pipeline.stages.graph import STAGES
-from pipeline.stages.training import audit_trace
 from pipeline.stages.training.fine_tune_inputs import TrainingInputs, open_in_worker
 from pipeline.telemetry import logs, work
 from pretrain import processes

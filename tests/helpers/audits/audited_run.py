@@ -20,9 +20,9 @@ from federated.rounds import server
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RECORDS
 from federated.train import FineTuneResult, TrainingData
-from pipeline.stages.training import audit_trace
-from pipeline.stages.training.audit_trace import cohorts_row, trained_row
-from pipeline.stages.training.audit_trace import models as models_of
+from pipeline.releases import audit_trace
+from pipeline.releases.audit_trace import cohorts_row, trained_row
+from pipeline.releases.audit_trace import models as models_of
 from pretrain.config import ModelConfig
 from pretrain.model.keyboard_lm import KeyboardLM, build_model
 from tests.helpers.launches.small_run import WORDS, Launch, run

@@ -12,7 +12,7 @@ from federated.participation.records import load_records
 from federated.rounds.rule import RoundRule
 from federated.rounds.state import RECORDS
 from federated.train import FineTuneResult
-from pipeline.stages.audits.training import TrainingRun, verdicts
+from pipeline.releases.audit_trace import TrainingRun, verdicts
 from tests.helpers.audits.audited_run import model_at_start, planted
 from tests.helpers.launches.small_run import Launch, run
 

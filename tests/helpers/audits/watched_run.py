@@ -7,7 +7,7 @@ import numpy as np
 from evaluation.audit.watch import Stopped, Watch
 from federated.rounds.rule import RoundRule
 from federated.train import TrainingData
-from pipeline.stages.training import audit_trace
+from pipeline.releases import audit_trace
 from tests.helpers.audits.audited_run import model_at_start, planted
 from tests.helpers.launches.small_run import Launch, run
 

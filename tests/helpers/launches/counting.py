@@ -34,5 +34,5 @@ def counting(config: LaunchConfig, settings: Settings, monkeypatch: pytest.Monke
     monkeypatch.setattr(artifacts, "frequencies", lambda ctx: np.empty(0))
     monkeypatch.setattr(artifacts, "store", lambda ctx: store)
     # The vocabulary is no release, and this launch has discovered no word.
-    monkeypatch.setattr("pipeline.stages.audits.vocabulary.audited", lambda ctx: ())
+    monkeypatch.setattr("pipeline.stages.audit_releases.audited_vocabulary", lambda ctx: ())
     return after_stand_ins(("ingest_public", "ingest_private", "build_vocabulary", "plan"), count)

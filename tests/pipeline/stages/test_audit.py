@@ -8,7 +8,7 @@ from evaluation.config import LEAST_DIRECTIONS
 from federated import mechanisms
 from federated.accounting.guarantees import guarantee_of
 from federated.config.mechanism import TreeMechanism
-from pipeline.stages.training import audit_trace
+from pipeline.releases import audit_trace
 from tests.helpers.audits.mechanism_kinds import SPACED
 from tests.helpers.launches.pipeline_launch import launch_config
 

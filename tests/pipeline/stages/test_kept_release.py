@@ -12,9 +12,10 @@ from evaluation.noisy.questions import CLIP_NORM, TYPING_CLIP_NORM
 from federated.counts.bounded_sum import MOST_DEVICES
 from pipeline.ground import settings
 from pipeline.publication.registry import PublishedModel
+from pipeline.releases.evaluation import RELEASED
 from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import StageContext
-from pipeline.stages.kept_release import RELEASED, STREAM, ReleaseFile
+from pipeline.stages.kept_release import STREAM, ReleaseFile
 from pretrain.randomness.noise import FIXED_POINT, gaussian, seeded_key
 from tests.helpers.launches.pipeline_launch import launch_config
 

@@ -16,7 +16,7 @@ from discovery.device.answer import letters_of
 from discovery.device.randomizer import subset_selection
 from discovery.device.typed import TypedWords
 from evaluation.audit.released.local_words import Layer, local_words_audit
-from pipeline.stages.audits.local_words import layers_of, on_certificate, rule_of
+from pipeline.releases.local_words import layers_of, on_certificate, rule_of
 from pretrain.randomness.noise import seeded_key
 from pretrain.writing.case import SIGNS
 

@@ -17,7 +17,7 @@ from federated.rounds import kept_rounds
 from federated.rounds.kept_rounds import KeptRound
 from federated.rounds.privatize import Privatizer, RoundNoise
 from federated.rounds.rule import RoundRule
-from pipeline.stages.training.audit_trace import strategy_of
+from pipeline.releases.audit_trace import strategy_of
 from tests.evaluation.audit.released.training_bugs import (
     Bug,
     broken_normals,
@@ -144,7 +144,7 @@ def test_bits_without_their_noise_are_seen_alone(tmp_path: Path, share: float) -
 
 @pytest.mark.parametrize("share", [0.0, 1e-6, 2.0])
 def test_bits_without_their_noise_are_seen_in_rounds_that_are_not_chosen(tmp_path: Path, share: float) -> None:
-    with patch("pipeline.stages.audits.training.chosen", lambda *_: ()):
+    with patch("pipeline.releases.audit_trace.chosen", lambda *_: ()):
         assert failed(launch_of(ADAPTIVE), tmp_path, of_bits(share)) == ["clipping_bits"]
 
 
@@ -178,7 +178,7 @@ def test_a_fault_of_one_round_is_seen_where_that_round_is_chosen(tmp_path: Path)
             drawn.extend(chosen(weights_P, kept))
             return tuple(drawn)
 
-        with patch("pipeline.stages.audits.training.chosen", all_chosen):
+        with patch("pipeline.releases.audit_trace.chosen", all_chosen):
             found = failed(launch, folder, without_in_round(number))
         assert ("rounds" in found) == (number in drawn)
 

@@ -9,7 +9,7 @@ import pytest
 from evaluation.audit import canaries
 from evaluation.audit.canaries import CanarySet
 from federated.train import TrainingData
-from pipeline.stages.training.audit_trace import canaries_row
+from pipeline.releases.audit_trace import canaries_row
 from pretrain.text.vocabulary import join_streams
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.training_context import WORDS, text

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from pipeline.ground.errors import LaunchHeld, PermanentError
+from pipeline.releases import audit_trace
 from pipeline.run import gang
 from pipeline.run.bookkeeping import FAILED
-from pipeline.stages.training import audit_trace, fine_tune_workers
+from pipeline.stages.training import fine_tune_workers
 from pipeline.stages.training.fine_tune_inputs import open_inputs
 from tests.evaluation.audit.released.training_bugs import weaker
 

@@ -63,7 +63,7 @@ def world(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(audits, "device_ids", lambda folder: [str(number) for number in range(30)])
     monkeypatch.setattr(audits, "splits_of", lambda ids, *rule: np.full(len(ids), TRAIN))
     # The vocabulary is no release, and this launch has discovered no word.
-    monkeypatch.setattr("pipeline.stages.audits.vocabulary.audited", lambda ctx: ())
+    monkeypatch.setattr("pipeline.stages.audit_releases.audited_vocabulary", lambda ctx: ())
     before = ("ingest_public", "ingest_private", "build_vocabulary", "plan")
 
     def audited(last: int | None) -> dict:

@@ -15,8 +15,8 @@ from evaluation.audit.noise import NoiseAudit
 from evaluation.audit.released.rows import TRAINED, verdicts
 from federated.rounds.privatize import PrivacyState, Privatizer, RoundNoise
 from federated.train import FineTuneResult
+from pipeline.releases import audit_trace
 from pipeline.stages.fine_tune import participation
-from pipeline.stages.training import audit_trace
 from pretrain.text.vocabulary import EOS, TokenStream, join_owners
 from tests.helpers.audits.audited_run import audited
 from tests.helpers.launches.small_run import WORDS, Launch, run
