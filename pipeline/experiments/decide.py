@@ -26,10 +26,10 @@ from pipeline.publication.approvals import standing
 from pipeline.publication.experiment import Experiment, ExperimentEnd
 from pipeline.publication.registry import Registry
 from pipeline.run.known import write_down
+from pipeline.run.public_fields import require_listed
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text
 from pipeline.run.stage import StageResult
 from pipeline.telemetry.allowed import this_hour, two_digits
-from pipeline.telemetry.leaving import require_listed
 from pipeline.tracking.mlflow_tracker import MlflowTracker, checkpoints_of_locale
 from pretrain.files import write_text
 from reports.disclosure.document import GateResult

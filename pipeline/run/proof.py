@@ -29,9 +29,9 @@ from pipeline.ground.settings import Settings
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.note import SUFFIX
 from pipeline.run.bookkeeping import CONTENT, PROCESSORS
+from pipeline.run.public_fields import PROOF
 from pipeline.run.run_dir import ABSENT, ERASED, GIVEN, RESULT, STATE, RunDir, StageRecord, record_digest, record_text
 from pipeline.run.stage import Stage, Stages, concludes, imported
-from pipeline.telemetry.leaving import PROOF
 from pretrain.files import atomic, remove_leavings, text_sha256, write_bytes, write_text
 
 if TYPE_CHECKING:
@@ -143,9 +143,9 @@ def write_signed(path: Path, envelope: "Envelope", signer: "CryptoSigner") -> No
 
 
 def require_listed(name: str) -> None:
-    """ValueError for a file of the proof that ``telemetry.leaving`` does not list."""
+    """ValueError for a file of the proof that ``run.public_fields`` does not list."""
     if not any(fnmatchcase(name, pattern) for pattern in PROOF):
-        raise ValueError(f"{FOLDER}/{name}: no source in pipeline/telemetry/leaving.py, so it may not leave")
+        raise ValueError(f"{FOLDER}/{name}: no source in pipeline/run/public_fields.py, so it may not leave")
 
 
 def link_name(stage: str, key: "SSlibKey") -> str:

@@ -34,10 +34,10 @@ from pipeline.run.finished import (
 )
 from pipeline.run.known import run_folder, write_down
 from pipeline.run.population import asked, kept, register_simulation
+from pipeline.run.public_fields import require_listed
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, has_private_files, record_text
 from pipeline.run.stage import StageContext, StageResult, Stages, access, binding_of, release_key, view
 from pipeline.telemetry.allowed import this_hour, two_digits
-from pipeline.telemetry.leaving import require_listed
 from pipeline.telemetry.signals import budget, watched
 from pretrain import progress
 from pretrain.access import confined

@@ -179,7 +179,7 @@ class Stage:
         the release, the launch that holds it, and whether to make a missing audit. None if there is no such audit.
       replay: the comparison with a second run in ``verify``; None: other checks of ``verify`` cover it.
       remade: ``module:function`` that makes those fields and files of its public half again which follow from public
-        files (``telemetry.leaving.REMADE``). It takes a context in a folder with other stages' public files alone, the
+        files (``run.public_fields.REMADE``). It takes a context in a folder with other stages' public files alone, the
         record, and the folder of the stage's own public files; it returns fields as JSON values. Empty: it has none.
       repeated: ``module:function`` that runs what only a repetition gives again, and yields differences. It takes a
         context in such a folder, the record and the launch's folder. Empty: nothing can be repeated.

@@ -25,6 +25,7 @@ from pipeline.publication.registry import Champions, PublishedModel, published_b
 from pipeline.releases.evaluation import EVALUATION, RELEASED, typed
 from pipeline.releases.release import asked_for
 from pipeline.run import artifacts
+from pipeline.run.public_fields import Source
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import outcome_differences
 from pipeline.run.stage import StageContext, StageResult
@@ -33,7 +34,6 @@ from pipeline.stages.ab_arms import NON_PRIVATE, PUBLIC_MIXTURE
 from pipeline.stages.ab_inputs import Baseline, ComparisonInputs, open_inputs
 from pipeline.stages.kept_release import ReleaseFile
 from pipeline.stages.remade import Elsewhere
-from pipeline.telemetry.leaving import Source
 from pretrain.files import write_text
 from pretrain.kernel.threads import one_torch_thread
 from reports.disclosure.utility import (

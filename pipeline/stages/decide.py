@@ -17,6 +17,7 @@ from pipeline.releases.total import total
 from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import releases, uncovered
 from pipeline.run.population import require_allowed, require_population
+from pipeline.run.public_fields import Source, require_listed
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult, Stages
@@ -24,7 +25,6 @@ from pipeline.stages.audit_releases import VOCABULARY
 from pipeline.stages.graph import SPENDING, STAGES, before
 from pipeline.stages.remade import Elsewhere, of_launch, repeated
 from pipeline.stages.report import disclosure
-from pipeline.telemetry.leaving import Source, require_listed
 from reports.disclosure.document import DecisionBlock, GateResult
 
 # Gates whose result later launches of the population change.

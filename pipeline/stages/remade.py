@@ -1,12 +1,12 @@
 """Make the public half again from public files alone, and name every field that they do not give.
 
 Releases as they lie in ``public/``, public text, the launch file and the stated participation give all fields and
-files whose source is in ``leaving.REMADE``. Each stage has a function for its own (``Stage.remade``), which runs in a
+files whose source is in ``public_fields.REMADE``. Each stage has a function for its own (``Stage.remade``), which runs in a
 folder that links other stages' public files and nothing else: no key, no store, no ledger. A field that it leaves out,
-or gives another value, does not come from where ``pipeline.telemetry.leaving`` says: it is named, and a gate holds the
+or gives another value, does not come from where ``pipeline.run.public_fields`` says: it is named, and a gate holds the
 launch.
 
-What only training gives (``leaving.REPEATED``, ``ATTACKED``) is made by repeating it in such a folder
+What only training gives (``public_fields.REPEATED``, ``ATTACKED``) is made by repeating it in such a folder
 (``Stage.repeated``), as far as these cost a tenth of the launch or a minute together, beside the moved start
 (``repeated``); the decision states the others.
 
@@ -28,12 +28,12 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pipeline.ground.errors import LaunchError
 from pipeline.ground.settings import Settings, processor
 from pipeline.launch.config import LaunchConfig, config_digest
+from pipeline.run.public_fields import FREE, REMADE, Source, blocks_of, file_source, key_source, source
 from pipeline.run.run_dir import ABSENT, RESULT, RunDir, StageRecord, record_digest
 from pipeline.run.second_run import differences, same_json
 from pipeline.run.stage import Stage, StageContext, access, imported
 from pipeline.stages.graph import STAGES
 from pipeline.telemetry.allowed import two_digits
-from pipeline.telemetry.leaving import FREE, REMADE, Source, blocks_of, file_source, key_source, source
 from pretrain.access import Access, confined
 
 Made = Mapping[str, Any]

@@ -21,13 +21,13 @@ from pipeline.releases.uses import accesses, limits, releases
 from pipeline.run import artifacts
 from pipeline.run.cache import reused_commit
 from pipeline.run.population import asked
+from pipeline.run.public_fields import require_listed
 from pipeline.run.run_dir import GIVEN, RunDir, StageRecord
 from pipeline.run.second_run import differences
 from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages.graph import SPENDING, STAGES, is_evidence
 from pipeline.stages.remade import fields
 from pipeline.telemetry.allowed import this_hour
-from pipeline.telemetry.leaving import require_listed
 from pretrain.config import BEARING, Config
 from pretrain.files import write_text
 from reports import front, render

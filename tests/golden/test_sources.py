@@ -12,13 +12,13 @@ from pydantic import create_model
 
 from pipeline.ground import settings as settings_module
 from pipeline.launch.config import LaunchConfig, load_kept_launch
+from pipeline.run import public_fields
 from pipeline.run.known import as_it_lies
+from pipeline.run.public_fields import Source
 from pipeline.run.run_dir import RESULT, RunDir, record_digest
 from pipeline.run.stage import Stage
 from pipeline.stages import remade
 from pipeline.stages.graph import STAGES
-from pipeline.telemetry import leaving
-from pipeline.telemetry.leaving import Source
 from tests.golden import seeded_launch
 from tests.golden.conftest import launched
 from tests.golden.facts import Launched
@@ -76,10 +76,10 @@ def test_public_files_alone_give_every_figure(name: str, runs: dict[str, Path], 
 @pytest.fixture
 def declared(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, Source], None]:
     """Declare a source of a further figure, as whoever adds one does."""
-    monkeypatch.setattr(leaving, "FIELDS", {name: dict(fields) for name, fields in leaving.FIELDS.items()})
+    monkeypatch.setattr(public_fields, "FIELDS", {name: dict(fields) for name, fields in public_fields.FIELDS.items()})
 
     def declare(place: str, name: str, of: Source) -> None:
-        fields = leaving.FIELDS.setdefault(place, {})
+        fields = public_fields.FIELDS.setdefault(place, {})
         fields[of] = f"{fields.get(of, '')} {name}"
 
     return declare
@@ -196,12 +196,12 @@ def opens_private_words(ctx: Any, record: object, released: Path) -> dict[str, A
 # What a stage would publish beside its counts: the noise of a cell, declared as what follows from the release.
 _FAULT = """
 from pipeline.stages import count
-from pipeline.telemetry import leaving
+from pipeline.run import public_fields
 honest = count._stated
 count._stated = lambda *given: honest(*given).model_copy(update={"headline": {"noise": -3.25}})
 count.remade, again = None, count.remade
 count.remade = lambda *given: {name: value for name, value in again(*given).items() if name != "headline"}
-leaving.FIELDS["Count.headline"] = {leaving.Source.RELEASED: "noise"}
+public_fields.FIELDS["Count.headline"] = {public_fields.Source.RELEASED: "noise"}
 """
 
 

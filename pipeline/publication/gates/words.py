@@ -272,7 +272,7 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
         "sources": GateWords(
             "Every public figure follows from releases, public text and the launch file, or comes from where it says.",
             "",
-            _BUG + "; the figure's source is declared in pipeline/telemetry/leaving.py",
+            _BUG + "; the figure's source is declared in pipeline/run/public_fields.py",
         ),
         "ledger": GateWords(
             "No entry of the privacy ledger was altered, removed or inserted, and a second sum of its spends "

@@ -10,11 +10,11 @@ import yaml
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.entries import Spend
+from pipeline.run import public_fields
+from pipeline.run.public_fields import Source
 from pipeline.run.runner import run_stage
 from pipeline.run.stage import Dataset, Stage, StageContext, StageResult, Stages
 from pipeline.stages.graph import STAGES
-from pipeline.telemetry import leaving
-from pipeline.telemetry.leaving import Source
 from pretrain.files import write_text
 from pretrain.text import vocabulary
 from pretrain.text.vocabulary import SPECIALS, Vocabulary
@@ -108,13 +108,13 @@ _Result = TypeVar("_Result", bound=type[StageResult])
 def stand_in(result: _Result) -> _Result:
     """Let a made-up result leave, with whatever files its stage writes."""
     name = result.__name__
-    assert name in STAND_INS or name not in leaving.FIELDS, f"{name} is a real one"
-    before = leaving.FIELDS.get(name, {}).get(Source.INSTALLATION, "")
+    assert name in STAND_INS or name not in public_fields.FIELDS, f"{name} is a real one"
+    before = public_fields.FIELDS.get(name, {}).get(Source.INSTALLATION, "")
     stated = " ".join([before, *vars(result).get("__annotations__", {})])
     STAND_INS.add(name)
     named = {name: stated, f"{name}.headline": "*", f"{name}.curve": "*"}
-    leaving.FIELDS |= {key: {Source.INSTALLATION: names} for key, names in named.items()}
-    leaving.FILES[name] = {"*": Source.INSTALLATION}
+    public_fields.FIELDS |= {key: {Source.INSTALLATION: names} for key, names in named.items()}
+    public_fields.FILES[name] = {"*": Source.INSTALLATION}
     return result
 
 

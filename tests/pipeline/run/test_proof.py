@@ -166,5 +166,5 @@ def test_nothing_is_spent_without_the_keys_that_sign(settings: Settings):
 
 
 def test_a_file_that_is_not_listed_does_not_join_the_proof():
-    with pytest.raises(ValueError, match=r"proof/notes\.txt: no source in pipeline/telemetry/leaving\.py"):
+    with pytest.raises(ValueError, match=r"proof/notes\.txt: no source in pipeline/run/public_fields\.py"):
         proof.require_listed("notes.txt")

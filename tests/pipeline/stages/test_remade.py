@@ -2,8 +2,8 @@
 
 import pytest
 
+from pipeline.run.public_fields import Source
 from pipeline.stages.remade import Elsewhere, fields
-from pipeline.telemetry.leaving import Source
 from reports.disclosure.guarantee import Gain
 from reports.disclosure.releases import Counts
 from reports.disclosure.total import Part, Total

@@ -7,10 +7,10 @@ from pydantic import BaseModel
 
 from pipeline.experiments.decide import DecisionResult
 from pipeline.ground.errors import PermanentError
+from pipeline.run.public_fields import FIELDS, FILES, FREE, blocks_of, require_listed, source
 from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageResult
 from pipeline.stages.graph import STAGES
-from pipeline.telemetry.leaving import FIELDS, FILES, FREE, blocks_of, require_listed, source
 from reports.disclosure.document import Disclosure
 from reports.disclosure.findings import AuditVerdict
 from reports.disclosure.releases import SecAgg
@@ -42,7 +42,7 @@ def test_every_field_that_leaves_names_its_source() -> None:
         for name, field in model.model_fields.items()
         if not blocks_of(field.annotation) and source(model, name) is None and name not in FREE
     ]
-    assert not missing, f"say in pipeline/telemetry/leaving.py where these come from: {missing}"
+    assert not missing, f"say in pipeline/run/public_fields.py where these come from: {missing}"
 
 
 def test_the_list_holds_nothing_that_nobody_states() -> None:

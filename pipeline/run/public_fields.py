@@ -314,7 +314,7 @@ def require_listed(result: BaseModel, files: Iterable[str] = ()) -> None:
     sourceless = [*unlisted(result), *(name for name in files if file_source(type(result), name) is None)]
     if sourceless:
         raise PermanentError(
-            f"{', '.join(sorted(set(sourceless)))}: no source in pipeline/telemetry/leaving.py, so it may not leave; "
+            f"{', '.join(sorted(set(sourceless)))}: no source in pipeline/run/public_fields.py, so it may not leave; "
             "declare its source there, or keep it in the private half"
         )
 
