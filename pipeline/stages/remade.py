@@ -1,10 +1,10 @@
 """Make the public half again from public files alone, and name every field that they do not give.
 
 Releases as they lie in ``public/``, public text, the launch file and the stated participation give all fields and
-files whose source is in ``public_fields.REMADE``. Each stage has a function for its own (``Stage.remade``), which runs in a
-folder that links other stages' public files and nothing else: no key, no store, no ledger. A field that it leaves out,
-or gives another value, does not come from where ``pipeline.run.public_fields`` says: it is named, and a gate holds the
-launch.
+files whose source is in ``public_fields.REMADE``. Each stage has a function for its own (``Stage.remade``), which runs
+in a folder that links other stages' public files and nothing else: no key, no store, no ledger. A field that it leaves
+out, or gives another value, does not come from where ``pipeline.run.public_fields`` says: it is named, and a gate holds
+the launch.
 
 What only training gives (``public_fields.REPEATED``, ``ATTACKED``) is made by repeating it in such a folder
 (``Stage.repeated``), as far as these cost a tenth of the launch or a minute together, beside the moved start
