@@ -17,8 +17,7 @@ from federated.planning.feasibility import rho_for
 from pipeline.launch.config import LaunchConfig, all_fields, launch_id, load_launch
 from pipeline.preflight import schedule
 from pipeline.preflight.readiness import estimated_splits
-from pipeline.publication.gates.decide import decide
-from pipeline.publication.gates.evidence import Evidence
+from pipeline.publication.gates.decide import Evidence, decide
 from pipeline.publication.gates.words import GATES
 from pipeline.releases.policy import above_policy
 from pipeline.releases.terms import Terms

@@ -13,7 +13,7 @@ from evaluation.config import CONFIDENCE
 from evaluation.features import FEATURES
 from evaluation.live.compare import MISMATCH, Live
 from pipeline.launch.policy import LEAST_BUCKETS, MOST_GUARDRAIL_LOSS, ExperimentConfig
-from pipeline.publication.gates.evidence import at_least, finite, gate, none_of
+from pipeline.publication.gates.gate import at_least, finite, gate, none_of
 from reports.disclosure.document import GateResult
 from reports.formats import metric_name
 

@@ -25,7 +25,7 @@ _HIDDEN = 9  # most devices that rounding down to tens hides
 EVERY_RELEASE = ("key", "split")
 
 
-def _unlimited(config: LaunchConfig) -> tuple[str, ...]:
+def _none(*_: object) -> tuple[str, ...]:
     return ()
 
 
@@ -47,7 +47,7 @@ class Use:
     says: Callable[[LaunchConfig], str]
     part: str = ""
     covered: bool = False
-    limits: Callable[[LaunchConfig], tuple[str, ...]] = _unlimited
+    limits: Callable[[LaunchConfig], tuple[str, ...]] = _none
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,6 @@ class Outlook:
     training_rho: float
     devices: int | None
     known_words: Collection[str] | None = None
-
-
-def _nobody(config: LaunchConfig, whole: Total) -> tuple[str, ...]:
-    return ()
-
-
-def _fits(config: LaunchConfig, devices: int) -> tuple[str, ...]:
-    return ()
-
-
-def _no_cheaper(config: LaunchConfig, seen: Outlook, fits: Callable[[Spend], bool]) -> tuple[str, ...]:
-    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,12 +110,12 @@ class Release(Use):
     keeps: tuple[str, ...]
     audit: Callable[[StageContext], tuple[Verdict, ...]]
     proves: tuple[str, ...]
-    trusts: Callable[[LaunchConfig, Total], tuple[str, ...]] = _nobody
+    trusts: Callable[[LaunchConfig, Total], tuple[str, ...]] = _none
     split: Bearing = "train"
     certain: bool = False
-    refuses: Callable[[LaunchConfig], tuple[str, ...]] = _unlimited
-    needs: Callable[[LaunchConfig, int], Sequence[str]] = _fits
-    cheaper: Callable[[LaunchConfig, Outlook, Callable[[Spend], bool]], Iterable[str]] = _no_cheaper
+    refuses: Callable[[LaunchConfig], tuple[str, ...]] = _none
+    needs: Callable[[LaunchConfig, int], Sequence[str]] = _none
+    cheaper: Callable[[LaunchConfig, Outlook, Callable[[Spend], bool]], Iterable[str]] = _none
     by_file: Callable[[LaunchConfig], ReleaseBlock] | None = None
     again: Callable[[LaunchConfig, Stated, int], Spend] | None = None
     asks: tuple[str, ...] = ()

@@ -8,9 +8,8 @@ from pipeline.ground.errors import LaunchError, StageInputMissing
 from pipeline.ledger.entries import SPENDING as SPENDS
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.gates.budgets import overspent, understated
-from pipeline.publication.gates.decide import concluded
+from pipeline.publication.gates.decide import Evidence, concluded
 from pipeline.publication.gates.decide import decide as decided
-from pipeline.publication.gates.evidence import Evidence
 from pipeline.releases.release import EVERY_RELEASE
 from pipeline.releases.spent import is_sum, launch_loss, spent
 from pipeline.releases.total import total

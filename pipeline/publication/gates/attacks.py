@@ -2,16 +2,38 @@
 
 from collections.abc import Iterator
 
+from pydantic import Field
+
 from evaluation.audit.released.rows import TRAINED
 from pipeline.launch.policy import PolicyConfig
-from pipeline.publication.gates.evidence import Evidence, at_least, at_most, finite, gate, show
+from pipeline.publication.gates.gate import Part, at_least, at_most, finite, gate, show
 from reports.disclosure.document import GateResult
+from reports.disclosure.findings import AuditVerdict, ControlBlock, ReleaseAudit
 
 # An audit must notice a tenth less noise, or updates a tenth too long, with probability 0.9.
 LEAST_NOISE, LEAST_CLIP = 0.9, 1.1
 
 
-def of_attacks(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
+class AttackEvidence(Part):
+    """Results of the canaries, the noise audits and the audits of releases."""
+
+    counts_alone: bool = Field(default=False, description="the launch trains nothing on devices, so has no canaries")
+    worst_rank_single_user: int | None = Field(default=None, description="best-ranked canary known to one device")
+    random_continuations: int | None = None
+    found_single_user: int | None = Field(default=None, description="one device's canaries that a search found")
+    broken_ceilings: int | None = Field(default=None, description="one device's canaries better known than allowed")
+    pooled_p_value: float | None = Field(default=None, description="over all one-device canaries together")
+    alpha: float | None = None
+    noise_audit_passed: bool | None = Field(default=None, description="None if no noise was audited")
+    audits: tuple[AuditVerdict, ...] = ()
+    control: ControlBlock | None = Field(default=None, description="the attacks' result on a model without noise")
+    releases: dict[str, tuple[str, ...]] | None = Field(
+        default=None, description="verdicts that each must have, by stage"
+    )
+    release_audits: tuple[ReleaseAudit, ...] | None = None
+
+
+def of_attacks(evidence: AttackEvidence, policy: PolicyConfig) -> Iterator[GateResult]:
     """Yield gates on canaries and noise audits, if the launch trains on devices, and on audits of every release."""
     if not evidence.counts_alone:
         yield from _of_canaries(evidence, policy)
@@ -27,7 +49,7 @@ def of_attacks(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]
     yield _release_audits(evidence)
 
 
-def _of_canaries(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
+def _of_canaries(evidence: AttackEvidence, policy: PolicyConfig) -> Iterator[GateResult]:
     among = f" among {evidence.random_continuations} continuations" if evidence.random_continuations else ""
     yield at_least(
         "canaries",
@@ -60,7 +82,7 @@ def _of_canaries(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResul
     yield _control(evidence)
 
 
-def _control(evidence: Evidence) -> GateResult:
+def _control(evidence: AttackEvidence) -> GateResult:
     """Gate on the control: the attack must find canaries that were learnt without noise."""
     name, title = "control", "canaries that were learnt are found"
     control = evidence.control
@@ -74,14 +96,14 @@ def _control(evidence: Evidence) -> GateResult:
     return gate(name, title, most.found, most.canaries, control.passed, text)
 
 
-def _contradictions(evidence: Evidence) -> int | None:
+def _contradictions(evidence: AttackEvidence) -> int | None:
     """Number of failed audits; None if the verdict or its rows are missing."""
     if evidence.noise_audit_passed is None or not evidence.audits:
         return None
     return max(sum(row.verdict == "failed" for row in evidence.audits), int(not evidence.noise_audit_passed))
 
 
-def _released(evidence: Evidence) -> GateResult:
+def _released(evidence: AttackEvidence) -> GateResult:
     """Gate on the audits of released models: each must exist and pass; evidence has no figures of theirs."""
     rows = {row.type: row.verdict for row in evidence.audits}
     verdicts = {kind: rows.get(kind, "not run") for kind in TRAINED}
@@ -91,7 +113,7 @@ def _released(evidence: Evidence) -> GateResult:
     return gate("released", "noise in the released models", count, 0, not problems, "; ".join(problems) or whole)
 
 
-def _power(evidence: Evidence) -> GateResult:
+def _power(evidence: AttackEvidence) -> GateResult:
     """Gate on power: an audit must notice slightly too little noise, and one a slightly too large clip norm."""
     noise = max((row.least_noise for row in evidence.audits if row.least_noise is not None), default=None)
     clip = min((row.least_clip for row in evidence.audits if row.least_clip is not None), default=None)
@@ -103,7 +125,7 @@ def _power(evidence: Evidence) -> GateResult:
     return gate("audit_power", "power of the audits", noise, LEAST_NOISE, passed, text)
 
 
-def _release_audits(evidence: Evidence) -> GateResult:
+def _release_audits(evidence: AttackEvidence) -> GateResult:
     """Gate on release audits: each release must have and pass each verdict of its audit."""
     name, title = "release_audits", "each release made again from its key"
     if not evidence.releases or evidence.release_audits is None:

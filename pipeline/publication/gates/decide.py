@@ -7,16 +7,28 @@ report.
 
 from collections.abc import Iterator
 
+from pydantic import Field
+
 from pipeline.launch.policy import PolicyConfig
-from pipeline.publication.gates.attacks import of_attacks
-from pipeline.publication.gates.evidence import Evidence, none_of
-from pipeline.publication.gates.guarantee import of_the_guarantee
-from pipeline.publication.gates.utility import of_utility
+from pipeline.publication.gates.attacks import AttackEvidence, of_attacks
+from pipeline.publication.gates.gate import none_of
+from pipeline.publication.gates.guarantee import GuaranteeEvidence, of_the_guarantee
+from pipeline.publication.gates.utility import UtilityEvidence, of_utility
 from reports.disclosure.document import DecisionBlock, GateResult
 
 # Its statement about local discovery, with or without a total over a device's messages.
 _COVERED = "each spends from a budget, of a device or, in local word discovery, of a typed word"
 _REMADE = "each is made again from releases, public text and the launch file, or comes from where it says"
+
+
+class Evidence(GuaranteeEvidence, AttackEvidence, UtilityEvidence):
+    """Evidence for all gates."""
+
+    ledger_problems: tuple[str, ...] | None = Field(default=None, description="problems found in the ledger")
+    leaks: tuple[str, ...] | None = Field(
+        default=None, description="public figures that do not follow from their source"
+    )
+    uncovered: tuple[str, ...] | None = Field(default=None, description="uses of private text without a guarantee")
 
 
 def decide(evidence: Evidence, policy: PolicyConfig) -> DecisionBlock:

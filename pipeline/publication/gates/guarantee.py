@@ -2,15 +2,42 @@
 
 from collections.abc import Iterator
 
+from pydantic import Field
+
 from pipeline.launch.policy import PolicyConfig
-from pipeline.publication.gates.evidence import Evidence, at_most, finite, gate, show
+from pipeline.publication.gates.gate import Part, at_most, finite, gate, show
 from reports.disclosure.document import GateResult
 
 # The two accountants compute the same exact curve; a larger difference is a disagreement.
 EPSILON_TOLERANCE = 1e-3
 
 
-def of_the_guarantee(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
+class GuaranteeEvidence(Part):
+    """Participation, losses and the ledger's totals."""
+
+    rho: float | None = None
+    epsilon: float | None = Field(default=None, description="first accountant, at the policy's delta")
+    epsilon_pld: float | None = Field(default=None, description="second accountant, at the same delta")
+    observed_min_sep: int | None = Field(default=None, description="None if no device took part twice")
+    observed_max_participations: int | None = None
+    violations: int | None = Field(default=None, description="participations that broke an enforced bound")
+    enforced_min_sep: int | None = None
+    enforced_max_participations: int | None = None
+    total_epsilon: float | None = Field(default=None, description="of one device; None if a release is missing")
+    epsilon0: float | None = None
+    population_rho: float | None = Field(default=None, description="the ledger's total, this launch included")
+    window_rho: float | None = Field(
+        default=None, description="most that one device lost in any window of the budget, this launch included"
+    )
+    population_words_epsilon: float | None = Field(
+        default=None, description="the ledger's total of words of one device, or the most in any window"
+    )
+    population_discovery_epsilon: float | None = Field(
+        default=None, description="the ledger's item-level total, or the most in any window, this launch included"
+    )
+
+
+def of_the_guarantee(evidence: GuaranteeEvidence, policy: PolicyConfig) -> Iterator[GateResult]:
     """Yield gates on the budgets of launch and population, and on the participation that the accounting assumes."""
     yield at_most("budget", "privacy budget of the launch", evidence.rho, policy.max_rho, "device-level rho")
     yield at_most(
@@ -72,7 +99,7 @@ def of_the_guarantee(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateR
         )
 
 
-def _accountants(evidence: Evidence) -> GateResult:
+def _accountants(evidence: GuaranteeEvidence) -> GateResult:
     first, second = evidence.epsilon, evidence.epsilon_pld
     difference = abs(first - second) if finite(first) and finite(second) else None
     passed = difference is not None and difference <= EPSILON_TOLERANCE
@@ -80,7 +107,7 @@ def _accountants(evidence: Evidence) -> GateResult:
     return gate("accountants", "two accountants agree", difference, EPSILON_TOLERANCE, passed, text)
 
 
-def _separation(evidence: Evidence) -> GateResult:
+def _separation(evidence: GuaranteeEvidence) -> GateResult:
     observed, enforced = evidence.observed_min_sep, evidence.enforced_min_sep
     once = observed is None and evidence.observed_max_participations in (0, 1)
     passed = finite(enforced) and (once or (finite(observed) and observed >= enforced))

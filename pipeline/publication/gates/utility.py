@@ -3,15 +3,50 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pydantic import Field
+
 from evaluation.comparison.intervals import confidence_of
 from evaluation.config import VARIETY_WORDS
 from pipeline.launch.policy import PolicyConfig
-from pipeline.publication.gates.evidence import Evidence, at_least, finite, gate, none_of, show
+from pipeline.publication.gates.gate import Part, at_least, finite, gate, none_of, show
 from reports.disclosure.document import GateResult
 from reports.disclosure.utility import OtherFeature
 
 
-def of_utility(evidence: Evidence, policy: PolicyConfig) -> Iterator[GateResult]:
+class UtilityEvidence(Part):
+    """Results of the comparison on held-out devices."""
+
+    top1_gain_low: float | None = Field(default=None, description="lower end of private minus starting point")
+    top3_gain_low: float | None = None
+    ngram_gain_low: float | None = Field(
+        default=None, description="lower end of private minus public n-gram: the lower of alone and mixed"
+    )
+    new_word_top3_low: float | None = Field(
+        default=None, description="lower end of top-3 recall where a discovered word is typed; None if never"
+    )
+    variety_private: float | None = Field(
+        default=None, description="different words suggested first and rightly, expected in a fixed number of words"
+    )
+    variety_public: float | None = Field(
+        default=None, description="the same of the starting point or the public n-gram, whichever has more"
+    )
+    session_words: int | None = Field(
+        default=None, description="typed by all kinds of typists; 0: not asked for, no layout, or noisy"
+    )
+    judged_words: int | None = Field(default=None, description="typed under the arms that decide")
+    broken_margins: tuple[str, ...] | None = Field(default=None, description="missed margins of simulated typing")
+    missing_metrics: tuple[str, ...] | None = Field(default=None, description="metrics that have no interval")
+    worse_than_champion: tuple[str, ...] | None = Field(
+        default=None, description="metrics that are clearly worse than the users' model, or were not compared"
+    )
+    attempt: int | None = Field(default=None, description="attempt number on these held-out devices")
+    confidence: float | None = Field(default=None, description="confidence of the gates' intervals")
+    broken_typists: tuple[str, ...] | None = Field(default=None, description="metrics on which typists contradict")
+    launched_for: tuple[str, ...] | None = Field(default=None, description="its features, the main one first")
+    others: dict[str, OtherFeature] | None = Field(default=None, description="evidence on the further features")
+
+
+def of_utility(evidence: UtilityEvidence, policy: PolicyConfig) -> Iterator[GateResult]:
     """Yield gates on gains on held-out devices, and on metrics of typing that must not get worse.
 
     A property of the model is one gate; a metric that judges a feature is a gate of that feature. One that fails holds
@@ -83,19 +118,16 @@ class _FeatureFindings:
     of: str = ""
 
 
-def _by_feature(evidence: Evidence) -> Iterator[_FeatureFindings]:
+def _by_feature(evidence: UtilityEvidence) -> Iterator[_FeatureFindings]:
     """Yield the evidence of each feature of the launch file; missing evidence fails its gates."""
     main, *others = evidence.launched_for or ("",)
     of = f" ({main})" if others else ""
-    if evidence.launched_for is None:
-        yield _FeatureFindings(None, None, None, None)
-    else:
-        yield _judged(evidence, "", of)
+    yield _judged(None if evidence.launched_for is None else evidence, "", of)
     for name in others:
         yield _judged((evidence.others or {}).get(name), f"_{name}", f" ({name})")
 
 
-def _judged(stated: Evidence | OtherFeature | None, suffix: str, of: str) -> _FeatureFindings:
+def _judged(stated: UtilityEvidence | OtherFeature | None, suffix: str, of: str) -> _FeatureFindings:
     if stated is None:
         return _FeatureFindings(None, None, None, None, suffix, of)
     return _FeatureFindings(
@@ -113,7 +145,7 @@ def _champion(judged: _FeatureFindings) -> GateResult:
     return none_of(f"champion{judged.suffix}", title, judged.worse_than_champion, otherwise)
 
 
-def _attempts(evidence: Evidence, judged: _FeatureFindings) -> GateResult:
+def _attempts(evidence: UtilityEvidence, judged: _FeatureFindings) -> GateResult:
     """Gate on repeated attempts: later ones on the same held-out devices need intervals of higher confidence."""
     attempt, confidence = judged.attempt, evidence.confidence
     needed = confidence_of(attempt) if attempt is not None and attempt > 0 else None
@@ -126,7 +158,7 @@ def _attempts(evidence: Evidence, judged: _FeatureFindings) -> GateResult:
     return gate(f"attempts{judged.suffix}", title, confidence, needed, passed, text)
 
 
-def _typing(evidence: Evidence, judged: _FeatureFindings) -> GateResult:
+def _typing(evidence: UtilityEvidence, judged: _FeatureFindings) -> GateResult:
     broken, missing = judged.broken_margins, judged.missing_metrics
     told = evidence.session_words is not None and evidence.judged_words is not None
     if broken is not None and missing is not None and told:

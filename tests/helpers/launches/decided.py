@@ -2,8 +2,7 @@
 
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
-from pipeline.publication.gates.decide import decide
-from pipeline.publication.gates.evidence import Evidence
+from pipeline.publication.gates.decide import Evidence, decide
 from pipeline.run import runner
 from pipeline.run.stage import Stage, StageContext, Stages, of_launch
 from pipeline.stages.graph import STAGES

@@ -9,8 +9,7 @@ from pipeline.ground.errors import HELD
 from pipeline.ground.settings import Settings
 from pipeline.launch.policy import PolicyConfig
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.gates.decide import decide
-from pipeline.publication.gates.evidence import Evidence
+from pipeline.publication.gates.decide import Evidence, decide
 from pipeline.publication.gates.words import GATES, words_of
 from pipeline.run.attempts import running
 from pipeline.run.known import run_folder

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import itertools
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+import numpy as np
 import pytest
 
 from pipeline.launch.config import LaunchConfig, load_launch
@@ -21,26 +23,6 @@ from pipeline.stages import graph
 from pipeline.stages.graph import STAGES
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.pipeline_launch import launch_config
-
-EDGES = {
-    ("ingest_public", "pretrain"),
-    ("ingest_public", "discover"),
-    ("ingest_private", "plan"),
-    ("plan", "discover"),
-    ("pretrain", "build_vocabulary"),
-    ("discover", "build_vocabulary"),
-    ("build_vocabulary", "adapt"),
-    ("adapt", "count"),
-    ("count", "fine_tune"),
-    ("fine_tune", "audit"),
-    ("fine_tune", "ab_test"),
-    ("audit", "audit_releases"),
-    ("ab_test", "audit_releases"),
-    ("audit_releases", "decide"),
-    ("decide", "report"),
-    ("report", "publish"),
-}
-
 
 # Made by every launch anew: what later launches change, or what is of the launch's own key.
 UNCACHED = {"plan", "fine_tune", "audit", "ab_test", "audit_releases", "decide", "report", "publish"}
@@ -57,9 +39,14 @@ def places(value: object) -> Iterator[str]:
         yield from places(inspect.getclosurevars(value).nonlocals.get("place", ""))
 
 
-def test_edges_are_what_stages_open_and_follow() -> None:
-    assert {(earlier, name) for name, after in graph.edges().items() for earlier in after} == EDGES
-    assert all(graph.before(name) >= {*stage.opens, *stage.follows} for name, stage in STAGES.items())
+def test_edges_are_the_fewest_by_which_a_stage_waits_for_all_that_it_opens_and_follows() -> None:
+    """By powers of a matrix; which they are, Airflow's file holds."""
+    waits = np.array([[name in (*each.opens, *each.follows) for name in STAGES] for each in STAGES.values()])
+    for _ in STAGES:
+        waits |= waits @ waits
+    assert [{*graph.before(name)} for name in STAGES] == [{*itertools.compress(STAGES, row)} for row in waits]
+    fewest = waits & ~(waits @ waits)
+    assert list(graph.edges().values()) == [list(itertools.compress(STAGES, row)) for row in fewest]
 
 
 def test_nothing_is_spent_before_the_plan() -> None:
@@ -96,17 +83,16 @@ def test_a_launch_is_decided_anew_when_the_block_of_a_release_changes() -> None:
     assert all(blocks <= set(STAGES[name].reads(launch_config())) for name in ("plan", "decide", "report"))
 
 
-def test_what_is_public_and_what_spends_is_derived() -> None:
+def test_what_is_public_and_what_may_fail_is_derived() -> None:
     assert {name for name in STAGES if is_public(name, STAGES)} == {"ingest_public", "pretrain"}
-    assert set(graph.SPENDING) == {"discover", "count", "fine_tune", "ab_test"}
     assert {name for name in STAGES if graph.is_evidence(name)} == {"audit", "ab_test", "audit_releases"}
     assert all(name == stage.name for name, stage in STAGES.items())
 
 
 def test_a_launch_runs_all_but_what_it_did_not_ask_for() -> None:
     counting = launch_config(counts={"noise_multiplier": 2.0, "model": "network"})
-    assert of_launch(counting, STAGES) == tuple(STAGES)
-    assert of_launch(launch_config(), STAGES) == tuple(name for name in STAGES if name != "count")
+    for config, blocks in ((launch_config(), {""}), (counting, {"", "counts"})):
+        assert of_launch(config, STAGES) == tuple(name for name, stage in STAGES.items() if stage.block in blocks)
     assert {stage.block for stage in STAGES.values()} <= {"", *LaunchConfig.model_fields}
 
 
@@ -149,7 +135,7 @@ def test_a_stage_is_given_the_fields_that_it_names() -> None:
     """All of the file stands beside the model in MLflow, is held against each key, and gives public figures again."""
     whole = {name for name, stage in STAGES.items() if stage.reads is everything}
     assert whole == {"audit_releases", "decide", "publish"}
-    assert {name for name, stage in STAGES.items() if not stage.cached} == UNCACHED
+    assert {name for name, stage in STAGES.items() if not stage.cached} >= UNCACHED
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "dags" / "launches").glob("*.yaml")), ids=lambda path: path.stem)

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from evaluation.audit.released.rows import TRAINED
-from pipeline.publication.gates.decide import decide
-from pipeline.publication.gates.evidence import Evidence
+from pipeline.publication.gates.decide import Evidence, decide
 from pipeline.stages.audit import Audit
 from pipeline.stages.comparison import AbTest
 from pipeline.stages.discover import Discover
