@@ -3,12 +3,13 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from reports import appendix
 from reports.disclosure.document import Disclosure
+from reports.disclosure.releases import ReleaseName
 from reports.formats import compared, shown_arms
 from reports.languages import LANGUAGES
 from reports.render import TEMPLATES
@@ -26,8 +27,6 @@ from tests.helpers.reports.reports_example import (
     rendered,
     visible,
 )
-
-RELEASES = {each["name"]: each for each in (LOCAL_WORDS, CENTRAL_WORDS, COUNTS, TRAINING, EVALUATION)}
 
 
 def numbers(value: object, path: tuple = ()) -> Iterator[tuple]:
@@ -75,7 +74,7 @@ def test_every_number_is_in_the_appendix(made: tuple) -> None:
 
 def test_every_release_has_its_part_and_every_part_a_place() -> None:
     parts = {path.name.removesuffix(".md.j2"): path.read_text(encoding="utf-8") for path in files("releases")}
-    assert parts.keys() == RELEASES.keys()
+    assert parts.keys() == set(get_args(ReleaseName))
     given = {name: set(re.findall(r"\{% macro (\w+)\(\)", text)) for name, text in parts.items()}
     asked = {place for path in files("") for place in re.findall(r'told\("(\w+)"', path.read_text(encoding="utf-8"))}
     places = {place + language for place in asked for language in (LANGUAGES if place.endswith("_") else ("",))}
