@@ -48,8 +48,6 @@ def what_follows(launch: LaunchFile, earlier: Sequence[str]) -> list[str]:
     for name in earlier:
         answer = f"ti.xcom_pull(task_ids='{name}', key='{ANSWER}')"  # None if a person marked the task a success
         lines.append(f"{{% if {answer} %}}- {{{{ {answer}['responded_by_user']['id'] }}}} approved it{{% endif %}}")
-    if launch.experiment_days:
-        lines.append(f"- after publication, some devices try it for {launch.experiment_days} days; their logs decide")
     return lines
 
 

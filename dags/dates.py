@@ -43,23 +43,9 @@ def on_public_model(locale: str) -> PartitionedAssetTimetable:
     return PartitionedAssetTimetable(assets=public_model_asset(locale))
 
 
-def on_publication(launch_name: str) -> PartitionedAssetTimetable:
-    """Timetable of one run for each launch with an experiment; the partition is the launch's id.
-
-    Without partitions it would never start: Airflow (3.3.2) passes on an event of a dated run with the run's own
-    partition, the date, and only to partitioned DAGs.
-    """
-    return PartitionedAssetTimetable(assets=experiment_asset(launch_name))
-
-
 def public_model_asset(locale: str) -> Asset:
     """Asset of ``public_model.py``, with one partition per date; scheduled launches of the locale wait for it."""
     return Asset(name=f"public_model/{locale}", uri=f"x-tacit://public_model/{locale}")
-
-
-def experiment_asset(launch_name: str) -> Asset:
-    """Asset of a publication with an experiment, with one partition per launch; ``experiment.py`` waits for it."""
-    return Asset(name=f"experiment/{launch_name}", uri=f"x-tacit://experiment/{launch_name}")
 
 
 def ask_for_date(dag: DAG) -> None:

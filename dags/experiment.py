@@ -1,4 +1,4 @@
-"""One DAG per launch file with a block ``experiment``: it waits for the experiment's logs, then decides.
+"""One DAG per launch file with a block ``experiment``: it begins the experiment, waits for its logs, then decides.
 
 Publication starts it (the asset ``experiment/<launch file>``). Waiting takes two weeks or more and holds no worker: the
 sensor checks once an hour and gives its slot back. If logs are late the run fails with a notification; the experiment
@@ -12,13 +12,12 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, BaseSensorOperator, Context, Param, get_parsing_context
+from airflow.sdk import DAG, BaseSensorOperator, Context, Param, PartitionedAssetTimetable, get_parsing_context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from dates import on_publication
 from launch_file import HOME, LaunchFile, read_launch_files
 from notify import Notice
-from stage_task import DONE, HELD, SMALL_POD, TacitOperator, tacit_path
+from stage_task import DONE, HELD, SMALL_POD, TacitOperator, experiment_asset, experiment_days, tacit_path
 from tacit_environment import of_stage
 
 LOOK_EVERY = timedelta(hours=1)
@@ -103,7 +102,8 @@ def build(launch: LaunchFile, days: int) -> DAG:
         dag_display_name=f"{launch.title}, experiment",
         description=f"live experiment of {launch.name}",
         doc_md=f"Waits {days} days for the logs of an experiment of `{launch.path.name}`, then decides by them.",
-        schedule=on_publication(launch.name),
+        # Airflow (3.3.2) passes on an event of a dated run under its partition, the date, and only to partitioned DAGs.
+        schedule=PartitionedAssetTimetable(assets=experiment_asset(launch.name)),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,
@@ -111,11 +111,11 @@ def build(launch: LaunchFile, days: int) -> DAG:
         params={
             "launch": Param(None, type=["null", "string"], description="id of a launch, for a run started by hand")
         },
-        tags=["experiment", launch.locale, *launch.features],
+        tags=["launch", "experiment", launch.locale, *launch.features],
     ) as dag:
-        begun = Experiment(launch=launch, name="status", task_id="begun")
+        begun = Experiment(launch=launch, name="begin", task_id="begun")
         logs = Logs(launch=launch, days=days)
-        decided = Notice("experiment", launch)
+        decided = Notice("decided", launch)
         settle = Experiment(launch=launch, name="decide", task_id="settle", on_success_callback=decided)
 
         begun >> logs >> settle
@@ -123,6 +123,6 @@ def build(launch: LaunchFile, days: int) -> DAG:
 
 
 for _launch in read_launch_files():
-    if _launch.experiment_days and get_parsing_context().dag_id in (None, f"experiment-{_launch.name}"):
+    if (_days := experiment_days(_launch)) and get_parsing_context().dag_id in (None, f"experiment-{_launch.name}"):
         with suppress(AirflowException, ValueError, TypeError):  # the launch's DAG reports a broken file
-            globals()[f"experiment_{_launch.name}"] = build(_launch, _launch.experiment_days)
+            globals()[f"experiment_{_launch.name}"] = build(_launch, _days)

@@ -42,7 +42,6 @@ class LaunchFile:
     reviewers: tuple[str, ...]
     on_gpu: frozenset[str]
     approvals: int = 1
-    experiment_days: int | None = None
     error: str = ""
 
     @property
@@ -92,8 +91,6 @@ def read_launch_file(path: Path) -> LaunchFile:
     named = raw.get("features")
     policy = raw.get("policy")
     approvals = policy.get("approvals") if isinstance(policy, dict) else None
-    experiment = raw.get("experiment")
-    days = experiment.get("days") if isinstance(experiment, dict) else None
     on_device = (name for name, stage in STAGES.items() if stage.computes_on_device(raw))
     return LaunchFile(
         path=path,
@@ -102,8 +99,7 @@ def read_launch_file(path: Path) -> LaunchFile:
         features=tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else (),
         schedule=schedule,
         reviewers=tuple(reviewers),
-        approvals=_whole(approvals, 10) or 1,
-        experiment_days=_whole(days, 100),
+        approvals=whole(approvals, 10) or 1,
         on_gpu=frozenset(on_device if runtime.get("device") == "cuda" else ()),
     )
 
@@ -158,7 +154,7 @@ def _inherited(own: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def _whole(text: object, limit: int) -> int | None:
+def whole(text: object, limit: int) -> int | None:
     """The whole number of a text, above zero and below the limit; else None, and `tacit check` says what is wrong."""
     number = int(text) if isinstance(text, str) and text.isascii() and text.isdecimal() and len(text) < 4 else 0
     return number if 0 < number < limit else None

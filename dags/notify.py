@@ -1,8 +1,8 @@
 """Notifications of people: to the log, to a webhook, by e-mail.
 
-Events: a task failed permanently, a launch is held, an approval is requested, an approval timed out, a task is late, an
-experiment is decided. As a script, `notify.py stopped|recovered SERVICES`, it tells about services of the stack
-(docker/stack/watch.py), over the same channels; their connections are then read from the environment alone.
+Events: a task failed permanently, a launch is held, an approval is requested, an approval timed out, a task is late, a
+published model is decided about. As a script, `notify.py stopped|recovered SERVICES`, it tells about services of the
+stack (docker/stack/watch.py), over the same channels; their connections are then read from the environment alone.
 
 Guarantee: a message holds only values of the ``FORMS`` below and sentences of this file. A value that does not match
 its form is left out, and no other part of a run is read: no error text, no log, no result of a stage except the launch
@@ -29,14 +29,14 @@ from airflow.sdk.exceptions import AirflowException
 
 from launch_file import LaunchFile
 
-_RELEASES = "(local words|central words|counts|training|evaluation|live experiment)"
+_RELEASES = "(local words|central words|counts|training|evaluation)"
 _PART = rf"{_RELEASES}((, | and ){_RELEASES}){{0,5}} [0-9.]{{1,20}}"
 _GAIN = r"[+-][0-9.]{1,8}(%| pp)"
 # Values that may be sent, and their required form.
 FORMS: Mapping[str, re.Pattern[str]] = {
     name: re.compile(form)
     for name, form in {
-        "event": r"failed|held|approval|unanswered|late|experiment|stopped|recovered",
+        "event": r"failed|held|approval|unanswered|late|decided|stopped|recovered",
         "services": r"[a-z][a-z-]{0,39}(, [a-z][a-z-]{0,39}){0,19}",
         "launch_file": r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}",
         "launch_id": r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}-[0-9a-f]{8}(-[0-9]{8})?",
@@ -64,7 +64,7 @@ _SENTENCES = {
     "the evidence of every gate, docs/operations.md the next steps.",
     "approval": "{launch} passed its gates and waits for a reviewer. Read the report before you answer.",
     "unanswered": "No reviewer answered for {launch} in time, so it is not published. Clear task approve to ask again.",
-    "experiment": "The live experiment of {launch} is decided. docs/experiments.md explains each decision.",
+    "decided": "It is decided whether all devices get the model of {launch}; 'tacit status' shows its state.",
     "late": "{task} of {launch} is late. docs/operations.md lists the causes.",
     "stopped": "Services of the stack ended or do not answer: {services}. The stack restarts what ended; "
     "docs/operations.md lists the effects.",
@@ -127,7 +127,7 @@ def facts(event: str, launch: LaunchFile, context: Mapping[str, Any], **more: st
         "task": getattr(ti, "task_id", None),
         "exit_code": code[1] if code else None,
         "gates": ", ".join(gate["id"] for gate in gates if not gate["passed"]),
-        "decision": result(context, "settle").get("decision") if event == "experiment" else None,
+        "decision": result(context, "settle").get("decision") if event == "decided" else None,
         "link": page(ti),
     }
     return in_form(asked | (first_page(context) if event == "approval" else {}) | more)

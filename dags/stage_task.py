@@ -4,7 +4,7 @@ The command runs in the stages environment, which has no Airflow, as this enviro
 torch. Its exit code carries the retry decision:
 
     0                 done; the JSON object on its standard output goes to XCom
-    3                 for an experiment: rolled back, which is a success of the task
+    3                 for a decision: rolled back, which is a success of the task
     65                permanent (bad config, bad data, budget, numbers went wrong): fail, no retry
     75, or a signal   temporary (infrastructure; the machine stopped it): retry, stages resume
     anything else     a bug: fail, no retry
@@ -31,11 +31,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
-from airflow.sdk import BaseOperator, Context
+from airflow.sdk import Asset, BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from dates import experiment_asset, launch_date, require_switched_on
-from launch_file import HOME, LaunchFile
+from dates import launch_date, require_switched_on
+from launch_file import HOME, LaunchFile, fields, whole
 from notify import Notice, late
 from tacit_environment import of_stage
 
@@ -216,11 +216,22 @@ def cause(answer: str) -> list[str]:
     return [str(line) for line in (stated.get("errors") or [stated.get("error")]) if line]
 
 
+def experiment_days(launch: LaunchFile) -> int | None:
+    """Days of a launch file's live experiment; None without one."""
+    block = None if launch.error else fields(launch.path).get("experiment")
+    return whole(block.get("days"), 100) if isinstance(block, dict) else None
+
+
+def experiment_asset(launch_name: str) -> Asset:
+    """Asset of a publication with an experiment, with one partition per launch; ``experiment.py`` waits for it."""
+    return Asset(name=f"experiment/{launch_name}", uri=f"x-tacit://experiment/{launch_name}")
+
+
 class Publish(Stage):
     """The last stage; for a launch with an experiment it also starts the DAG that waits for the logs."""
 
     def __init__(self, *, launch: LaunchFile, name: str, **kwargs: Any) -> None:
-        self.asset = experiment_asset(launch.name) if launch.experiment_days else None
+        self.asset = experiment_asset(launch.name) if experiment_days(launch) else None
         super().__init__(launch=launch, name=name, outlets=[self.asset] if self.asset else [], **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:

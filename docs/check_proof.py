@@ -38,9 +38,8 @@ STAGES = {
 EVIDENCE, OPTIONAL = ("audit", "ab_test", "audit_releases"), {"count": "counts"}
 # Files of no stage, by folder.
 BESIDE = {
-    "launch": ("launch.json", "erased.json", "state.svg"),
+    "launch": ("launch.json", "erased.json", "outcome.json", "state.svg"),
     "planning": ("frontier.png", "frontier.svg"),
-    "experiment": ("result.json",),
     "proof": ("root.layout", "launch.pub", "log-keys.json", "provenance.json", "model.sig", "model.pub"),
 }
 

@@ -1,6 +1,6 @@
 """Counts of suggestions and of users' reactions, and the definition of each metric over them.
 
-Simulated sessions (``evaluation.keyboard``) and logs of a live experiment (``evaluation.live``) both use it.
+Simulated sessions (``evaluation.keyboard``) and logs of keyboards both use it.
 """
 
 from collections.abc import Mapping

@@ -13,7 +13,7 @@ _COLOURS = {
     "waiting": _ORANGE,
     "unfinished": _ORANGE,
     "approved": _BLUE,
-    "in experiment": _BLUE,
+    "candidate": _BLUE,
     "published": _GREEN,
 }
 _LINE, _WIDTH, _MOST_LINES = 18, 720, 4

@@ -106,10 +106,11 @@ def test_docker_is_not_a_package():
 # Who may do what only one reader of records does (``pipeline.run.known``), and why.
 _READERS = {
     "read_record": {
+        "pipeline/experiments/decide.py",
         "pipeline/run/run_dir.py",
         "pipeline/tracking/mlflow_tracker.py",
         "pipeline/verify/launch.py",
-    },  # the reader; what MLflow has, asked about after; whose launch an outsider's folder is
+    },  # of a file that the ledger holds; the reader; what MLflow has, asked about after; whose an outsider's folder is
     "StageRecord.model_validate": {"pipeline/run/finished.py"},  # a computation before a crash, asked about at once
     "StageRecord.model_validate_json": {"pipeline/run/run_dir.py"},
     # Verification looks at what does not count, to say what is wrong; so does a re-use that is refused. A process

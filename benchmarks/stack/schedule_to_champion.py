@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from PIL import Image
 
-from evaluation.live import logs
+from pipeline.experiments import logs
 from tests.helpers.launches.tiny_launch import MECHANISM, POLICY
 from tests.helpers.processes.forked import begun
 from tests.helpers.processes.server import token_of, until

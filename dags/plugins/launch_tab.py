@@ -89,7 +89,7 @@ def file(dag_id: str, run_id: str, stage: str, name: str) -> Response:
 
 
 def launch_of(dag_id: str, run_id: str) -> str | None:
-    """Launch id from the first task of a run, of a launch or of its experiment; None before that task ends."""
+    """Launch id from the first task of a run; None before that task ends."""
     with create_session() as session:
         first = ("check", "begun")
         query = XComModel.get_many(key="return_value", run_id=run_id, dag_ids=dag_id, task_ids=first, limit=1)
@@ -114,7 +114,7 @@ def shown(launch: str, stage: str, name: str) -> Path | None:
 
 def seen(launch: str) -> dict[str, Any]:
     """Content of a launch's page, from the results of its stages."""
-    stages = ("fine_tune", "ab_test", "decide", "report", "publish", "experiment")
+    stages = ("fine_tune", "ab_test", "decide", "report", "publish")
     records = {stage: record(launch, stage) for stage in stages}
     results = {stage: written["result"] for stage, written in records.items() if written}
     decided, compared = results.get("decide", {}), results.get("ab_test", {})
@@ -126,7 +126,6 @@ def seen(launch: str) -> dict[str, Any]:
         "champion": champion,
         "differences": differences(compared, champion["arm"] if champion else "start"),
         "published": results.get("publish", {}),
-        "tried": results.get("experiment", {}),
         "report": shown(launch, "report", "report.html") is not None,
         "state": shown(launch, "launch", "state.svg") is not None,
     }

@@ -1,4 +1,4 @@
-"""A readable name for each run, as its note: locale, features and date, or the launch of an experiment.
+"""A readable name for each run, as its note: locale, features and date, or its launch.
 
 Airflow creates the id of a run itself; 3.3.2 has no hook for it if an asset or a backfill starts the run. A note that a
 person wrote stays.
@@ -13,7 +13,7 @@ from airflow.plugins_manager import AirflowPlugin
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
 
-_OURS = frozenset({"launch", "public_model", "experiment"})
+_OURS = frozenset({"launch", "public_model"})
 
 
 @hookimpl
@@ -29,7 +29,7 @@ def name(title: str, partition: str | None, conf: dict | None) -> str:
 
     Args:
       title: title of its DAG, which begins with locale and features.
-      partition: its date from a schedule or a backfill, as YYYYMMDD; for an experiment the launch id.
+      partition: its date from a schedule or a backfill, as YYYYMMDD; or a launch id.
       conf: its configuration, set by a person.
     """
     asked = conf or {}

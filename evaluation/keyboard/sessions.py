@@ -6,7 +6,7 @@ Sentences run in step and the language model reads them all at once; its context
 text, including remaining mistakes. A phrase of Smart Compose is the next two likeliest
 words; its sureness is the smaller of the first word's log-probability and the mean of both, and it
 is shown if that reaches a threshold (set by the comparison). Simulated rates are
-proxies: they compare arms and do not forecast a live experiment.
+proxies: they compare arms and do not forecast what people do.
 """
 
 from collections.abc import Callable

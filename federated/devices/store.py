@@ -182,7 +182,7 @@ def build_store(
     one launch has never trained in another. Without the key, the split of a device is unknown.
 
     Args:
-      seed: of made-up typists and, without a key, of the splits: for experiments that publish nothing.
+      seed: of made-up typists and, without a key, of the splits: for measurements that publish nothing.
       key: ``split_key`` of the population.
       retention: window of people's text; None for all. Made-up text has no window.
       read: folder of the pieces of several readers (``parts``), joined instead of reading: the same store.

@@ -24,7 +24,6 @@ from pipeline.cli import (
     account,
     decide,
     display,
-    experiments,
     explain,
     init,
     launch,
@@ -37,6 +36,7 @@ from pipeline.cli import (
 )
 from pipeline.cli import plan as planning
 from pipeline.cli.support import unwrapped
+from pipeline.experiments import command as experiments
 from pipeline.ground import settings
 from pipeline.telemetry import logs
 

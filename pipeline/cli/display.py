@@ -145,8 +145,6 @@ def ending(end: "Ending") -> str:
         f"ledger:    {end.ledger}",
         f"report:    {end.report}",
     ]
-    if end.state == "in experiment":
-        lines.append(f"users:     {end.detail} ('tacit experiment status {end.launch_id}')")
     if end.bundle:
         lines.append(f'model:     {end.bundle}  (try: tacit predict {end.launch_id} "see you")')
     elif end.state == "waiting":

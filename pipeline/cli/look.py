@@ -25,7 +25,7 @@ def runs(
 ) -> None:
     """List the launches of this machine, newest first, with state, spend, gain and running stage.
 
-    The states are those of 'tacit review': unfinished, held, waiting, approved, in experiment, rejected, published or
+    The states are those of 'tacit review': unfinished, held, waiting, approved, candidate, rejected, published or
     rolled back. Epsilon holds at the delta of each launch file; the gain is that of the private model over its starting
     point on held-out devices, with its interval.
 

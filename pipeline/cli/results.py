@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli import experiments
 from pipeline.cli.support import AsJson, LaunchName, answer, command, open_existing
 
 
@@ -52,13 +51,9 @@ def audit_text(audited: dict) -> str:
 def ab(
     launch: LaunchName,
     feature: Annotated[str | None, typer.Option(help="NWP, SC or OTF; without it the launch's main one")] = None,
-    logs: Annotated[
-        list[str] | None,
-        typer.Option(help="Parquet files or globs, repeatable: the keyboards' logs of its live experiment"),
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare the arms of a launch on held-out devices; with --logs, show interim results of its live experiment.
+    """Compare the arms of a launch on held-out devices.
 
     It prints the metrics of one feature for every arm, with intervals, a dash where nobody typed; then, for each pair,
     whether the candidate is shown not to be inferior. 'tacit stage ab_test' makes the comparison, with every number in
@@ -66,11 +61,6 @@ def ab(
 
     Example: tacit ab demo-en-US-0123abcd --feature OTF
     """
-    if logs:
-        if feature is not None:
-            raise ValueError("--feature: not with --logs, which show every metric at once; leave one of them out")
-        experiments.show(launch, logs, as_json)
-        return
     config, run, _ = open_existing(launch)
     compared = run.result("ab_test")
     answer(compared, as_json, text=comparison_text(compared, config.features, feature))

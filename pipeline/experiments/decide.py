@@ -14,30 +14,41 @@ from typing import Literal
 from pydantic import Field
 
 from evaluation.comparison.intervals import Estimate
-from evaluation.live import compare, logs
-from evaluation.live.compare import Live
+from pipeline.experiments import compare, entries, logs
+from pipeline.experiments.compare import Live
+from pipeline.experiments.entries import Experiment, ExperimentEnd
 from pipeline.experiments.gate import gates
-from pipeline.ground.errors import PermanentError, ReleaseRefused, TooEarly
+from pipeline.ground.errors import PermanentError, ReleaseRefused, TemporaryError
 from pipeline.ground.settings import Settings, processor
 from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication import experiment
-from pipeline.publication.approvals import standing
-from pipeline.publication.experiment import Experiment, ExperimentEnd
+from pipeline.publication.approvals import require_approved, standing
 from pipeline.publication.registry import Registry
-from pipeline.run.known import write_down
-from pipeline.run.public_fields import require_listed
-from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_digest, record_text
+from pipeline.run.proof import OUTCOME
+from pipeline.run.public_fields import FIELDS, Fields, Source, require_listed
+from pipeline.run.run_dir import RunDir, StageRecord, read_record, record_text
 from pipeline.run.stage import StageResult
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.tracking.mlflow_tracker import MlflowTracker, checkpoints_of_locale
-from pretrain.files import write_text
+from pretrain.files import sha256, write_text
 from reports.disclosure.document import GateResult
 from reports.disclosure.utility import ArmMetric, Difference
 
 NAME = "experiment"
+# Fields that leave, beside those of every launch (``pipeline.run.public_fields``).
+LEAVING: Mapping[str, Fields] = FIELDS | {
+    "Look": {
+        Source.LEDGER: "first_day last_day simulated share",
+        Source.LOGGED: "logged_until over treated_buckets buckets split_chance undefined",
+    },
+    "DecisionResult": {Source.LOGGED: "decision reasons", Source.PERSON: "by"},
+}
 FINISHED = "_SUCCESS"  # written by Spark and others once a folder is complete
 _log = logging.getLogger(__name__)
+
+
+class TooEarly(TemporaryError):
+    """An experiment cannot be decided before its last day is over."""
 
 
 class Look(StageResult):
@@ -98,6 +109,23 @@ class ExperimentStatus:
     detail: str
 
 
+def begin(config: LaunchConfig, run: RunDir, here: Settings) -> ExperimentStatus:
+    """Give an approved candidate to its share of devices; repeating the call changes nothing.
+
+    Guarantee: no device gets the model of a launch that is not approved or is void, not even in an experiment.
+
+    Raises:
+      ReleaseRefused: the launch is no candidate, or another one is in an experiment of the same model.
+    """
+    ledger = PrivacyLedger.of(here)
+    ledger.require_whole(checkpoints_of_locale(here, config.locale))
+    with run.lock("publish"):
+        if standing(config, run, ledger).state == "candidate":
+            require_approved(config, run, ledger)
+            entries.begin(config, run.launch_id, run.result("publish")["versions"], Registry(here), ledger)
+    return status(config, run, here)
+
+
 def status(config: LaunchConfig, run: RunDir, here: Settings) -> ExperimentStatus:
     """State of an experiment: shares of both arms, the days that count, and missing logs.
 
@@ -122,7 +150,7 @@ def status(config: LaunchConfig, run: RunDir, here: Settings) -> ExperimentStatu
 
 def logs_folder(here: Settings, launch_id: str) -> Path:
     """Folder of the exported logs of a launch's experiment."""
-    return here.experiment_logs / launch_id
+    return here.device_logs / launch_id
 
 
 def begun(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Experiment:
@@ -131,12 +159,10 @@ def begun(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Experimen
     Raises:
       ReleaseRefused: the launch never began one.
     """
-    tried = experiment.of(config, run.launch_id, ledger.entries_of_launch(run.launch_id))
+    tried = entries.of(config, run.launch_id, ledger.entries_of_launch(run.launch_id))
     if tried is None:
         now = standing(config, run, ledger)
-        how = (
-            "it begins when the launch is published" if config.experiment else "its launch file has no block experiment"
-        )
+        how = f"'{config.tried_by}' begins it after publication" if config.experiment else "its file has no such block"
         raise ReleaseRefused(f"experiment: {run.launch_id} has none, it is {now.state}: {now.detail}; {how}")
     return tried
 
@@ -147,16 +173,17 @@ def look(
     """Evaluate the logs up to now, and return the digests of their files; decides nothing.
 
     Args:
-      patterns: paths or globs of the logs.
+      patterns: paths or globs of the logs; empty: those in their folder, once they are marked as complete.
       today: in UTC.
 
     Raises:
       ReleaseRefused: there is no experiment.
-      ValueError: ``evaluation.live.logs`` refuses them, or simulated logs are given for real people.
+      TooEarly: no logs are named, and those in the folder are not complete.
+      ValueError: ``pipeline.experiments.logs`` refuses them, or simulated logs are given for real people.
     """
     tried = begun(config, run, PrivacyLedger.of(settings))
     assert config.experiment is not None, "begun refuses"
-    logged = logs.read(patterns, tried.first, tried.began.days)
+    logged = logs.read(list(patterns) or _arrived(settings, run.launch_id), tried.first, tried.began.days)
     if logged.simulated and not config.private_text.simulated:
         raise ValueError(
             f"{logs.FIELD}: a simulator made them, but private_text.source is {config.private_text.source!r}, and "
@@ -216,17 +243,16 @@ def decide(
     """
     ledger = PrivacyLedger.of(settings)
     ledger.require_whole(checkpoints_of_locale(settings, config.locale))
-    with run.lock(NAME):
+    with run.lock("publish"):
         tried = begun(config, run, ledger)
         if tried.ended is None:
             if not tried.over(today):
                 raise TooEarly(
                     f"experiment: {run.launch_id} runs until the end of {tried.last} (UTC), and is decided once, when "
-                    "it is over; see its logs with 'tacit ab --logs', or stop it with 'tacit experiment stop'"
+                    "it is over; see its logs with 'tacit experiment look', or stop it with 'tacit experiment stop'"
                 )
             clock = time.monotonic()
-            named = list(patterns) or _arrived(settings, run.launch_id)
-            seen, digests = look(config, run, settings, named, today)
+            seen, digests = look(config, run, settings, patterns, today)
             reasons = seen.failed or (f"all {len(seen.gates)} gates of the experiment passed",)
             decision: Literal["promote", "roll back"] = "roll back" if seen.failed else "promote"
             decided = DecisionResult(decision=decision, reasons=reasons, by=by, look=seen)
@@ -244,7 +270,7 @@ def stop(config: LaunchConfig, run: RunDir, settings: Settings, by: str, reason:
     ledger.require_whole(checkpoints_of_locale(settings, config.locale))
     if not reason.strip():
         raise ReleaseRefused(f"experiment: say why {run.launch_id} is stopped: --reason ...")
-    with run.lock(NAME):
+    with run.lock("publish"):
         tried = begun(config, run, ledger)
         if tried.ended is not None and tried.ended.promoted:
             raise ReleaseRefused(
@@ -284,7 +310,7 @@ def _end(
     seconds: float = 0.0,
 ) -> None:
     """Save the evidence and its duration, then record the decision in the ledger, whose entry is authoritative."""
-    require_listed(how)
+    require_listed(how, fields=LEAVING)
     record = StageRecord(
         launch_id=run.launch_id,
         stage=NAME,
@@ -299,25 +325,27 @@ def _end(
         processor=processor(),
         result=how.model_dump(mode="json"),
     )
-    write_down(record, settings)
-    write_text(run.public(NAME) / RESULT, record_text(record))
+    path, ledger = run.public("launch") / OUTCOME, PrivacyLedger.of(settings)
+    write_text(path, record_text(record))
+    digest = sha256(path)
+    ledger.bind_result(run.launch_id, OUTCOME, digest)
     promoted = how.decision == "promote"
-    digest = record_digest(record)
     ended = ExperimentEnd(promoted=promoted, reasons=how.reasons, by=how.by, logs=digests, result=digest)
-    experiment.end(config, run.launch_id, ended, PrivacyLedger.of(settings))
+    entries.end(config, run.launch_id, ended, ledger)
 
 
 def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: PrivacyLedger) -> DecisionResult:
     """Move the aliases by the ledger's entry, and show the result in MLflow."""
     tried = begun(config, run, ledger)
     assert tried.ended is not None, "the experiment has ended"
-    experiment.carry_out(config, tried, Registry(settings))
-    record = run.record(NAME)
-    if record is None or record_digest(record) != tried.ended.result:
+    entries.carry_out(config, run.launch_id, tried, Registry(settings), ledger)
+    path = run.public("launch") / OUTCOME
+    if not path.is_file() or sha256(path) != tried.ended.result:
         raise PermanentError(
-            f"experiment: {run.launch_id} ended {tried.said}, and its aliases are set; but public/{NAME}/{RESULT} does "
-            "not match the ledger: restore it from MLflow"
+            f"experiment: {run.launch_id} ended {tried.said}, and its aliases are set; but public/launch/{OUTCOME} "
+            "does not match the ledger: restore it from MLflow"
         )
+    record = read_record(path)
     tracker = MlflowTracker(settings, config, run.launch_id)
     tracker.log_stage(run, record)
     tracker.keep_checkpoint(ledger.witnessed())

@@ -6,17 +6,61 @@ decides nothing; stopping an experiment early can only leave users with the base
 
 from collections.abc import Iterator, Mapping
 from datetime import date
+from types import MappingProxyType
 
 from evaluation.comparison.intervals import Estimate, simultaneous
 from evaluation.comparison.verdicts import GUARDRAILS, LOWER_IS_BETTER
 from evaluation.config import CONFIDENCE
 from evaluation.features import FEATURES
-from evaluation.live.compare import MISMATCH, Live
-from pipeline.launch.policy import LEAST_BUCKETS, MOST_GUARDRAIL_LOSS, ExperimentConfig
+from pipeline.experiments.compare import MISMATCH, Live
+from pipeline.launch.config import ExperimentConfig
 from pipeline.publication.gates.gate import at_least, finite, gate, none_of
+from pipeline.publication.gates.words import GateWords, words_of
 from reports.disclosure.document import GateResult
 from reports.formats import metric_name
 
+# Least number of buckets with logs in each arm.
+LEAST_BUCKETS = 20
+# Relative loss of any other metric at which an experiment is rolled back.
+MOST_GUARDRAIL_LOSS = 0.01
+GATES: Mapping[str, GateWords] = MappingProxyType(
+    {
+        "live_days": GateWords(
+            "Both arms have logs on every day of its window.",
+            "experiment.days",
+            "find the missing days, and decide again with all files ('tacit experiment decide')",
+        ),
+        "live_buckets": GateWords(
+            "Both arms have enough buckets for an interval.",
+            "experiment.share",
+            "give the model to a larger experiment.share, or divide devices into more buckets",
+        ),
+        "live_split": GateWords(
+            "The number of buckets with the model fits the experiment's share.",
+            "experiment.share",
+            "the arms cannot be compared: find what was lost or wrongly assigned, then launch again",
+            chance="0.1% of experiments",
+        ),
+        "live_control": GateWords(
+            "The control arm still has the version that users have now.",
+            "",
+            "another version became champion meanwhile; launch again, compared with that one",
+        ),
+        "live_gain": GateWords(
+            "The deciding metric of a feature improved significantly by more than required.",
+            "experiment.min_gain",
+            "users keep their present model; read every metric ('tacit experiment look LAUNCH'). A longer or larger "
+            "experiment has narrower intervals",
+            chance="it holds 97.5% of models that change the metric by experiment.min_gain, for any number of buckets",
+        ),
+        "live_guardrails": GateWords(
+            "No other metric is shown to be worse than allowed.",
+            "",
+            "users keep their present model; find out for whom it is worse before another launch",
+            chance="at most 2.5% of equally good models for each feature",
+        ),
+    }
+)
 # Metrics of simulated typing that a device can count.
 _COUNTED = ("words_modified", "words_per_minute")
 
@@ -34,7 +78,8 @@ def gates(
       missing: days of the window on which an arm has no row, by arm.
       replaced: messages for registered models whose users no longer have the control's version.
     """
-    return tuple(_gates(live, missing, config, features, replaced))
+    made = _gates(live, missing, config, features, replaced)
+    return tuple(each.model_copy(update={"asks": words_of(each.id, GATES).asks}) for each in made)
 
 
 def _gates(

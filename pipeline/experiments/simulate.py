@@ -1,7 +1,7 @@
 """Simulate the logs of a live experiment, for a rehearsal or as test data.
 
 Simulated typists type public text, so the logs hold nothing private; each file states that it is simulated
-(``evaluation.live.logs``).
+(``pipeline.experiments.logs``).
 """
 
 import json
@@ -17,15 +17,15 @@ from evaluation.arms.arm import NextWord, neural, translated
 from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.comparison.intervals import bucket_of
 from evaluation.keyboard import script, sessions, strip, typist
-from evaluation.live import logs
+from pipeline.experiments import logs
 from pipeline.experiments.decide import FINISHED, NAME, begun, logs_folder
+from pipeline.experiments.entries import Experiment
+from pipeline.experiments.gate import LEAST_BUCKETS
 from pipeline.ground.errors import PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
-from pipeline.launch.policy import LEAST_BUCKETS
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.champion import fetched
-from pipeline.publication.experiment import Experiment
 from pipeline.publication.registry import Registry
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir

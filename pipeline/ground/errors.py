@@ -14,7 +14,6 @@
     │   └── ReleaseRefused        nothing to publish: the decision is hold, or the version does not exist
     ├── LaunchHeld              exit 3: evidence against the launch while it runs; it is never published
     └── TemporaryError          exit 75: infrastructure, try again later
-        ├── TooEarly              an experiment is decided only after its last day
         ├── StageBusy             another process is running this stage of this launch
         ├── StaleAttempt          a newer attempt at the stage has begun; this one may no longer write
         ├── LedgerNewer           a newer tacit has updated the ledger; this worker was left behind
@@ -64,7 +63,7 @@ ENDINGS: Mapping[int, Ending] = MappingProxyType(
         HELD: Ending(
             "'tacit launch' completed, but gates hold the launch: it is not published. Its spends stay spent. "
             "Or an audit stopped training in the round in which a fault of noise or participation showed. "
-            "Or its live experiment was rolled back: users keep the previous model.",
+            "Or its published model was taken back: users keep the previous one.",
             "Read which gates failed and how to fix each ('tacit status LAUNCH' repeats it), change the launch file, "
             "which makes another launch, and check the remaining budget before it spends. Airflow does not treat a "
             "launch that gates hold as a failure: its stages exit with 0, and publication is skipped. Training that "
@@ -77,8 +76,7 @@ ENDINGS: Mapping[int, Ending] = MappingProxyType(
         ),
         TEMPORARY: Ending(
             "Temporary: infrastructure, such as a database that does not answer, a full disk, another process that "
-            "runs the same stage, or a worker that an update left behind; or a live experiment that is not over yet, "
-            "or whose logs are missing.",
+            "runs the same stage, a worker that an update left behind, or data that is not there yet.",
             "Run the same command again later; it resumes from where it stopped. Airflow retries by itself.",
         ),
     }
@@ -139,10 +137,6 @@ class LaunchHeld(LaunchError):
 
 class TemporaryError(LaunchError):
     """Infrastructure; the same command may succeed later."""
-
-
-class TooEarly(TemporaryError):
-    """An experiment cannot be decided before its last day is over."""
 
 
 class StageBusy(TemporaryError):

@@ -14,7 +14,7 @@ TACIT_ARTIFACT_ROOT    where MLflow keeps artifacts      default: the runs direc
 TACIT_WEB              folder of `make web`              default: $TACIT_HOME/.venv/web
 TACIT_GANG             command that starts workers on    default: none, this machine alone
                        several hosts (run/gang.py)
-TACIT_EXPERIMENT_LOGS  logs of live experiments,       default: experiment_logs in the runs directory
+TACIT_DEVICE_LOGS      counts that keyboards log,      default: device_logs in the runs directory
                        a folder for each launch id
 TACIT_RETENTION_DAYS   days to keep keys and client      default: until `tacit erase`
                        text of finished launches
@@ -91,7 +91,7 @@ class Settings:
     airflow_users: tuple[str, ...] | None
     stated_commit: str | None
     lock_digests: Mapping[str, str]
-    experiment_logs: Path
+    device_logs: Path
     retention_days: float | None = None
     gang: str = ""
     prints: bool = False
@@ -137,7 +137,7 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
         raise ValueError(f"TACIT_RETENTION_DAYS: {retention!r} is no number of days; write one as in 30, or unset it")
     return Settings(
         home=home,
-        experiment_logs=_folder(environment, "TACIT_EXPERIMENT_LOGS", runs_dir / "experiment_logs"),
+        device_logs=_folder(environment, "TACIT_DEVICE_LOGS", runs_dir / "device_logs"),
         runs_dir=runs_dir,
         ledger_url=database_address("TACIT_LEDGER_URL", ledger_url),
         keys_dir=_folder(environment, "TACIT_KEYS", runs_dir / "keys"),

@@ -21,7 +21,6 @@ from federated.config.population import PopulationConfig, PopulationKey, key_of
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
 from pipeline.launch import config_errors
 from pipeline.launch.policy import (
-    ExperimentConfig,
     PolicyConfig,
     require_allowed_discovery,
     require_canaries_rare_by_chance,
@@ -70,6 +69,21 @@ _PRESETS = {
     "@annually": "0 0 1 1 *",
 }
 _CRON_FIELDS = 5
+# Blocks that decide what follows the approval.
+AFTER_APPROVAL = ("experiment",)
+
+
+class ExperimentConfig(Config):
+    """Live experiment after approval: a share of devices gets the model, and their logged counts decide, once."""
+
+    share: Annotated[float, Field(gt=0.0, le=0.5)] = Field(description="share of device buckets that get the model")
+    days: Annotated[int, Field(ge=1, le=90)] = Field(
+        description="whole days (UTC) whose logged counts decide, from the day after it begins"
+    )
+    min_gain: Annotated[float, Field(ge=-0.5, le=1.0)] = Field(
+        description="lower end of the interval of the relative change of a feature's deciding metric must exceed this; "
+        "better counts as more: below 0 is a non-inferiority margin, 0 or more requires an improvement"
+    )
 
 
 class LaunchConfig(Config):
@@ -130,6 +144,11 @@ class LaunchConfig(Config):
     def population(self) -> PopulationKey:
         """Key (kind and name) of the population whose text the launch reads."""
         return key_of(self.private_text)
+
+    @property
+    def tried_by(self) -> str:
+        """Command that tries the published model on some devices before all get it; empty if all get it at once."""
+        return "tacit experiment begin" if self.experiment else ""
 
     @property
     def central_discovery(self) -> CentralConfig | None:
@@ -223,7 +242,13 @@ class LaunchConfig(Config):
 
     @model_validator(mode="after")
     def _evaluation_is_covered_as_asked(self) -> "LaunchConfig":
-        require_coverable(self.policy, self.evaluation, self.experiment)
+        require_coverable(self.policy, self.evaluation)
+        if self.policy.cover_everything and self.experiment is not None:
+            raise ValueError(
+                "experiment: given, but policy.cover_everything is true, and logged counts of buckets bound no "
+                "device's contribution; remove the block, or set cover_everything to false, and the report lists the "
+                "logs as a use that is not covered"
+            )
         if self.evaluation is not None and self.ab_test.non_private_upper_bound:
             raise ValueError(
                 "ab_test.non_private_upper_bound: true, but with the block evaluation every result has noise; "

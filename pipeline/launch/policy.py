@@ -1,4 +1,4 @@
-"""Blocks of the launch file for gates, budgets and the live experiment, and the checks between them."""
+"""Blocks of the launch file for gates and budgets, and the checks between them."""
 
 import math
 from collections.abc import Sequence
@@ -103,25 +103,6 @@ def is_gate(name: str) -> bool:
     return name in PolicyConfig.model_fields and (name.startswith(("min_", "max_")) or name == "cover_everything")
 
 
-# Least number of buckets with logs in each arm of an experiment.
-LEAST_BUCKETS = 20
-# Relative loss of any other metric at which an experiment is rolled back.
-MOST_GUARDRAIL_LOSS = 0.01
-
-
-class ExperimentConfig(Config):
-    """Live experiment after approval: a share of devices gets the model, and their logged counts decide, once."""
-
-    share: Annotated[float, Field(gt=0.0, le=0.5)] = Field(description="share of device buckets that get the model")
-    days: Annotated[int, Field(ge=1, le=90)] = Field(
-        description="whole days (UTC) whose logged counts decide, from the day after it begins"
-    )
-    min_gain: Annotated[float, Field(ge=-0.5, le=1.0)] = Field(
-        description="lower end of the interval of the relative change of a feature's deciding metric must exceed this; "
-        "better counts as more: below 0 is a non-inferiority margin, 0 or more requires an improvement"
-    )
-
-
 def require_allowed_discovery(policy: PolicyConfig, discovery: DiscoveryConfig, delta: float) -> None:
     """Check that each kind of word discovery has its own ceiling.
 
@@ -193,10 +174,8 @@ def require_population_ceilings(policy: PolicyConfig, delta: float, *, noised: b
             )
 
 
-def require_coverable(
-    policy: PolicyConfig, evaluation: EvaluationConfig | None, experiment: ExperimentConfig | None
-) -> None:
-    """Check that ``policy.cover_everything`` is possible with the launch's other blocks.
+def require_coverable(policy: PolicyConfig, evaluation: EvaluationConfig | None) -> None:
+    """Check that ``policy.cover_everything`` is possible with the launch's evaluation.
 
     Raises:
       ValueError: with field, value and fix.
@@ -205,12 +184,6 @@ def require_coverable(
         raise ValueError(
             "policy.cover_everything: true, but held-out devices are evaluated without noise; add the block "
             "evaluation with a noise_multiplier"
-        )
-    if policy.cover_everything and experiment is not None:
-        raise ValueError(
-            "experiment: given, but policy.cover_everything is true, and logged counts of buckets bound no device's "
-            "contribution; remove the block, or set cover_everything to false, and the report lists the logs as a use "
-            "that is not covered"
         )
 
 

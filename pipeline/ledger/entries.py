@@ -27,7 +27,7 @@ SPENDING = frozenset({"reserve", "commit", "release"})
 # Kind of an entry that holds the digest of a stage's result, and the digest's name in its binding.
 RESULT, DIGEST = "result", "digest"
 KINDS = SPENDING | {RESULT, "device_key", "register", "budget", "devices", "withdrawal"}
-KINDS |= {"review", "rollback", "model", "reuse", "attempt", "experiment", "key", "reviewer"}
+KINDS |= {"review", "rollback", "model", "reuse", "attempt", "note", "key", "reviewer"}
 # In a binding: the version of the rule that decides a device's split (``Population.split_rule``).
 SPLIT_RULE = "split_rule"
 # In a binding: the commitment to the secret key of a release's noise. A key that follows from a public seed has another

@@ -6,7 +6,7 @@ stays so, regardless of later changes to the launch file or to the state of a ta
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,11 +16,9 @@ from federated.config.population import PopulationKey
 from pipeline.ground.errors import ReleaseRefused
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
-from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication import experiment
 from pipeline.publication.answers import Review, counting, is_reviewer, person, problem, stage_of
-from pipeline.publication.registry import Registry, require_restorable, void
+from pipeline.publication.registry import Registry, crowned, require_restorable, void
 from pipeline.run.known import changed_inputs
 from pipeline.run.population import require_allowed, require_population
 from pipeline.run.run_dir import STATE, RunDir, StageRecord
@@ -29,10 +27,8 @@ from pipeline.tracking.mlflow_tracker import checkpoints_of_locale
 from pretrain.files import write_text
 from reports.standing import badge
 
-State = Literal["unfinished", "held", "waiting", "approved", "in experiment", "rejected", "published", "rolled back"]
-MAY_PUBLISH = frozenset({"approved", "in experiment", "published"})
-# Stages after the approval; an experiment reads logs, which no stage made.
-_AFTERWARDS = frozenset({"publish", "experiment"})
+State = Literal["unfinished", "held", "waiting", "approved", "candidate", "rejected", "published", "rolled back"]
+MAY_PUBLISH = frozenset({"approved", "candidate", "published"})
 # No account's name, so it stands for all of them.
 _AIRFLOW = "*"
 
@@ -70,25 +66,7 @@ def standing(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Standi
     """
     entries = ledger.entries_of_launch(run.launch_id)
     answers = counting(ledger, config.population, entries)
-    now = _without_experiment(config, run, entries, answers, airflow_people=_airflow_people(ledger, config.population))
-    tried = experiment.of(config, run.launch_id, entries)
-    if now.state != "published" or tried is None:
-        return now
-    if tried.ended is None:
-        return now.model_copy(update={"state": "in experiment", "detail": tried.said})
-    if tried.ended.promoted:
-        return now.model_copy(update={"detail": f"{now.detail}, after its experiment, {tried.said}"})
-    return now.model_copy(update={"state": "rolled back", "detail": f"from its experiment {tried.said}"})
-
-
-def _without_experiment(
-    config: LaunchConfig,
-    run: RunDir,
-    entries: Iterable[Entry],
-    answers: Sequence[tuple[str, Review]],
-    *,
-    airflow_people: bool,
-) -> Standing:
+    airflow_people = _airflow_people(ledger, config.population)
     decided, reported, published = (run.record(stage) for stage in ("decide", "report", "publish"))
     if decided is None or reported is None:
         return Standing(state="unfinished", detail="not every stage up to the report has finished")
@@ -99,6 +77,7 @@ def _without_experiment(
             return Standing(state="rejected", detail=f"by {review.who} at {when[:19]}Z: {review.reason}")
     reviews = [each for each in answers if is_reviewer(each[1].account, config.reviewers)]
     undone, left = [entry for entry in entries if entry.kind == "rollback"], _versions(published)
+    done = {entry.stage for entry in entries}
     for entry in undone:
         left.pop(json.loads(entry.binding)["registered_model"], None)
     taken_back = ""
@@ -117,6 +96,9 @@ def _without_experiment(
     who = tuple(review.who for review in approved)
     if left and (any(len(enough) >= needed for enough in approvals.values()) or not config.reviewers):
         each = " and ".join(f"version {version} of {name}" for name, version in left.items())
+        if config.tried_by and not void(config) and not all(crowned(*one) in done for one in left.items()):
+            detail = f"as {each}, which not all devices have: '{config.tried_by}' tries it on some first{taken_back}"
+            return Standing(state="candidate", detail=detail, approvers=who)
         never = f"; never champion, as {why}" if (why := void(config)) else ""
         return Standing(state="published", detail=f"as {each}{never}{taken_back}", approvers=who)
     if not config.reviewers:
@@ -209,7 +191,7 @@ def require_approved(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -
       RulesBroken: the launch file is below what its population's registration asks for.
     """
     require_allowed(config, require_population(config, ledger))
-    before = (record for record in run.records() if record.stage not in _AFTERWARDS)
+    before = (record for record in run.records() if record.stage != "publish")
     for record in before:
         if changed := changed_inputs(record, run):
             raise ReleaseRefused(
@@ -248,11 +230,10 @@ def rollback(
         )
     launch = registry.launch_of(name, champion)
     if previous != champion:  # Equal after a crash below, with only ``previous`` left to move.
-        content = {"registered_model": name, "version": champion, "to_version": previous, "reason": reason, "by": by}
         to = registry.published(name, previous)
         require_restorable(registry, to)
-        if ledger.noted("rollback", launch, f"{name} version {champion}") is None:
-            ledger.note("rollback", registry.owner(name), launch, f"{name} version {champion}", content)
+        content = {"registered_model": name, "version": champion, "to_version": previous, "reason": reason, "by": by}
+        undo(ledger, registry.owner(name), launch, content)
         registry.crown(to)
         taken_back |= {champion}
     older = registry.before(name, previous, taken_back)
@@ -261,6 +242,13 @@ def rollback(
     else:
         registry.set_alias(name, "previous", older)
     return Rollback(registered_model=name, champion=previous, rolled_back=champion, launch_id=launch)
+
+
+def undo(ledger: PrivacyLedger, owner: PopulationKey, launch_id: str, content: Mapping[str, object]) -> None:
+    """Record once that no user gets a launch's version of a registered model any more, with who says so and why."""
+    undone = "{registered_model} version {version}".format_map(content)
+    if ledger.noted("rollback", launch_id, undone) is None:
+        ledger.note("rollback", owner, launch_id, undone, content)
 
 
 def _of_report(reviews: Iterable[tuple[str, Review]], report: str) -> list[Review]:

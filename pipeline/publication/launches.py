@@ -14,7 +14,7 @@ from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.statement import Remainder, StageSpend, remainders, spent_by
 from pipeline.publication.approvals import standing
-from pipeline.publication.gates.words import words_of
+from pipeline.publication.gates.words import GATES, GateWords, words_of
 from pipeline.run import attempts, named
 from pipeline.run.attempts import ActiveStage, Stop, running
 from pipeline.run.erasure import erasure_of
@@ -205,17 +205,18 @@ def status(here: Settings, stages: Stages, run_id: str) -> Status:
     )
 
 
-def failed_gates(gates: Iterable[Mapping[str, Any]]) -> tuple[FailedGate, ...]:
+def failed_gates(gates: Iterable[Mapping[str, Any]], among: Mapping[str, GateWords] = GATES) -> tuple[FailedGate, ...]:
     """Return the failed gates, in order, each with its fix.
 
     Args:
       gates: results of gates as JSON values.
+      among: texts of all such gates.
     """
     return tuple(
         FailedGate(
             **{name: gate[name] for name in ("id", "title", "value", "threshold", "evidence")},
-            field=words_of(gate["id"]).field,
-            fix=words_of(gate["id"]).fix,
+            field=words_of(gate["id"], among).field,
+            fix=words_of(gate["id"], among).fix,
         )
         for gate in gates
         if not gate["passed"]
@@ -320,11 +321,8 @@ def _next_steps(launch: _Launch, gates: Sequence[FailedGate], *, runs: bool) -> 
         return [f"{read}, see its main concerns: tacit review {run_id}, then answer with --answer"]
     if state == "approved":
         return [f"publish it: tacit launch {run_id}"]
-    if state == "in experiment":
-        return [
-            f"evaluate its logs: tacit ab {run_id} --logs FILES",
-            f"decide it when its days are over: tacit experiment decide {run_id}; or stop it: tacit experiment stop",
-        ]
+    if state == "candidate":
+        return [f"try it on some devices: {launch.config.tried_by} {run_id}"]
     if state == "published":
         return [
             f'try it: tacit predict {run_id} "see you"',

@@ -1,13 +1,11 @@
 """The registered model of a locale and feature: its versions, and the aliases that point at them.
 
-The alias ``candidate`` marks the version registered last, ``champion`` the one that users get, ``previous`` the one
-before it, and ``experiment`` the one that a share of devices tries (``publication.experiment``). Moving an alias is the
-publication, so each step can be repeated after a crash.
+The alias ``candidate`` marks the version registered last, ``champion`` the one that users get, and ``previous`` the one
+before it. Moving an alias is the publication, so each step can be repeated after a crash.
 
 MLflow is only a display: anyone with access can register a model, edit its tags and move an alias. So the ledger holds
 the digest of every registered bundle, and which of them is the champion; a version that it does not hold is neither
-served nor restored. Publication, the end of an experiment and a rollback all go through ``promote``, the only function
-that decides which version is champion.
+served nor restored. Every publication goes through ``promote``, the only function that makes another version champion.
 """
 
 import json
@@ -324,16 +322,17 @@ class Registry:
         """Make a version the champion, in MLflow and in the ledger."""
         self.set_alias(published.name, "champion", published.version)
         self._ledger.bind_result(published.name, "champion", _digest(published))
-        self._ledger.bind_result(published.launch_id, _crowned(published), _digest(published))
+        self._ledger.bind_result(published.launch_id, crowned(published.name, published.version), _digest(published))
 
     def was_champion(self, published: PublishedModel) -> bool:
         """Return whether a version was champion before; publishing it again must not undo a rollback."""
         bound = self._ledger.bound_results(published.launch_id)
-        return bound.get(_crowned(published), ("",))[0] == _digest(published)
+        return bound.get(crowned(published.name, published.version), ("",))[0] == _digest(published)
 
 
-def _crowned(published: PublishedModel) -> str:
-    return f"crowned {_version(published.name, published.version)}"
+def crowned(name: str, version: int) -> str:
+    """Name under which the ledger holds that a version became champion."""
+    return f"crowned {_version(name, version)}"
 
 
 def _version(name: str, version: int) -> str:
@@ -349,6 +348,17 @@ def void(config: LaunchConfig) -> str:
     return "noise was seeded" if config.mechanism.randomness == "seeded" else ""
 
 
+def nominate(config: LaunchConfig, registry: Registry, name: str, version: int) -> str:
+    """Make a version the candidate of its registered model, and return that alias.
+
+    Raises:
+      ReleaseRefused, PopulationUnknown: see ``Registry.require_of``.
+    """
+    registry.require_of(name, config.population)
+    registry.set_alias(name, "candidate", version)
+    return "candidate"
+
+
 def promote(config: LaunchConfig, registry: Registry, name: str, version: int) -> str:
     """Make a version the candidate and then the champion, and return the alias that it has.
 
@@ -361,11 +371,10 @@ def promote(config: LaunchConfig, registry: Registry, name: str, version: int) -
     Raises:
       ReleaseRefused, PopulationUnknown: see ``Registry.require_of``.
     """
-    registry.require_of(name, config.population)
-    registry.set_alias(name, "candidate", version)
+    candidate = nominate(config, registry, name, version)
     if why := void(config):
         _log.warning("%s: version %d stays candidate and is never champion, as %s", name, version, why)
-        return "candidate"
+        return candidate
     published = registry.published(name, version)
     if not registry.was_champion(published):
         champion = registry.alias(name, "champion")
@@ -399,9 +408,8 @@ def _model_description(about: Mapping[str, str]) -> str:
     return (
         f"Model of keyboards in {about['locale']} for {about['feature']}, trained on population "
         f"`{about['population']}`. `champion` is the users' version, `previous` the version that `tacit rollback` "
-        "restores, `candidate` the version registered last, `experiment` the version that a share of devices tries. "
-        "The ledger holds the digest of every version: a version without one is neither served nor restored, whatever "
-        "its alias."
+        "restores, `candidate` the version registered last. The ledger holds the digest of every version: a version "
+        "without one is neither served nor restored, whatever its alias."
     )
 
 

@@ -36,14 +36,6 @@ def _open(config: LaunchConfig) -> bool:
     return not EVALUATION.asked(config)
 
 
-def _tried_out(config: LaunchConfig) -> str:
-    assert config.experiment is not None, "the launch file has no block experiment"
-    return (
-        f"live experiment on {config.experiment.share:.2%} of device buckets, after approval: keyboards log counts by "
-        "bucket and day, released as metrics of both arms without noise; they train nothing"
-    )
-
-
 # In order of the stages.
 USES: tuple[Use, ...] = (
     Use(
@@ -118,9 +110,13 @@ USES: tuple[Use, ...] = (
         covered=True,
     ),
     Use(
-        stage="experiment",
-        asked=lambda config: config.experiment is not None,
-        says=_tried_out,
+        stage="publish",
+        part="logs of keyboards",
+        asked=lambda config: bool(config.tried_by),
+        says=lambda config: (
+            "some devices get the approved model first: keyboards with and without it log counts by bucket of devices "
+            "and day, released as metrics of both arms without noise; they train nothing"
+        ),
     ),
 )
 RELEASES = tuple(use for use in USES if isinstance(use, Release))

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 FOLDER, LAYOUT, KEY, LOG_KEYS = "proof", "root.layout", "launch.pub", "log-keys.json"
 _LOG_KEYS_TYPE = "application/vnd.tacit.log-keys+json"
 CONFIG = "launch/config"
+OUTCOME = "outcome.json"  # beside launch.json: what was decided about the published model
 # All files of ``public/`` that are no stage's, by folder. They change after a launch has ended, and no link names them.
 BESIDE: Mapping[str, frozenset[str]] = {
-    "launch": frozenset({"launch.json", ERASED, STATE}),
+    "launch": frozenset({"launch.json", ERASED, OUTCOME, STATE}),
     "planning": frozenset({"frontier.png", "frontier.svg"}),
-    "experiment": frozenset({RESULT}),
     FOLDER: frozenset({LAYOUT, KEY, LOG_KEYS, "provenance.json", "model.sig", "model.pub"}),
 }
 INSPECTION = "public"

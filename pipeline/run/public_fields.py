@@ -36,7 +36,7 @@ class Source(StrEnum):
     KEYED = "digest that covers a secret key"
     HELD_OUT = "held-out devices: released under the budget of evaluation, or listed as a use without one"
     VERDICT = "use without a budget: the verdict of an audit, which an honest run passes whatever its devices typed"
-    LIVE = "logged counts of a live experiment, listed as a use without a budget"
+    LOGGED = "counts that keyboards logged, listed as a use without a budget"
     LEDGER = "ledger, registry and earlier launches"
     INSTALLATION = "versions, processor, and what this machine draws or prints"
 
@@ -52,7 +52,7 @@ _SCHEDULE, _PERSON, _CLOCK, _STORE, _KEYED = (
     Source.STORE,
     Source.KEYED,
 )
-_HELD_OUT, _VERDICT, _LIVE = Source.HELD_OUT, Source.VERDICT, Source.LIVE
+_HELD_OUT, _VERDICT = Source.HELD_OUT, Source.VERDICT
 _LEDGER, _INSTALLATION = Source.LEDGER, Source.INSTALLATION
 Fields = dict[Source, str]
 
@@ -215,7 +215,7 @@ FIELDS: dict[str, Fields] = {
     },
     "SecondOpinion": {_COMPARED: "jackknife delta bootstrap agree"},
     "HeadWords": {_COMPARED: "arm words typed predicted right"},
-    # Decision, report, publication, experiment: their fields follow from the results above.
+    # Decision, report, publication: their fields follow from the results above.
     "GateResult": {_FILE: "id title asks threshold", _RELEASED: "value passed evidence"},
     "DecisionBlock": {_RELEASED: "decision reasons", _INSTALLATION: "not_repeated"},
     "Decide.headline": {_RELEASED: "decision", _FILE: "delta failure", _ACCOUNTED: "rho epsilon guarantee"},
@@ -230,11 +230,6 @@ FIELDS: dict[str, Fields] = {
         _RELEASED: "shipped reasons words top1_agreement top3_agreement max_logit_difference float_bytes int8_bytes",
         _CLOCK: "float_seconds int8_seconds",
     },
-    "Look": {
-        _LEDGER: "first_day last_day simulated share",
-        _LIVE: "logged_until over treated_buckets buckets split_chance undefined",
-    },
-    "DecisionResult": {_LIVE: "decision reasons", _PERSON: "by"},
     # Blocks that the disclosure alone has.
     "Disclosure": {_FILE: "schema_version unit adjacency output assumptions limitations"},
     "Tool": {_INSTALLATION: "name version git_commit lock_digests"},
@@ -302,7 +297,7 @@ PROOF: Mapping[str, Source] = {
 FREE = ("headline", "curve", "secagg")
 
 
-def require_listed(result: BaseModel, files: Iterable[str] = ()) -> None:
+def require_listed(result: BaseModel, files: Iterable[str] = (), fields: Mapping[str, Fields] = FIELDS) -> None:
     """Refuse a result with a field, or a public file, that has no source.
 
     Guarantee: every value that the runner keeps of a stage, and so every value that MLflow, Airflow, gates and reports
@@ -311,7 +306,7 @@ def require_listed(result: BaseModel, files: Iterable[str] = ()) -> None:
     Raises:
       PermanentError: a field or file is not on the list.
     """
-    sourceless = [*unlisted(result), *(name for name in files if file_source(type(result), name) is None)]
+    sourceless = [*unlisted(result, fields), *(name for name in files if file_source(type(result), name) is None)]
     if sourceless:
         raise PermanentError(
             f"{', '.join(sorted(set(sourceless)))}: no source in pipeline/run/public_fields.py, so it may not leave; "
@@ -319,28 +314,28 @@ def require_listed(result: BaseModel, files: Iterable[str] = ()) -> None:
         )
 
 
-def unlisted(value: Any) -> Iterator[str]:
+def unlisted(value: Any, fields: Mapping[str, Fields]) -> Iterator[str]:
     """Yield fields of a result, and of all its blocks, that have no source."""
     if isinstance(value, BaseModel):
         for name, field in type(value).model_fields.items():
             content = getattr(value, name)
             if blocks_of(field.annotation):
-                yield from unlisted(content)
-            elif name in FREE and not source(type(value), name):
+                yield from unlisted(content, fields)
+            elif name in FREE and not source(type(value), name, fields):
                 yield from _unlisted_keys(type(value), name, content)
-            elif source(type(value), name) is None:
+            elif source(type(value), name, fields) is None:
                 yield f"{type(value).__name__}.{name}"
     elif isinstance(value, Mapping):
         for content in value.values():
-            yield from unlisted(content)
+            yield from unlisted(content, fields)
     elif isinstance(value, tuple | list):
         for content in value:
-            yield from unlisted(content)
+            yield from unlisted(content, fields)
 
 
-def source(of: type[BaseModel], name: str) -> Source | None:
+def source(of: type[BaseModel], name: str, fields: Mapping[str, Fields] = FIELDS) -> Source | None:
     """Return the source of a field, by the class that declares it; None if it has none."""
-    listed = (_find(FIELDS.get(each.__name__, {}), name) for each in of.__mro__ if _states(each, name))
+    listed = (_find(fields.get(each.__name__, {}), name) for each in of.__mro__ if _states(each, name))
     return next(listed, None)
 
 

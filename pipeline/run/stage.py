@@ -266,7 +266,7 @@ def kept(name: str, stages: Stages) -> tuple[str, ...]:
 def access(config: LaunchConfig, run: RunDir, settings: Settings, name: str, stages: Stages) -> Access:
     """Files that a stage may open: its own, public ones of stages that it declares, and private ones by name.
 
-    Guarantee: a stage opens no other file of any launch, none of the people's text, and no log of a live experiment, as
+    Guarantee: a stage opens no other file of any launch, none of the people's text, and no log of a keyboard, as
     far as ``pretrain.access`` sees.
     """
     stage, launches = stages[name], (each for each in run.root.iterdir() if (each / "public").is_dir())
@@ -278,7 +278,7 @@ def access(config: LaunchConfig, run: RunDir, settings: Settings, name: str, sta
     kept_files = (file for file in stage.private if file != SOURCES)
     opened += [run.folder_of(file.partition("/")[0]) / "private" / file for file in kept_files]
     opened += sources if SOURCES in stage.private else []
-    guarded = (*launches, *sources, settings.experiment_logs)
+    guarded = (*launches, *sources, settings.device_logs)
     return Access(name, frozenset(map(os.path.realpath, guarded)), frozenset(map(os.path.realpath, opened)))
 
 

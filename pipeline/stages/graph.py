@@ -11,7 +11,7 @@ import sys
 
 from discovery.config import AFTERWARDS
 from federated.config.counts import START_WEIGHT
-from pipeline.launch.config import LaunchConfig
+from pipeline.launch.config import AFTER_APPROVAL, LaunchConfig
 from pipeline.releases.counts import COUNTS
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.training import TRAINING
@@ -58,7 +58,7 @@ def _always(config: LaunchConfig) -> bool:
 # Blocks that decide the releases of a launch and their spends (``pipeline.releases``).
 _RELEASES = (*dict.fromkeys(release.block for release in RELEASES), "private_text", "policy")
 # Blocks that decide all uses of private data, also those without a budget.
-_USES = (*_RELEASES, "ab_test", "audit", "experiment")
+_USES = (*_RELEASES, "ab_test", "audit", *AFTER_APPROVAL)
 # Stages of optional releases; those of words, training and the comparison are in every launch.
 _IN_EVERY_LAUNCH = ("discover", "fine_tune", "ab_test")
 _ASKED_FOR = tuple(release.stage for release in RELEASES if release.stage not in _IN_EVERY_LAUNCH)

@@ -22,8 +22,7 @@ from pipeline.launch import features as feature_settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import require_approved
-from pipeline.publication.experiment import offer
-from pipeline.publication.registry import Registry, void
+from pipeline.publication.registry import Registry, nominate, promote, void
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import file_differences
@@ -116,7 +115,8 @@ def publish(ctx: StageContext) -> Publish:
     tags = registered_tags(config, launch_id, bundle)
     versions = {each: registry.register(config, launch_id, bundle, tags, feature) for feature, each in names.items()}
     # All features share one model, so it is registered for each before any alias moves.
-    alias = offer(config, launch_id, versions, registry, PrivacyLedger.of(ctx.settings))
+    offer = nominate if config.tried_by else promote
+    (alias,) = {offer(config, registry, each, version) for each, version in versions.items()}
     with scratch(ctx.private, "registered") as folder:
         registered = registry.files(name, versions[name], folder)
     _require_registered(bundle, registered)

@@ -271,7 +271,7 @@ class MlflowTracker:
             self._client.log_inputs(run_id, inputs)
 
     def _log_files(self, run_id: str, run: RunDir, record: StageRecord) -> None:
-        public = run.public(record.stage)
+        public = run.path / "public" / record.stage
         for name, digest in record.outputs.items():
             path = public / name
             if not path.resolve().is_relative_to(public.resolve()) or sha256(path) != digest:

@@ -38,7 +38,7 @@ TAGS: Mapping[str, str] = {
     "decision": "of the gates: launch or hold",
     "gain": "points of top-1 recall over the starting point; ± the longer side of its interval",
     "guarantee": "epsilon of one device over all releases, rounded up, with its largest part",
-    "tacit.state": "state: unfinished, failed, held, waiting, approved, rejected, published, rolled back",
+    "tacit.state": "state: unfinished, failed, held, waiting, approved, candidate, rejected, published, rolled back",
     "approver": "accounts that approved its report",
 }
 # Columns of the shared view beside the tags: numbers that MLflow shows whole, so that all fit a page of 1440 pixels.

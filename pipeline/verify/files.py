@@ -8,32 +8,22 @@ from pathlib import Path
 from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.ledger.entries import SPENDING, Entry, Spend
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication import experiment
 from pipeline.publication.answers import answers
 from pipeline.publication.approvals import Standing, standing
 from pipeline.run import bookkeeping
 from pipeline.run.attempts import latest
 from pipeline.run.bookkeeping import differences
-from pipeline.run.proof import BESIDE, FOLDER
-from pipeline.run.run_dir import (
-    ERASED,
-    RESULT,
-    STATE,
-    RunDir,
-    StageRecord,
-    receipt_digest,
-    record_digest,
-)
+from pipeline.run.proof import BESIDE, FOLDER, OUTCOME
+from pipeline.run.run_dir import ERASED, RESULT, STATE, RunDir, StageRecord, receipt_digest
 from pipeline.stages.graph import STAGES, is_evidence
 from pipeline.verify.check import Check, in_words, of_missing_stage, strict_json
 from pretrain.files import sha256
 from reports.standing import badge
 
-EXPERIMENT = "experiment"
 # Folders beside those of stages, and their files; None: any.
 _BESIDE: dict[str, Mapping[str, Collection[str] | None]] = {
     "public": {**BESIDE, FOLDER: None},  # the proof's files are those of its records: ``verify.proof``
-    "private": {EXPERIMENT: {bookkeeping.LOCK, bookkeeping.STOPPED}},
+    "private": {},
 }
 
 
@@ -54,6 +44,7 @@ def files(
         yield from _private(name, run, record, missing(run, ledger))
     if (run.path / "public" / "launch" / STATE).exists():
         yield _state(run, now())
+    yield from _outcome(run, bound.get(OUTCOME, ("", ""))[0])
     added = list(_added(run, records))
     yield Check(id="files", passed=not added, detail=in_words(added) or "no files but those of the stages")
 
@@ -92,6 +83,15 @@ def _state(run: RunDir, now: Standing) -> Check:
     same = drawn == badge(now.state, now.detail)
     detail = f"{STATE} says {now.state}" if same else f"{STATE} does not say that the launch is {now.state}"
     return Check(id="state", passed=same, detail=detail)
+
+
+def _outcome(run: RunDir, digest: str) -> Iterator[Check]:
+    """Check that the ledger holds what was decided about the published model; nothing if nothing was."""
+    path = run.path / "public" / "launch" / OUTCOME
+    if digest or path.exists():
+        same = path.is_file() and sha256(path) == digest
+        detail = f"{OUTCOME} {'matches' if same else 'is lost, or does not match'} the ledger"
+        yield Check(id="outcome", passed=same, detail=detail)
 
 
 def _stage_files(name: str, config: LaunchConfig, run: RunDir, record: StageRecord) -> Check:
@@ -218,31 +218,3 @@ def answer_checks(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> I
     if given:
         detail = in_words(wrong) or f"each is signed for this launch and the report that was read: {who}"
         yield Check(id="answers", passed=not wrong, detail=detail)
-
-
-def experiment_record(run: RunDir) -> dict[str, StageRecord]:
-    """Record of the end of a launch's experiment, by name; empty while it is running."""
-    ended = run.record(EXPERIMENT)
-    return {} if ended is None else {EXPERIMENT: ended}
-
-
-def experiment_ended(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Iterator[Check]:
-    """Check that the ledger holds the experiment record's digest; logs are not kept, so metrics are not recomputed."""
-    tried, ending = (
-        experiment.of(config, run.launch_id, ledger.entries_of_launch(run.launch_id)),
-        experiment_record(run).get(EXPERIMENT),
-    )
-    if tried is None or tried.ended is None:
-        if ending is not None:
-            yield Check(id=EXPERIMENT, passed=False, detail="there is a record of its end, but no ledger entry")
-        elif tried is not None:
-            yield Check(id=EXPERIMENT, passed=True, detail=f"is running: {tried.said}")
-        return
-    if ending is None or record_digest(ending) != tried.ended.result:
-        yield Check(id=EXPERIMENT, passed=False, detail="its record is lost, or does not match the ledger")
-        return
-    yield from _private(EXPERIMENT, run, ending, missing(run, ledger))
-    look = ending.result["look"]
-    passed = look is not None and all(gate["passed"] for gate in look["gates"])
-    same = (ending.result["decision"] == "promote") == tried.ended.promoted == passed
-    yield Check(id=EXPERIMENT, passed=same, detail=f"{ending.result['decision']} {tried.said}")

@@ -39,9 +39,9 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
     records = yield from _records(run)
     ours = report.of_this_code(run, settings, ledger)
     subjects: dict[str, Iterator[Check]] = {
-        "files": chain(files.files(config, run, records, ledger), files.experiment_ended(config, run, ledger)),
+        "files": files.files(config, run, records, ledger),
         "ledger": chain(
-            files.ledger_checks(run, records | files.experiment_record(run), ledger),
+            files.ledger_checks(run, records, ledger),
             files.answer_checks(config, run, ledger),
             reused.reused(run, records, ledger),
         ),
@@ -50,7 +50,7 @@ def verify(config: LaunchConfig, run: RunDir, settings: Settings, only: Containe
         "disclosure": report.report(config, run, settings, records, ours),
         "again": replay.replay(config, run, settings, records, ours),
         "trained": replay.trained(config, run, settings, records, ours),
-        "tracked": registered.tracked(config, run, settings, records | files.experiment_record(run)),
+        "tracked": registered.tracked(config, run, settings, records),
         "registered": registered.registered(config, run, settings, records),
     }
     for name, checks in subjects.items():

@@ -98,6 +98,7 @@ class StandIn:
         """What ``tacit experiment`` says: where it stands, and how it is decided."""
         usual = {"first_day": "2026-03-02", "last_day": "2026-03-15", "over": True, "ended": None, "arrived": True}
         said = {"status": usual | {"launch_id": "scheduled-0123abcd", "logs": "here"} | status}
+        said["begin"] = said["status"]
         said["decide"] = {"decision": decision, "reasons": ["fine"]}
         (self.home / "experiment").write_text(json.dumps(said), encoding="utf-8")
 

@@ -98,9 +98,9 @@ def test_people_are_told_what_was_decided(dagbag):
     launch = dagbag.dags["experiment-scheduled"].get_task("begun").launch
     said = {"settle": {"decision": "roll back"}, "begun": {"launch_id": ID}}
     ti = SimpleNamespace(task_id="settle", xcom_pull=lambda task_ids: said.get(task_ids))
-    told = notify.facts("experiment", launch, {"ti": ti})
+    told = notify.facts("decided", launch, {"ti": ti})
     assert (told["decision"], told["launch_id"]) == ("roll back", ID)
-    assert "live experiment of scheduled-0123abcd is decided" in notify.sentences(told)[1]
+    assert "all devices get the model of scheduled-0123abcd" in notify.sentences(told)[1]
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_a_run_looks_waits_and_decides(dagbag, stand_in: StandIn):
     dag = copy.deepcopy(dagbag.dags["experiment-scheduled"])
     ended = dag.test(run_conf={"launch": ID})
     assert ended.state == "success"
-    assert [call[1] for call in stand_in.calls()] == ["status", "status", "decide"]
+    assert [call[1] for call in stand_in.calls()] == ["begin", "status", "decide"]
 
 
 @pytest.mark.parametrize("paused", [False, True])

@@ -94,24 +94,6 @@ def test_the_page_shows_gates_and_the_difference_to_what_users_have(client: Test
     assert f"tacit status {LAUNCH}" in page
 
 
-def test_the_page_shows_how_its_live_experiment_ended(client: TestClient, folder: Path):
-    assert "Live experiment" not in client.get(PAGE).text
-    look = {"first_day": "2026-11-01", "last_day": "2026-11-14", "simulated": True, "gates": [GATE]}
-    kept = folder / "public" / "experiment" / "result.json"
-    kept.parent.mkdir()
-    for result, said in (
-        (
-            {"decision": "roll back", "by": "airflow", "reasons": ["x"], "look": look},
-            "logs of 2026-11-01 to 2026-11-14",
-        ),
-        ({"decision": "roll back", "by": "ana", "reasons": ["stopped: crashes"], "look": None}, "stopped: crashes"),
-    ):
-        kept.write_text(json.dumps({"result": result}), encoding="utf-8")
-        page = client.get(PAGE).text
-        assert said in page
-        assert f"roll back</span>, by {result['by']}" in page
-
-
 def test_only_what_the_record_names_is_sent(client: TestClient, folder: Path):
     sent = client.get(f"{PAGE}report/report.html")
     assert (sent.status_code, sent.text) == (200, "the report")

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.processes.stack import ROOT
 
-DAGS = ("public_model-de", "de", "experiment-de")
+DAGS = ("public_model-de", "de")
 CREATED = "creating dag run [x] logical_date=None partition_key=20260801 run_id=a"
 # As Airflow writes it, before what was asked for and to the same place.
 WARNING = "2026-11-23T07:14:21.261747Z [warning  ] Could not import graphviz. [py.warnings] category=UserWarning"

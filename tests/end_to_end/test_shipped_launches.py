@@ -124,7 +124,7 @@ def test_a_shipped_file_launches_and_its_report_states_the_guarantee(path: Path,
             approved(tmp_path, config, answer["launch_id"])
         answered(tmp_path, "stage", "publish", str(file), "--id", answer["launch_id"])
         if answer["state"] == "waiting" and config.experiment:
-            assert answered(tmp_path, "experiment", "status", answer["launch_id"])["state"] == "in experiment"
+            assert answered(tmp_path, "experiment", "begin", answer["launch_id"])["ended"] is None
     public = tmp_path / "runs" / answer["launch_id"] / "public"
     disclosure = Disclosure.model_validate_json((public / "report" / "disclosure.json").read_bytes())
     rounds = json.loads((public / "fine_tune" / "result.json").read_bytes())["result"]

@@ -106,6 +106,7 @@ def published(home: Home, file: Path, run_id: str) -> None:
     stated = json.loads((home.public(run_id) / "publish" / "result.json").read_bytes())["result"]
     assert stated["published"], stated["reason"]
     if config.experiment:
+        home.tacit("experiment", "begin", run_id)
         home.tacit("experiment", "simulate", run_id)
         home.tacit("experiment", "decide", run_id)
 

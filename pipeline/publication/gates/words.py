@@ -235,40 +235,6 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "add the block evaluation, or remove cover_everything, and the report lists the uses that are not covered",
             "if policy.cover_everything is false: the report lists each use that no budget covers",
         ),
-        "live_days": GateWords(
-            "In an experiment: both arms have logs on every day of its window.",
-            "experiment.days",
-            "find the missing days, and decide again with all files ('tacit experiment decide')",
-        ),
-        "live_buckets": GateWords(
-            "In an experiment: both arms have enough buckets for an interval.",
-            "experiment.share",
-            "give the model to a larger experiment.share, or divide devices into more buckets",
-        ),
-        "live_split": GateWords(
-            "In an experiment: the number of buckets with the model fits the experiment's share.",
-            "experiment.share",
-            "the arms cannot be compared: find what was lost or wrongly assigned, then launch again",
-            chance="0.1% of experiments",
-        ),
-        "live_control": GateWords(
-            "In an experiment: the control arm still has the version that users have now.",
-            "",
-            "another version became champion meanwhile; launch again, compared with that one",
-        ),
-        "live_gain": GateWords(
-            "In an experiment: the deciding metric of a feature improved significantly by more than required.",
-            "experiment.min_gain",
-            "users keep their present model; read every metric ('tacit ab LAUNCH --logs'). A longer or larger "
-            "experiment has narrower intervals",
-            chance="it holds 97.5% of models that change the metric by experiment.min_gain, for any number of buckets",
-        ),
-        "live_guardrails": GateWords(
-            "In an experiment: no other metric is shown to be worse than allowed.",
-            "",
-            "users keep their present model; find out for whom it is worse before another launch",
-            chance="at most 2.5% of equally good models for each feature",
-        ),
         "sources": GateWords(
             "Every public figure follows from releases, public text and the launch file, or comes from where it says.",
             "",
@@ -287,6 +253,6 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
 _UNKNOWN = GateWords("", "", "read its launch's report: this version of tacit has no such gate")
 
 
-def words_of(gate: str) -> GateWords:
+def words_of(gate: str, among: Mapping[str, GateWords] = GATES) -> GateWords:
     """Texts of a gate; a gate of a further feature, such as ``typing_OTF``, has those of the main one."""
-    return GATES.get(gate) or GATES.get(gate.rpartition("_")[0], _UNKNOWN)
+    return among.get(gate) or among.get(gate.rpartition("_")[0], _UNKNOWN)

@@ -332,7 +332,7 @@ FORGERIES: Mapping[str, tuple[Callable[[Published], None], set[str]]] = {
     "a file added to the bundle": (added, ALL),
     **{
         f"a file added under {folder}/": (more_in(f"{folder}/report.html"), OF_STAGES)
-        for folder in ("launch", "planning", "experiment", "proof", "count", "report", "more")
+        for folder in ("launch", "planning", "proof", "count", "report", "more")
     },
     "a file added below proof/": (more_in("proof/decide.0a1b2c3d.link"), OF_STATEMENTS),  # in-toto looks at no .link
     "a symbolic link": (a_link_to("report/report.html", "elsewhere.html"), OF_STATEMENTS),

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from evaluation.live import logs
 from pipeline.experiments import decide as live
+from pipeline.experiments import logs
+from pipeline.experiments.entries import Experiment
 from pipeline.ground import settings as settings_module
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import Standing, standing
-from pipeline.publication.experiment import Experiment
 from pipeline.publication.registry import Registry
 from pipeline.run.known import run_folder
 from pipeline.run.run_dir import RunDir
@@ -77,7 +77,7 @@ class Trial:
                     }
                     | {name: int(value) for name, value in counts.items()}
                 )
-        folder = self.settings.experiment_logs / self.run_id
+        folder = self.settings.device_logs / self.run_id
         folder.mkdir(parents=True, exist_ok=True)
         logs.write(pa.Table.from_pylist(rows, logs.SCHEMA), folder / "logs.parquet", simulated=True)
         return [str(folder / "logs.parquet")]
@@ -87,7 +87,7 @@ class Trial:
 
 
 def second_launch(tracking_database: Path, home: Path, **changes: object) -> Trial:
-    """A launch whose experiment began, after a first one that users have."""
+    """A published launch that may begin its experiment, after a first one that users have."""
     put(tracking_database, home)
     installed(home)
     here = settings_module.load({"TACIT_HOME": str(home)})

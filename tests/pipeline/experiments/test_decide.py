@@ -1,5 +1,6 @@
 """From publication to everybody or nobody: one small published launch, its experiment, logs, and how it ends."""
 
+import re
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -8,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evaluation.live import logs
 from federated.config.population import FilePopulation
 from pipeline.experiments import decide as live
+from pipeline.experiments import entries, logs
+from pipeline.experiments.decide import TooEarly
 from pipeline.ground import settings as settings_module
-from pipeline.ground.errors import ReleaseRefused, TooEarly
-from pipeline.publication import experiment
+from pipeline.ground.errors import ReleaseRefused
 from pipeline.publication.registry import Registry
 from pipeline.run.stage import StageContext
 from pipeline.stages.publish import publish
@@ -32,7 +33,11 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def begun(tracking_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Trial:
-    return second_launch(tracking_database, tmp_path_factory.mktemp("experiment"), experiment=BLOCK)
+    made = second_launch(tracking_database, tmp_path_factory.mktemp("experiment"), experiment=BLOCK)
+    assert (made.now.state, made.alias("experiment"), made.alias("champion")) == ("candidate", None, 1)
+    assert "'tacit experiment begin' tries it on some first" in made.now.detail
+    live.begin(made.config, made.run, made.settings)
+    return made
 
 
 @pytest.fixture
@@ -51,9 +56,12 @@ def test_an_approved_model_is_some_devices_and_not_the_champion(begun: Trial):
         "candidate": 2,
         "previous": None,
     }
-    assert begun.now.state == "in experiment"
-    assert f"25.00% of devices have version 2 of {NAME}" in begun.now.detail
-    assert begun.run.record("publish").result["alias"] == "experiment"
+    assert begun.now.state == "candidate"
+    assert f"25.00% of devices have version 2 of {NAME}" in begun.tried.said
+    assert begun.run.record("publish").result["alias"] == "candidate"
+    count = len(begun.ledger.entries())
+    assert live.begin(begun.config, begun.run, begun.settings).ended is None
+    assert len(begun.ledger.entries()) == count, "it begins once"
 
 
 @pytest.mark.slow
@@ -66,7 +74,6 @@ def test_a_better_model_becomes_everybody_s_once(trial: Trial):
     assert change["value"] == pytest.approx(0.2, abs=0.01)
     assert (trial.alias("champion"), trial.alias("previous"), trial.alias("experiment")) == (2, 1, None)
     assert trial.now.state == "published"
-    assert "after its experiment, by ana at" in trial.now.detail
     entry = trial.tried.ended
     assert entry.logs == logs.read(files, trial.tried.first, 2).digests
     # Again, by somebody else, with other logs: what was decided stands.
@@ -83,7 +90,9 @@ def test_a_worse_model_is_taken_back_from_those_who_had_it(trial: Trial):
     assert "change in predictions accepted (PRate)" in done.reasons[0]
     assert (trial.alias("champion"), trial.alias("experiment"), trial.alias("previous")) == (1, None, None)
     assert trial.now.state == "rolled back"
-    assert trial.now.detail.startswith("from its experiment by ana at")
+    assert re.match(r"by ana at \S+: experiment: change in predictions", trial.now.detail)
+    assert live.begin(trial.config, trial.run, trial.settings).ended == "roll back"
+    assert trial.alias("experiment") is None, "nor does another beginning"
     # Publishing it again does not bring it back.
     ctx = StageContext(trial.config, trial.run, trial.settings, "publish", None)
     with pytest.raises(ReleaseRefused, match="is rolled back"):
@@ -102,7 +111,7 @@ def test_whoever_comes_after_a_crash_does_what_the_ledger_says(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(*((experiment, "carry_out") if until == "entry" else (Registry, "delete_alias")), killed)
+        patched.setattr(*((entries, "carry_out") if until == "entry" else (Registry, "delete_alias")), killed)
         with pytest.raises(KeyboardInterrupt):
             trial.decide(files)
     assert trial.alias("experiment") == 2, "nothing was finished"
@@ -115,15 +124,20 @@ def test_whoever_comes_after_a_crash_does_what_the_ledger_says(
 @pytest.mark.slow
 def test_how_it_ended_is_verified(trial: Trial):
     def checked() -> dict[str, bool | None]:
-        about = trial.config, trial.run, trial.settings, ("files", "tracked")
-        return {check.id: check.passed for check in verify(*about) if "experiment" in f"{check.id}{check.detail}"}
+        about = trial.config, trial.run, trial.settings, ("files",)
+        return {check.id: check.passed for check in verify(*about) if check.id in ("outcome", "files")}
 
-    assert checked() == {"experiment": True}
+    assert checked() == {"files": True}
+    path = trial.run.path / "public" / "launch" / "outcome.json"
+    path.write_text("{}", encoding="utf-8")
+    assert checked()["outcome"] is False, "nobody decided"
+    path.unlink()
     trial.decide(trial.logged(picks=0.9))
-    assert checked() == {"experiment": True, "tracked:experiment": True}
-    path = trial.run.path / "public" / "experiment" / "result.json"
+    assert checked() == {"outcome": True, "files": True}
     path.write_text(path.read_text(encoding="utf-8").replace('"ana"', '"bo"'), encoding="utf-8")
-    assert checked() == {"experiment": False, "tracked:experiment": False}
+    assert checked()["outcome"] is False
+    path.unlink()
+    assert checked()["outcome"] is False, "it is lost"
 
 
 @pytest.mark.slow
@@ -133,7 +147,7 @@ def test_nothing_is_decided_before_its_days_are_over(trial: Trial):
         trial.decide(files, today=trial.tried.last)
     look, _ = live.look(trial.config, trial.run, trial.settings, files, today=trial.tried.last)
     assert not look.over
-    assert trial.now.state == "in experiment"
+    assert trial.now.state == "candidate"
     assert trial.tried.ended is None
 
 
@@ -162,7 +176,7 @@ def test_people_are_not_judged_by_a_simulator(trial: Trial):
     typed = FilePopulation(source="files", name="people", paths=("p",), max_words_per_device=9)
     people = trial.config.model_copy(update={"private_text": typed})
     # The window of people comes after it began, that of a simulation before.
-    began = experiment.of(people, trial.run_id, trial.ledger.entries())
+    began = entries.of(people, trial.run_id, trial.ledger.entries())
     made = pq.read_table(file)
     days = [began.first + timedelta(days=number % 2) for number in range(len(made))]
     logs.write(made.set_column(2, "day", pa.array(days)), Path(file), simulated=True)
@@ -173,8 +187,8 @@ def test_people_are_not_judged_by_a_simulator(trial: Trial):
 @pytest.mark.slow
 def test_two_experiments_at_once_would_share_their_control(begun: Trial):
     registry, ledger = Registry(begun.settings), begun.ledger
-    with pytest.raises(ReleaseRefused, match=rf"is in the experiment of {begun.run_id}, version 2; let it end"):
-        experiment.begin(begun.config, "other-00000001", {NAME: 1}, registry, ledger)
+    with pytest.raises(ReleaseRefused, match=rf"is in that of {begun.run_id}, version 2; let it end"):
+        entries.begin(begun.config, "other-00000001", {NAME: 1}, registry, ledger)
 
 
 @pytest.mark.slow
@@ -185,7 +199,7 @@ def test_the_commands_say_what_and_why_and_how_it_ended(trial: Trial):
     assert (said["over"], said["arrived"], said["ended"]) == (True, False, None)
     assert answered(home, "experiment", "decide", trial.run_id, code=75)["exit_code"] == 75
     (Path(files[0]).parent / "_SUCCESS").touch()
-    look = answered(home, "ab", trial.run_id, "--logs", files[0])
+    look = answered(home, "experiment", "look", trial.run_id)
     assert {gate["id"]: gate["passed"] for gate in look["gates"]} == {
         "live_days": True,
         "live_buckets": True,
@@ -211,7 +225,7 @@ def test_simulated_typists_make_logs_that_are_read_and_decide(trial: Trial):
     home = trial.settings.home
     made = answered(home, "experiment", "simulate", trial.run_id)["files"]
     assert len(made) == 2
-    look = answered(home, "ab", trial.run_id, "--logs", *made[:1], "--logs", made[1])
+    look = answered(home, "experiment", "look", trial.run_id, "--logs", *made[:1], "--logs", made[1])
     assert look["simulated"]
     assert look["buckets"] == 160
     assert {row["metric"] for row in look["differences"]} >= {"prate", "words_modified", "words_per_minute"}

@@ -6,10 +6,10 @@ from datetime import date
 import pytest
 
 from evaluation.comparison.intervals import Difference, Estimate
-from evaluation.live.compare import MISMATCH, Live, SampleRatio
-from pipeline.experiments.gate import gates
-from pipeline.launch.policy import ExperimentConfig
-from pipeline.publication.gates.words import GATES, words_of
+from pipeline.experiments.compare import MISMATCH, Live, SampleRatio
+from pipeline.experiments.gate import GATES, gates
+from pipeline.launch.config import ExperimentConfig
+from pipeline.publication.gates.words import words_of
 
 CONFIG = ExperimentConfig(share=0.5, days=3, min_gain=-0.01)
 DAYS = {"control": (), "treatment": ()}
@@ -36,9 +36,10 @@ def failed(seen: Live, features: tuple[str, ...] = ("NWP",), missing: dict = DAY
 
 
 def test_every_gate_has_words():
-    told = {gate.id for gate in gates(live(), DAYS, CONFIG, ("NWP",), {})}
-    assert told == {name for name in GATES if name.startswith("live_")}
-    assert words_of("live_gain_OTF").field == "experiment.min_gain"
+    told = {gate.id: gate.asks for gate in gates(live(), DAYS, CONFIG, ("NWP",), {})}
+    assert told == {name: words.asks for name, words in GATES.items()}
+    assert all(words.asks.endswith(".") and words.fix for words in GATES.values())
+    assert words_of("live_gain_OTF", GATES).field == "experiment.min_gain"
 
 
 def test_all_pass():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.experiments.decide import begin
 from pipeline.ground.errors import PermanentError, PopulationUnknown, ReleaseRefused
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import load_kept_launch
@@ -157,7 +158,9 @@ def test_a_void_launch_is_registered_and_never_champion(tracked: Settings, tmp_p
 def test_some_users_do_not_get_a_void_launch_either(tracked: Settings, tmp_path: Path):
     experiment = {"share": 0.5, "days": 3, "min_gain": 0.0}
     done = launch(tracked, tmp_path, mechanism=SEEDED, experiment=experiment)
-    registry = Registry(tracked)
+    registry, run = Registry(tracked), run_folder(tracked, done["run_id"])
+    with pytest.raises(ReleaseRefused, match=r"has none, it is published: .*never champion, as noise was seeded"):
+        begin(launch_config(mechanism=SEEDED, experiment=experiment), run, tracked)
     assert (done["alias"], registry.alias(NAME, "experiment"), registry.alias(NAME, "champion")) == (
         "candidate",
         None,

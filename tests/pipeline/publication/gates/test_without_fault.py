@@ -11,10 +11,10 @@ from evaluation.audit.memorisation import AuditResult, CanaryRow, summed_up
 from evaluation.comparison import intervals, scoring, slices, verdicts
 from evaluation.comparison.compare import SIGN_METRICS
 from evaluation.config import ALPHA, CONFIDENCE
-from evaluation.live.compare import MISMATCH, Live, difference, sample_ratio
-from evaluation.live.logs import COUNTS, Logs
+from pipeline.experiments.compare import MISMATCH, Live, difference, sample_ratio
 from pipeline.experiments.gate import gates
-from pipeline.launch.policy import ExperimentConfig
+from pipeline.experiments.logs import COUNTS, Logs
+from pipeline.launch.config import ExperimentConfig
 
 SIZES = (20, 50, 200, 1_000, 10_000, 100_000)
 FIRST = intervals.confidence_of(1)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from evaluation.live import logs
+from pipeline.experiments import logs
 
 FIRST, DAYS = date(2026, 11, 2), 3
 ROW = {"shown": 10, "picked": 2, "correct": 5, "triggered": 3, "accepted": 1, "committed": 12, "modified": 1}

@@ -19,7 +19,7 @@ from evaluation.comparison import intervals
 from evaluation.comparison.intervals import ArmMetric, Difference, Estimate
 from evaluation.config import CONFIDENCE
 from evaluation.counts import metrics
-from evaluation.live.logs import ARMS, CONTROL, TREATMENT, Logs
+from pipeline.experiments.logs import ARMS, CONTROL, TREATMENT, Logs
 
 # Significance level of the split test: one correct experiment in a thousand is stopped.
 MISMATCH = 0.001

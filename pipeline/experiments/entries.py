@@ -1,7 +1,8 @@
-"""A live experiment between approval and promotion: its ledger entries, and the aliases that follow from them.
+"""A live experiment between publication and promotion: its ledger entries, and the aliases that follow from them.
 
 Two entries, each written once: its beginning (versions, control versions, share, days) and its end (promoted or rolled
 back, by whom and why). Aliases are moved after the entry is written; after a crash they are moved again by the entry.
+To the rest of the pipeline the launch is a candidate, then published, or rolled back as by ``tacit rollback``.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,11 +15,12 @@ from pipeline.ground.errors import ReleaseRefused
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Entry
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.registry import Registry, promote, void
+from pipeline.publication.approvals import undo
+from pipeline.publication.registry import Registry, promote
 
 ALIAS = "experiment"
 _SHARE = "experiment.share"  # a tag of the registered model
-_KIND, _BEGAN, _ENDED = "experiment", "experiment began", "experiment ended"
+_KIND, _BEGAN, _ENDED = "note", "experiment began", "experiment ended"
 
 
 class ExperimentStart(BaseModel):
@@ -42,9 +44,8 @@ class ExperimentEnd(BaseModel):
 
     Attributes:
       by: account that decided or stopped it.
-      logs: SHA-256 of the log files of the decision, or under a budget one digest of all under a secret key; empty if a
-        person stopped it.
-      result: SHA-256 of the record with the gates' evidence; empty if no logs were evaluated.
+      logs: SHA-256 of the log files of the decision; empty if a person stopped it.
+      result: SHA-256 of the file with the gates' evidence.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,8 +53,8 @@ class ExperimentEnd(BaseModel):
     promoted: bool
     reasons: tuple[str, ...]
     by: str
-    logs: tuple[str, ...] = ()
-    result: str = ""
+    logs: tuple[str, ...]
+    result: str
 
 
 @dataclass(frozen=True)
@@ -110,29 +111,15 @@ def window(config: LaunchConfig, began: date, days: int) -> tuple[date, date]:
     return first, first + timedelta(days=days - 1)
 
 
-def offer(
-    config: LaunchConfig, launch_id: str, versions: Mapping[str, int], registry: Registry, ledger: PrivacyLedger
-) -> str:
-    """Offer a launch's versions to a share of devices if it asks for an experiment, else to all; return the alias.
-
-    Guarantee: a void launch reaches no device, not even in an experiment (``registry.promote``).
-    """
-    if config.experiment and not void(config):
-        begin(config, launch_id, versions, registry, ledger)
-        return ALIAS
-    (alias,) = {promote(config, registry, name, version) for name, version in versions.items()}
-    return alias
-
-
 def begin(
     config: LaunchConfig, launch_id: str, versions: Mapping[str, int], registry: Registry, ledger: PrivacyLedger
 ) -> None:
-    """Begin the experiment of a launch's versions; repeating the call changes nothing.
+    """Begin the experiment of a candidate's versions; repeating the call changes nothing.
 
     Raises:
       ReleaseRefused: another launch is in an experiment of the same model.
     """
-    assert config.experiment is not None, "the caller checks that the launch file has the block"
+    assert config.experiment is not None, "the caller checks that the launch is a candidate"
     before = of(config, launch_id, ledger.entries_of_launch(launch_id))
     if before is None:
         for name, version in versions.items():
@@ -148,7 +135,6 @@ def begin(
     elif before.ended is not None:
         return
     for name, version in versions.items():
-        registry.set_alias(name, "candidate", version)
         registry.set_alias(name, ALIAS, version)
         registry.describe(name, _SHARE, f"{config.experiment.share:g}")
 
@@ -161,8 +147,8 @@ def _require_free(name: str, version: int, registry: Registry, ledger: PrivacyLe
     launch = registry.launch_of(name, other)
     if ledger.noted(_KIND, launch, _ENDED) is None:
         raise ReleaseRefused(
-            f"publish: {name} is in the experiment of {launch}, version {other}; let it end ('tacit experiment decide "
-            f"{launch}'), or stop it ('tacit experiment stop {launch}'), then publish again"
+            f"experiment: {name} is in that of {launch}, version {other}; let it end ('tacit experiment decide "
+            f"{launch}'), or stop it ('tacit experiment stop {launch}'), then begin this one again"
         )
 
 
@@ -175,19 +161,26 @@ def end(config: LaunchConfig, launch_id: str, how: ExperimentEnd, ledger: Privac
     ledger.note(_KIND, config.population, launch_id, _ENDED, how.model_dump(mode="json"))
 
 
-def carry_out(config: LaunchConfig, ended: Experiment, registry: Registry) -> None:
+def carry_out(
+    config: LaunchConfig, launch_id: str, tried: Experiment, registry: Registry, ledger: PrivacyLedger
+) -> None:
     """Move the aliases by the ledger's entry; repeating the call changes nothing.
 
-    Guarantee: only a version that the ledger holds, with the approved bundle, becomes champion.
+    Guarantee: only a version that the ledger holds, with the approved bundle, becomes champion; a version that lost is
+    rolled back in the ledger, so that no repeated publication or experiment brings it back.
 
     Raises:
       ReleaseRefused: the ledger holds no such bundle.
     """
-    assert ended.ended is not None, "the experiment has ended"
-    for name, version in ended.began.versions.items():
-        if ended.ended.promoted:
+    assert tried.ended is not None, "the experiment has ended"
+    for name, version in tried.began.versions.items():
+        if tried.ended.promoted:
             registry.require_known(registry.published(name, version))
             promote(config, registry, name, version)
+        else:
+            why = {"reason": f"experiment: {'; '.join(tried.ended.reasons)}", "by": tried.ended.by}
+            content = {"registered_model": name, "version": version, "to_version": tried.began.controls[name]} | why
+            undo(ledger, config.population, launch_id, content)
         if registry.alias(name, ALIAS) == version:
             registry.describe(name, _SHARE, "0")
             registry.delete_alias(name, ALIAS)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from evaluation.arms.held_out import Ratio
-from evaluation.live import compare, logs
+from pipeline.experiments import compare, logs
 
 
 def test_for_means_the_interval_is_welch_s():

@@ -12,12 +12,12 @@ from pipeline.ground import settings
 from pipeline.ground.errors import HELD
 
 if TYPE_CHECKING:
-    from pipeline.experiments.decide import DecisionResult, Look
+    from pipeline.experiments.decide import DecisionResult, ExperimentStatus, Look
     from reports.disclosure.utility import ArmMetric
 
 _HELP = """Try an approved model on a share of devices before all get it, and decide by the keyboards' logs.
 
-Needs the block 'experiment' in the launch file. It begins when the launch is published.
+Needs the block 'experiment' in the launch file: its launch is published as a candidate, which no device has before.
 """
 _EMPTY = {"headline", "datasets", "curve", "spend"}
 _NAME = 60
@@ -26,10 +26,22 @@ app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=Fal
 Logs = Annotated[
     list[str] | None,
     typer.Option(
-        help="Parquet files or globs, repeatable; default: the launch's folder in TACIT_EXPERIMENT_LOGS, once it "
+        help="Parquet files or globs, repeatable; default: the launch's folder in TACIT_DEVICE_LOGS, once it "
         "holds the file _SUCCESS"
     ),
 ]
+
+
+@app.command()
+@command
+def begin(launch: LaunchName, as_json: AsJson = False) -> None:
+    """Give the approved model to its share of devices, once, and show the state of the experiment.
+
+    Example: tacit experiment begin en-US-0123abcd
+    """
+    from pipeline.experiments.decide import begin as core
+
+    _show(core(*open_existing(launch)), as_json)
 
 
 @app.command()
@@ -39,10 +51,14 @@ def status(launch: LaunchName, as_json: AsJson = False) -> None:
 
     Example: tacit experiment status en-US-0123abcd
     """
-    from pipeline.experiments.decide import FINISHED
     from pipeline.experiments.decide import status as core
 
-    now = core(*open_existing(launch))
+    _show(core(*open_existing(launch)), as_json)
+
+
+def _show(now: "ExperimentStatus", as_json: bool) -> None:
+    from pipeline.experiments.decide import FINISHED
+
     ended = f"{now.ended}, " if now.ended else ""
     lines = [f"experiment of {now.launch_id}: {ended}{now.detail}"]
     if now.ended is None:
@@ -108,26 +124,33 @@ def simulate(
     config, run, here = open_existing(launch)
     made = simulate_logs(config, run, here, out)
     text = (
-        f"{len(made.files)} days in {made.folder}; evaluate: tacit ab {made.launch_id} --logs '{made.folder}/*.parquet'"
+        f"{len(made.files)} days in {made.folder}; evaluate: tacit experiment look {made.launch_id} --logs "
+        f"'{made.folder}/*.parquet'"
     )
     answer(made, as_json, text=text)
 
 
-def show(launch: str, patterns: list[str], as_json: bool) -> None:
-    """Print the results of an experiment's logs, without deciding it."""
-    from pipeline.experiments.decide import look
+@app.command()
+@command
+def look(launch: LaunchName, logs: Logs = None, as_json: AsJson = False) -> None:
+    """Show the results of an experiment's logs up to now; it decides nothing.
+
+    Example: tacit experiment look en-US-0123abcd --logs 'logs/*.parquet'
+    """
+    from pipeline.experiments.decide import look as core
 
     config, run, here = open_existing(launch)
-    seen, _ = look(config, run, here, patterns)
+    seen, _ = core(config, run, here, logs or ())
     content = {"launch_id": run.launch_id, **seen.model_dump(mode="json", exclude=_EMPTY)}
     answer(content, as_json, text="\n".join(_lines(seen)))
 
 
 def _answer(launch_id: str, done: "DecisionResult", as_json: bool) -> None:
+    from pipeline.experiments.gate import GATES
     from pipeline.publication.launches import failed_gates
 
     rolled_back = done.decision == "roll back"
-    failed = () if done.look is None else failed_gates(gate.model_dump() for gate in done.look.gates)
+    failed = () if done.look is None else failed_gates((gate.model_dump() for gate in done.look.gates), GATES)
     content = {
         "launch_id": launch_id,
         "decision": done.decision,
@@ -152,7 +175,7 @@ def _answer(launch_id: str, done: "DecisionResult", as_json: bool) -> None:
 def _lines(seen: "Look") -> list[str]:
     """Format days, buckets, every metric of both arms with its relative change, and the gates."""
     from evaluation.comparison.verdicts import LOWER_IS_BETTER
-    from evaluation.live.logs import CONTROL, TREATMENT
+    from pipeline.experiments.logs import CONTROL, TREATMENT
     from reports.formats import metric_name
 
     page = [
