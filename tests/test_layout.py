@@ -151,6 +151,19 @@ def uses(path: Path) -> set[str]:
 
 
 @pytest.mark.slow
+def test_no_function_has_more_than_a_hundred_lines():
+    """Its options and its documentation count too: a part that has a name is cut out."""
+    lines = {
+        f"{shown(path)}: {node.name}": node.end_lineno - node.lineno + 1
+        for path in MODULES
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert len(lines) > 3000
+    assert not [name for name, length in lines.items() if length > 100]
+
+
+@pytest.mark.slow
 def test_one_reader_opens_the_records_of_stages():
     """A record that the ledger does not hold is nobody's: there is no second way to one."""
     found = {name: set() for name in _READERS}

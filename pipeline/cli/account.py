@@ -110,12 +110,7 @@ def account(
         check_delta(each)
     if launch is not None and not is_file(launch):
         _alone(f"launch {launch}", given, "; name its launch file to compute other mechanisms")
-        from pipeline.verify.guarantee import guarantee_again, losses_again
-
-        config, folder, _ = open_existing(launch)
-        trained = guarantee_again(config, folder, deltas)
-        losses = losses_again(config, trained, folder.result)
-        answer(_launch_as_content(losses, trained), as_json, launch_text(losses, trained))
+        _trained(launch, deltas, as_json)
     else:
         if launch is not None:
             _alone(f"launch file {launch}", base, "; change its mechanism by --set")
@@ -157,10 +152,15 @@ def _as_content(guarantee: "Guarantee") -> dict:
     return content
 
 
-def _launch_as_content(losses: "Mapping[float, Total]", trained: "Guarantee") -> dict:
-    """Convert the loss to all releases of a launch, and the account of its training, to JSON values."""
+def _trained(launch: str, deltas: tuple[float, ...], as_json: bool) -> None:
+    """Print the loss to all releases of a trained launch, and the account of its training."""
+    from pipeline.verify.guarantee import guarantee_again, losses_again
+
+    config, folder, _ = open_existing(launch)
+    trained = guarantee_again(config, folder, deltas)
+    losses = losses_again(config, trained, folder.result)
     loss = next(iter(losses.values()))
-    return {
+    content = {
         "unit": loss.unit,
         "adjacency": trained.adjacency,
         "rho": loss.rho,
@@ -170,6 +170,7 @@ def _launch_as_content(losses: "Mapping[float, Total]", trained: "Guarantee") ->
         },
         "training": _as_content(trained),
     }
+    answer(content, as_json, launch_text(losses, trained))
 
 
 def launch_text(losses: "Mapping[float, Total]", trained: "Guarantee") -> str:

@@ -82,11 +82,9 @@ def init(
         SYNTHETIC,
         Answers,
         change,
-        counted_devices,
         draft,
         draft_like,
         epsilon_of,
-        require_enough,
         require_new,
     )
     from pretrain.config import LOCALE
@@ -101,26 +99,30 @@ def init(
     if not re.fullmatch(LOCALE, tag):
         raise ValueError(f"--locale: {shown(repr(tag))} is no BCP 47 tag; write one as in en-US or sr-Latn-RS")
     text = data or asks("data", "Your text: a path or glob of Parquet or JSON lines, or synthetic", SYNTHETIC)
-    counted = counted_devices(text, tag)
-    devices, filters = (None, "") if counted is None else counted
-    if population is None and devices is not None:
-        require_enough(devices, filters)
-    if population is not None:
-        devices = population
-    elif devices is None:
-        devices = asks("population", "Approximate number of devices with such text", None, int)
+    devices, filters = _devices(text, tag, population, asks)
     given = dict(map(change, changes or ()))
     if like is not None:
         inherits = Answers(file.stem, tag, text, public or "", devices, 1.0, None, None, None, filters, given)
         _answer(draft_like(file, like, inherits), devices, as_json)
         return
-    if epsilon is None and rho is None:
-        epsilon = asks("epsilon", "Largest total epsilon of one device to this launch", 5.0, float)
-    most = epsilon_of(rho) if epsilon is None and rho is not None else epsilon
-    assert most is not None, "one of both is given, or was asked for"
+    if epsilon is None:
+        question = "Largest total epsilon of one device to this launch"
+        epsilon = epsilon_of(rho) if rho is not None else asks("epsilon", question, 5.0, float)
     read = public or ("sample-with-chat" if tag.startswith("en") else "c4")
-    made = draft(file, Answers(file.stem, tag, text, read, devices, most, rho, budget, days, filters, given, small))
+    made = draft(file, Answers(file.stem, tag, text, read, devices, epsilon, rho, budget, days, filters, given, small))
     _answer(made, devices, as_json)
+
+
+def _devices(text: str, tag: str, population: int | None, asks: Any) -> tuple[int, str]:
+    """Number of devices, as given, counted in the files or answered, and how those of the files were counted."""
+    from pipeline.preflight.draft import counted_devices, require_enough
+
+    counted, filters = counted_devices(text, tag) or (None, "")
+    if population is None and counted is not None:
+        require_enough(counted, filters)
+        return counted, filters
+    question = "Approximate number of devices with such text"
+    return asks("population", question, None, int) if population is None else population, filters
 
 
 def _answer(made: "Draft", devices: int, as_json: bool) -> None:

@@ -226,7 +226,7 @@ def ab_result(
         for row in compared.slices
         if (row.part, row.arm, row.baseline) == ("new_words", "private", None)
     }
-    top3_new = new_words.get("top3_recall")
+    top3_new, ngrams = new_words.get("top3_recall"), [name for name in ("ngram", PUBLIC_MIXTURE) if name in names]
     return AbTest(
         devices_at_least=table.devices_at_least,
         drowned=table.drowned,
@@ -242,21 +242,13 @@ def ab_result(
         top1_gain_low=top1.low,
         top1_gain_high=top1.high,
         top3_gain_low=top3.low,
-        ngram_gain_low=min(
-            (
-                table.difference("private", name, "top1_recall").absolute.low
-                for name in ("ngram", PUBLIC_MIXTURE)
-                if name in names
-            ),
-            default=None,
-        ),
+        ngram_gain_low=min((table.difference("private", n, "top1_recall").absolute.low for n in ngrams), default=None),
         new_word_top3_low=None if top3_new is None else top3_new.low,
         variety_private=compared.variety.get("private"),
         variety_public=max((compared.variety[arm] for arm in _PUBLIC if arm in compared.variety), default=None),
         broken_typists=tuple(_disagreement(row) for row in compared.signs if _disagrees(row))
         if compared.session_words
         else None,
-        unstable_signs=tuple(_block(Pair, row) for row in compared.signs if not row.stable),
         features={
             name: tuple(metric for metric in feature.metrics if metric in measured)
             for name, feature in FEATURES.items()
@@ -264,38 +256,35 @@ def ab_result(
         compose_at_rate=tuple(row.arm for row in compared.compose if row.equal == "rate")
         if compared.judged_words
         else None,
-        arms=tuple(_block(ArmMetric, row, **_interval(row.estimate)) for row in table.arms),
-        differences=tuple(
-            _block(
-                Difference,
-                row,
-                relative=None if row.relative is None else _interval(row.relative),
-                **_interval(row.absolute),
-            )
-            for row in table.differences
-        ),
-        verdicts=tuple(
-            _block(
-                Verdict,
-                row,
-                failed=[check.metric for check in row.checks if not check.passes],
-                **_primary(row.checks),
-            )
-            for row in compared.verdicts
-        ),
-        slices=tuple(
-            _block(SliceMetric, row, **_interval(row.estimate)) for row in compared.slices if row.baseline is None
-        ),
-        second_opinions=tuple(_block(SecondOpinion, row) for row in compared.second_opinions),
-        head_words=tuple(_block(HeadWords, row) for row in compared.head_words),
         variety=compared.variety,
         beginnings=tuple(_block(Beginning, row) for row in begun),
+        **_rows(compared),
         headline={
             "top1_recall": recall["top1_recall"]["private"],
             "top1_gain": top1.value,
             **{f"new_words_{metric}": estimate.value for metric, estimate in new_words.items()},
         },
     )
+
+
+def _rows(compared: Comparison) -> dict[str, tuple[BaseModel, ...]]:
+    """Return the rows of a comparison as blocks of the disclosure, by field of the result."""
+    table, slices = compared.table, (row for row in compared.slices if row.baseline is None)
+    return {
+        "arms": tuple(_block(ArmMetric, row, **_interval(row.estimate)) for row in table.arms),
+        "differences": tuple(
+            _block(Difference, row, relative=row.relative and _interval(row.relative), **_interval(row.absolute))
+            for row in table.differences
+        ),
+        "verdicts": tuple(
+            _block(Verdict, row, failed=[each.metric for each in row.checks if not each.passes], **_primary(row.checks))
+            for row in compared.verdicts
+        ),
+        "slices": tuple(_block(SliceMetric, row, **_interval(row.estimate)) for row in slices),
+        "second_opinions": tuple(_block(SecondOpinion, row) for row in compared.second_opinions),
+        "head_words": tuple(_block(HeadWords, row) for row in compared.head_words),
+        "unstable_signs": tuple(_block(Pair, row) for row in compared.signs if not row.stable),
+    }
 
 
 def _block(block: type[_Block], row: object, **more: object) -> _Block:
