@@ -1,6 +1,7 @@
-"""Pods of stages, as Airflow's Kubernetes executor makes them, and those values of its chart that Airflow reads."""
+"""Pods of stages, as Airflow's executor makes them, a gang's Job, and values of the chart that Airflow reads."""
 
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import yaml
@@ -56,6 +57,31 @@ def test_each_task_takes_the_pod_that_it_needs(dagbag):
     assert (kinds["fine_tune"], kinds["report"]) == ("gpu.yaml", "cpu.yaml")
     small = yaml.safe_load((FOLDER / "pods" / "small.yaml").read_text(encoding="utf-8"))
     assert small["spec"]["containers"][0]["resources"]["requests"]["memory"] == "512Mi"
+
+
+def test_a_gang_is_an_indexed_job_that_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As Airflow's operator would ask the cluster for it; no cluster is there."""
+    monkeypatch.syspath_prepend(str(ROOT / "dags"))
+    cluster = {"name": "none", "cluster": {"server": "https://127.0.0.1:1"}}
+    context = {"name": "none", "context": {"cluster": "none", "user": "none"}}
+    reached = {"clusters": [cluster], "contexts": [context], "current-context": "none"}
+    reached |= {"apiVersion": "v1", "kind": "Config", "users": [{"name": "none", "user": {}}]}
+    (tmp_path / "config").write_text(yaml.safe_dump(reached), encoding="utf-8")
+    made = import_module("kubernetes_gang").job_of(3, ["env", "A=b c", "python"], str(tmp_path / "config"))
+    made = made.build_job_request_obj().to_dict()
+    job, labels = made["spec"], made["spec"]["template"]["metadata"]["labels"]
+    assert (job["completion_mode"], job["completions"], job["parallelism"]) == ("Indexed", 3, 3)
+    assert job["backoff_limit"] == 0
+    pod = job["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"] == ["env", "A=b c", "python"]
+    assert "PET_NODE_RANK" in container["command"][2]
+    assert container["resources"]["limits"]["nvidia.com/gpu"]
+    assert [volume["name"] for volume in pod["volumes"]] == ["runs", "tmp", "memory"]
+    objects = yaml.safe_load_all((ROOT / "docker" / "gang" / "kubernetes.yaml").read_text(encoding="utf-8"))
+    (service,) = (each for each in objects if each["kind"] == "Service")
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert service["metadata"]["name"] == pod["subdomain"]
 
 
 def test_values_set_options_that_airflow_has():

@@ -1,11 +1,9 @@
-"""Kubernetes: values for Airflow's chart and manifests of our own, read as files; no cluster runs.
+"""Kubernetes: scripts, run here; and values for Airflow's chart and manifests of our own, read as files.
 
-Each check is of something that would break, or weaken, a cluster at its first use.
+No cluster runs. What is read is what would let somebody in, and where two files must agree.
 """
 
 import functools
-import json
-import os
 import re
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -16,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from tests.helpers.processes.stack import PYTHON, ROOT
+from tests.helpers.processes.stack import ROOT
 
 DOCKER = ROOT / "docker"
 SERVICES = yaml.safe_load((DOCKER / "compose.yaml").read_text(encoding="utf-8"))["services"]
@@ -35,7 +33,6 @@ COMPONENTS = {
 }
 PRIVATE = {"runs", "clients"}
 STAGE = {"app": "tacit", "role": "stage"}
-UNITS = {"": 1, "m": 1e-3, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
 
 @functools.cache
@@ -63,12 +60,6 @@ def pods() -> dict[str, dict[str, Any]]:
 
 def containers() -> Iterator[tuple[str, dict[str, Any]]]:
     return ((name, container) for name, pod in pods().items() for container in pod["spec"]["containers"])
-
-
-def amount(stated: str) -> float:
-    found = re.fullmatch(r"([0-9.]+)([A-Za-z]*)", str(stated))
-    assert found, stated
-    return float(found[1]) * UNITS[found[2]]
 
 
 def paths(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -120,46 +111,7 @@ def test_the_chart_runs_its_programs_by_our_entry_point(tmp_path: Path) -> None:
     assert "!docker/entrypoint.sh" in (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
 
 
-def test_nothing_runs_that_our_image_lacks() -> None:
-    for key in ("scheduler", "dagProcessor", "triggerer"):
-        assert VALUES[key]["logGroomerSidecar"] == {"enabled": False}, "its script is in Airflow's own image"
-    for name in ("postgresql", "redis", "statsd", "createUserJob"):
-        assert VALUES[name]["enabled"] is False
-
-
-def test_each_upgrade_migrates_and_sets_pools_of_the_deployment() -> None:
-    job = VALUES["migrateDatabaseJob"]
-    assert "Job" not in {each["kind"] for each in objects()}, "a Job cannot change, so a second apply would skip it"
-    assert "useHelmHooks" not in job
-    script = job["args"][-1]
-    assert script.startswith("airflow db migrate && ")
-    file = Path(script.split()[-1])
-    (mount,) = (each for each in VALUES["volumeMounts"] if Path(each["mountPath"]) == file.parent)
-    (volume,) = (each for each in VALUES["volumes"] if each["name"] == mount["name"])
-    assert volume["configMap"]["name"] == "pools"
-    assert "--from-file=dags/pools.json" in (DOCKER / "README.md").read_text(encoding="utf-8")
-    assert json.loads((ROOT / "dags" / "pools.json").read_text(encoding="utf-8")).keys() == {"cpu", "gpu"}
-
-
-# Images, rights and volumes
-
-
-def test_images_have_a_registry_a_tag_and_a_pull_policy() -> None:
-    images = {name: container["image"] for name, container in containers()}
-    images["chart"] = f"{VALUES['defaultAirflowRepository']}:{VALUES['defaultAirflowTag']}"
-    for name, image in images.items():
-        assert re.fullmatch(r"[a-z0-9-]+(\.[a-z0-9-]+)+(/[a-z0-9-]+)+:[0-9][0-9.]*", image), (name, image)
-    ours = {image.rpartition("/")[0] + " " + image.rpartition(":")[2] for image in images.values() if "tacit" in image}
-    assert len(ours) == 1
-    policies = [container["imagePullPolicy"] for _, container in containers()] + [
-        VALUES["images"]["airflow"]["pullPolicy"]
-    ]
-    assert set(policies) == {"IfNotPresent"}
-    accounts = of_kind("ServiceAccount")
-    drawn = [each["imagePullSecrets"] for name, each in accounts.items() if name != "gang"] + [
-        VALUES["imagePullSecrets"]
-    ]
-    assert drawn == [[{"name": "registry"}]] * 3
+# Rights and volumes
 
 
 def test_no_start_of_a_pod_changes_modes_of_the_files_of_its_volumes() -> None:
@@ -210,34 +162,6 @@ def test_only_pods_of_stages_mount_what_is_private() -> None:
     assert holders == {"small.yaml", "cpu.yaml", "gpu.yaml", "gang"}
     assert {pods()[name]["metadata"]["labels"]["role"] for name in holders} == {"stage", "gang"}
     assert not PRIVATE & {volume["name"] for volume in VALUES["volumes"]}
-
-
-def test_every_claim_names_its_class() -> None:
-    claims = of_kind("PersistentVolumeClaim")
-    stated = {name: each["spec"] for name, each in claims.items()}
-    for each in of_kind("StatefulSet").values():
-        stated |= {claim["metadata"]["name"]: claim["spec"] for claim in each["spec"]["volumeClaimTemplates"]}
-    assert {name: spec["storageClassName"] for name, spec in stated.items()} == {
-        "runs": "tacit-private",
-        "clients": "",  # a volume that exists
-        "logs": "tacit-shared",
-        "mlflow": "tacit-block",
-        "backups": "tacit-backup",
-        "data": "tacit-block",
-    }
-    assert stated["clients"]["volumeName"]
-    assert stated["runs"]["accessModes"] == stated["logs"]["accessModes"] == ["ReadWriteMany"]
-    assert stated["clients"]["accessModes"] == ["ReadOnlyMany"]
-    described = (DOCKER / "README.md").read_text(encoding="utf-8")
-    assert not [spec["storageClassName"] for spec in stated.values() if spec["storageClassName"] not in described]
-    held = {VALUES["logs"]["persistence"]["existingClaim"]}
-    for pod in pods().values():
-        held |= {
-            each["persistentVolumeClaim"]["claimName"]
-            for each in pod["spec"]["volumes"]
-            if "persistentVolumeClaim" in each
-        }
-    assert held == claims.keys()
 
 
 def test_every_config_map_and_script_is_there() -> None:
@@ -326,17 +250,6 @@ def test_people_log_in_by_single_sign_on_over_tls() -> None:
     assert settings["AIRFLOW__API__BASE_URL"] == address, "links in notices"
     assert urlsplit(VALUES["config"]["keycloak_auth_manager"]["server_url"]).scheme == "https"
     assert VALUES["apiServer"]["args"][-1].endswith("--proxy-headers"), "else cookies are not marked as secure"
-
-
-def test_approvers_reach_reports() -> None:
-    """Reports are in MLflow, as the api-server does not mount runs."""
-    spec = of_kind("Ingress")["mlflow"]["spec"]
-    (rule,) = spec["rules"]
-    assert spec["tls"][0]["hosts"] == [rule["host"]]
-    assert VALUES["ingress"]["apiServer"]["ingressClassName"] == spec["ingressClassName"]
-    given = {each["name"]: each.get("value") for each in pods()["mlflow"]["spec"]["containers"][0]["env"]}
-    assert given["MLFLOW_NAMES"] == f"mlflow:5000,{rule['host']}"
-    assert given["MLFLOW_ORIGIN"] == f"https://{rule['host']}"
 
 
 def test_settings_are_those_that_compose_reads() -> None:
@@ -452,34 +365,7 @@ def test_alerts_telemetry_and_public_text_get_out_and_people_get_in() -> None:
     assert all(f"serves-tacit/{use}=true" in described for use in uses)
 
 
-def test_addresses_of_telemetry_and_of_the_proxy_have_the_ports_that_policies_open() -> None:
-    settings = of_kind("ConfigMap")["settings"]["data"]
-    given = {each["name"]: each["value"] for each in VALUES["env"]}
-    assert given.keys() >= {"OTEL_EXPORTER_OTLP_ENDPOINT", "TACIT_MAIL_TO", "TACIT_WEBHOOK"}
-    assert given.items() <= settings.items(), "of Airflow's services and of stages"
-    assert urlsplit(settings["OTEL_EXPORTER_OTLP_ENDPOINT"]).port == 4318
-    assert urlsplit(settings["HTTPS_PROXY"]).port == 3128
-    assert {"mlflow", "postgres", "airflow-api-server"} <= set(settings["NO_PROXY"].split(","))
-    assert settings["AIRFLOW__CORE__EXECUTION_API_SERVER_URL"] == "http://airflow-api-server:8080/execution/"
-
-
-# PostgreSQL, backups, disruptions and quotas
-
-
-def test_postgres_is_ready_once_it_listens_for_others() -> None:
-    """At its first start the image runs a server that answers on its socket, while databases are made."""
-    probe = pods()["postgres"]["spec"]["containers"][0]["readinessProbe"]["exec"]["command"]
-    for command in (probe, SERVICES["postgres"]["healthcheck"]["test"]):
-        assert command[command.index("--host") + 1] == "127.0.0.1"
-
-
-def test_the_ledger_is_backed_up_each_hour() -> None:
-    spec = of_kind("CronJob")["backup"]["spec"]
-    assert re.fullmatch(r"\d+ \* \* \* \*", spec["schedule"])
-    (container,) = pods()["backup"]["spec"]["containers"]
-    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "backups")
-    assert container["command"] == ["sh", "/scripts/backup.sh", mount["mountPath"]]
-    assert container["image"] == pods()["postgres"]["spec"]["containers"][0]["image"], "pg_dump of the same version"
+# Backups
 
 
 @pytest.mark.slow
@@ -517,73 +403,3 @@ def test_a_dump_restores_what_was_there(tmp_path: Path, postgres_url: str) -> No
     finally:
         for name in databases:
             run("dropdb", "--if-exists", name)
-
-
-def test_a_drained_node_takes_no_service_down() -> None:
-    for key in COMPONENTS.values():
-        assert VALUES[key]["replicas"] == 2, key
-        assert VALUES[key]["podDisruptionBudget"] == {"enabled": True, "config": {"maxUnavailable": 1}}
-    budgets = of_kind("PodDisruptionBudget")
-    assert {name: each["spec"]["selector"]["matchLabels"]["service"] for name, each in budgets.items()} == {
-        "postgres": "postgres",
-        "mlflow": "mlflow",
-    }
-    for name in ("small.yaml", "cpu.yaml", "gpu.yaml"):
-        assert pods()[name]["metadata"]["annotations"] == {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
-
-
-def test_every_container_states_what_the_quota_counts_and_two_launches_fit_it() -> None:
-    quota, parts = VALUES["quotas"], dict[str, list[tuple[int, dict[str, Any]]]]()
-    for name, container in containers():
-        parts.setdefault(name, []).append((1, container["resources"]))
-    for key in COMPONENTS.values():
-        parts[key] = [(VALUES[key]["replicas"], VALUES[key]["resources"])]
-    parts["migrations"] = [(1, VALUES["migrateDatabaseJob"]["resources"])]
-    for name, each in parts.items():
-        for _, resources in each:
-            assert resources["requests"].keys() == {"cpu", "memory"}, name
-            assert "memory" in resources["limits"], name
-    standing = {name: each for name, each in parts.items() if not name.endswith(".yaml") and name != "gang"}
-    for asked, resource in (("requests", "cpu"), ("requests", "memory"), ("limits", "memory")):
-        used = sum(
-            count * amount(resources[asked][resource]) for each in standing.values() for count, resources in each
-        )
-        stages = 2 * sum(amount(parts[name][0][1][asked][resource]) for name in ("cpu.yaml", "gpu.yaml"))
-        assert used + stages <= amount(quota[f"{asked}.{resource}"]), (asked, resource)
-    (default,) = VALUES["limits"]
-    assert default["default"].keys() == {"memory"}
-    assert default["defaultRequest"].keys() == {"cpu", "memory"}
-    assert len(of_kind("PersistentVolumeClaim")) + 1 <= int(quota["persistentvolumeclaims"])
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not PYTHON.exists(), reason="the Airflow environment is not built; run `make setup`")
-def test_a_gang_is_an_indexed_job_that_is_not_tried_again(tmp_path: Path) -> None:
-    """As Airflow's operator would ask the cluster for it; no cluster is there."""
-    cluster = {"name": "none", "cluster": {"server": "https://127.0.0.1:1"}}
-    context = {"name": "none", "context": {"cluster": "none", "user": "none"}}
-    reached = {"clusters": [cluster], "contexts": [context], "current-context": "none"}
-    reached |= {"apiVersion": "v1", "kind": "Config", "users": [{"name": "none", "user": {}}]}
-    (tmp_path / "config").write_text(yaml.safe_dump(reached), encoding="utf-8")
-    script = (
-        "import json, sys, kubernetes_gang\n"
-        "made = kubernetes_gang.job_of(3, ['env', 'A=b c', 'python'], sys.argv[1]).build_job_request_obj()\n"
-        "print(json.dumps(made.to_dict(), default=str))\n"
-    )
-    command, variables = [str(PYTHON), "-c", script, str(tmp_path / "config")], {"AIRFLOW_HOME": str(tmp_path)}
-    done = subprocess.run(
-        command, cwd=ROOT / "dags", env=os.environ | variables, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    job = json.loads(done.stdout.splitlines()[-1])["spec"]
-    assert (job["completion_mode"], job["completions"], job["parallelism"]) == ("Indexed", 3, 3)
-    assert job["backoff_limit"] == 0
-    pod = job["template"]["spec"]
-    (container,) = pod["containers"]
-    assert container["args"] == ["env", "A=b c", "python"]
-    assert "PET_NODE_RANK" in container["command"][2]
-    assert container["resources"]["limits"]["nvidia.com/gpu"]
-    assert [volume["name"] for volume in pod["volumes"]] == ["runs", "tmp", "memory"]
-    service = of_kind("Service")["gang"]
-    assert service["spec"]["selector"].items() <= job["template"]["metadata"]["labels"].items()
-    assert service["metadata"]["name"] == pod["subdomain"]
