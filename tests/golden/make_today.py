@@ -11,7 +11,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.golden import facts, seeded_launch
-from tests.helpers.launches.installed import installed
+from tests.helpers.launches.command import LAUNCHED, tacit
 
 HERE = Path(__file__).resolve().parent
 
@@ -26,11 +26,8 @@ def main() -> None:
 def recorded(home: Path, name: str) -> dict[str, dict[str, facts.Fact]]:
     """Facts of a launch, which is run in the folder ``home``."""
     home.mkdir()
-    seeded_launch.write_data(home)
-    installed(home, seeded_launch.population(name))
-    file = seeded_launch.write_launch(home, name)
-    done = seeded_launch.tacit(HERE.parents[1], home, ["launch", file.name])
-    if done.returncode:
+    done = tacit(home, "launch", seeded_launch.begun(home, name).name)
+    if done.returncode not in LAUNCHED:
         sys.exit(done.stdout + done.stderr)
     return facts.select(facts.of_run(seeded_launch.run_of(home, name), home / "runs" / "ledger.db"))
 

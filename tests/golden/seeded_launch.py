@@ -7,10 +7,6 @@ It sets only what has no default, and what a test of seconds needs smaller than 
 
 import gzip
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +16,7 @@ import yaml
 
 from discovery import filters
 from federated.config.blt_presets import PRESETS
-from pipeline.ground.settings import OVERRIDES
+from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import SHARED_NEW, SIZES
 
 CLIENTS = 60
@@ -74,22 +70,12 @@ LAUNCHES = {name: {"mechanism": mechanism} for name, mechanism in MECHANISMS.ite
 SEEDED = "blt"  # with restarts and adaptive clipping: the mechanism with the most state
 FROZEN = (SEEDED, "central", "counts")  # between them every release, and every way to find words and to ship
 
-# Arguments are those of several commands.
-_RUN = """
-import json, sys
-import pipeline
-from tacit.__main__ import main
-if not pipeline.__file__.startswith(sys.argv[2]):
-    sys.exit(f"{pipeline.__file__} is not of the checkout {sys.argv[2]}")
-exec(sys.argv[3])
-for arguments in json.loads(sys.argv[1]):
-    sys.argv = ["tacit", *arguments]
-    try:
-        main()
-    except SystemExit as end:
-        if end.code not in (None, 0, 3):  # 3: it ran to its end, and gates hold it
-            raise
-"""
+
+def begun(home: Path, name: str) -> Path:
+    """The launch file of one of ``LAUNCHES``, in a home with its data and its population."""
+    write_data(home)
+    installed(home, f"made_up_files:tiny-clients-{name}")
+    return write_launch(home, name)
 
 
 def write_data(folder: Path) -> None:
@@ -115,11 +101,6 @@ def write_data(folder: Path) -> None:
             words.insert(2, SHARED_NEW[message % len(SHARED_NEW)])
             rows.append({"client_id": f"made-up-{client:03d}", "text": " ".join(words), "locale": "en-US"})
     pq.write_table(pa.Table.from_pylist(rows), folder / "clients.parquet")
-
-
-def population(name: str) -> str:
-    """The key by which a person registers a launch's population."""
-    return f"made_up_files:tiny-clients-{name}"
 
 
 def write_launch(folder: Path, name: str, *, typing: bool = False, **mechanism_changes: object) -> Path:
@@ -166,42 +147,6 @@ def write_launch(folder: Path, name: str, *, typing: bool = False, **mechanism_c
     path = folder / f"tiny-{name}.yaml"
     path.write_text(yaml.safe_dump(launch, sort_keys=False), encoding="utf-8")
     return path
-
-
-def tacit(
-    checkout: Path,
-    home: Path,
-    *commands: Iterable[str],
-    python: Path | str = sys.executable,
-    fault: str = "",
-    before: Iterable[str] = (),
-) -> subprocess.CompletedProcess:
-    """Run commands of ``tacit``, one after the other in one process, with a checkout's code.
-
-    Everything they write stays under ``home``, which is also their working directory.
-
-    Args:
-      checkout: absolute.
-      fault: code that is run first, to plant something in theirs.
-    """
-    names = ("PATH", "HOME", "LANG", "LC_ALL", *OVERRIDES)
-    environment = {name: os.environ[name] for name in names if name in os.environ}
-    environment |= {
-        "PYTHONPATH": str(checkout),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "TACIT_HOME": str(home),
-        "TACIT_PDF": "no",
-    }
-    arguments = json.dumps([list(command) for command in commands])
-    return subprocess.run(
-        [*before, python, "-c", _RUN, arguments, str(checkout), fault],
-        cwd=home,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
 
 
 def run_of(home: Path, name: str) -> Path:

@@ -12,27 +12,12 @@ from pipeline.run.known import run_folder
 from pipeline.run.stage import access
 from pipeline.stages.graph import STAGES
 from tests.golden import seeded_launch
-from tests.helpers.launches.installed import installed
+from tests.helpers.launches.command import LAUNCHED
+from tests.helpers.processes.crash_points import traced
+from tests.helpers.processes.forked import Forked
 
 pytestmark = pytest.mark.slow
 
-# Opens of files that do not exist tell in the trace where a stage begins and ends.
-_MARKED = """
-from pipeline.run import runner
-honest = runner._confined
-def mark(what):
-    try:
-        open("/stage-" + what)
-    except OSError:
-        pass
-def marked(ctx, *given):
-    mark("begins/" + ctx.stage)
-    try:
-        return honest(ctx, *given)
-    finally:
-        mark("ends/" + ctx.stage)
-runner._confined = marked
-"""
 _OPEN = re.compile(r'open(?:at2?)?\((?:AT_FDCWD|\d+)?(?:<([^>]*)>)?(?:, )?"([^"]*)", (.*)= (-?\d+)')
 
 
@@ -51,14 +36,11 @@ def opened(trace: Path) -> Iterator[tuple[str, str, bool]]:
             yield stage, path, "O_DIRECTORY" in flags
 
 
-def test_every_stage_opens_what_it_declares_and_no_other_file(strace: None, tmp_path: Path) -> None:
-    seeded_launch.write_data(tmp_path)
-    file = seeded_launch.write_launch(tmp_path, "central")
-    installed(tmp_path, seeded_launch.population("central"))
-    trace, checkout = tmp_path / "trace", Path(__file__).parents[2]
-    traced = ("strace", "-f", "-qq", "-y", "--seccomp-bpf", "-e", "trace=open,openat,openat2", "-o", str(trace))
-    done = seeded_launch.tacit(checkout, tmp_path, ["launch", file.name], fault=_MARKED, before=traced)
-    assert done.returncode == 0, done.stderr
+def test_every_stage_opens_what_it_declares_and_no_other_file(strace: None, tmp_path: Path, forked: Forked) -> None:
+    file, trace = seeded_launch.begun(tmp_path, "central"), tmp_path / "trace"
+    command = [str(forked.python), "-m", "tests.golden.faults", "marked", "launch", file.name]
+    done, _ = traced(tmp_path, Path(command[0]), command[1:], ["-y", "-e", "trace=open,openat,openat2"], trace)
+    assert done.code in LAUNCHED, done.output
     run = seeded_launch.run_of(tmp_path, "central")
     here = settings_module.load({"TACIT_HOME": str(tmp_path)})
     config = load_kept_launch(run / "public" / "launch" / "launch.json")

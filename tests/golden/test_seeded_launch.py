@@ -23,10 +23,8 @@ from pipeline.verify.replay import replay_one
 from pretrain.model.keyboard_lm import KeyboardLM
 from reports.disclosure.document import Disclosure
 from tests.golden import facts
-from tests.golden.conftest import launched
 from tests.golden.facts import Launched
-from tests.golden.seeded_launch import FROZEN, SEEDED
-from tests.helpers.processes.forked import Forked
+from tests.golden.seeded_launch import FROZEN
 from tests.helpers.reports.contradictions import contradictions
 
 RECORDED = json.loads((Path(__file__).parent / "today.json").read_text(encoding="utf-8"))
@@ -45,12 +43,6 @@ NEAR = {
 }
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def runs(seeded: Launched, tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> dict[str, Launched]:
-    others = {name: launched(name, tmp_path_factory, forked) for name in FROZEN if name != SEEDED}
-    return {SEEDED: seeded, **others}
 
 
 @pytest.fixture(params=FROZEN)

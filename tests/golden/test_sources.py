@@ -11,6 +11,7 @@ import pytest
 from pydantic import create_model
 
 from pipeline.ground import settings as settings_module
+from pipeline.ground.errors import HELD
 from pipeline.launch.config import LaunchConfig, load_kept_launch
 from pipeline.run import public_fields
 from pipeline.run.known import as_it_lies
@@ -19,12 +20,9 @@ from pipeline.run.run_dir import RESULT, RunDir, record_digest
 from pipeline.run.stage import Stage
 from pipeline.stages import remade
 from pipeline.stages.graph import STAGES
-from tests.golden import seeded_launch
-from tests.golden.conftest import launched
+from tests.golden.conftest import RunSeeded
 from tests.golden.facts import Launched
-from tests.golden.seeded_launch import FROZEN, SEEDED
-from tests.helpers.launches.installed import installed
-from tests.helpers.processes.forked import Forked
+from tests.golden.seeded_launch import FROZEN, run_of
 
 pytestmark = pytest.mark.slow
 
@@ -51,20 +49,16 @@ class PublicHalf:
         path.write_text(json.dumps(record), encoding="utf-8")
 
 
-@pytest.fixture(scope="module")
-def runs(seeded: Launched, tmp_path_factory: pytest.TempPathFactory, forked: Forked) -> dict[str, Path]:
-    others = {name: launched(name, tmp_path_factory, forked).run for name in FROZEN if name != SEEDED}
-    return {SEEDED: seeded.run, **others}
-
-
 @pytest.fixture
-def public(runs: dict[str, Path], tmp_path: Path, forked_python: None) -> PublicHalf:
-    return PublicHalf(runs[SEEDED], tmp_path)
+def public(seeded: Launched, tmp_path: Path, forked_python: None) -> PublicHalf:
+    return PublicHalf(seeded.run, tmp_path)
 
 
 @pytest.mark.parametrize("name", FROZEN)
-def test_public_files_alone_give_every_figure(name: str, runs: dict[str, Path], tmp_path: Path, forked_python: None):
-    public = PublicHalf(runs[name], tmp_path)
+def test_public_files_alone_give_every_figure(
+    name: str, runs: dict[str, Launched], tmp_path: Path, forked_python: None
+):
+    public = PublicHalf(runs[name].run, tmp_path)
     assert not (public.run.path / "private").exists()
     assert not list(tmp_path.glob("**/*.db"))
     assert remade.of_launch(public.config, public.run, public.settings) == []
@@ -193,26 +187,10 @@ def opens_private_words(ctx: Any, record: object, released: Path) -> dict[str, A
     return {"words": len(artifacts.discovered_words(ctx))}
 
 
-# What a stage would publish beside its counts: the noise of a cell, declared as what follows from the release.
-_FAULT = """
-from pipeline.stages import count
-from pipeline.run import public_fields
-honest = count._stated
-count._stated = lambda *given: honest(*given).model_copy(update={"headline": {"noise": -3.25}})
-count.remade, again = None, count.remade
-count.remade = lambda *given: {name: value for name, value in again(*given).items() if name != "headline"}
-public_fields.FIELDS["Count.headline"] = {public_fields.Source.RELEASED: "noise"}
-"""
-
-
-def test_a_launch_that_publishes_its_noise_is_held_before_it_is_published(tmp_path: Path):
-    seeded_launch.write_data(tmp_path)
-    file = seeded_launch.write_launch(tmp_path, "counts")
-    installed(tmp_path, seeded_launch.population("counts"))
-    checkout = Path(remade.__file__).parents[2]
-    done = seeded_launch.tacit(checkout, tmp_path, ["launch", file.name], fault=_FAULT)
-    assert done.returncode == 0, done.stderr
-    result = json.loads((seeded_launch.run_of(tmp_path, "counts") / "public" / "decide" / RESULT).read_text())["result"]
+def test_a_launch_that_publishes_its_noise_is_held_before_it_is_published(run_seeded: RunSeeded):
+    done, home = run_seeded("counts", "published_noise")
+    assert done.returncode == HELD, done.stderr
+    result = json.loads((run_of(home, "counts") / "public" / "decide" / RESULT).read_text())["result"]
     (failed,) = [gate for gate in result["gates"] if not gate["passed"]]
     assert (failed["id"], result["decision"]) == ("sources", "hold")
     assert "count: headline.noise" in failed["evidence"]

@@ -34,6 +34,7 @@ from pretrain.files import sha256
 from tests.golden.tampering import edits
 from tests.golden.tampering.edits import Launch
 from tests.helpers.launches.command import answered
+from tests.helpers.processes.forked import Forked
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::sqlalchemy.exc.SADeprecationWarning")]
 
@@ -48,6 +49,7 @@ class Published:
 
     Attributes:
       signer: the installation's key, for forgeries that its owner could make.
+      forked: for the tool that takes seconds to load; the page's test and those of shapes start it as it is installed.
     """
 
     public: Path
@@ -55,6 +57,7 @@ class Published:
     launch_key: Path
     model_key: Path
     signer: CryptoSigner
+    forked: Forked
 
     @property
     def run(self) -> RunDir:
@@ -70,7 +73,7 @@ class Published:
 
 
 @pytest.fixture
-def published(launch: Launch, tmp_path: Path) -> Published:
+def published(launch: Launch, tmp_path: Path, forked: Forked) -> Published:
     folder = tmp_path / "got" / launch.run.launch_id
     shutil.copytree(launch.file("public"), folder / "public")
     trusted = []
@@ -78,7 +81,7 @@ def published(launch: Launch, tmp_path: Path) -> Published:
         trusted.append(tmp_path / f"{role}.pub")
         trusted[-1].write_bytes(keys.pem(keys.public_keys(launch.settings, role)[-1]))
     signer = keys.signer(launch.settings, "launch")
-    return Published(folder / "public", launch.settings, trusted[0], trusted[1], signer)
+    return Published(folder / "public", launch.settings, trusted[0], trusted[1], signer, forked)
 
 
 def tacit(got: Published) -> bool:
@@ -100,7 +103,7 @@ def in_toto(got: Published) -> bool:
 
 
 def model_signing(got: Published) -> bool:
-    command = [BIN / "model_signing", "verify", "key", BUNDLE, "--signature", "proof/model.sig"]
+    command = [got.forked.python, "-m", "model_signing", "verify", "key", BUNDLE, "--signature", "proof/model.sig"]
     return _accepts([*command, "--public_key", got.model_key], got.public)
 
 

@@ -2,7 +2,8 @@
 
 Each edit changes the digests in ``result.json`` along, as whoever tampers would, so that a comparison of digests alone
 sees nothing. A way's ``check`` is the one that derives the thing again, and so notices even if the ledger's digests had
-been changed along too; None where only the ledger's digests can tell.
+been changed along too; None where only the ledger's digests can tell. Which check finds a change of ``LEFT`` or
+``TRACKED`` is in ``matrix.json``.
 """
 
 from dataclasses import dataclass
@@ -201,106 +202,78 @@ REPORTED = (
 )
 
 LEFT = (
-    Tampering("a file more", "fine_tune", written("public/fine_tune/more.txt"), "files:fine_tune"),
-    Tampering("a hidden file more", "fine_tune", written("public/fine_tune/.more"), "files"),
-    Tampering("a folder more", "report", lambda launch: launch.file("public/report/more").mkdir(), "files"),
-    Tampering("a stage that is none", "report", written("public/more/result.json"), "files"),
-    Tampering("a file beside the stages", "report", written("more.txt"), "files"),
+    Tampering("a file more", "fine_tune", written("public/fine_tune/more.txt")),
+    Tampering("a hidden file more", "fine_tune", written("public/fine_tune/.more")),
+    Tampering("a folder more", "report", lambda launch: launch.file("public/report/more").mkdir()),
+    Tampering("a stage that is none", "report", written("public/more/result.json")),
+    Tampering("a file beside the stages", "report", written("more.txt")),
     Tampering(
-        "a link for a file",
-        "report",
-        lambda launch: launch.file("public/report/more.md").symlink_to("report.md"),
-        "files:report",
+        "a link for a file", "report", lambda launch: launch.file("public/report/more.md").symlink_to("report.md")
     ),
-    Tampering("a file less", "report", removed("public/report/report.md"), "files:report"),
-    Tampering("a result less", "audit", removed(f"public/audit/{RESULT}"), "files:audit"),
-    Tampering("a stage less", "publish", removed("public/publish"), "files:publish"),
-    Tampering("a private folder less", "fine_tune", removed("private/fine_tune"), "private:fine_tune"),
-    Tampering("no private folder", "fine_tune", removed("private"), "private:fine_tune"),
-    Tampering("a private file less", "fine_tune", removed("private/fine_tune/audit.npz"), "private:fine_tune"),
-    Tampering("a private file more", "fine_tune", written("private/fine_tune/more"), "private:fine_tune"),
-    Tampering("a private stage that is none", "fine_tune", written("private/more/key"), "files"),
+    Tampering("a file less", "report", removed("public/report/report.md")),
+    Tampering("a result less", "audit", removed(f"public/audit/{RESULT}")),
+    Tampering("a stage less", "publish", removed("public/publish")),
+    Tampering("a private folder less", "fine_tune", removed("private/fine_tune")),
+    Tampering("no private folder", "fine_tune", removed("private")),
+    Tampering("a private file less", "fine_tune", removed("private/fine_tune/audit.npz")),
+    Tampering("a private file more", "fine_tune", written("private/fine_tune/more")),
+    Tampering("a private stage that is none", "fine_tune", written("private/more/key")),
     Tampering(
         "what somebody typed",
         "ingest_private",
         lambda launch: launch.file("private/ingest_private/store/words/tokens.bin").write_bytes(b"0" * 64),
-        "private:ingest_private",
     ),
 )
 
 
 TRACKED = (
-    Tampering("the registered model", "publish", registered_file("data/bundle/model.onnx"), "registered"),
-    Tampering(
-        "the registered model's code", "publish", registered_file("code/pretrain/model/predictor.py"), "registered"
-    ),
-    Tampering("the registered vocabulary", "publish", registered_file("data/bundle/vocabulary.json"), "registered"),
+    Tampering("the registered model", "publish", registered_file("data/bundle/model.onnx")),
+    Tampering("the registered model's code", "publish", registered_file("code/pretrain/model/predictor.py")),
+    Tampering("the registered vocabulary", "publish", registered_file("data/bundle/vocabulary.json")),
     Tampering(
         "the registered loss",
         "publish",
         in_tracking("UPDATE model_version_tags SET value = 'epsilon 0.01' WHERE key = 'privacy.loss'"),
-        "registered",
     ),
     Tampering(
         "who approved",
         "publish",
         in_tracking("UPDATE model_version_tags SET value = 'everybody' WHERE key = 'reviewers'"),
-        "registered",
     ),
-    Tampering(
-        "a tag less", "publish", in_tracking("DELETE FROM model_version_tags WHERE key = 'privacy.void'"), "registered"
-    ),
+    Tampering("a tag less", "publish", in_tracking("DELETE FROM model_version_tags WHERE key = 'privacy.void'")),
     Tampering(
         "a metric of a stage",
         "audit",
         in_tracking("UPDATE metrics SET value = 9999 WHERE key = 'audit/worst_rank_single_user'"),
-        "tracked:audit",
     ),
     Tampering(
         "a point of a curve",
         "fine_tune",
         in_tracking("UPDATE metrics SET value = 0.5 WHERE key = 'fine_tune_curve/validation_loss' AND step = 2"),
-        "tracked:fine_tune",
     ),
     Tampering(
         "epsilon of the launch's run",
         "fine_tune",
         in_tracking("UPDATE latest_metrics SET value = 0.01 WHERE key = 'epsilon'"),
-        "tracked",
     ),
     Tampering(
         "a column of the table of launches",
         "fine_tune",
         in_tracking("UPDATE latest_metrics SET value = 1 WHERE key = 'MaxP'"),
-        "tracked",
     ),
     Tampering(
         "a curve of the launch's run",
         "pretrain",
         in_tracking("UPDATE metrics SET value = 0.5 WHERE key = 'pretrain_curve/validation_loss'"),
-        "tracked",
     ),
+    Tampering("the decision's tag", "decide", in_tracking("UPDATE tags SET value = 'held' WHERE key = 'decision'")),
     Tampering(
-        "the decision's tag", "decide", in_tracking("UPDATE tags SET value = 'held' WHERE key = 'decision'"), "tracked"
+        "a parameter", "plan", in_tracking("UPDATE params SET value = '99' WHERE key = 'mechanism.noise_multiplier'")
     ),
-    Tampering(
-        "a parameter",
-        "plan",
-        in_tracking("UPDATE params SET value = '99' WHERE key = 'mechanism.noise_multiplier'"),
-        "tracked",
-    ),
-    Tampering(
-        "the digest of a record",
-        "audit",
-        in_tracking("UPDATE tags SET value = 'x' WHERE key = 'tacit.record'"),
-        "tracked:audit",
-    ),
-    Tampering("a logged file", "ab_test", logged_file("comparison.json", b"{}"), "tracked:ab_test"),
-    Tampering("a logged file more", "ab_test", logged_file("more.json", b"{}"), "tracked:ab_test"),
-    Tampering(
-        "a run less",
-        "audit",
-        in_tracking("UPDATE runs SET lifecycle_stage = 'deleted' WHERE name = 'audit'"),
-        "tracked:audit",
-    ),
+    Tampering("the digest of a record", "audit", in_tracking("UPDATE tags SET value = 'x' WHERE key = 'tacit.record'")),
+    Tampering("a logged file", "ab_test", logged_file("comparison.json", b"{}")),
+    Tampering("a logged file more", "ab_test", logged_file("more.json", b"{}")),
+    Tampering("a run less", "audit", in_tracking("UPDATE runs SET lifecycle_stage = 'deleted' WHERE name = 'audit'")),
 )
+
+DERIVED = (*BETTER, *ACCOUNTED, *REPORTED)

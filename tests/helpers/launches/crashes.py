@@ -19,7 +19,6 @@ from pretrain.files import remove_leavings, sha256
 from tests.golden import facts, seeded_launch
 from tests.golden.facts import Fact
 from tests.helpers.launches.command import LAUNCHED, tacit
-from tests.helpers.launches.installed import installed
 from tests.helpers.launches.tiny_launch import leaks
 from tests.helpers.processes import crash_points
 from tests.helpers.processes.crash_points import CrashPoint, Ended, Fault
@@ -75,9 +74,7 @@ def undisturbed(name: str, folder: Path, program: Path) -> Undisturbed:
     begin, home = folder / "before-0", folder / "home"
     (begin / "runs").mkdir(parents=True)
     mlflow_tracker.connect(settings.load({"TACIT_HOME": str(begin)}))
-    seeded_launch.write_data(begin)
-    file = seeded_launch.write_launch(begin, name)
-    installed(begin, seeded_launch.population(name))
+    file = seeded_launch.begun(begin, name)
     names = of_launch(load_launch(file), STAGES)
     commands = [*(("stage", stage, file.name) for stage in names), ("launch", file.name)]
 

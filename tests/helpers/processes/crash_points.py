@@ -22,10 +22,11 @@ from tests.helpers.launches.command import environment
 from tests.helpers.processes.forked import KILLED, STOPPED
 
 # Calls that reach a file's content, its name or its disk.
-CALLS = (
+_CALLS = (
     *("write", "pwrite64", "writev", "ftruncate", "fallocate", "fsync", "fdatasync"),
     *("rename", "renameat", "renameat2", "link", "linkat", "symlink", "unlink", "unlinkat", "mkdir", "rmdir"),
 )
+_CHANGES = f"trace={','.join(_CALLS)}"
 Fault = Literal["SIGKILL", "ENOSPC"]
 # These need no space.
 _FREEING = frozenset({"unlink", "unlinkat", "rmdir"})
@@ -80,7 +81,7 @@ def counted(home: Path, program: Path, *arguments: str) -> tuple[Ended, list[Cra
     """
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace"
-        ended, main = _traced(home, program, arguments, ["-y", "-s", "0"], trace)
+        ended, main = traced(home, program, arguments, ["-y", "-s", "0", "-e", _CHANGES], trace)
         return ended, list(_without_inner(_points(trace, main, home)))
 
 
@@ -88,12 +89,13 @@ def crashed(home: Path, program: Path, point: CrashPoint, fault: Fault, *argumen
     """Run a command with a fault at one point."""
     inject = f"inject={point.call}:{_INJECTED[fault]}:when={point.number}"
     with tempfile.TemporaryDirectory() as folder:
-        return _traced(home, program, arguments, ["-e", inject], Path(folder) / "trace")[0]
+        return traced(home, program, arguments, ["-e", inject, "-e", _CHANGES], Path(folder) / "trace")[0]
 
 
-def _traced(
+def traced(
     home: Path, program: Path, arguments: Sequence[str], options: Sequence[str], trace: Path
 ) -> tuple[Ended, int]:
+    """How a command ended that strace saw from its first call on, and the id of its process."""
     with tempfile.TemporaryDirectory() as folder:
         place, said = Path(folder) / "pid", Path(folder) / "said"
         with said.open("wb") as output:
@@ -105,8 +107,7 @@ def _traced(
                 stderr=subprocess.STDOUT,
             )
             main = _stopped(place)
-            calls = "trace=" + ",".join(CALLS)
-            with subprocess.Popen(["strace", "-f", "-qq", "-p", str(main), "-e", calls, "-o", trace, *options]):
+            with subprocess.Popen(["strace", "-f", "-qq", "-p", str(main), "-o", trace, *options]):
                 _until(lambda: not re.search(r"^TracerPid:\s0$", _status(main), re.MULTILINE))
                 os.kill(main, signal.SIGCONT)
                 code = command.wait(timeout=_SECONDS)

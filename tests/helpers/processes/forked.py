@@ -31,13 +31,14 @@ _MOST_BYTES = 1 << 20
 KILLED = 70
 # Variable with a path: the fork writes its number there and stops, until whoever traces it lets it go on.
 STOPPED = "TACIT_TEST_STOPPED"
-# What a launch and its verification import, some of it only when it is needed.
+# What a launch and its verifications import, some of it only when it is needed.
 _MODULES = (
     "dp_accounting.pld",
     "git",
     "mlflow.pyfunc",
     "mlflow.store.model_registry.sqlalchemy_store",
     "mlflow.store.tracking.sqlalchemy_store",
+    "model_signing._cli",
     "onnx",
     "onnxruntime",
     "opentelemetry.sdk.trace",
