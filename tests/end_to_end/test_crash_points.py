@@ -1,4 +1,8 @@
-"""A launch that is killed, or whose disk is full, at a system call drawn by chance; the benchmark tries the others."""
+"""A launch that is killed, or whose disk is full, at a system call drawn by chance; the benchmark tries the others.
+
+The stage runs again, and leaves the files and entries of one that nothing stopped: later stages read nothing else. That
+the whole launch then ends alike is seen in a few.
+"""
 
 import random
 
@@ -7,7 +11,7 @@ import pytest
 from tests.helpers.launches.crashes import Undisturbed, disturbed, undisturbed
 from tests.helpers.processes.forked import Forked
 
-DRAWN = 30
+DRAWN, EACH_TO_ITS_END = 30, 6
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 
@@ -18,11 +22,12 @@ def whole(strace: None, tmp_path_factory: pytest.TempPathFactory, forked: Forked
 
 
 @pytest.mark.parametrize("number", range(DRAWN))
-def test_the_launch_finishes_after_a_crash_of_a_stage_with_one_spend_and_the_same_bits(
+def test_a_stage_or_launch_finishes_after_a_crash_with_one_spend_and_the_same_bits(
     whole: Undisturbed, number: int
 ) -> None:
     chance = random.Random(number)
     kind = chance.choice(sorted({point.kind for _, point in whole.points}))
     step, point = chance.choice([(step, point) for step, point in whole.points if point.kind == kind])
     fault = chance.choice(point.faults)
-    assert list(disturbed(whole, step, point, fault, to_end=True)) == [], f"{fault} at {point}"
+    wrong = disturbed(whole, step, point, fault, to_end=number % EACH_TO_ITS_END == 0)
+    assert list(wrong) == [], f"{fault} at {point}"
