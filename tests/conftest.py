@@ -54,7 +54,7 @@ _FIRST = (
     "tests/docker/test_stack.py",
     "tests/end_to_end/test_tiny_launch.py",
     "tests/golden/",
-    "tests/end_to_end/test_shipped_launches.py",
+    "tests/end_to_end/test_crash_points.py",
 )
 # Tests of these folders share a launch, or a cluster of PostgreSQL.
 _TOGETHER = ("tests/golden/", "tests/pipeline/ledger/")

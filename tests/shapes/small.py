@@ -17,7 +17,7 @@ import yaml
 from federated.config.population import SyntheticPopulation
 from federated.devices.synthetic import typists
 from pipeline.ground.settings import account
-from tests.helpers.launches.small import in_small
+from pipeline.launch.config import all_fields
 
 # Sizes alone: what a file says beside them is launched as it stands.
 _SIZES: dict[str, dict[str, Any]] = {
@@ -27,13 +27,36 @@ _SIZES: dict[str, dict[str, Any]] = {
     | {"evaluate_every_steps": 5},
     "adapt": {"steps": 15, "batch_sentences": 32, "learning_rate": 0.01},
     "local_training": {"learning_rate": 0.5, "batch_sentences": 4, "sequence_words": 10, "max_words": 60},
-    "mechanism": {"noise_multiplier": 0.3, "rounds": 12, "report_goal": 24},
+    "mechanism": {
+        "noise_multiplier": 0.3,
+        "rounds": 12,
+        "report_goal": 24,
+        "clip_norm": 0.3,
+        "min_sep": 2,
+        "max_participations": 3,  # the cap leaves room: how many devices train is a matter of the split's key
+        "delta": 1e-6,
+        "restarts": [3],
+        "bands": 2,
+        "population": 30,
+        "weight_words": 20,
+    },
+    "discovery": {"delta": 5e-7, "layers": 5, "max_prefixes": 20, "messages_per_device": 4, "anonymity": 2}
+    | {"noise_multiplier": 0.5, "words_per_device": 4},
     "planning": {"population_estimate": 200, "max_report_goal": 24, "target_rho": 4.0},
-    "audit": {"examples": [1, 400]},
+    "audit": {"users": [1], "repeats": 1, "examples": [1, 400]},
+    "ab_test": {"buckets": 5},
+    "runtime": {
+        "device": "cpu",
+        "workers": 1,  # training by several processes gives the bits of one: test_workers.py
+        "chunk_devices": 4,
+        "checkpoint_every_rounds": 2,
+        "evaluate_every_rounds": 2,
+    },
     "server": {"learning_rate": 0.5},
     "evaluation": {"noise_multiplier": 0.05},
     # Ceilings that so few people need.
     "policy": {
+        "population_delta": 1e-4,
         "max_rho": 330.0,  # a month's budget holds three launches
         "max_total_epsilon": 1e3,
         "population_max_rho": 1e3,
@@ -105,6 +128,24 @@ def _write_private(folder: Path, locale: str) -> dict[str, Any]:
     return {"paths": [str(folder / "clients.parquet")], "max_words_per_device": 60, "test_fraction": 0.35}
 
 
+def _fields(path: Path, folder: Path) -> dict[str, Any]:
+    """Every field that the launch file sets, with our sizes in place of its own."""
+    launch = {name: value for name, value in all_fields(path).items() if value is not None}
+    sizes = _SIZES | {"policy": _SIZES["policy"] | NOT_EXERCISED}
+    for block in launch.keys() & sizes:
+        launch[block] |= {name: value for name, value in sizes[block].items() if name in launch[block]}
+    launch["audit"] |= {"random_continuations": 10_000, "directions": 64}
+    if launch["mechanism"]["kind"] == "independent":
+        # Some directions join no round of a sample, and more of them need a larger model.
+        launch["audit"]["directions"], launch["model"]["hidden_dim"] = 80, 24
+    if "adaptive_clipping" in launch["mechanism"]:
+        launch["mechanism"]["adaptive_clipping"]["bit_noise_std"] = 5.0
+    if "blocklist" in launch["discovery"]:
+        (folder / "blocklist.txt").write_text("slur\n", encoding="utf-8")
+        launch["discovery"]["blocklist"] = str(folder / "blocklist.txt")
+    return launch
+
+
 @dataclass(frozen=True)
 class Small:
     """A launch file in small, and the gates that it lets everything through."""
@@ -115,7 +156,7 @@ class Small:
 
 def small(path: Path, folder: Path) -> Small:
     """Write the launch file with every field that it sets, at a size for a test, on made-up text."""
-    launch = in_small(path, folder, _SIZES | {"policy": _SIZES["policy"] | NOT_EXERCISED})
+    launch = _fields(path, folder)
     # Typing at noise, or of phrases, cannot be told from the start's with so few people: recall decides.
     typed = "evaluation" not in launch and len(launch["features"]) == 1 and launch["ab_test"].get("session_words") != 0
     launch["ab_test"]["session_words"] = 400 if typed else 0

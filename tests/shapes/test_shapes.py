@@ -1,8 +1,9 @@
-"""Every launch file that ships, in small: launched, approved, published, proved, erased, and what is left verified.
+"""Every launch file that ships, in small: launched, its loss, approval, publication, proof, erasure, and what is left.
 
 ``make shapes`` runs it, and shows each step as it ends. Commands are those of a user, in processes of their own.
 """
 
+import csv
 import json
 import shutil
 import subprocess
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from federated import mechanisms
+from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.ground import keys
 from pipeline.ground.errors import DONE, PERMANENT
 from pipeline.ground.settings import account
@@ -25,10 +28,11 @@ from pipeline.publication.approvals import review
 from pipeline.run.known import as_it_lies
 from pipeline.run.run_dir import RunDir
 from pretrain.files import sha256
+from reports.disclosure.document import Disclosure
+from reports.disclosure.releases import Training
 from tests.helpers.launches.answering import signed
 from tests.helpers.launches.command import tacit
 from tests.helpers.launches.installed import at, installed, keyed
-from tests.helpers.launches.small import keep_every_word
 from tests.helpers.launches.tracking_database import prepared, put
 from tests.helpers.processes.forked import Forked
 from tests.shapes.small import small
@@ -36,6 +40,7 @@ from tests.shapes.small import small
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 FILES = sorted((ROOT / "dags" / "launches").glob("*.yaml"))
+NAMES = {"tree": "tree aggregation", "blt": "Toeplitz", "banded": "banded", "independent": "DP-FedAvg"}
 Step = Callable[[str], AbstractContextManager[None]]
 
 pytestmark = pytest.mark.slow
@@ -84,17 +89,88 @@ def home(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, forked: Forke
     return Home(tmp_path, forked.tacit)
 
 
-def launched(home: Home, file: Path) -> str:
-    """Launch a file up to its publication or its reviewers; its id."""
+def launched(home: Home, file: Path) -> dict:
+    """Launch a file up to its publication or its reviewers; the answer."""
     config = load_launch(file)
-    run_id = launch_id(config)
     keyed(home.folder / "runs", file)
-    sheet = home.folder / "runs" / run_id / "private" / "build_vocabulary" / "review" / "review.csv"
+    sheet = home.folder / "runs" / launch_id(config) / "private" / "build_vocabulary" / "review" / "review.csv"
     if config.vocabulary.review:
         home.tacit("launch", str(file), code=PERMANENT)
         keep_every_word(sheet)
-    assert home.tacit("launch", str(file))["decision"] == "launch"
-    return run_id
+    answer = home.tacit("launch", str(file))
+    assert answer["decision"] == "launch"
+    return answer
+
+
+def keep_every_word(sheet: Path) -> None:
+    """Fill a review sheet in as a person would who objects to nothing."""
+    with sheet.open(encoding="utf-8", newline="") as source:
+        rows = list(csv.DictReader(source))
+    with sheet.open("w", encoding="utf-8", newline="") as target:
+        writer = csv.DictWriter(target, rows[0])
+        writer.writeheader()
+        writer.writerows(row | {"decision": "keep"} for row in rows)
+
+
+def accounted(home: Home, config: LaunchConfig, answer: dict) -> None:
+    """Compare the guarantee of report, ledger and answer with what the file's mechanisms cost by the accountants."""
+    public = home.public(answer["launch_id"])
+    disclosure = Disclosure.model_validate_json((public / "report" / "disclosure.json").read_bytes())
+    rounds = json.loads((public / "fine_tune" / "result.json").read_bytes())["result"]
+    strategy = mechanisms.build(config.mechanism)
+    squared = strategy.sensitivity_squared(
+        config.mechanism.rounds,
+        rounds["observed_min_sep"] or config.mechanism.min_sep,
+        max(rounds["observed_max_participations"], 1),
+    )
+    # By the clock the floor and the cap are what was reserved, and what came out is what is paid.
+    assert squared <= mechanisms.sensitivity_squared(config.mechanism)
+    trained, noised, total = disclosure.release(Training), disclosure.accounting.rho, disclosure.accounting.total
+    assert (trained is not None) == config.trains
+    assert trained is None or (trained.participation.timetable is None) == (config.mechanism.timer_days is None)
+    # What secure aggregation's rounding may add to a norm counts too.
+    rounding = 1e-3 if config.mechanism.secagg else None
+    training = squared / (2 * strategy.noise_multiplier**2) if config.trains else 0.0
+    trains, held_out = sum(config.beside_training.values()) + training, config.evaluation
+    # A device trains or is held out; the larger of the two losses is the launch's.
+    assert noised == pytest.approx(max(trains, held_out.rho if held_out else 0.0), rel=rounding)
+    uncovered = [access for access in disclosure.data_accesses if access.data == "private" and not access.covered]
+    assert (not uncovered) == (held_out is not None)
+    assert home.tacit("ledger", "show")["totals"][config.population] == pytest.approx(noised)
+    assert answer["epsilon"] == total.epsilon
+    failure = config.central_discovery.failure if config.central_discovery else 0.0
+    beside_noise = {name for part in total.parts if part.how != "noise" for name in part.releases}
+    assert ("local_words" in beside_noise) == (failure == 0)
+    for part in (part for part in total.parts if part.rho is not None):
+        failed = failure if part.split == "train" else 0.0
+        assert part.epsilon == pytest.approx(epsilon_of_rho(part.rho, part.delta - failed))
+    assert max(part.rho or 0.0 for part in total.parts) == pytest.approx(noised)
+    # Where words have no rho, none covers the launch.
+    assert answer["rho"] == total.rho == (None if total.words else noised)
+    again = home.tacit("account", answer["launch_id"])
+    assert again["rho"] == (None if answer["rho"] is None else pytest.approx(answer["rho"]))
+    norms = {point["clip_norm"] for point in disclosure.curves.fine_tuning}
+    assert (len(norms) > 1) == (config.mechanism.adaptive_clipping is not None)
+
+
+def reported(home: Home, config: LaunchConfig, run_id: str) -> None:
+    """Look for what is only of such a file in its report, and in its bundle."""
+    public = home.public(run_id)
+    html = (public / "report" / "report.html").read_text(encoding="utf-8")
+    assert (NAMES[config.mechanism.kind] in html) == config.trains
+    for told, so in (
+        ("Under secure aggregation (32-bit sums", config.mechanism.secagg is not None),
+        ("Votes are added by secure aggregation", config.mechanism.secagg is not None),
+        ("population is synthetic", config.private_text.source == "synthetic"),
+        ("trained without privacy, simulation only", config.ab_test.non_private_upper_bound),
+        ("With sampling counted", config.mechanism.kind == "independent"),
+    ):
+        assert (told in html) == so, told
+    bundle = public / "publish" / "bundle"
+    # Counts that only moved the start are not shipped.
+    shipped = config.counts is not None and not config.counts.moves_start
+    assert (bundle / "counts.npz").exists() == shipped
+    assert (bundle / "model.onnx").exists() == (config.ships != "counts")
 
 
 def published(home: Home, file: Path, run_id: str) -> None:
@@ -154,9 +230,15 @@ def test_a_shape_that_ships_runs_to_its_end(path: Path, home: Home, step: Step) 
         pass
     installed(home.folder, *([] if config.private_text.registers_itself else [config.population]), by=account())
     with step("launch"):
-        first = launched(home, made.file)
+        answer = launched(home, made.file)
+        first = answer["launch_id"]
+    with step("accounts"):
+        accounted(home, config, answer)
     with step("publish"):
         published(home, made.file, first)
+        reported(home, config, first)
+    with step("verify"):
+        assert home.tacit("verify", first)["ok"]
     with step("proof"):
         proved(home, first)
     with step("erase"):
