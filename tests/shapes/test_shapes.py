@@ -161,7 +161,7 @@ def reported(home: Home, config: LaunchConfig, run_id: str) -> None:
     for told, so in (
         ("Under secure aggregation (32-bit sums", config.mechanism.secagg is not None),
         ("Votes are added by secure aggregation", config.mechanism.secagg is not None),
-        ("population is synthetic", config.private_text.source == "synthetic"),
+        ("population is synthetic", config.private_text.source != "files"),
         ("trained without privacy, simulation only", config.ab_test.non_private_upper_bound),
         ("With sampling counted", config.mechanism.kind == "independent"),
     ):
