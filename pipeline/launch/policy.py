@@ -139,12 +139,13 @@ def require_allowed_discovery(policy: PolicyConfig, discovery: DiscoveryConfig, 
             "policy.population_max_words_epsilon: missing, and discovery is local; add it (ceiling on the epsilon of "
             "one device to all its messages, over all launches that count)"
         )
-    ceiling, epsilon0 = policy.population_max_discovery_epsilon, discovery.epsilon0
-    if ceiling is not None and epsilon0 > ceiling:
-        raise ValueError(
-            f"policy.population_max_discovery_epsilon: {ceiling:g} is below discovery.epsilon0 {epsilon0:g}, so "
-            f"not even one launch fits; raise it to {epsilon0:g} or more, or lower discovery.epsilon0"
-        )
+    for name in ("max_discovery_epsilon0", "population_max_discovery_epsilon"):
+        ceiling, epsilon0 = getattr(policy, name), discovery.epsilon0
+        if ceiling is not None and epsilon0 > ceiling:
+            raise ValueError(
+                f"policy.{name}: {ceiling:g} is below discovery.epsilon0 {epsilon0:g}, so not even one launch fits; "
+                f"raise it to {epsilon0:g} or more, or lower discovery.epsilon0"
+            )
 
 
 def require_population_ceilings(policy: PolicyConfig, delta: float, *, noised: bool) -> None:

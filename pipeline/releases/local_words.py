@@ -201,13 +201,6 @@ def _needs(config: LaunchConfig, train: int) -> tuple[str, ...]:
     return ()
 
 
-def _refuses(config: LaunchConfig) -> tuple[str, ...]:
-    most, epsilon0 = config.policy.max_discovery_epsilon0, _config(config).epsilon0
-    if most is None or epsilon0 <= most:
-        return ()
-    return (f"policy.max_discovery_epsilon0: {most:g}, but discovery.epsilon0 is {epsilon0:g}; lower it",)
-
-
 def _cheaper(config: LaunchConfig, seen: Outlook, fits: Callable[[Spend], bool]) -> Iterator[str]:
     local = _config(config)
     low, high = 0, local.messages_per_device  # high is too many
@@ -320,7 +313,6 @@ LOCAL_WORDS = Release(
     paid=lambda config, result: words_of(result),
     neighbour="messages of word discovery each replaced by one that names no word",
     output=_output,
-    refuses=_refuses,
     needs=_needs,
     cheaper=_cheaper,
     again=_again,

@@ -5,7 +5,6 @@ import math
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.ceiling import above_total, in_words
 from pipeline.releases.terms import Terms
-from pipeline.releases.uses import releases
 from reports.losses import up
 
 # Digits with which noise is written.
@@ -29,7 +28,6 @@ def above_policy(terms: Terms) -> list[str]:
             f"policy.max_rho: {policy.max_rho:g}, but training costs rho {training_rho:.4g} at worst{with_others}; "
             f"raise mechanism.noise_multiplier from {mechanism.noise_multiplier:g} to {needed:g}{raise_others}"
         )
-    lines += [line for release in releases(config) for line in release.refuses(config)]
     return lines + above_total(terms)
 
 

@@ -80,7 +80,6 @@ class Release(Use):
       trusts: returns assumptions of the total beyond those of every launch, each a sentence.
       split: split whose devices bear the loss.
       certain: True if the spend is known exactly beforehand; it then counts as spent even if the stage failed.
-      refuses: returns why the launch's own policy would hold it for this release alone, whatever its model's quality.
       needs: returns why a number of devices of its split, rounded down to tens, is too small for the release.
       cheaper: returns settings to lower, other than noise, until a launch with a given spend fits; each a part of a
         sentence.
@@ -113,7 +112,6 @@ class Release(Use):
     trusts: Callable[[LaunchConfig, Total], tuple[str, ...]] = _none
     split: Bearing = "train"
     certain: bool = False
-    refuses: Callable[[LaunchConfig], tuple[str, ...]] = _none
     needs: Callable[[LaunchConfig, int], Sequence[str]] = _none
     cheaper: Callable[[LaunchConfig, Outlook, Callable[[Spend], bool]], Iterable[str]] = _none
     by_file: Callable[[LaunchConfig], ReleaseBlock] | None = None

@@ -67,7 +67,7 @@ RAW = {
         "population_delta": 1e-5,
         "population_max_rho": 1.0,
         "population_max_words_epsilon": 100.0,
-        "max_discovery_epsilon0": 2.0,
+        "max_discovery_epsilon0": 8.0,
         "min_canary_rank": 100,
         "min_variety": 0.0,
         "min_ngram_gain": -1.0,

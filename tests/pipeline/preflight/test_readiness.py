@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 
 from evaluation.noisy.questions import fewest_devices
 from federated.planning.feasibility import plan as plan_costs
@@ -26,8 +27,6 @@ from pipeline.preflight.readiness import Findings, look, unusable_files, unusabl
 from pipeline.preflight.shortfalls import most_parameters
 from pipeline.releases.evaluation import typed
 from pipeline.releases.local_words import local_discovery
-from pipeline.releases.policy import above_policy
-from pipeline.releases.terms import Terms
 from pipeline.run import runner
 from pipeline.run.known import run_folder
 from pipeline.run.stage import Stage
@@ -62,9 +61,9 @@ def test_a_plan_above_its_own_ceiling_is_known(settings: Settings):
     noise = float(line.rpartition(" to ")[2])
     enough = launch_config(policy={"max_rho": 0.01}, mechanism={"noise_multiplier": noise})
     assert found(enough, settings) == [], "the fix that it names is one"
-    config = launch_config(discovery={"epsilon0": 3.0})
-    (line,) = above_policy(Terms.of(config, 0.1))
-    assert line.startswith("policy.max_discovery_epsilon0: 2, but discovery.epsilon0 is 3")
+    with pytest.raises(ValidationError, match=r"policy\.max_discovery_epsilon0: 8 is below discovery\.epsilon0 9"):
+        launch_config(discovery={"epsilon0": 9.0})
+    launch_config(discovery={"epsilon0": 8.0})
 
 
 def test_a_sample_is_held_against_how_often_devices_are_drawn(settings: Settings):

@@ -128,7 +128,7 @@ def test_everything_in_order_is_launched():
         ({"observed_min_sep": 3}, "min_sep"),
         ({"observed_max_participations": 4}, "max_participations"),
         ({"violations": 1}, "violations"),
-        ({"epsilon0": 2.1}, "discovery"),
+        ({"epsilon0": 8.5}, "discovery"),
         ({"population_discovery_epsilon": 6.1}, "population_discovery"),
         ({"worst_rank_single_user": 99}, "canaries"),
         ({"found_single_user": 1}, "extraction"),
