@@ -58,18 +58,6 @@ def test_the_api_server_draws_no_password(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o77 == 0
 
 
-def test_profiles() -> None:
-    named = {name: service.get("profiles") for name, service in SERVICES.items() if "profiles" in service}
-    assert named == {
-        "worker-gpu": ["gpu"],
-        "demo": ["demo"],
-        "prometheus": ["telemetry"],
-        "postgres-exporter": ["telemetry"],
-        "redis-exporter": ["telemetry"],
-        "grafana": ["telemetry"],
-    }
-
-
 @pytest.mark.parametrize("path", sorted((ROOT / "docker").glob("*.Dockerfile")), ids=lambda path: path.stem)
 def test_images_are_built_in_stages_and_run_as_nobody_special(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
