@@ -18,7 +18,6 @@ private folder that stay for the audit; and ``audit``, which is given the contex
 loads the above, and returns the verdicts.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -43,8 +42,3 @@ class Verdict:
     slack: str
     passed: bool
     sentence: str = ""
-
-
-def failed(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
-    """The failed verdicts of a release."""
-    return tuple(verdict for verdict in verdicts if not verdict.passed)

@@ -2,9 +2,9 @@
 
 Shape legend: D devices.
 
-``evaluation.keyboard.published`` and benchmarks/results/typist.md list the source of each parameter and the ranges that
-the simulation must meet. Simulated rates are proxies that compare arms; none of the three calibrations may contradict a
-conclusion.
+``tests/helpers/typing/published_ranges.py`` and benchmarks/results/typist.md list the source of each parameter and the
+ranges that the simulation must meet. Simulated rates are proxies that compare arms; none of the three calibrations may
+contradict a conclusion.
 """
 
 from dataclasses import dataclass

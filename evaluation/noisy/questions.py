@@ -12,7 +12,7 @@ again in simulated sessions are counted apart from words scored, by the same rul
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
@@ -258,11 +258,6 @@ def vectors(layout: Layout, parts_D: Mapping[str, np.ndarray]) -> Iterator[tuple
         for device in range(parts_LD.shape[1]):
             own_L = parts_LD[:, device] / np.maximum(parts_LD[unit_L, device], MOST_WORDS)
             yield cells, np.concatenate([own_L, own_L[first] * own_L[second]]) * weights_M
-
-
-def differences(names: Sequence[str], baseline: str) -> tuple[Question, ...]:
-    """Questions about a candidate minus a baseline, a paired sum for each metric."""
-    return tuple(Question(difference(name, baseline), above=FINE) for name in names)
 
 
 def difference(metric: str, baseline: str) -> str:

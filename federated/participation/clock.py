@@ -38,11 +38,6 @@ class Campaign:
         return min(self.separations, default=len(self.end_T))
 
     @property
-    def minutes_T(self) -> np.ndarray:
-        """Length of each round in minutes, float64."""
-        return (self.end_T - self.start_T) * 60
-
-    @property
     def days(self) -> float:
         """Length of the run in days."""
         return float(self.end_T[-1]) / 24

@@ -44,27 +44,6 @@ class Timer:
     min_sep: int | None
     run_days: float | None
 
-    def in_words(self, planned: int, *, by_the_clock: bool = False) -> str:
-        """Describe the timer and its effect beside the planned separation, in a sentence or two.
-
-        Args:
-          by_the_clock: whether the launch goes by this timer.
-        """
-        rest = f"Timer {self.days} whole day{'s' if self.days > 1 else ''}: a device rests as long as {planned:,} slow "
-        rest += "rounds take. By the clock, "
-        if self.min_sep is None or self.run_days is None:
-            return rest + "by night and day, rounds of this size do not fill: lower report_goal."
-        rest += f"rounds being as long as they take to fill, the run takes {self.run_days:.1f} days and "
-        if self.min_sep >= planned:
-            return rest + f"devices come back after {self.min_sep:,} rounds or more."
-        rest += f"the first devices are back after {self.min_sep:,} rounds already: "
-        if by_the_clock:
-            return rest + f"min_sep {planned:,}, which the guarantee rests on, keeps them away longer."
-        return rest + (
-            f"the server's {planned:,} keeps them away longer; where only a timer does, plan with the smaller number. "
-            f"'availability: {{timer_days: {self.days}}}' makes the launch go by the clock."
-        )
-
 
 @dataclass(frozen=True)
 class Alternative:
@@ -298,12 +277,6 @@ def _too_few_awake(config: MechanismConfig, devices: int) -> list[str]:
         f"{min(shares):.0%} to {max(shares):.0%} check in, and up to {config.report_goal * (config.min_sep - 1)} of "
         f"them rest; {fix}, or count on more devices"
     ]
-
-
-def timer(training_devices: int, round_minutes: float, rounds: int, report_goal: int, min_sep: int) -> Timer:
-    """The timer for a planned separation, where nothing but the timer keeps a device away."""
-    days = clock.whole_days(min_sep, round_minutes)
-    return _simulated(days, rounds, training_devices, report_goal, min(rounds, _CYCLES * min_sep), None)
 
 
 def launch_timer(config: MechanismConfig, training_devices: int) -> Timer | None:

@@ -108,9 +108,3 @@ def error_type(error: BaseException) -> str:
     """Class of an error, if it is an expected one; never its message."""
     name = type(error).__name__
     return name if name in ERRORS else OTHER_ERROR
-
-
-def prometheus_name(metric: str) -> str:
-    """Name of a metric in Prometheus after ingestion by OTLP."""
-    suffix = {"s": "_seconds", "By": "_bytes", "": ""}[METRICS[metric].unit]
-    return metric.replace(".", "_") + suffix

@@ -24,7 +24,7 @@ from evaluation.audit.released import central_words
 from evaluation.audit.released.counts import CountCells, counts_audit
 from evaluation.audit.released.evaluation import evaluation_audit
 from evaluation.audit.released.key import key_audit
-from evaluation.audit.verdict import Verdict, failed
+from evaluation.audit.verdict import Verdict
 from evaluation.noisy.compare import coverage
 from evaluation.noisy.questions import CLIP_NORM as EVALUATION_NORM
 from evaluation.noisy.questions import MOST_WORDS, WORDS, Layout, vectors
@@ -66,6 +66,10 @@ def secret(key: bytes) -> Verdict:
 @cache
 def counting() -> tuple[Any, counted.Cells]:
     return typed(DEVICES, 2), counted.choose(typed(60, 1), VOCABULARY, contexts=7)
+
+
+def failed(verdicts: Iterable[Verdict]) -> tuple[Verdict, ...]:
+    return tuple(verdict for verdict in verdicts if not verdict.passed)
 
 
 def counts(plant: Plant, key: bytes) -> tuple[Verdict, ...]:

@@ -22,10 +22,10 @@ import yaml
 from pipeline.ground.errors import BudgetExceeded, LedgerTampered
 from pipeline.ground.settings import Telemetry
 from pipeline.telemetry import export, signals, work
-from pipeline.telemetry.allowed import prometheus_name
 from tests.helpers.processes.ports import free_port
 from tests.helpers.processes.server import until
 from tests.helpers.processes.telemetry_console import CONSOLE, signals_on
+from tests.helpers.telemetry.prometheus import prometheus_name
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "docker" / "telemetry" / "rules.yaml"
@@ -37,6 +37,8 @@ import json
 from airflow._shared.observability.metrics.otel_logger import SafeOtelLogger
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from tests.helpers.telemetry.prometheus import prometheus_name
+from tests.helpers.telemetry.prometheus import prometheus_name
 
 reader = InMemoryMetricReader()
 stats = SafeOtelLogger(MeterProvider([reader]))

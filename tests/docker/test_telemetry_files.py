@@ -9,7 +9,8 @@ import promql_parser
 import pytest
 import yaml
 
-from pipeline.telemetry.allowed import ATTRIBUTES, METRICS, prometheus_name
+from pipeline.telemetry.allowed import ATTRIBUTES, METRICS
+from tests.helpers.telemetry.prometheus import prometheus_name
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docker" / "telemetry"

@@ -12,7 +12,7 @@ import pytest
 from evaluation.arms.arm import PublicNGram
 from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.comparison import scoring
-from evaluation.keyboard import published, script, sessions, typist
+from evaluation.keyboard import script, sessions, typist
 from evaluation.keyboard.strip import COMPLETED, PICKED
 from federated.config.population import ChitchatPopulation
 from federated.devices import store as population
@@ -21,6 +21,7 @@ from pretrain.text.packaged import documents, packaged_texts
 from pretrain.text.tokenise import sentences
 from pretrain.text.vocabulary import SPECIALS, UNK, Vocabulary, from_counts
 from pretrain.text.words import write_words
+from tests.helpers.typing import published_ranges
 
 LOCALE, WORDS, DEVICES = "en-US", 2000, 100
 DOCUMENT = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "typist.md"
@@ -144,9 +145,9 @@ def test_what_follows_lies_where_studies_found_people(tmp_path: Path) -> None:
     for calibration in typist.CALIBRATIONS:
         prepared = script.prepare(text, vocabulary, LOCALE, calibration, 1)
         run = sessions.simulate(prepared, text, model)
-        found = published.measure(run, prepared, text)
-        assert found.keys() == {each.name for each in published.RANGES}
-        for each in published.RANGES:
+        found = published_ranges.measure(run, prepared, text)
+        assert found.keys() == {each.name for each in published_ranges.RANGES}
+        for each in published_ranges.RANGES:
             if not each.holds(found[each.name], calibration.name):
                 outside[calibration.name, each.name] = found[each.name]
     assert not outside
@@ -243,7 +244,7 @@ def test_measures_by_hand(tmp_path: Path) -> None:
         accepted_P=np.zeros(4, dtype=bool),
         devices=1,
     )
-    assert published.measure(got, prepared, text) == pytest.approx(
+    assert published_ranges.measure(got, prepared, text) == pytest.approx(
         {
             "standard_words_per_minute": 18 / 5 / 0.1,
             "errors_left_per_character": 1 / 18,  # "then" for "the"; "too" was repaired
@@ -266,19 +267,19 @@ def test_measures_by_hand(tmp_path: Path) -> None:
     [("", "abc", 3), ("abc", "abc", 0), ("kitten", "sitting", 3), ("ab", "ba", 2), ("a", "", 1)],
 )
 def test_edit_distance(one: str, other: str, edits: int) -> None:
-    assert published.distance([*map(ord, one)], [*map(ord, other)]) == edits
+    assert published_ranges.distance([*map(ord, one)], [*map(ord, other)]) == edits
 
 
 def test_every_number_has_its_source_in_code_and_document() -> None:
-    assert published.FIELDS.keys() == typist.Calibration.model_fields.keys() - {"name"}
+    assert published_ranges.FIELDS.keys() == typist.Calibration.model_fields.keys() - {"name"}
     lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
-    for field, source in published.FIELDS.items():
+    for field, source in published_ranges.FIELDS.items():
         values = [f"{getattr(calibration, field):g}" for calibration in typist.CALIBRATIONS]
         assert f"| {field} | {' | '.join(values)} | {source} |" in lines
-    for each in published.RANGES:
+    for each in published_ranges.RANGES:
         ranges = f"{each.low:g} to {each.high:g} | {each.person_low:g} to {each.person_high:g}"
         assert f"| {each.name} | {ranges} | {each.source} |" in lines
-    assert all(each.person_low <= each.low <= each.high <= each.person_high for each in published.RANGES)
-    assert {field.name for field in fields(published.Range)} == {
+    assert all(each.person_low <= each.low <= each.high <= each.person_high for each in published_ranges.RANGES)
+    assert {field.name for field in fields(published_ranges.Range)} == {
         *("name", "low", "high", "person_low", "person_high", "source")
     }

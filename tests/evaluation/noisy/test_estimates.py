@@ -10,16 +10,17 @@ from evaluation.comparison.verdicts import delta_error
 from evaluation.noisy.estimates import estimate
 from evaluation.noisy.questions import (
     CLIP_NORM,
+    FINE,
     LEAST_DENOMINATOR,
     MOST_WORDS,
     WORDS,
     Layout,
     Question,
-    differences,
+    difference,
     vectors,
 )
 
-QUESTIONS = (Question("top1"), *differences(["top1"], "start"))
+QUESTIONS = (Question("top1"), Question(difference("top1", "start"), above=FINE))
 LAYOUT = Layout(QUESTIONS)
 
 

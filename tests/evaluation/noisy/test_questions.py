@@ -6,6 +6,7 @@ import pytest
 from evaluation.noisy import questions
 from evaluation.noisy.questions import (
     CLIP_NORM,
+    FINE,
     MOST_WORDS,
     RARE,
     SOME,
@@ -13,11 +14,14 @@ from evaluation.noisy.questions import (
     Layout,
     Question,
     difference,
-    differences,
     vectors,
 )
 
-LEVEL, PAIR, NEW = Question("top1"), differences(["top1"], "start")[0], Question("new_top3", "new", RARE, SOME)
+LEVEL, PAIR, NEW = (
+    Question("top1"),
+    Question(difference("top1", "start"), above=FINE),
+    Question("new_top3", "new", RARE, SOME),
+)
 LAYOUT = Layout((LEVEL, PAIR, NEW))
 
 
@@ -71,7 +75,7 @@ def test_nearly_no_honest_device_is_scaled_down() -> None:
     gain = rng.binomial(words - old, 0.04) - rng.binomial(old, 0.2)
     arms = ("start", "ngram", "public_mixture", "network", "counts", "champion")
     asked = [Question(f"top{k}") for k in (1, 3)]
-    asked += [question for arm in arms for question in differences(["top1", "top3"], arm)]
+    asked += [Question(difference(name, arm), above=FINE) for arm in arms for name in ["top1", "top3"]]
     added = {WORDS: words, "top1": old + gain, "top3": 2 * (old + gain)}
     added |= {question.numerator: gain for question in asked[2:]}
     norms = [np.linalg.norm(values) for _, values in vectors(Layout(tuple(asked)), added)]

@@ -17,10 +17,11 @@ from pipeline.launch.config import launch_id
 from pipeline.run import runner
 from pipeline.run.stage import Stage, Stages
 from pipeline.telemetry import export, signals, work
-from pipeline.telemetry.allowed import ATTRIBUTES, METRICS, only, prometheus_name
+from pipeline.telemetry.allowed import ATTRIBUTES, METRICS, only
 from tests.helpers.launches.pipeline_launch import Calls, Counted, launch_config, spend
 from tests.helpers.launches.stages import stages_of
 from tests.helpers.processes.telemetry_console import CONSOLE, Signals, signals_on
+from tests.helpers.telemetry.prometheus import prometheus_name
 
 CONFIG = launch_config()
 ID = launch_id(CONFIG)
