@@ -6,8 +6,8 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from pretrain.config import LEAST_AMOUNT, Config, Fraction, Line, SpendingBlock
 
-# Deviations above noise that a finished word needs if no false discovery rate is set.
-SIGNIFICANCE_Z = 4.0
+# Largest expected share of a layer's words that nobody types.
+FALSE_DISCOVERY_RATE = 0.05
 
 
 # Share of a central discovery's delta for the release of a word of one device alone. Among 0.1, 0.3 and 0.5 this share
@@ -38,10 +38,6 @@ class TrieConfig(Config):
     )
     layers: Annotated[int, Field(ge=2, le=64)] = Field(description="trie depth L; words have at most L - 1 characters")
     max_prefixes: PositiveInt = Field(le=1_000_000, description="cap on prefixes kept per layer")
-    false_discovery_rate: Fraction | None = Field(
-        default=None,
-        description="largest expected share of a layer's words that nobody types; if not set, a fixed threshold",
-    )
     anonymity: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = Field(
         default=None,
         description="a word typed into fewer messages is published with at most one chance in a million, if set",

@@ -9,7 +9,7 @@ from scipy import optimize, stats
 from discovery import participation
 from discovery.central.select import cut_of
 from discovery.certificates.group import device, honest_messages
-from discovery.config import MOST_NOISE, SIGNIFICANCE_Z, CentralConfig, TrieConfig
+from discovery.config import MOST_NOISE, CentralConfig, TrieConfig
 from discovery.device.answer import letters_of
 from discovery.device.randomizer import SubsetSelection, subset_selection
 from discovery.selection import rounded_down, significant_votes
@@ -19,6 +19,8 @@ LOCAL = TrieConfig(
     kind="ldp-triehh", epsilon0=8.0, delta=1e-6, messages_per_device=10, honest_share=0.5, layers=8, max_prefixes=100
 )
 _LEAST_NOISE = 1e-3
+# Deviations above noise at which a rare word of a large layer is found, where the rate of false words is the usual one.
+_FOUND_DEVIATIONS = 4.0
 # Words beyond a base vocabulary that a share of people types, and their part of all that is typed: public talk in
 # ``benchmarks/results/vocabulary.md``, from which typed chat differs by a third at most.
 _TYPED_BY = (0.1, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
@@ -86,7 +88,7 @@ def local_share(config: TrieConfig, devices: int, alphabet: str) -> float:
     The last layers ask for words of which few are left, so that a device hardly chooses among its own.
     """
     most, randomizer, messages = _layer(config, devices, alphabet)
-    needed = significant_votes(randomizer, messages, float(stats.norm.sf(SIGNIFICANCE_Z)))
+    needed = significant_votes(randomizer, messages, float(stats.norm.sf(_FOUND_DEVIATIONS)))
     share = (needed / messages - randomizer.background) / (randomizer.inclusion - randomizer.background)
     return min(share * most, 1.0)
 

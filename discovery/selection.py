@@ -13,7 +13,7 @@ import numpy as np
 import scipy  # its parts are imported when they are used: statistics are half a second
 
 from discovery.certificates.anonymity import ANONYMITY_CHANCE, anonymous_votes
-from discovery.config import SIGNIFICANCE_Z
+from discovery.config import FALSE_DISCOVERY_RATE
 from discovery.device.answer import Question
 from discovery.device.randomizer import SubsetSelection, estimate_deviation
 
@@ -40,11 +40,10 @@ def rounded_up(devices: int) -> int:
 def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:
     """Least votes that make a finished candidate a word.
 
-    Against noise: of the words of a layer, on average at most ``false_discovery_rate`` are typed by nobody (Benjamini
+    Against noise: of the words of a layer, on average at most ``FALSE_DISCOVERY_RATE`` are typed by nobody (Benjamini
     and Hochberg 1995, over all finished candidates of the layer, by the exact tail of ``Bin(n, q)``, which votes for an
-    item that nobody holds follow). A fixed z for each candidate would be too strict where most are words and too lax
-    where most are not. With few messages, one vote would suffice; so that no single device makes a word, a word in a
-    single message passes with probability at most 5%. Without a rate: ``SIGNIFICANCE_Z``.
+    item that nobody holds follow). With few messages, one vote would suffice; so that no single device makes a word, a
+    word in a single message passes with probability at most 5%.
     Against words of too few people: the votes that ``anonymity`` requires, if it is set.
 
     Args:
@@ -55,16 +54,13 @@ def word_votes(question: Question, votes_d: np.ndarray, messages: int) -> int:
         return messages + 1  # only the empty word ends here
     # Without endings, the layer asks only for forms of found words, which must be significant like words.
     finished_M = votes_d[question.broadcast.ends] if len(question.broadcast.ends) else votes_d[:-1]
-    if config.false_discovery_rate is None:
-        needed = significant_votes(randomizer, messages, float(scipy.stats.norm.sf(SIGNIFICANCE_Z)))
-    else:
-        chances_M = np.sort(scipy.stats.binom.sf(finished_M - 1, messages, randomizer.background))
-        allowed_M = config.false_discovery_rate * np.arange(1, len(chances_M) + 1) / len(chances_M)
-        below = np.flatnonzero(chances_M <= allowed_M)
-        accepted = below[-1] if len(below) else 0
-        needed = significant_votes(randomizer, messages, float(allowed_M[accepted]))
-        if messages > 1:
-            needed = max(needed, anonymous_votes(randomizer, messages, 2, _ONE_HOLDER_CHANCE))
+    chances_M = np.sort(scipy.stats.binom.sf(finished_M - 1, messages, randomizer.background))
+    allowed_M = FALSE_DISCOVERY_RATE * np.arange(1, len(chances_M) + 1) / len(chances_M)
+    below = np.flatnonzero(chances_M <= allowed_M)
+    accepted = below[-1] if len(below) else 0
+    needed = significant_votes(randomizer, messages, float(allowed_M[accepted]))
+    if messages > 1:
+        needed = max(needed, anonymous_votes(randomizer, messages, 2, _ONE_HOLDER_CHANCE))
     if config.anonymity is None:
         return needed
     if config.anonymity > messages:

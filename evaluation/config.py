@@ -15,6 +15,8 @@ STOP_ALPHA = 0.001
 # Least number of direction canaries for a meaningful audit of a run. At a claimed mu of 1 and with 90% power, 64 notice
 # a device that is 2.6 times as distinguishable, 16 a factor of 7, 8 a factor of 23.
 LEAST_DIRECTIONS = 64
+# Continuations among which each canary is ranked.
+RANDOM_CONTINUATIONS = 2_000_000
 # Number of continuations that an attacker requests from a model.
 BEAM_WIDTH = 5
 
@@ -72,9 +74,6 @@ class AuditConfig(Config):
         ge=LEAST_DIRECTIONS,
         le=1_000_000,
         description="direction canaries of the noise audit, in the launch where it trains",
-    )
-    random_continuations: PositiveInt = Field(
-        default=2_000_000, le=100_000_000, description="continuations among which each canary is ranked"
     )
 
     @model_validator(mode="after")

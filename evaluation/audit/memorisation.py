@@ -17,7 +17,7 @@ from evaluation.audit import exposure
 from evaluation.audit.canaries import SECRET_WORDS, Canary, CanarySet, Population
 from evaluation.audit.search import best_first
 from evaluation.audit.whitening import mu_of_pattern
-from evaluation.config import ALPHA, BEAM_WIDTH, AuditConfig
+from evaluation.config import ALPHA, BEAM_WIDTH, RANDOM_CONTINUATIONS, AuditConfig
 from evaluation.inference import float64_copy
 from pretrain import progress
 from pretrain.model.keyboard_lm import KeyboardLM
@@ -164,9 +164,9 @@ def attacked(
     def attack(number: int) -> CanaryRow:
         canary = planted.canaries[number]
         alpha = ALPHA / alike[canary.population, canary.n_u]
-        place = exposure.rank(model, canary, config.random_continuations, _seed(seed, number), nodes=nodes)
+        place = exposure.rank(model, canary, RANDOM_CONTINUATIONS, _seed(seed, number), nodes=nodes)
         joined = int(np.sum(rounds.participations_D[planted.canary_of_device_D == number]))
-        row = _row(model, canary, place, config.random_continuations, joined, float(rounds.mu_N[number]), alpha)
+        row = _row(model, canary, place, RANDOM_CONTINUATIONS, joined, float(rounds.mu_N[number]), alpha)
         advance(1.0)
         return row
 

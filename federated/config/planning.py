@@ -6,7 +6,7 @@ puts that block into the file.
 
 from typing import Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
 from federated.config.mechanism import MOST_COHORT, MOST_DEVICES
 from pretrain.config import Amount, Config
@@ -18,6 +18,8 @@ KINDS: tuple[Kind, ...] = ("tree", "blt", "banded")
 MAX_NOISE_COPIES = 16
 # Safety margin on training devices: estimates are rough, and devices come and go.
 SPARE_FRACTION = 0.1
+# Minutes of a slow round, which determine the device timer.
+SLOW_ROUND_MINUTES = 10.0
 
 
 class PlanningConfig(Config):
@@ -29,8 +31,5 @@ class PlanningConfig(Config):
     )
     max_report_goal: PositiveInt = Field(
         le=MOST_COHORT, description="largest number of devices that one round can aggregate"
-    )
-    round_minutes: PositiveFloat = Field(
-        ge=0.01, le=100_000, description="minutes of a slow round, which determine the device timer"
     )
     target_rho: Amount = Field(description="zCDP of the run")

@@ -21,7 +21,7 @@ from scipy.optimize import minimize
 from federated import mechanisms
 from federated.config.counts import CONTEXTS, CountsConfig
 from federated.config.mechanism import MATRIX_ROUNDS, MechanismConfig
-from federated.config.planning import KINDS, MAX_NOISE_COPIES, SPARE_FRACTION, PlanningConfig
+from federated.config.planning import KINDS, MAX_NOISE_COPIES, SLOW_ROUND_MINUTES, SPARE_FRACTION, PlanningConfig
 from federated.config.population import Splits
 from federated.config.training import ServerConfig
 from federated.mechanisms.banded import from_coefficients
@@ -148,7 +148,7 @@ def block_at(
         exclude_defaults=True, include={"clip_norm", "delta", "randomness", "clipping", "secagg", "availability"}
     )
     if mechanism.timer_days is not None:
-        shared["availability"] = {"timer_days": whole_days(strategy.min_sep, terms.planning.round_minutes)}
+        shared["availability"] = {"timer_days": whole_days(strategy.min_sep, SLOW_ROUND_MINUTES)}
     decided = {
         "kind": strategy.kind,
         **strategy.parameters,

@@ -112,7 +112,7 @@ def _time_lines(plan: "LaunchPlan") -> list[str]:
 
     lines = []
     if isinstance(plan, ForecastPlan) and plan.round_hours and plan.by_the_clock is None:
-        lines.append(f"  {plan.rounds:,} rounds of planning.round_minutes take {plan.round_hours:,.1f} hours or more")
+        lines.append(f"  {plan.rounds:,} slow rounds take {plan.round_hours:,.1f} hours or more")
     if plan.cpu_minutes:
         total, parts = sum(plan.cpu_minutes.values()), plan.cpu_minutes.items()
         named = ", ".join(f"{stage} {minutes:,}" for stage, minutes in parts)

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field, PositiveInt
 
 from discovery.config import CentralConfig, DiscoveryConfig
-from evaluation.config import ALPHA, AbTestConfig, AuditConfig, EvaluationConfig
+from evaluation.config import ALPHA, RANDOM_CONTINUATIONS, AbTestConfig, AuditConfig, EvaluationConfig
 from federated.config.mechanism import MechanismConfig
 from federated.config.population import PopulationConfig
 from pretrain.config import LEAST_AMOUNT, Amount, Config, Fraction
@@ -218,12 +218,12 @@ def require_canaries_rare_by_chance(policy: PolicyConfig, audit: AuditConfig) ->
     """
     alone = len(audit.examples) * audit.repeats if 1 in audit.users else 0
     needed = alone * (policy.min_canary_rank - 1) / ALPHA
-    if audit.random_continuations < needed:
+    if needed > RANDOM_CONTINUATIONS:
         raise ValueError(
-            f"audit.random_continuations: {audit.random_continuations:,}, and {alone} canaries on one device must not "
-            f"rank better than policy.min_canary_rank {policy.min_canary_rank:,}: chance alone would hold "
-            f"{ALPHA * needed / audit.random_continuations:.1%} of launches; give at least {math.ceil(needed):,}, or "
-            "lower min_canary_rank"
+            f"policy.min_canary_rank: {policy.min_canary_rank:,}, and none of {alone} canaries on one device may rank "
+            f"better among {RANDOM_CONTINUATIONS:,} random continuations: chance alone would hold "
+            f"{ALPHA * needed / RANDOM_CONTINUATIONS:.1%} of launches; lower it to "
+            f"{math.floor(ALPHA * RANDOM_CONTINUATIONS / alone) + 1:,} or less"
         )
 
 

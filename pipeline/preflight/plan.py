@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from federated.config.mechanism import MOST_DEVICES
+from federated.config.planning import SLOW_ROUND_MINUTES
 from federated.planning import feasibility, law
 from federated.planning.feasibility import Alternative, Timer
 from federated.planning.law import Step
@@ -91,7 +92,7 @@ class ForecastPlan(LaunchPlan):
 
     Attributes:
       frontier: None where the server's optimizer is Adam, of which the step law says nothing.
-      round_hours: hours that the rounds take on people's devices, at ``planning.round_minutes``.
+      round_hours: hours that the rounds take on people's devices, at ``SLOW_ROUND_MINUTES`` each.
     """
 
     frontier: Frontier | None
@@ -140,7 +141,7 @@ def plan(
     return ForecastPlan(
         **vars(base),
         frontier=found,
-        round_hours=base.rounds * planning.round_minutes / 60,
+        round_hours=base.rounds * SLOW_ROUND_MINUTES / 60,
         files=_draw(found, base, directory),
     )
 

@@ -297,7 +297,6 @@ def rule_of(config: TrieConfig, letters: str, known: frozenset[str]) -> "Rule":
         layers=config.layers,
         letters=letters,
         max_prefixes=config.max_prefixes,
-        false_discovery_rate=config.false_discovery_rate,
         anonymity=config.anonymity,
         known=known,
     )

@@ -20,7 +20,7 @@ from evaluation.audit.memorisation import CanaryRow
 from evaluation.audit.noise import LEAST_CLIP, Recomputation, least_canary_clip, noise_audit
 from evaluation.audit.released.replay import Optimiser, least_noise
 from evaluation.audit.released.rows import TRAINED, AuditRow, verdicts
-from evaluation.config import ALPHA
+from evaluation.config import ALPHA, RANDOM_CONTINUATIONS
 from federated.config.training import ADAPTIVITY, MOMENTUM, SECOND_MOMENTUM
 from federated.rounds.rule import RoundRule
 from federated.rounds.server import flat_weights
@@ -91,7 +91,7 @@ def audit(ctx: StageContext) -> Audit:
         canaries.save(apart, ctx.public / "canaries.json")
         made, twin = trained_twin(ctx, inputs.twin, apart)
         rows += attack(made.model, apart, made.done.synthetic_joined_TD)
-    memorised = memorisation.summed_up(rows, config.audit.random_continuations)
+    memorised = memorisation.summed_up(rows, RANDOM_CONTINUATIONS)
     unbounded = partial(_unbounded, config, inputs.words)
     learnt = control(inputs.start, inputs.canaries, config, unbounded, ctx.private / "control")
     claim = audit_trace.claim(config.mechanism, inputs.mechanism, inputs.rounds, inputs.trace.joined_TN)
@@ -123,7 +123,7 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
     holds = [*everything.of(config.audit.launched).canaries]
     holds += [*everything.of(config.audit.on_twin).canaries] if config.audit.on_twin else []
     asked = [{"population": each.population, "n_u": each.n_u, "n_e": each.n_e} for each in holds]
-    memorised = asdict(memorisation.summed_up(rows, config.audit.random_continuations))
+    memorised = asdict(memorisation.summed_up(rows, RANDOM_CONTINUATIONS))
     return (
         memorised
         | _asked(config)
@@ -183,7 +183,7 @@ def _asked(config: LaunchConfig) -> dict[str, Any]:
     """Settings of the attacks that the result states."""
     return {
         "in_launch": config.audit.launched,
-        "random_continuations": config.audit.random_continuations,
+        "random_continuations": RANDOM_CONTINUATIONS,
         "alpha": ALPHA,
     }
 
@@ -235,7 +235,7 @@ def trained_twin(ctx: StageContext, inputs: TwinInputs, holds: CanarySet) -> tup
 def _untrained(config: LaunchConfig) -> Audit:
     """Result for a launch without training on devices, and so without canaries; releases have audits of their own."""
     return Audit(
-        random_continuations=config.audit.random_continuations,
+        random_continuations=RANDOM_CONTINUATIONS,
         alpha=ALPHA,
         worst_rank_single_user=None,
         max_exposure_bits=0.0,

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from discovery import selection
 from discovery.device.typed import TypedWords
 from tests.helpers.text.tries import discovered, trie_config
 
@@ -34,11 +35,12 @@ def run(population, folder, **changes):
 
 @pytest.mark.slow
 @pytest.mark.statistical
-def test_epsilon_helps(population, tmp_path):
+def test_epsilon_helps(population, tmp_path, monkeypatch):
     covered, false, _ = run(population, tmp_path / "r1")
     assert false <= 10
     weaker, _, _ = run(population, tmp_path / "e6.5", epsilon0=6.5)
     assert weaker < covered
     # Whoever asks for nearly any share of false words gets them.
-    _, unfiltered, _ = run(population, tmp_path / "z0", false_discovery_rate=0.999)
+    monkeypatch.setattr(selection, "FALSE_DISCOVERY_RATE", 0.999)
+    _, unfiltered, _ = run(population, tmp_path / "z0")
     assert unfiltered > false

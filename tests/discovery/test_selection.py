@@ -46,10 +46,9 @@ def benjamini_hochberg(chances: list[float], rate: float) -> set[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rate", [0.01, 0.05])
 @pytest.mark.parametrize("real", [0, 3, 200])
-def test_words_are_the_discoveries_of_the_paper_s_rule(rate: float, real: int) -> None:
-    asked = question(prefixes=300, false_discovery_rate=rate)
+def test_words_are_the_discoveries_of_the_paper_s_rule(real: int) -> None:
+    asked = question(prefixes=300)
     ends, messages = finished(asked), 60_000
     rng = np.random.default_rng(real)
     for seed in range(20):
@@ -59,14 +58,14 @@ def test_words_are_the_discoveries_of_the_paper_s_rule(rate: float, real: int) -
         votes_d = honest_votes(asked, counts_d, seed)
         chances = stats.binom.sf(votes_d[ends] - 1, messages, asked.randomizer.background)
         needed = word_votes(asked, votes_d, messages)
-        assert set(np.flatnonzero(votes_d[ends] >= needed)) == benjamini_hochberg(chances.tolist(), rate)
+        assert set(np.flatnonzero(votes_d[ends] >= needed)) == benjamini_hochberg(chances.tolist(), 0.05)
 
 
 @pytest.mark.slow
 @pytest.mark.statistical
 @pytest.mark.parametrize(("real", "holders"), [(0, 0), (30, 400), (200, 290)])
 def test_no_more_false_words_than_asked_for(real: int, holders: int) -> None:
-    asked = question(prefixes=300, false_discovery_rate=0.05)
+    asked = question(prefixes=300)
     ends, messages, shares = finished(asked), 60_000, []
     counts_d = np.zeros(asked.broadcast.domain, dtype=np.int64)
     counts_d[ends[:real]] = holders
@@ -81,7 +80,7 @@ def test_no_more_false_words_than_asked_for(real: int, holders: int) -> None:
 
 def test_one_device_makes_no_word() -> None:
     """With few messages a single vote is already significant, but it is one device's."""
-    asked = question(epsilon0=8.0, contributions=4, false_discovery_rate=0.05)
+    asked = question(epsilon0=8.0, contributions=4)
     votes_d = np.zeros(asked.broadcast.domain, dtype=np.int64)
     votes_d[finished(asked)[:20]] = 1
     assert word_votes(asked, votes_d, 44) == 2
@@ -90,7 +89,7 @@ def test_one_device_makes_no_word() -> None:
 
 
 def test_the_empty_word_is_none() -> None:
-    config = trie_config(messages_per_device=1, layers=5, max_prefixes=99, false_discovery_rate=0.9)
+    config = trie_config(messages_per_device=1, layers=5, max_prefixes=99)
     first = question_of(1, ("",), LETTERS + END, frozenset(), config)
     assert not choose(first, np.full(28, 50), 50, word_votes(first, np.full(28, 50), 50)).words
 
@@ -114,7 +113,7 @@ def test_where_nothing_can_end_there_are_forms_to_tell_from_noise() -> None:
 @pytest.mark.parametrize(("epsilon0", "contributions"), [(4.0, 1), (8.0, 10), (20.0, 10)])
 def test_intervals_of_chosen_words_hold_the_population_s_share(epsilon0: float, contributions: int) -> None:
     """Devices drawn anew each time, each holding a word in at most one message; only words that were chosen count."""
-    asked = question(epsilon0=epsilon0, contributions=contributions, false_discovery_rate=0.05)
+    asked = question(epsilon0=epsilon0, contributions=contributions)
     ends, devices = finished(asked), 4_000
     rng = np.random.default_rng(1)
     holder_chances = np.geomspace(0.002, 0.1 if contributions == 1 else 0.4, len(ends))
@@ -144,7 +143,7 @@ def test_a_word_that_just_passed_may_be_as_rare_as_any() -> None:
 
 @pytest.mark.parametrize("devices", [1, 3, 9, 12])
 def test_few_devices_have_wide_intervals_not_errors(devices: int) -> None:
-    asked = question(epsilon0=8.0, contributions=4, false_discovery_rate=0.05)
+    asked = question(epsilon0=8.0, contributions=4)
     votes_d = np.zeros(asked.broadcast.domain, dtype=np.int64)
     votes_d[finished(asked)[:4]] = devices
     words = close_layer(asked, ShardVotes(asked.stream, devices, votes_d)).words
@@ -155,7 +154,7 @@ def test_few_devices_have_wide_intervals_not_errors(devices: int) -> None:
 @pytest.mark.parametrize("devices", [100, 109])
 def test_published_numbers_are_those_of_whole_tens(devices: int) -> None:
     """Two layers that differ in devices alone, not in tens: what is published of them is the same."""
-    asked = question(contributions=3, false_discovery_rate=0.05)
+    asked = question(contributions=3)
 
     def published(count: int) -> dict:
         votes_d = np.full(asked.broadcast.domain, 3)

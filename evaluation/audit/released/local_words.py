@@ -29,9 +29,9 @@ from evaluation.audit.verdict import Verdict
 # Characters of a candidate for the end of its word and for a digit before it; then digits, then a form's sign.
 END, DIGIT, DIGITS, SIGNS = "\x03", "\x04", "0123456789", "\x05\x06\x07"
 FORMS = ("lower", "capital", "upper")
-# Deviations that a finished word needs if no false discovery rate is set, and largest probabilities of publishing a
-# word in a single message, or in fewer messages than required.
-_DEVIATIONS, _ONE_HOLDER, _TOO_FEW = 4.0, 0.05, 1e-6
+# Largest expected share of a layer's words that nobody types; largest probabilities of publishing a word in a single
+# message, or in fewer messages than required.
+_FALSE, _ONE_HOLDER, _TOO_FEW = 0.05, 0.05, 1e-6
 _SERIES = 1
 _NONE = "no fault: whole numbers are compared"
 
@@ -45,7 +45,6 @@ class Rule:
       greedy: True if a device reports its most frequent words, False for any words.
       layers: depth of the trie.
       letters: that a word may hold, sorted, then ``DIGIT``, then ``END``.
-      false_discovery_rate: among the words of a layer; None for a fixed threshold.
       anonymity: least number of messages with a word; None for no such threshold.
       known: words that no device reports.
     """
@@ -56,7 +55,6 @@ class Rule:
     layers: int
     letters: str
     max_prefixes: int
-    false_discovery_rate: float | None
     anonymity: int | None
     known: frozenset[str]
 
@@ -336,16 +334,13 @@ def _needed(question: _Question, votes_d: np.ndarray, messages: int) -> int:
         return messages + 1
     ends = [item for item, candidate in enumerate(question.candidates) if candidate[-1] in (END, *DIGITS)]
     finished = votes_d[ends] if ends else votes_d[:-1]
-    if rule.false_discovery_rate is None:
-        needed = _significant(messages, q, float(stats.norm.sf(_DEVIATIONS)))
-    else:
-        # Benjamini and Hochberg 1995.
-        chances = np.sort(stats.binom.sf(finished - 1, messages, q))
-        allowed = rule.false_discovery_rate * np.arange(1, len(chances) + 1) / len(chances)
-        accepted = np.flatnonzero(chances <= allowed)
-        needed = _significant(messages, q, float(allowed[accepted[-1] if len(accepted) else 0]))
-        if messages > 1:
-            needed = max(needed, _hidden(messages, p, q, 1, _ONE_HOLDER))
+    # Benjamini and Hochberg 1995.
+    chances = np.sort(stats.binom.sf(finished - 1, messages, q))
+    allowed = _FALSE * np.arange(1, len(chances) + 1) / len(chances)
+    accepted = np.flatnonzero(chances <= allowed)
+    needed = _significant(messages, q, float(allowed[accepted[-1] if len(accepted) else 0]))
+    if messages > 1:
+        needed = max(needed, _hidden(messages, p, q, 1, _ONE_HOLDER))
     if rule.anonymity is None:
         return needed
     too_many = rule.anonymity > messages

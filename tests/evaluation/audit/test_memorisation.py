@@ -8,14 +8,14 @@ import torch
 
 from evaluation.audit import canaries, exposure
 from evaluation.audit.memorisation import AuditResult, Rounds, attacked, completed, own_mu, summed_up
-from evaluation.config import ALPHA, AuditConfig
+from evaluation.config import ALPHA, RANDOM_CONTINUATIONS, AuditConfig
 from pretrain.config import ModelConfig
 from pretrain.model.keyboard_lm import KeyboardLM, build_model, placed, sentence_rows
 from pretrain.text.vocabulary import EOS, SPECIALS, TokenStream, Vocabulary, join_owners
 from tests.helpers.text.pretrain_streams import next_word_loss
 
 WORDS = Vocabulary(SPECIALS + tuple(f"w{number}" for number in range(60)))
-CONFIG = AuditConfig(users=(1, 4), examples=(1, 8), repeats=2, random_continuations=2_000_000)
+CONFIG = AuditConfig(users=(1, 4), examples=(1, 8), repeats=2)
 
 
 def filler() -> TokenStream:
@@ -32,7 +32,7 @@ def rounds_of(planted: canaries.CanarySet, mu: float = 0.5) -> Rounds:
 def audit(
     model: KeyboardLM, planted: canaries.CanarySet, config: AuditConfig, *given: object, **more: object
 ) -> AuditResult:
-    return summed_up(attacked(model, planted, config, *given, **more), config.random_continuations)
+    return summed_up(attacked(model, planted, config, *given, **more), RANDOM_CONTINUATIONS)
 
 
 @pytest.fixture(scope="module")

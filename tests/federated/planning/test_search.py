@@ -29,7 +29,7 @@ from tests.helpers.text.counted_devices import VOCABULARY, typed
 
 SERVER = ServerConfig(learning_rate=1.0)
 MECHANISM = mechanism(noise_multiplier=7.0, rounds=16, report_goal=100, min_sep=8, clip_norm=0.3, delta=1e-6)
-PLANNING = PlanningConfig(population_estimate=1000, max_report_goal=100, round_minutes=10.0, target_rho=0.5)
+PLANNING = PlanningConfig(population_estimate=1000, max_report_goal=100, target_rho=0.5)
 TERMS = terms_of(PLANNING, EVERYBODY_TRAINS, SERVER)
 
 

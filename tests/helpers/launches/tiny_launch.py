@@ -46,7 +46,6 @@ SIZES = {
         "examples": [1, 10],
         "repeats": 1,
         "directions": 64,
-        "random_continuations": 10_000,
     },
     "report": {"contact": "the tests", "intended_use": "a test of the pipeline"},
 }
@@ -143,7 +142,6 @@ def write_launch(folder: Path, **changes: object) -> Path:
         "vocabulary": {"base_size": 80, "max_new_words": 8, "filters": ["digits", "one-letter"]},
         "model": SIZES["model"],
         "pretrain": SIZES["pretrain"],
-        "discovery": SIZES["discovery"] | {"false_discovery_rate": 0.05},
         "adapt": SIZES["adapt"],
         "mechanism": MECHANISM,
         "local_training": SIZES["local_training"] | {"epochs": 1},

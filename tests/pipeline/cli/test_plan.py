@@ -16,7 +16,7 @@ from tests.helpers.audits.strategies import two_starts
 from tests.helpers.launches.command import ended
 from tests.helpers.launches.pipeline_launch import RAW
 
-PLANNING = {"population_estimate": 60, "max_report_goal": 10, "round_minutes": 12.0, "target_rho": 0.5}
+PLANNING = {"population_estimate": 60, "max_report_goal": 10, "target_rho": 0.5}
 
 
 @pytest.fixture(scope="module", autouse=True)

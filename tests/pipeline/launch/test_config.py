@@ -186,16 +186,16 @@ def test_launch_id_follows_what_can_change_a_result():
     assert launch_id(same[0], "20261121") == f"{launch_id(same[0])}-20261121"
 
 
-@pytest.mark.parametrize(("continuations", "held"), [(900_000, ""), (899_000, "1.0% of launches"), (90_000, "10.0%")])
-def test_canaries_that_chance_alone_would_rank_too_well_are_refused(continuations: int, held: str):
-    audit = {"users": [1, 4], "examples": [1, 14, 200], "repeats": 3, "random_continuations": continuations}
-    changes: dict[str, object] = {"audit": audit, "policy": {"min_canary_rank": 1_000}}
+@pytest.mark.parametrize(("rank", "held"), [(2_223, ""), (2_224, "1.0% of launches"), (22_224, "10.0%")])
+def test_canaries_that_chance_alone_would_rank_too_well_are_refused(rank: int, held: str):
+    audit = {"users": [1, 4], "examples": [1, 14, 200], "repeats": 3}
+    changes: dict[str, object] = {"audit": audit, "policy": {"min_canary_rank": rank}}
     if not held:
-        assert launch_config(**changes).audit.random_continuations == continuations
+        assert launch_config(**changes).policy.min_canary_rank == rank
         return
-    with pytest.raises(ValueError, match="give at least 899,100, or lower min_canary_rank") as failed:
+    with pytest.raises(ValueError, match="lower it to 2,223 or less") as failed:
         launch_config(**changes)
-    assert f"{continuations:,}, and 9 canaries on one device" in str(failed.value)
+    assert f"{rank:,}, and none of 9 canaries on one device" in str(failed.value)
     assert held in str(failed.value)
     # No canary without training, and none on one device alone.
     launch_config(**changes, counts={"noise_multiplier": 1.0, "model": "counts"})

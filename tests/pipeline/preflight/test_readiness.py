@@ -258,7 +258,7 @@ def test_the_plan_takes_the_devices_that_the_check_counted(
     """By their locale and split, for any estimate of the file; the estimate counts where the files are not."""
     registered(PrivacyLedger.of(settings), "people")
     private = people_of(tmp_path, 200) | {"test_fraction": 0.2}
-    estimate = {"population_estimate": 5_000, "max_report_goal": 4, "round_minutes": 5, "target_rho": 0.5}
+    estimate = {"population_estimate": 5_000, "max_report_goal": 4, "target_rho": 0.5}
     config = launch_config(private_text=private, planning=estimate)
     found = count_devices(config, settings.ledger_url, None)
     planned_here = plan_file(config, launch_id(config), settings, STAGES)

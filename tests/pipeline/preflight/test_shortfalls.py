@@ -203,7 +203,7 @@ def sampled(rate: float, rounds: int, repeats: int) -> LaunchConfig:
     """A launch whose people, and canaries, are drawn by a secret sample."""
     block = {name: value for name, value in RAW["mechanism"].items() if name not in ("min_sep", "max_participations")}
     block |= {"kind": "independent", "sampling": "poisson", "population": 100, "report_goal": int(100 * rate)}
-    audit = {"users": [1], "examples": [1], "repeats": repeats, "directions": 100_000, "random_continuations": 10**8}
+    audit = {"users": [1], "examples": [1], "repeats": repeats, "directions": 100_000}
     return LaunchConfig.model_validate(RAW | {"mechanism": block | {"rounds": rounds}, "audit": audit})
 
 

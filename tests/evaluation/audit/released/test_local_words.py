@@ -29,11 +29,9 @@ BASE = {
     "layers": 5,
     "max_prefixes": 12,
     "honest_share": 1.0,
-    "false_discovery_rate": 0.1,
 }
 CONFIGS = {
-    "rate": {},
-    "fixed threshold": {"false_discovery_rate": None},
+    "usual": {},
     "anonymity": {"anonymity": 5},
     "greedy": {"sampler": "greedy", "messages_per_device": 1},
     "much noise": {"epsilon0": 0.8},
@@ -73,7 +71,7 @@ class Discovery:
 
 
 @functools.cache
-def discovered(name: str = "rate", seed: int = 1, devices: int = 150) -> Discovery:
+def discovered(name: str = "usual", seed: int = 1, devices: int = 150) -> Discovery:
     config, key = TrieConfig.model_validate(BASE | CONFIGS[name]), seeded_key(seed)
     typed = TypedWords.gather(typists(devices, name))
     with tempfile.TemporaryDirectory() as directory:
@@ -183,7 +181,7 @@ def test_the_votes_of_a_layer_without_noise_are_seen() -> None:
                 np.append(value, np.delete(np.arange(randomizer.domain), value)), randomizer.size
             ),
         )
-        found = discovered.__wrapped__("rate", 2)
+        found = discovered.__wrapped__("usual", 2)
     assert "votes" in found.failed()
 
 
