@@ -134,7 +134,7 @@ def _fields(path: Path, folder: Path) -> dict[str, Any]:
     sizes = _SIZES | {"policy": _SIZES["policy"] | NOT_EXERCISED}
     for block in launch.keys() & sizes:
         launch[block] |= {name: value for name, value in sizes[block].items() if name in launch[block]}
-    launch["audit"] |= {"random_continuations": 10_000, "directions": 64}
+    launch["audit"] |= {"directions": 64}
     if launch["mechanism"]["kind"] == "independent":
         # Some directions join no round of a sample, and more of them need a larger model.
         launch["audit"]["directions"], launch["model"]["hidden_dim"] = 80, 24
