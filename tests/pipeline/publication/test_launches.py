@@ -13,6 +13,8 @@ from pipeline.publication.gates.decide import Evidence, decide
 from pipeline.publication.gates.words import GATES, words_of
 from pipeline.run.attempts import running
 from pipeline.run.known import run_folder
+from pipeline.run.stage import of_launch
+from pipeline.stages.graph import STAGES
 from pipeline.verify.erase import forget
 from pretrain import progress
 from tests.helpers.launches.command import answered, ended
@@ -44,7 +46,8 @@ def test_runs_say_what_each_launch_was_for_spent_and_gained(tracked: Settings):
 
 
 def test_what_runs_is_seen_and_not_disturbed(tracked: Settings):
-    _, run_id = decided_launch(tracked, until="plan")
+    config, run_id = decided_launch(tracked, until="plan")
+    names = of_launch(config, STAGES)
     assert running(tracked) == [], "a lock that nobody holds is no stage that runs"
     run = run_folder(tracked, run_id)
     with run.lock("fine_tune"):
@@ -52,7 +55,8 @@ def test_what_runs_is_seen_and_not_disturbed(tracked: Settings):
         assert (now.launch_id, now.stage) == (run_id, "fine_tune")
         (row,) = answered(tracked.home, "runs")["runs"]
         assert row["running"] == "fine_tune"
-        assert f"running: {run_id}, fine_tune (stage 8 of 14), since" in printed(tracked.home, "status")
+        place = f"stage {names.index('fine_tune') + 1} of {len(names)}"
+        assert f"running: {run_id}, fine_tune ({place}), since" in printed(tracked.home, "status")
         assert "wait, or see its progress" in printed(tracked.home, "status", run_id)
         with progress.kept_in(run.private("fine_tune") / progress.FILE):
             progress.along("words", 8.0)(2.0)
@@ -80,12 +84,14 @@ def test_status_says_what_is_left_in_the_window_and_for_ever(tracked: Settings):
 
 @pytest.mark.slow
 def test_status_of_a_launch_says_what_was_spent_and_what_to_do_next(tracked: Settings):
-    begun = decided_launch(tracked, until="fine_tune")[1]
+    config, begun = decided_launch(tracked, until="fine_tune")
+    names = of_launch(config, STAGES)
+    done = names.index("fine_tune") + 1
     answer = answered(tracked.home, "status", begun)
     assert answer["spent"] == [{"stage": "fine_tune", "unit": "device", "amount": RHO, "kind": "commit"}]
     assert answer["next"] == [f"resume it: tacit launch {begun}"]
-    assert "8 of 14 stages" in printed(tracked.home, "status", begun)
-    assert "not yet: audit, ab_test, audit_releases, decide, report, publish" in printed(tracked.home, "status", begun)
+    assert f"{done} of {len(names)} stages" in printed(tracked.home, "status", begun)
+    assert f"not yet: {', '.join(names[done:])}" in printed(tracked.home, "status", begun)
     waiting = decided_launch(tracked, name="other", reviewers=["ana"])[1]
     assert f"main concerns: tacit review {waiting}, then answer" in answered(tracked.home, "status", waiting)["next"][0]
 
