@@ -207,7 +207,9 @@ def test_tests_take_nothing_from_test_files():
 
 @pytest.mark.slow
 def test_tests_look_at_public_names_only():
-    assert [f"{shown(path)}: {name}" for path in TESTS for name in sorted(private_names(path))] == []
+    # Faults are planted inside functions, as a bug is.
+    looking = [path for path in TESTS if path.name != "faults.py"]
+    assert [f"{shown(path)}: {name}" for path in looking for name in sorted(private_names(path))] == []
 
 
 def test_a_private_name_in_a_string_is_one(tmp_path: Path):
