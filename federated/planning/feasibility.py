@@ -86,21 +86,18 @@ class Plan:
     by_the_clock: Timer | None = None
 
 
-def plan(
-    config: MechanismConfig, training_devices: int, encoding: Encoding | None = None, *, twice: bool = True
-) -> Plan:
+def plan(config: MechanismConfig, training_devices: int, encoding: Encoding | None = None) -> Plan:
     """Account the enforced limits and check that the devices can fill the cohorts.
 
     Args:
       training_devices: those that rounds draw from: of the devices that may take part the ones that are not held out.
       encoding: of secure aggregation, whose rounding counts; None without it.
-      twice: as in ``guarantee_of``.
 
     Returns:
       A plan; ``feasible`` is False when a typical round would miss the report goal, and every
       reason names the number that would have to change.
     """
-    worst = account(config, mechanism=mechanisms.build(config), encoding=encoding, twice=twice)
+    worst = account(config, mechanism=mechanisms.build(config), encoding=encoding)
     reasons = shortfalls(config, training_devices)
     return Plan(
         guarantee=worst,

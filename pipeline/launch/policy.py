@@ -144,7 +144,7 @@ def require_allowed_discovery(policy: PolicyConfig, discovery: DiscoveryConfig, 
         if ceiling is not None and epsilon0 > ceiling:
             raise ValueError(
                 f"policy.{name}: {ceiling:g} is below discovery.epsilon0 {epsilon0:g}, so not even one launch fits; "
-                f"raise it to {epsilon0:g} or more, or lower discovery.epsilon0"
+                f"lower discovery.epsilon0, or raise the ceiling to {epsilon0:g} or more"
             )
 
 
@@ -222,8 +222,8 @@ def require_canaries_rare_by_chance(policy: PolicyConfig, audit: AuditConfig) ->
         raise ValueError(
             f"policy.min_canary_rank: {policy.min_canary_rank:,}, and none of {alone} canaries on one device may rank "
             f"better among {RANDOM_CONTINUATIONS:,} random continuations: chance alone would hold "
-            f"{ALPHA * needed / RANDOM_CONTINUATIONS:.1%} of launches; lower it to "
-            f"{math.floor(ALPHA * RANDOM_CONTINUATIONS / alone) + 1:,} or less"
+            f"{ALPHA * needed / RANDOM_CONTINUATIONS:.1%} of launches; lower audit.repeats, give fewer "
+            f"audit.examples, or lower it to {math.floor(ALPHA * RANDOM_CONTINUATIONS / alone) + 1:,} or less"
         )
 
 

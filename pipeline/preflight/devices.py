@@ -44,15 +44,14 @@ class CountedDevices:
 
 
 def stated_devices(config: LaunchConfig) -> int | None:
-    """Number of devices by the launch file alone: the planning block's estimate, or those of a simulation."""
-    if config.planning is not None:
-        return config.planning.population_estimate
-    private = config.private_text
-    return None if isinstance(private, Files) else private.devices
+    """Number of devices by the launch file alone: those of a simulation, or the planning block's estimate."""
+    if not isinstance(config.private_text, Files):
+        return config.private_text.devices
+    return config.planning.population_estimate if config.planning else None
 
 
 def retention(config: LaunchConfig, ledger_url: str, run_id: str) -> Retention | None:
-    """Retention window of the text for a launch; None without a limit, or if the ledger would refuse the launch."""
+    """Retention window of the text for a launch; None without a limit, a registration, or text that has not expired."""
     from pipeline.ledger.ledger import PrivacyLedger
     from pipeline.run.population import kept
 

@@ -250,7 +250,7 @@ def _people(config: LaunchConfig, kept: Retention | None, ledger_url: str, *, re
     Args:
       readable: False if a file is unusable, so that none are counted.
     """
-    stated = Terms.of_file(config, estimated_splits(config), drawn=False)
+    stated = Terms.of_file(config, estimated_splits(config), drawn=isinstance(config.private_text, Files))
     if not readable:
         return stated, Findings(())
     if not countable(config):

@@ -31,11 +31,11 @@ _LONG_SENTENCE, _AUTHORS, _ONE_IN = 8, 0.1, 5
 FEW = 20
 
 
-def of_file(config: LaunchConfig, parameters: int | None = None) -> list[str]:
+def of_file(config: LaunchConfig, size: int | None = None) -> list[str]:
     """Problems that later stages would find in the launch file's own fields.
 
     Args:
-      parameters: least size of the model; None before the public vocabulary is known.
+      size: least number of the model's parameters; None before the public vocabulary is known.
     """
     if not TRAINING.asked(config):
         return []
@@ -44,7 +44,7 @@ def of_file(config: LaunchConfig, parameters: int | None = None) -> list[str]:
     rounds, sample = config.mechanism.rounds, config.mechanism.secret_sample
     # Under a timer a canary joins as soon as the timer allows.
     share = 1.0 if sample is None else 1 - (1 - sample.rate) ** rounds
-    lines = [f"audit.directions: {line}" for line in unauditable(config.audit.directions, rounds, share, parameters)]
+    lines = [f"audit.directions: {line}" for line in unauditable(config.audit.directions, rounds, share, size)]
     return lines + _canaries_left_out(config, share)
 
 
@@ -116,13 +116,18 @@ def short_of_devices(terms: Terms) -> list[str]:
         name: math.floor(part + 3 * math.sqrt(part * (1 - part / devices))) + 9 if devices else 9
         for name, part in expected.items()
     }
-    if devices and config.mechanism.delta >= 1 / devices:
-        return [
-            f"mechanism.delta: {config.mechanism.delta:g} allows all text of one of {devices}+ devices to be released; "
-            f"lower it to {1 / (100 * devices):.0e} or less"
-        ]
     lines, sure = _short(config, expected), {line.partition(":")[0] for line in _short(config, most)}
     return [line for line in lines if line.partition(":")[0] in sure or (sure and devices < FEW)]
+
+
+def _large_delta(terms: Terms) -> list[str]:
+    devices, delta = sum((terms.splits or {}).values()), terms.config.mechanism.delta
+    if not devices or delta < 1 / devices:
+        return []
+    return [
+        f"mechanism.delta: {delta:g} allows all text of one of {devices}+ devices to be released; "
+        f"lower it to {1 / (100 * devices):.0e} or less"
+    ]
 
 
 def _short(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[str]:
@@ -193,7 +198,13 @@ def too_few(config: LaunchConfig, devices_by_split: Mapping[str, int]) -> list[s
 
 
 # Each looks at a launch's terms before its first spend, and returns a line for each problem.
-CHECKS: tuple[Callable[[Terms], list[str]], ...] = (_canaries, without_sums, short_of_devices, above_policy)
+CHECKS: tuple[Callable[[Terms], list[str]], ...] = (
+    _canaries,
+    without_sums,
+    _large_delta,
+    short_of_devices,
+    above_policy,
+)
 
 
 def refusals(terms: Terms) -> list[str]:

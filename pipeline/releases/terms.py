@@ -22,7 +22,8 @@ class Terms:
       seen: rho of training, number of training devices and public words, as far as they are known.
       spends: of every release, by stage.
       splits: devices by split, rounded down to tens; None where unknown.
-      drawn: True if the launch will have these splits; False if they are expected of a split that is not drawn yet.
+      drawn: False if these splits are expected of devices that are known, and the key will draw others; True if the
+        launch will have them, or if they are those of an estimate.
     """
 
     config: LaunchConfig

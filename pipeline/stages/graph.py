@@ -9,7 +9,7 @@ This module imports no numeric code: a stage's function is imported when the sta
 import json
 import sys
 
-from discovery.config import AFTERWARDS
+from discovery.config import AFTERWARDS, FALSE_DISCOVERY_RATE
 from federated.config.counts import START_WEIGHT
 from pipeline.launch.config import AFTER_APPROVAL, LaunchConfig
 from pipeline.releases.counts import COUNTS
@@ -182,6 +182,7 @@ _LIST = (
             "pipeline/stages/discover.py",
         ),
         private=_DEVICES,
+        says={"false_discovery_rate": repr(FALSE_DISCOVERY_RATE)},
         planned=later("pipeline.preflight.readiness:planned_discovery"),
         audit=later("pipeline.stages.audit_releases:of_another"),
         replay=Replay(anywhere=True, afresh=True),

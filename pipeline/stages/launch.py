@@ -109,7 +109,8 @@ def run_stages(
     """Run the stages of a launch in order, through ``last``, unless they have finished, and return their outcomes.
 
     A launch with reviewers is published once they have approved its report. If evidence is missing after the spend,
-    the stages up to the report still run, so that it is held and reported, and then the error is raised.
+    the later stages up to ``last`` or the report still run, so that it is held and reported, and then the error is
+    raised.
     """
     outcomes: dict[str, runner.StageOutcome] = {}
     failed: Exception | None = None
@@ -133,9 +134,9 @@ def run_stages(
             _log.error("%s: %s; the launch is held without this evidence, and reported", name, error)
             failed = failed or error
             continue
-        if tracker:
-            _announce(name, config, run_id, here)
         on_stage(outcomes[name])
+        if tracker:
+            _announce(name, config, run_id, here, tracker)
     if failed:
         raise failed
     return outcomes
@@ -167,7 +168,7 @@ def run_stage(
     outcome = runner.find_done(name, config, run_id, here, tracker)
     with tracker.failing():
         outcome = outcome or runner.run_stage(name, config, run_id, here, stages, tracker)
-    _announce(name, config, run_id, here)
+    _announce(name, config, run_id, here, tracker)
     if name == [*stages][-1]:
         erase_expired(here)
     return outcome
@@ -193,7 +194,7 @@ def ending_of(config: LaunchConfig, run_id: str, here: Settings, stages: Stages)
         guarantee=spent["guarantee"],
         run_dir=run_dir,
         report=public / "report" / "report.html",
-        bundle=public / "publish" / "bundle" if results.get("publish", {}).get("published") else None,
+        bundle=public / "publish" / "bundle" if now.state in ("published", "candidate") else None,
         tracking_uri=here.tracking_uri,
     )
     if now.state != "held":
@@ -202,7 +203,7 @@ def ending_of(config: LaunchConfig, run_id: str, here: Settings, stages: Stages)
     return HeldEnding(**vars(found), failed_gates=held.failed_gates, spent=held.spent, left=held.left, next=held.next)
 
 
-def _announce(name: str, config: LaunchConfig, run_id: str, here: Settings) -> None:
+def _announce(name: str, config: LaunchConfig, run_id: str, here: Settings, tracker: runner.Tracker) -> None:
     """Show the state of a launch beside its report and in MLflow, after a stage that may have changed it."""
     if name in ("report", "publish"):
-        announce(config, runner.open_run(config, run_id, here), here)
+        announce(config, runner.open_run(config, run_id, here, tracker), here)

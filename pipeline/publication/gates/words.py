@@ -114,7 +114,7 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             _REMEMBERS,
             _NOTHING_TRAINED,
             chance="at most 1% of launches, which 'tacit check' ensures: the number of canaries on one device times "
-            "policy.min_canary_rank / audit.random_continuations",
+            "policy.min_canary_rank / 2,000,000 random continuations",
         ),
         "extraction": GateWords(
             "No search completes a canary of one device.",

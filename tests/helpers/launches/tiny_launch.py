@@ -142,6 +142,7 @@ def write_launch(folder: Path, **changes: object) -> Path:
         "vocabulary": {"base_size": 80, "max_new_words": 8, "filters": ["digits", "one-letter"]},
         "model": SIZES["model"],
         "pretrain": SIZES["pretrain"],
+        "discovery": SIZES["discovery"],
         "adapt": SIZES["adapt"],
         "mechanism": MECHANISM,
         "local_training": SIZES["local_training"] | {"epochs": 1},

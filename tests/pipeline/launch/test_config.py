@@ -78,7 +78,7 @@ def changed(field: str, value: object, raw: dict = RAW) -> dict:
             "policy.population_max_discovery_epsilon",
             0.5,
             "policy.population_max_discovery_epsilon: 0.5 is below discovery.epsilon0 1, so not even one launch fits; "
-            "raise it to 1 or more",
+            "lower discovery.epsilon0",
         ),
     ],
 )

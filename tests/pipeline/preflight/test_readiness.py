@@ -364,12 +364,27 @@ def test_a_locale_that_has_no_words_for_the_model_is_known(settings: Settings, l
     assert why in line
 
 
-def test_a_made_up_population_that_is_too_small_is_known(settings: Settings):
+def test_a_made_up_population_that_is_too_small_is_known_whatever_its_file_estimates(settings: Settings):
+    planning = {"population_estimate": 100_000, "max_report_goal": 4, "target_rho": 0.5}
     config = launch_config(
         private_text={"source": "synthetic", "devices": 20, "name": "small", "max_words_per_device": 50},
         ab_test={"buckets": 50},
+        planning=planning,
     )
     assert [line for line in found(config, settings) if line.startswith("ab_test.buckets: 50")]
+
+
+@pytest.mark.parametrize("devices", [1_200, 0])
+def test_a_delta_that_allows_one_of_the_devices_is_refused_where_they_are_counted_and_where_they_are_estimated(
+    settings: Settings, tmp_path: Path, devices: int
+):
+    registered(PrivacyLedger.of(settings), "people")
+    private = people_of(tmp_path, devices) if devices else PEOPLE | {"name": "people"}
+    planning = {"population_estimate": 1_200, "max_report_goal": 4, "target_rho": 0.5}
+    changes = {"mechanism": {"delta": 0.001}, "policy": {"population_delta": 0.05}, "planning": planning}
+    lines = found(launch_config(private_text=private, **changes), settings)
+    (line,) = [line for line in lines if line.startswith("mechanism.delta")]
+    assert re.match(r"mechanism.delta: 0.001 allows all text of one of 1[12]\d0\+ devices to be released; lower", line)
 
 
 def test_what_is_paid_for_needs_no_room(settings: Settings):
