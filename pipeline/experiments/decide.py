@@ -23,7 +23,7 @@ from pipeline.ground.settings import Settings, processor
 from pipeline.launch.config import LaunchConfig, config_digest
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import require_approved, standing
-from pipeline.publication.registry import Registry
+from pipeline.publication.registry import Registry, require_compared
 from pipeline.run.proof import OUTCOME
 from pipeline.run.public_fields import FIELDS, Fields, Source, require_listed
 from pipeline.run.run_dir import RunDir, StageRecord, read_record, record_text
@@ -115,14 +115,19 @@ def begin(config: LaunchConfig, run: RunDir, here: Settings) -> ExperimentStatus
     Guarantee: no device gets the model of a launch that is not approved or is void, not even in an experiment.
 
     Raises:
-      ReleaseRefused: the launch is no candidate, or another one is in an experiment of the same model.
+      ReleaseRefused: the launch is no candidate, another one is in an experiment of the same model, or the champion is
+        another one than the launch was compared with.
     """
     ledger = PrivacyLedger.of(here)
     ledger.require_whole(checkpoints_of_locale(here, config.locale))
     with run.lock("publish"):
         if standing(config, run, ledger).state == "candidate":
             require_approved(config, run, ledger)
-            entries.begin(config, run.launch_id, run.result("publish")["versions"], Registry(here), ledger)
+            registry, compared = Registry(here), run.result("ab_test")
+            if entries.of(config, run.launch_id, ledger.entries_of_launch(run.launch_id)) is None:
+                stated = {config.feature: compared, **compared["others"]}
+                require_compared(stated, run.launch_id, registry, registry.names_of(config))
+            entries.begin(config, run.launch_id, run.result("publish")["versions"], registry, ledger)
     return status(config, run, here)
 
 

@@ -22,7 +22,7 @@ from pipeline.launch import features as feature_settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import require_approved
-from pipeline.publication.registry import Registry, nominate, promote, void
+from pipeline.publication.registry import Registry, nominate, promote, require_compared, void
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import file_differences
@@ -108,7 +108,7 @@ def publish(ctx: StageContext) -> Publish:
     about = build_bundle(inputs, config, launch_id, bundle)
     registry = Registry(ctx.settings)
     names = registry.names_of(config)
-    _require_compared({config.feature: compared, **compared["others"]}, launch_id, registry, names)
+    require_compared({config.feature: compared, **compared["others"]}, launch_id, registry, names)
     name = names[config.feature]
     # A rewritten report of the same model is no second publication.
     about = _published_before(registry, name, launch_id, bundle) or about
@@ -160,36 +160,6 @@ def open_inputs(ctx: StageContext, disclosed: str) -> BundleInputs:
     if "SC" in config.features:
         compose = feature_settings.compose_settings(ctx.run.input("ab_test", "comparison.json"))
     return BundleInputs(words, usual, Arm(network, counts), rows_RT, compose, disclosed)
-
-
-def _require_compared(
-    compared: Mapping[str, Mapping[str, Any]], launch_id: str, registry: Registry, names: Mapping[str, str]
-) -> None:
-    """Check that the published model is still the baseline of the launch's comparison.
-
-    Guarantee: a model never replaces one that it was not compared with, however long its publication waited.
-
-    Args:
-      compared: the comparison's statement of each feature.
-      names: registered model of each feature.
-
-    Raises:
-      ReleaseRefused: another launch was published, or a rollback happened, since the comparison.
-    """
-    for feature, name in names.items():
-        mine, had = registry.of_launch(name, launch_id), registry.champion_before(name, launch_id)
-        if had is None or (mine is not None and registry.was_champion(mine)):
-            continue
-        then = compared[feature]["champion"]
-        if then is None or (then["launch_id"], then["bundle_sha256"]) != (had.launch_id, had.bundle_sha256):
-            raise ReleaseRefused(
-                f"publish: {launch_id} was compared with {_named(then)}, and users of {name} have version "
-                f"{had.version} by now (launch {had.launch_id}), with which it was never compared; launch again"
-            )
-
-
-def _named(champion: Mapping[str, Any] | None) -> str:
-    return "nothing" if champion is None else f"version {champion['version']} (launch {champion['launch_id']})"
 
 
 def registered_tags(config: LaunchConfig, launch_id: str, bundle: Path) -> dict[str, str]:

@@ -22,6 +22,7 @@ from pipeline.verify.launch import verify
 from tests.helpers.launches.command import answered, invoked
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.publishable import NAME
+from tests.helpers.launches.published import publish as published_before
 from tests.helpers.launches.tracking_database import moved
 from tests.helpers.launches.trial import BLOCK, Trial, second_launch
 
@@ -32,20 +33,45 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def begun(tracking_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Trial:
-    made = second_launch(tracking_database, tmp_path_factory.mktemp("experiment"), experiment=BLOCK)
-    assert (made.now.state, made.alias("experiment"), made.alias("champion")) == ("candidate", None, 1)
-    assert "'tacit experiment begin' tries it on some first" in made.now.detail
-    live.begin(made.config, made.run, made.settings)
-    return made
+def made(tracking_database: Path, tmp_path_factory: pytest.TempPathFactory) -> Trial:
+    return second_launch(tracking_database, tmp_path_factory.mktemp("candidate"), experiment=BLOCK)
+
+
+@pytest.fixture(scope="module")
+def begun(made: Trial, tmp_path_factory: pytest.TempPathFactory) -> Trial:
+    copied = copy_of(made, tmp_path_factory.mktemp("experiment"))
+    assert (copied.now.state, copied.alias("experiment"), copied.alias("champion")) == ("candidate", None, 1)
+    assert "'tacit experiment begin' tries it on some first" in copied.now.detail
+    live.begin(copied.config, copied.run, copied.settings)
+    return copied
+
+
+@pytest.fixture
+def candidate(made: Trial, tmp_path: Path) -> Trial:
+    """A copy of a published launch, to begin."""
+    return copy_of(made, tmp_path)
 
 
 @pytest.fixture
 def trial(begun: Trial, tmp_path: Path) -> Trial:
-    """A copy of it, to end."""
-    shutil.copytree(begun.settings.home / "runs", tmp_path / "runs")
-    moved(begun.settings.home, tmp_path)
-    return Trial(settings_module.load({"TACIT_HOME": str(tmp_path)}), begun.run_id)
+    """A copy of one that began, to end."""
+    return copy_of(begun, tmp_path)
+
+
+def copy_of(one: Trial, home: Path) -> Trial:
+    shutil.copytree(one.settings.home / "runs", home / "runs")
+    moved(one.settings.home, home)
+    return Trial(settings_module.load({"TACIT_HOME": str(home)}), one.run_id)
+
+
+def refused_to_begin(candidate: Trial, why: str) -> None:
+    """Refused before anything changed."""
+    before = {name: candidate.alias(name) for name in ("champion", "previous", "candidate", "experiment")}
+    count = len(candidate.ledger.entries())
+    with pytest.raises(ReleaseRefused, match=why):
+        live.begin(candidate.config, candidate.run, candidate.settings)
+    assert len(candidate.ledger.entries()) == count
+    assert {name: candidate.alias(name) for name in before} == before
 
 
 @pytest.mark.slow
@@ -62,6 +88,13 @@ def test_an_approved_model_is_some_devices_and_not_the_champion(begun: Trial):
     count = len(begun.ledger.entries())
     assert live.begin(begun.config, begun.run, begun.settings).ended is None
     assert len(begun.ledger.entries()) == count, "it begins once"
+
+
+@pytest.mark.slow
+def test_a_model_is_tried_only_against_the_one_that_it_was_compared_with(candidate: Trial):
+    published_before(candidate.settings, candidate.settings.home, "between-00000001")
+    assert candidate.alias("champion") == 3
+    refused_to_begin(candidate, "was compared with version 1 .* have version 3 by now .* never compared")
 
 
 @pytest.mark.slow
