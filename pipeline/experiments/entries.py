@@ -117,13 +117,14 @@ def begin(
     """Begin the experiment of a candidate's versions; repeating the call changes nothing.
 
     Raises:
-      ReleaseRefused: another launch is in an experiment of the same model.
+      ReleaseRefused: another launch is in an experiment of the same model, or the ledger holds no such bundle.
     """
     assert config.experiment is not None, "the caller checks that the launch is a candidate"
     before = of(config, launch_id, ledger.entries_of_launch(launch_id))
     if before is None:
         for name, version in versions.items():
             registry.require_of(name, config.population)
+            registry.require_known(registry.published(name, version))
             _require_free(name, version, registry, ledger)
         began = ExperimentStart(
             versions=dict(versions),

@@ -18,6 +18,7 @@ from pipeline.ground.errors import ReleaseRefused
 from pipeline.publication.registry import Registry
 from pipeline.run.stage import StageContext
 from pipeline.stages.publish import publish
+from pipeline.tracking.mlflow_tracker import connect
 from pipeline.verify.launch import verify
 from tests.helpers.launches.command import answered, invoked
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -95,6 +96,12 @@ def test_a_model_is_tried_only_against_the_one_that_it_was_compared_with(candida
     published_before(candidate.settings, candidate.settings.home, "between-00000001")
     assert candidate.alias("champion") == 3
     refused_to_begin(candidate, "was compared with version 1 .* have version 3 by now .* never compared")
+
+
+@pytest.mark.slow
+def test_no_device_gets_a_version_that_the_ledger_does_not_know(candidate: Trial):
+    connect(candidate.settings).set_model_version_tag(NAME, "2", "bundle.sha256", "0" * 64)
+    refused_to_begin(candidate, "version 2: the ledger holds no such bundle")
 
 
 @pytest.mark.slow
