@@ -128,6 +128,7 @@ def begin(config: LaunchConfig, run: RunDir, here: Settings) -> ExperimentStatus
                 stated = {config.feature: compared, **compared["others"]}
                 require_compared(stated, run.launch_id, registry, registry.names_of(config))
             entries.begin(config, run.launch_id, run.result("publish")["versions"], registry, ledger)
+            MlflowTracker(here, config, run.launch_id).keep_checkpoint(ledger.witnessed())
     return status(config, run, here)
 
 

@@ -18,7 +18,7 @@ from pipeline.ground.errors import ReleaseRefused
 from pipeline.publication.registry import Registry
 from pipeline.run.stage import StageContext
 from pipeline.stages.publish import publish
-from pipeline.tracking.mlflow_tracker import connect
+from pipeline.tracking.mlflow_tracker import checkpoints_of_locale, connect
 from pipeline.verify.launch import verify
 from tests.helpers.launches.command import answered, invoked
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -87,6 +87,9 @@ def test_an_approved_model_is_some_devices_and_not_the_champion(begun: Trial):
     assert f"25.00% of devices have version 2 of {NAME}" in begun.tried.said
     assert begun.run.record("publish").result["alias"] == "candidate"
     count = len(begun.ledger.entries())
+    kept = checkpoints_of_locale(begun.settings, begun.config.locale)[f"run {begun.run_id} in MLflow"]
+    tree = [text.splitlines()[:3] for text in (kept, begun.ledger.witnessed())]
+    assert tree[0] == tree[1], "MLflow covers its beginning"
     assert live.begin(begun.config, begun.run, begun.settings).ended is None
     assert len(begun.ledger.entries()) == count, "it begins once"
 
