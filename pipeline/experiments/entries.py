@@ -135,6 +135,8 @@ def begin(
         ledger.note(_KIND, config.population, launch_id, _BEGAN, began.model_dump(mode="json"))
     elif before.ended is not None:
         return
+    else:
+        versions = before.began.versions
     for name, version in versions.items():
         registry.set_alias(name, ALIAS, version)
         registry.describe(name, _SHARE, f"{config.experiment.share:g}")

@@ -91,6 +91,8 @@ def test_an_approved_model_is_some_devices_and_not_the_champion(begun: Trial):
     tree = [text.splitlines()[:3] for text in (kept, begun.ledger.witnessed())]
     assert tree[0] == tree[1], "MLflow covers its beginning"
     assert live.begin(begun.config, begun.run, begun.settings).ended is None
+    entries.begin(begun.config, begun.run_id, {NAME: 1}, Registry(begun.settings), begun.ledger)
+    assert begun.alias("experiment") == 2, "with the versions with which it began"
     assert len(begun.ledger.entries()) == count, "it begins once"
 
 
