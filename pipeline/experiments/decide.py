@@ -331,13 +331,11 @@ def _end(
         processor=processor(),
         result=how.model_dump(mode="json"),
     )
-    path, ledger = run.public("launch") / OUTCOME, PrivacyLedger.of(settings)
+    path = run.public("launch") / OUTCOME
     write_text(path, record_text(record))
-    digest = sha256(path)
-    ledger.bind_result(run.launch_id, OUTCOME, digest)
     promoted = how.decision == "promote"
-    ended = ExperimentEnd(promoted=promoted, reasons=how.reasons, by=how.by, logs=digests, result=digest)
-    entries.end(config, run.launch_id, ended, ledger)
+    ended = ExperimentEnd(promoted=promoted, reasons=how.reasons, by=how.by, logs=digests, result=sha256(path))
+    entries.end(config, run.launch_id, ended, PrivacyLedger.of(settings))
 
 
 def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: PrivacyLedger) -> DecisionResult:

@@ -44,7 +44,7 @@ def files(
         yield from _private(name, run, record, missing(run, ledger))
     if (run.path / "public" / "launch" / STATE).exists():
         yield _state(run, now())
-    yield from _outcome(run, bound.get(OUTCOME, ("", ""))[0])
+    yield from _outcome(run, ledger.entries_of_launch(run.launch_id))
     added = list(_added(run, records))
     yield Check(id="files", passed=not added, detail=in_words(added) or "no files but those of the stages")
 
@@ -85,11 +85,12 @@ def _state(run: RunDir, now: Standing) -> Check:
     return Check(id="state", passed=same, detail=detail)
 
 
-def _outcome(run: RunDir, digest: str) -> Iterator[Check]:
-    """Check that the ledger holds what was decided about the published model; nothing if nothing was."""
+def _outcome(run: RunDir, entries: list[Entry]) -> Iterator[Check]:
+    """Check that the ledger's decision about the published model names this file; nothing if nothing was decided."""
     path = run.path / "public" / "launch" / OUTCOME
-    if digest or path.exists():
-        same = path.is_file() and sha256(path) == digest
+    decided = {entry.names("result") for entry in entries if entry.kind == "note"} - {""}
+    if decided or path.exists():
+        same = path.is_file() and {sha256(path)} == decided
         detail = f"{OUTCOME} {'matches' if same else 'is lost, or does not match'} the ledger"
         yield Check(id="outcome", passed=same, detail=detail)
 

@@ -20,6 +20,7 @@ from pipeline.run.stage import StageContext
 from pipeline.stages.publish import publish
 from pipeline.tracking.mlflow_tracker import checkpoints_of_locale, connect
 from pipeline.verify.launch import verify
+from pretrain.files import sha256
 from tests.helpers.launches.command import answered, invoked
 from tests.helpers.launches.pipeline_launch import launch_config
 from tests.helpers.launches.publishable import NAME
@@ -180,7 +181,8 @@ def test_how_it_ended_is_verified(trial: Trial):
     trial.decide(trial.logged(picks=0.9))
     assert checked() == {"outcome": True, "files": True}
     path.write_text(path.read_text(encoding="utf-8").replace('"ana"', '"bo"'), encoding="utf-8")
-    assert checked()["outcome"] is False
+    trial.ledger.bind_result(trial.run_id, path.name, sha256(path))
+    assert checked()["outcome"] is False, "only the entry of its end says which file holds the evidence"
     path.unlink()
     assert checked()["outcome"] is False, "it is lost"
 
