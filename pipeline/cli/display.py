@@ -145,6 +145,8 @@ def ending(end: "Ending") -> str:
         f"ledger:    {end.ledger}",
         f"report:    {end.report}",
     ]
+    if end.state == "candidate":
+        lines.append(f"users:     {end.detail}")
     if end.bundle:
         lines.append(f'model:     {end.bundle}  (try: tacit predict {end.launch_id} "see you")')
     elif end.state == "waiting":

@@ -168,7 +168,7 @@ def begun(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Experimen
     tried = entries.of(config, run.launch_id, ledger.entries_of_launch(run.launch_id))
     if tried is None:
         now = standing(config, run, ledger)
-        how = f"'{config.tried_by}' begins it after publication" if config.experiment else "its file has no such block"
+        how = f"'{config.tried_by} begin' begins it after publication" if config.experiment else "its file names none"
         raise ReleaseRefused(f"experiment: {run.launch_id} has none, it is {now.state}: {now.detail}; {how}")
     return tried
 

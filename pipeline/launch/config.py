@@ -147,8 +147,8 @@ class LaunchConfig(Config):
 
     @property
     def tried_by(self) -> str:
-        """Command that tries the published model on some devices before all get it; empty if all get it at once."""
-        return "tacit experiment begin" if self.experiment else ""
+        """Command that tries the model on some devices (``begin``, ``status``, ``decide``), or empty if all get it."""
+        return "tacit experiment" if self.experiment else ""
 
     @property
     def central_discovery(self) -> CentralConfig | None:

@@ -97,7 +97,7 @@ def standing(config: LaunchConfig, run: RunDir, ledger: PrivacyLedger) -> Standi
     if left and (any(len(enough) >= needed for enough in approvals.values()) or not config.reviewers):
         each = " and ".join(f"version {version} of {name}" for name, version in left.items())
         if config.tried_by and not void(config) and not all(crowned(*one) in done for one in left.items()):
-            detail = f"as {each}, which not all devices have: '{config.tried_by}' tries it on some first{taken_back}"
+            detail = f"as {each}, which not all devices have: '{config.tried_by} begin' tries it on some{taken_back}"
             return Standing(state="candidate", detail=detail, approvers=who)
         never = f"; never champion, as {why}" if (why := void(config)) else ""
         return Standing(state="published", detail=f"as {each}{never}{taken_back}", approvers=who)

@@ -322,7 +322,11 @@ def _next_steps(launch: _Launch, gates: Sequence[FailedGate], *, runs: bool) -> 
     if state == "approved":
         return [f"publish it: tacit launch {run_id}"]
     if state == "candidate":
-        return [f"try it on some devices: {launch.config.tried_by} {run_id}"]
+        by = launch.config.tried_by
+        return [
+            f"try it on some devices: {by} begin {run_id}",
+            f"once it began: see it with {by} status {run_id}, and decide it with {by} decide {run_id}",
+        ]
     if state == "published":
         return [
             f'try it: tacit predict {run_id} "see you"',

@@ -17,7 +17,7 @@ from pydantic import Field
 from evaluation import int8
 from evaluation.comparison.results import ComposeSetting
 from evaluation.int8 import Int8
-from pipeline.ground.errors import PermanentError, ReleaseRefused
+from pipeline.ground.errors import PermanentError
 from pipeline.launch import features as feature_settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger

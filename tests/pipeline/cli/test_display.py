@@ -72,6 +72,12 @@ def test_cells(value: object, text: str | None):
     ("bundle", "decision", "now", "expected"),
     [
         ("/runs/x/bundle", "launch", ("published", "as version 1"), "tacit predict trial-0123abcd"),
+        (
+            "/runs/x/bundle",
+            "launch",
+            ("candidate", "as version 2, not all have it"),
+            "users:     as version 2, not all",
+        ),
         (None, "launch", ("waiting", "for approval by ana or bo"), "waits for approval by ana or bo"),
         (None, "launch", ("rejected", "by ana"), "launch trial-0123abcd: rejected\n"),
         (None, "hold", ("held", "gain: too small"), "gain: too small"),

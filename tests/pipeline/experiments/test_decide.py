@@ -43,7 +43,7 @@ def made(tracking_database: Path, tmp_path_factory: pytest.TempPathFactory) -> T
 def begun(made: Trial, tmp_path_factory: pytest.TempPathFactory) -> Trial:
     copied = copy_of(made, tmp_path_factory.mktemp("experiment"))
     assert (copied.now.state, copied.alias("experiment"), copied.alias("champion")) == ("candidate", None, 1)
-    assert "'tacit experiment begin' tries it on some first" in copied.now.detail
+    assert "'tacit experiment begin' tries it on some" in copied.now.detail
     live.begin(copied.config, copied.run, copied.settings)
     return copied
 
@@ -244,6 +244,9 @@ def test_the_commands_say_what_and_why_and_how_it_ended(trial: Trial):
     files = trial.logged(picks=0.9)
     said = answered(home, "experiment", "status", trial.run_id)
     assert (said["over"], said["arrived"], said["ended"]) == (True, False, None)
+    following = answered(home, "status", trial.run_id)["next"]
+    assert following[0] == f"try it on some devices: tacit experiment begin {trial.run_id}"
+    assert f"tacit experiment status {trial.run_id}" in following[1]
     assert answered(home, "experiment", "decide", trial.run_id, code=75)["exit_code"] == 75
     (Path(files[0]).parent / "_SUCCESS").touch()
     look = answered(home, "experiment", "look", trial.run_id)
