@@ -48,7 +48,9 @@ def not_switched_on(environment: Mapping[str, str], name: str) -> str:
     wanted = (f"public_model-{name}", name)
     if absent := [dag for dag in wanted if dag not in paused]:
         return f"Airflow has no DAG {absent[0]}; is the file under TACIT_LAUNCHES, with a schedule, and Airflow up?"
-    if off := [dag for dag in wanted if paused[dag]]:
+    # Any other DAG of the file, KIND-NAME: publication needs it, after the spend. NAME2-NAME may be another file's own.
+    also = (dag for dag in paused if dag.partition("-")[2] == name and f"public_model-{dag}" not in paused)
+    if off := [dag for dag in dict.fromkeys((*wanted, *also)) if paused[dag]]:
         return (
             f"{', '.join(off)}: paused, so not all would run; unpause in Airflow, {wanted[0]} last: that also runs the "
             "schedule's latest date (include it in the forecast, to see its spend)"

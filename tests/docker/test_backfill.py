@@ -10,7 +10,8 @@ import pytest
 
 from tests.helpers.processes.stack import ROOT
 
-DAGS = ("public_model-de", "de")
+DAGS = ("public_model-de", "de", "experiment-de")
+OTHERS = ("public_model-ch-de", "ch-de", "experiment-ch-de")  # of another launch file
 CREATED = "creating dag run [x] logical_date=None partition_key=20260801 run_id=a"
 # As Airflow writes it, before what was asked for and to the same place.
 WARNING = "2026-11-23T07:14:21.261747Z [warning  ] Could not import graphviz. [py.warnings] category=UserWarning"
@@ -19,7 +20,7 @@ SKIPPED = "Skipping dag run creation. non_create_reason='already exists'"
 
 def asked(folder: Path, *go: str, forecast: int = 0, paused: tuple[str, ...] = (), says: str = CREATED, code: int = 0):
     """What it answers, and what Airflow was asked."""
-    listed = [{"dag_id": dag, "is_paused": str(dag in paused)} for dag in DAGS]
+    listed = [{"dag_id": dag, "is_paused": str(dag in paused)} for dag in (*DAGS, *OTHERS)]
     (folder / "listed").write_text(f"{WARNING}\n{json.dumps(listed)}\n", encoding="utf-8")
     (folder / "says").write_text(says, encoding="utf-8")
     scripts = {
@@ -56,6 +57,11 @@ def test_what_is_paused_would_wait_for_ever_or_lose_its_date(tmp_path: Path, dag
     done, calls = asked(tmp_path, "1", paused=(dag,))
     assert (done.returncode, len(calls)) == (1, 1)
     assert done.stderr.startswith(f"backfill: {dag}: paused, so not all would run")
+
+
+def test_what_is_paused_of_another_launch_file_stops_nothing(tmp_path: Path) -> None:
+    done, calls = asked(tmp_path, "1", paused=OTHERS)
+    assert (done.returncode, len(calls)) == (0, 2), done.stderr
 
 
 @pytest.mark.parametrize(
