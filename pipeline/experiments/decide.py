@@ -26,7 +26,7 @@ from pipeline.publication.approvals import require_approved, standing
 from pipeline.publication.registry import Registry, require_compared
 from pipeline.run.proof import OUTCOME
 from pipeline.run.public_fields import FIELDS, Fields, Source, require_listed
-from pipeline.run.run_dir import RunDir, StageRecord, read_record, record_text
+from pipeline.run.run_dir import RESULT, RunDir, StageRecord, read_record, record_text
 from pipeline.run.stage import StageResult
 from pipeline.telemetry.allowed import this_hour, two_digits
 from pipeline.tracking.mlflow_tracker import MlflowTracker, checkpoints_of_locale
@@ -343,14 +343,15 @@ def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: 
     tried = begun(config, run, ledger)
     assert tried.ended is not None, "the experiment has ended"
     entries.carry_out(config, run.launch_id, tried, Registry(settings), ledger)
-    path = run.public("launch") / OUTCOME
+    path, tracker = run.public("launch") / OUTCOME, MlflowTracker(settings, config, run.launch_id)
+    if not path.is_file():
+        tracker.fetch(NAME, RESULT, path)
     if not path.is_file() or sha256(path) != tried.ended.result:
         raise PermanentError(
             f"experiment: {run.launch_id} ended {tried.said}, and its aliases are set; but public/launch/{OUTCOME} "
-            "does not match the ledger: restore it from MLflow"
+            "is not the ledger's, or lost here and in MLflow: delete it and repeat this, or restore a backup"
         )
     record = read_record(path)
-    tracker = MlflowTracker(settings, config, run.launch_id)
     tracker.log_stage(run, record)
     tracker.keep_checkpoint(ledger.witnessed())
     _log.info("experiment of %s: %s", run.launch_id, record.result["decision"])
