@@ -41,7 +41,7 @@ nothing is published; run this task again to be asked again.
 
 
 def what_follows(launch: LaunchFile, earlier: Sequence[str]) -> list[str]:
-    """Lines of the question: the number of this answer, earlier approvals, and the effect of an approval."""
+    """Lines of the question: the number of this answer, and earlier approvals."""
     lines = list[str]()
     if launch.approvals > 1:
         lines.append(f"- this is answer {len(earlier) + 1} of {launch.approvals}, each by a different person")

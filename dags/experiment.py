@@ -101,7 +101,7 @@ def build(launch: LaunchFile, days: int) -> DAG:
         dag_id=f"experiment-{launch.name}",
         dag_display_name=f"{launch.title}, experiment",
         description=f"live experiment of {launch.name}",
-        doc_md=f"Waits {days} days for the logs of an experiment of `{launch.path.name}`, then decides by them.",
+        doc_md=f"Begins the experiment of `{launch.path.name}`, waits {days} days for its logs, then decides by them.",
         # Airflow (3.3.2) passes on an event of a dated run under its partition, the date, and only to partitioned DAGs.
         schedule=PartitionedAssetTimetable(assets=experiment_asset(launch.name)),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),

@@ -211,8 +211,6 @@ class Show:
         runs = self.servers.home / "runs"
         badge = (runs / launch_id / "public" / "launch" / "state.svg").read_text(encoding="utf-8")
         self.step("its report's badge", state in badge, True)
-        if self.pictures:
-            self.pictures.airflow(f"decided-{launch_id}", f"{place}/plugin/launch", "Launch", (1400, 900))
 
     def picture_launch(self, run: str, date: str) -> None:
         if self.pictures and date == self.latest:

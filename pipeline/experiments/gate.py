@@ -39,7 +39,6 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "The number of buckets with the model fits the experiment's share.",
             "experiment.share",
             "the arms cannot be compared: find what was lost or wrongly assigned, then launch again",
-            chance="0.1% of experiments",
         ),
         "live_control": GateWords(
             "The control arm still has the version that users have now.",
@@ -51,13 +50,11 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "experiment.min_gain",
             "users keep their present model; read every metric ('tacit experiment look LAUNCH'). A longer or larger "
             "experiment has narrower intervals",
-            chance="it holds 97.5% of models that change the metric by experiment.min_gain, for any number of buckets",
         ),
         "live_guardrails": GateWords(
             "No other metric is shown to be worse than allowed.",
             "",
             "users keep their present model; find out for whom it is worse before another launch",
-            chance="at most 2.5% of equally good models for each feature",
         ),
     }
 )

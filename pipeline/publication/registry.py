@@ -5,7 +5,7 @@ before it. Moving an alias is the publication, so each step can be repeated afte
 
 MLflow is only a display: anyone with access can register a model, edit its tags and move an alias. So the ledger holds
 the digest of every registered bundle, and which of them is the champion; a version that it does not hold is neither
-served nor restored. Every publication goes through ``promote``, the only function that makes another version champion.
+served nor restored. A publication goes through ``nominate``, or ``promote``, which makes its version champion.
 """
 
 import json
