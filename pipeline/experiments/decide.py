@@ -123,10 +123,9 @@ def begin(config: LaunchConfig, run: RunDir, here: Settings) -> ExperimentStatus
     with run.lock("publish"):
         if standing(config, run, ledger).state == "candidate":
             require_approved(config, run, ledger)
-            registry, compared = Registry(here), run.result("ab_test")
+            registry = Registry(here)
             if entries.of(config, run.launch_id, ledger.entries_of_launch(run.launch_id)) is None:
-                stated = {config.feature: compared, **compared["others"]}
-                require_compared(stated, run.launch_id, registry, registry.names_of(config))
+                require_compared(config, run.launch_id, run.result("ab_test"), registry)
             entries.begin(config, run.launch_id, run.result("publish")["versions"], registry, ledger)
             MlflowTracker(here, config, run.launch_id).keep_checkpoint(ledger.witnessed())
     return status(config, run, here)

@@ -385,26 +385,24 @@ def promote(config: LaunchConfig, registry: Registry, name: str, version: int) -
     return "champion"
 
 
-def require_compared(
-    compared: Mapping[str, Mapping[str, Any]], launch_id: str, registry: Registry, names: Mapping[str, str]
-) -> None:
+def require_compared(config: LaunchConfig, launch_id: str, compared: Mapping[str, Any], registry: Registry) -> None:
     """Check that the published model is still the baseline of the launch's comparison.
 
     Guarantee: a model never replaces one that it was not compared with, however long its publication, or its
     trial on some devices, waited.
 
     Args:
-      compared: the comparison's statement of each feature.
-      names: registered model of each feature.
+      compared: result of the comparison.
 
     Raises:
       ReleaseRefused: another launch was published, or a rollback happened, since the comparison.
     """
-    for feature, name in names.items():
+    stated = {config.feature: compared, **compared["others"]}
+    for feature, name in registry.names_of(config).items():
         mine, had = registry.of_launch(name, launch_id), registry.champion_before(name, launch_id)
         if had is None or (mine is not None and registry.was_champion(mine)):
             continue
-        then = compared[feature]["champion"]
+        then = stated[feature]["champion"]
         if then is None or (then["launch_id"], then["bundle_sha256"]) != (had.launch_id, had.bundle_sha256):
             raise ReleaseRefused(
                 f"{launch_id} was compared with {_named(then)}, and users of {name} have version "

@@ -108,7 +108,7 @@ def publish(ctx: StageContext) -> Publish:
     about = build_bundle(inputs, config, launch_id, bundle)
     registry = Registry(ctx.settings)
     names = registry.names_of(config)
-    require_compared({config.feature: compared, **compared["others"]}, launch_id, registry, names)
+    require_compared(config, launch_id, compared, registry)
     name = names[config.feature]
     # A rewritten report of the same model is no second publication.
     about = _published_before(registry, name, launch_id, bundle) or about
