@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from launch_file import HOME, LaunchFile
 from notify import Notice
-from stage_task import PERMANENT, SMALL_POD, tacit_path
+from stage_task import PERMANENT, SMALL_POD, tacit_path, trial_days
 from tacit_environment import of_review
 
 ANSWER, COMMENT = "answer", "comment"
@@ -41,8 +41,10 @@ nothing is published; run this task again to be asked again.
 
 
 def what_follows(launch: LaunchFile, earlier: Sequence[str]) -> list[str]:
-    """Lines of the question: the number of this answer, and earlier approvals."""
+    """Lines of the question: the number of this answer, earlier approvals, and who gets the model first."""
     lines = list[str]()
+    if days := trial_days(launch):
+        lines.append(f"- after publication, some devices try it for {days} days; their logs decide")
     if launch.approvals > 1:
         lines.append(f"- this is answer {len(earlier) + 1} of {launch.approvals}, each by a different person")
     for name in earlier:

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from launch_file import HOME, LaunchFile, read_launch_files
 from notify import Notice
-from stage_task import DONE, HELD, SMALL_POD, TacitOperator, experiment_asset, experiment_days, tacit_path
+from stage_task import DONE, HELD, SMALL_POD, TacitOperator, experiment_asset, tacit_path, trial_days
 from tacit_environment import of_stage
 
 LOOK_EVERY = timedelta(hours=1)
@@ -123,6 +123,6 @@ def build(launch: LaunchFile, days: int) -> DAG:
 
 
 for _launch in read_launch_files():
-    if (_days := experiment_days(_launch)) and get_parsing_context().dag_id in (None, f"experiment-{_launch.name}"):
+    if (_days := trial_days(_launch)) and get_parsing_context().dag_id in (None, f"experiment-{_launch.name}"):
         with suppress(AirflowException, ValueError, TypeError):  # the launch's DAG reports a broken file
             globals()[f"experiment_{_launch.name}"] = build(_launch, _days)

@@ -216,7 +216,7 @@ def cause(answer: str) -> list[str]:
     return [str(line) for line in (stated.get("errors") or [stated.get("error")]) if line]
 
 
-def experiment_days(launch: LaunchFile) -> int | None:
+def trial_days(launch: LaunchFile) -> int | None:
     """Days of a launch file's live experiment; None without one."""
     block = None if launch.error else fields(launch.path).get("experiment")
     return whole(block.get("days"), 100) if isinstance(block, dict) else None
@@ -231,7 +231,7 @@ class Publish(Stage):
     """The last stage; for a launch with an experiment it also starts the DAG that waits for the logs."""
 
     def __init__(self, *, launch: LaunchFile, name: str, **kwargs: Any) -> None:
-        self.asset = experiment_asset(launch.name) if experiment_days(launch) else None
+        self.asset = experiment_asset(launch.name) if trial_days(launch) else None
         super().__init__(launch=launch, name=name, outlets=[self.asset] if self.asset else [], **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:

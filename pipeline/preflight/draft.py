@@ -46,7 +46,7 @@ from reports.losses import up
 
 SYNTHETIC = "synthetic"
 SAMPLES = ("sample", "sample-with-chat")
-_DELTA = 1e-6
+_DELTA, _SURE = 1e-6, 0.1  # usual delta, while it is at most this many of a device's share
 _CORPUS: TypeAdapter[CorpusConfig] = TypeAdapter(CorpusConfig)
 # Templates of launch files, and the least number of devices of each.
 _TEMPLATES = Path(__file__).with_name("drafts")
@@ -286,6 +286,12 @@ def draft_like(file: Path, like: Path, answers: Answers) -> Draft:
     return made
 
 
+def _delta(answers: Answers) -> float:
+    """Delta of the launch: of millions, a hundredth of one device's share or less."""
+    few = answers.population * _DELTA <= _SURE
+    return _DELTA if few else 10.0 ** math.floor(-math.log10(100 * answers.population))
+
+
 def _people(answers: Answers) -> dict[str, Any]:
     """Source and name of the block ``private_text``."""
     if answers.data != SYNTHETIC:
@@ -299,6 +305,7 @@ def _template(answers: Answers) -> dict[str, Any]:
     content = all_fields(_TEMPLATES / f"{size}.yaml")
     for block, sizes in _QUICK.items() if answers.small else ():
         content[block] |= sizes
+    content["mechanism"]["delta"], content["discovery"]["delta"] = _delta(answers), _delta(answers) / 2
     limits = {name: content["private_text"][name] for name in _LIMITS} | {"test_fraction": _test_share(answers)}
     people = _people(answers) | limits
     return content | {"name": answers.name, "locale": answers.locale, "private_text": people}
@@ -339,9 +346,10 @@ def _require(answers: Answers) -> None:
     for name, value in (("epsilon", answers.epsilon), ("rho", answers.rho), ("budget", answers.budget)):
         if value is not None and not (math.isfinite(value) and 1e-4 <= value <= 1e4):
             raise ValueError(f"--{name}: got {value:g}; give a number from 0.0001 to 10,000, as in 0.5")
-    if answers.rho is not None and epsilon_of_rho(answers.rho, _DELTA) > answers.epsilon:
+    if answers.rho is not None and epsilon_of_rho(answers.rho, _delta(answers)) > answers.epsilon:
         raise ValueError(
-            f"--rho: {answers.rho:g} is epsilon {up(epsilon_of_rho(answers.rho, _DELTA))} at delta {_DELTA:g}, more "
+            f"--rho: {answers.rho:g} is epsilon {up(epsilon_of_rho(answers.rho, _delta(answers)))} at delta "
+            f"{_delta(answers):g}, more "
             f"than the total of --epsilon {answers.epsilon:g}; lower it, or leave it out for all that this total allows"
         )
     if answers.days is not None and answers.days < 1:
@@ -369,7 +377,9 @@ def _limit(answers: Answers, policy: dict[str, Any], words: Words) -> None:
     window = None if answers.days is None else {"rho": budget, "days": answers.days}
     policy |= {"max_rho": words.launch_rho, "max_total_epsilon": answers.epsilon, "budget": window}
     policy["population_max_rho"] = budget if window is None else None
-    policy["population_delta"] = max(policy["population_delta"], 2 * launches * _DELTA)  # room for the words' deltas
+    policy["population_delta"] = max(
+        policy["population_delta"], 2 * launches * _delta(answers)
+    )  # room for the words' deltas
     most = policy["max_discovery_epsilon0"]
     local = (most, launches * most, math.ceil(1e3 * launches * words.epsilon) / 1e3)
     names = ("max_discovery_epsilon0", "population_max_discovery_epsilon", "population_max_words_epsilon")
@@ -405,7 +415,12 @@ def _words(answers: Answers, splits: Splits, content: dict[str, Any]) -> Words:
     noise = round_up(1 / math.sqrt(2 * _WORDS_SHARE * alone), 3)
     # A device that holds more contributes some of them, and each is found less often; noise hardly follows the bound.
     few, many = outlook.held(content["vocabulary"]["base_size"])
-    block = {"kind": "central", "noise_multiplier": noise, "words_per_device": -(-many // 10) * 10, "delta": _DELTA / 2}
+    block = {
+        "kind": "central",
+        "noise_multiplier": noise,
+        "words_per_device": -(-many // 10) * 10,
+        "delta": _delta(answers) / 2,
+    }
     central = CentralConfig.model_validate(block)
     spend = central_discovery(central)
     left = _rounded_down(min(alone - central.rho, rho_within(config, {"discover": spend}, answers.epsilon)))

@@ -85,11 +85,11 @@ def test_names_that_airflow_does_not_take_hide_no_other_launch(dagbag, tmp_path:
 
 def test_null_removes_what_a_file_is_like(tmp_path: Path):
     from launch_file import read_or_error
-    from stage_task import experiment_days
+    from stage_task import trial_days
 
     (tmp_path / "other.yaml").write_text(SCHEDULED, encoding="utf-8")
     own = tmp_path / "own.yaml"
     own.write_text("like: other.yaml\nname: own\nschedule: null\nreviewers: ~\nexperiment: null\n", encoding="utf-8")
     read = read_or_error(own)
-    assert (read.error, read.schedule, read.reviewers, experiment_days(read)) == ("", None, (), None)
+    assert (read.error, read.schedule, read.reviewers, trial_days(read)) == ("", None, (), None)
     assert read.approvals == 2

@@ -109,7 +109,7 @@ def test_k_anonymity_raises_the_threshold_and_is_kept(whole, tmp_path):
     plain = whole[1]
     strict = discovered(tmp_path / "strict", typists(1200), config=trie_config(anonymity=120))
     assert all(a.word_votes < b.word_votes for a, b in zip(plain.rows, strict.rows, strict=False) if a.layer > 1)
-    assert all(row.one_holder_chance < 1e-3 for row in plain.rows)
+    assert all(row.one_holder_chance <= 0.05 for row in plain.rows)
     assert {word.word for word in strict.words} <= {word.word for word in plain.words}
     impossible = discovered(tmp_path / "impossible", typists(1200), config=trie_config(anonymity=1201))
     assert not impossible.words
