@@ -6,7 +6,6 @@ The logs stay in their folder. The result holds metrics of both arms with interv
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -353,8 +352,6 @@ def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: 
         )
     record = read_record(path)
     tracker.log_stage(run, record)
-    with suppress(OSError):
-        (run.path / "private" / NAME).rmdir()  # made for the curve of a stage; the launch has none of this name
     tracker.keep_checkpoint(ledger.witnessed())
     _log.info("experiment of %s: %s", run.launch_id, record.result["decision"])
     return DecisionResult.model_validate(record.result)

@@ -18,7 +18,7 @@ from evaluation.arms.held_out import HeldOut, held_out
 from evaluation.comparison.intervals import bucket_of
 from evaluation.keyboard import script, sessions, strip, typist
 from pipeline.experiments import logs
-from pipeline.experiments.decide import FINISHED, NAME, begun, logs_folder
+from pipeline.experiments.decide import FINISHED, begun, logs_folder
 from pipeline.experiments.entries import Experiment
 from pipeline.experiments.gate import LEAST_BUCKETS
 from pipeline.ground.errors import PermanentError
@@ -74,7 +74,8 @@ def simulate(config: LaunchConfig, run: RunDir, settings: Settings, folder: Path
       ValueError: no keyboard for the locale's script.
     """
     tried = begun(config, run, PrivacyLedger.of(settings))
-    ctx = StageContext(config, run, settings, NAME, None)
+    # In the folders of a stage that the launch has: another would be taken for one that somebody added.
+    ctx = StageContext(config, run, settings, "publish", None)
     share = tried.began.share
     keys = [f"{number:06d}" for number in range(int(np.ceil(_ROOM * LEAST_BUCKETS / share)))]
     treated_B = bucket_of(keys, run.launch_id, _PARTS) < share * _PARTS

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from evaluation.config import RANDOM_CONTINUATIONS
+
 
 @dataclass(frozen=True)
 class GateWords:
@@ -114,7 +116,7 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             _REMEMBERS,
             _NOTHING_TRAINED,
             chance="at most 1% of launches, which 'tacit check' ensures: the number of canaries on one device times "
-            "policy.min_canary_rank / 2,000,000 random continuations",
+            f"policy.min_canary_rank / {RANDOM_CONTINUATIONS:,} random continuations",
         ),
         "extraction": GateWords(
             "No search completes a canary of one device.",

@@ -95,7 +95,7 @@ def crashed(home: Path, program: Path, point: CrashPoint, fault: Fault, *argumen
 def traced(
     home: Path, program: Path, arguments: Sequence[str], options: Sequence[str], trace: Path
 ) -> tuple[Ended, int]:
-    """How a command ended that strace saw from its first call on, and the id of its process."""
+    """The end of a command that strace saw from its first call on, and the id of its process."""
     with tempfile.TemporaryDirectory() as folder:
         place, said = Path(folder) / "pid", Path(folder) / "said"
         with said.open("wb") as output:

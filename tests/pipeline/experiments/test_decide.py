@@ -274,7 +274,9 @@ def test_the_commands_say_what_and_why_and_how_it_ended(trial: Trial):
 @pytest.mark.slow
 def test_simulated_typists_make_logs_that_are_read_and_decide(trial: Trial):
     home = trial.settings.home
+    folders = sorted(trial.run.path.glob("*/*"))
     made = answered(home, "experiment", "simulate", trial.run_id)["files"]
+    assert sorted(trial.run.path.glob("*/*")) == folders, "verification takes another folder for an added one"
     assert len(made) == 2
     look = answered(home, "experiment", "look", trial.run_id, "--logs", *made[:1], "--logs", made[1])
     assert look["simulated"]
