@@ -51,6 +51,7 @@ _MODULES = (
     "reports.figures.discovery",
     "reports.figures.training",
     "rich.markdown",
+    "torch._dynamo",
     "wordfreq",
 )
 _SCRIPT = """#!{python} -IS
