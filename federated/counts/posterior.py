@@ -7,10 +7,12 @@ standard deviation; public text says what is expected. The law of the ratios is 
 from the cells themselves, without a shape (Kiefer and Wolfowitz 1956, by the EM algorithm), apart for cells
 whose expected sums are alike beside the noise. The posterior mean of the ratio then shrinks each cell by what
 the noise deserves: it is above 0 for any sum, a negative one too, and where there is nothing but noise it is
-the mean of all such cells.
+the mean of all such cells. Cells that say nothing one by one say much together: EM, which would leave their law where
+it begins, gives the shape of their ratios, and their sum the mean.
 """
 
 import numpy as np
+from scipy.special import log_ndtr
 
 from federated.counts.cells import Cells
 from federated.counts.release import CLIP_NORM
@@ -103,7 +105,24 @@ def posterior_ratios(sum_M: np.ndarray, expected_M: np.ndarray, std_M: np.ndarra
             some = cells[first : first + _AT_ONCE]
             weight_MR = likelihood(some) * law_R
             mean_M[some] = (weight_MR @ np.exp(_LOG_RATIO_R)) / weight_MR.sum(axis=1)
+        weight = expected_M[cells] / std_M[cells] ** 2
+        precision = weight @ expected_M[cells]
+        mean_M[cells] *= (
+            _mean_ratio(weight @ sum_M[cells], precision) * precision / (weight * expected_M[cells] @ mean_M[cells])
+        )
     return mean_M
+
+
+def _mean_ratio(weighted_sum: float, precision: float) -> float:
+    """Posterior mean of the ratio that cells have together, 1 where nothing is known of it: its prior is exponential.
+
+    Args:
+      weighted_sum: normal, of mean ``ratio precision`` and variance ``precision``.
+    """
+    precision = max(precision, 1e-6)  # below it the two terms would leave too few digits
+    middle, spread = (weighted_sum - 1) / precision, precision**-0.5
+    at = middle / spread
+    return float(middle + spread * np.exp(-0.5 * at**2 - 0.5 * np.log(2 * np.pi) - log_ndtr(at)))
 
 
 def _law(likelihood_MR: np.ndarray) -> np.ndarray:

@@ -149,6 +149,25 @@ def test_ratios_are_posterior_means_of_the_law_that_made_them(public: NGram) -> 
     assert means.min() > 0
 
 
+@pytest.mark.parametrize("share", [0.2, 1.0, 4.0])
+def test_cells_that_are_mostly_noise_have_the_ratio_of_their_sums(share: float) -> None:
+    """A million cells say their mean to 0.05 and nothing of each: EM alone gave 3, where its law begins."""
+    rng, many = np.random.default_rng(9), 1_000_000
+    expected, std = rng.uniform(0.005, 0.03, many), np.ones(many)
+    ratio = share * np.exp(rng.choice([-1.0, 1.0], many)) / np.cosh(1.0)
+    total = expected * ratio + rng.standard_normal(many)
+    means = posterior_ratios(total, expected, std, np.zeros(many, dtype=np.int64))
+    assert np.average(means, weights=expected**2) == pytest.approx(share, abs=0.3)
+    assert means.min() > 0
+
+
+def test_cells_of_which_nothing_is_known_keep_the_public_ratio() -> None:
+    rng = np.random.default_rng(9)
+    expected, std = np.full(100, 1e-4), np.ones(100)
+    means = posterior_ratios(rng.standard_normal(100), expected, std, np.zeros(100, dtype=np.int64))
+    np.testing.assert_allclose(means, 1, rtol=0.01)
+
+
 def test_the_release_with_its_key_is_all_that_decides(cells: Cells, public: NGram) -> None:
     devices = typed(300, 3)
     one, other = (fitted(devices, cells, public, 1.0) for _ in range(2))
