@@ -152,6 +152,7 @@ def _trained(cell: Cell, people: People, model: KeyboardLM, work: Path, rho: flo
     def run() -> KeyboardLM:
         local = LocalTrainingConfig(
             learning_rate=cell.device_rate,
+            loss=cell.loss,
             batch_sentences=cell.batch,
             sequence_words=SEQUENCE_WORDS,
             epochs=cell.epochs,

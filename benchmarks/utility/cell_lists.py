@@ -85,6 +85,14 @@ LISTS: dict[str, list[Cell]] = {
         for name, fold in product(SMALL, range(1, 5))
         for arm in ("start", "start+counts", "train", "counts-train")
     ],
+    # Loss of devices' training at equal noise and draws, in batches of 8 sentences and in one batch.
+    "loss": [
+        Cell(name, people, "train", loss=loss, batch=batch, draw=draw)
+        for draw, (name, people) in product(
+            range(3), (("talk", 3_000), *((name, 0) for name in ("chat", "sms-fr", "essays-es", "blogs", "rooms")))
+        )
+        for loss, batch in ((0.0, 8), (0.2, 8), (0.2, 256))
+    ],
     # What the demo might take, one change a cell.
     "demo": [
         replace(_DEMO, **change)

@@ -153,9 +153,17 @@ def _largest_by_type(row_V: _Row, bias_V: _Row) -> Callable[[_Row, _Row], _Numbe
 
 @numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=ANY_ORDER)
 def softmax_loss(
-    logits_LK: np.ndarray, offset_K: np.ndarray, exact_K: np.ndarray, targets_L: np.ndarray, slope_K: np.ndarray
+    logits_LK: np.ndarray,
+    offset_K: np.ndarray,
+    exact_K: np.ndarray,
+    targets_L: np.ndarray,
+    slope_K: np.ndarray,
+    power: float = 0.0,
 ) -> float:
-    """Sum of the cross entropies; the logits become its gradient by logit, in place.
+    """Sum of the cross entropies; the logits become the loss's gradient by logit, in place.
+
+    The loss of a target of probability p is its cross entropy, or (1 - p^power) / power, the generalised cross entropy
+    of Zhang & Sabuncu 2018: its gradient is p^power times the cross entropy's.
 
     Args:
       offset_K: added to a column's logits where it is not the target.
@@ -163,7 +171,7 @@ def softmax_loss(
       targets_L: columns of the targets.
       slope_K: the gradient by offset is added to it.
     """
-    one, zero, lowest = logits_LK.dtype.type(1), logits_LK.dtype.type(0), logits_LK.dtype.type(-50)
+    zero, lowest = logits_LK.dtype.type(0), logits_LK.dtype.type(-50)
     loss = 0.0
     for position in range(len(logits_LK)):
         row_K, target = logits_LK[position], targets_L[position]
@@ -177,11 +185,13 @@ def softmax_loss(
             # NaN is not below, and passes.
             row_K[k] = exp(lowest if below < lowest else below)
             total += row_K[k]
-        loss += math.log(total) + np.float64(top) - np.float64(aim)
-        scale = row_K.dtype.type(one / total)
+        surprise = math.log(total) + np.float64(top) - np.float64(aim)
+        loss += surprise
+        weight = row_K.dtype.type(math.exp(-power * surprise))
+        scale = row_K.dtype.type(weight / total)
         for k in range(len(row_K)):
             row_K[k] *= scale
-        row_K[target] -= one
+        row_K[target] -= weight
         for k in range(len(row_K)):
             slope_K[k] += row_K[k]
     return loss

@@ -18,7 +18,7 @@ from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Aggregate, chunked_sum, most_steps_first
 from pretrain.model.keyboard_lm import KeyboardLM, parameter_count
 from pretrain.randomness.noise import FIXED_POINT
-from pretrain.text.vocabulary import EOS, PAD
+from pretrain.text.vocabulary import EOS, PAD, SPECIALS
 from tests.helpers.text.pretrain_streams import next_word_loss
 
 Kernel = Literal["batched", "reference"]
@@ -104,12 +104,21 @@ def reference_update(model: KeyboardLM, rows: DeviceRows, local: LocalTrainingCo
         batch = rows.batch(step, local.batch_sentences)
         logits_BTV, _ = trained(torch.from_numpy(rows.inputs_RT[batch]).to(place))
         trained.zero_grad()
-        next_word_loss(logits_BTV, torch.from_numpy(rows.targets_RT[batch]).long().to(place)).backward()
+        device_loss(logits_BTV, torch.from_numpy(rows.targets_RT[batch]).long().to(place), local.loss).backward()
         with torch.no_grad():
             for weight in trained.parameters():
                 weight -= local.learning_rate * weight.grad
     with torch.no_grad():
         return {name: after - model.get_parameter(name) for name, after in trained.named_parameters()}
+
+
+def device_loss(logits_BTV: Tensor, targets_BT: Tensor, power: float) -> Tensor:
+    """Mean over words of (1 - p^power) / power, p the probability of the target; of the cross entropy at power 0."""
+    if not power:
+        return next_word_loss(logits_BTV, targets_BT)
+    chance_BT = torch.softmax(logits_BTV, -1).gather(-1, targets_BT[..., None])[..., 0]
+    word_BT = targets_BT >= len(SPECIALS)
+    return torch.where(word_BT, (1 - chance_BT**power) / power, 0).sum() / max(int(word_BT.sum()), 1)
 
 
 def _contribution(update: Mapping[str, Tensor], rows: DeviceRows, clip: Clip) -> tuple[float, float, Tensor]:

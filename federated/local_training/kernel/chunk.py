@@ -95,12 +95,12 @@ def _in_shrinking_shapes(
     steps = [device.steps(local.batch_sentences, local.epochs) for device in devices]
     if not devices:
         return weights
-    chunk = Chunk.join(devices, tokens)
+    chunk = Chunk.join(devices, tokens, local)
     for step in range(steps[0]):
         active = sum(count > step for count in steps)
         batch = chunk.batch([device.batch(step, local.batch_sentences) for device in devices[:active]])
         table = weights.outputs if weights.inputs is None else weights.inputs
         rows_CN = torch.from_numpy(batch.tokens_CN + np.arange(active)[:, None] * table.shape[1])
-        train_outputs = partial(one_at_a_time, weights, batch, local.learning_rate, space)
+        train_outputs = partial(one_at_a_time, weights, batch, local, space)
         add_gradient(weights, -local.learning_rate, weights, rows_CN, batch.sizes_T.tolist(), train_outputs, space)
     return weights

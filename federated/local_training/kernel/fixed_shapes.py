@@ -45,6 +45,7 @@ class Shape:
     time_steps: int
     batch_sentences: int
     learning_rate: float
+    loss: float
     shared: tuple[torch.Size, ...]
 
 
@@ -54,7 +55,7 @@ class Machine:
 
     Attributes:
       rows_CN: by position, the row in the input tables of all devices, one after the other.
-      targets_CN: vocabulary ids; 0 for positions without a target.
+      targets_CN: vocabulary ids; 0 where the loss counts nothing.
       steps: from the widest to the narrowest.
     """
 
@@ -102,6 +103,7 @@ def fixed_shapes(
         time_steps=max(device.targets_RT.shape[1] for device in devices),
         batch_sentences=local.batch_sentences,
         learning_rate=local.learning_rate,
+        loss=local.loss,
         shared=tuple(part.shape for part in start.shared()),
     )
     machine, count = _machine(shape), len(devices)
@@ -162,7 +164,7 @@ def _build(shape: Shape) -> Machine:
     recorded, steps = _recorder(shape.place), {}
     # The widest first: the others use parts of its memory.
     for width in widths(shape.width):
-        train_outputs = partial(side_by_side, weights, targets_CN[:width], rate, space)
+        train_outputs = partial(side_by_side, weights, targets_CN[:width], rate, shape.loss, space)
         sizes = [shape.batch_sentences] * shape.time_steps
         step = partial(add_gradient, weights, -rate, weights, rows_CN[:width], sizes, train_outputs, space)
         steps[width] = recorded(step)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from federated.config.training import LocalTrainingConfig
 from federated.local_training.rows import DeviceRows
-from pretrain.text.vocabulary import PAD
+from pretrain.text.vocabulary import PAD, UNK
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Chunk:
 
     Attributes:
       tokens_RT: rows of each device's own input table (or of the vocabulary).
-      targets_RT: vocabulary ids; 0 where nothing is to be predicted.
-      lengths_R: targets of each row.
+      targets_RT: vocabulary ids; 0 where the loss counts nothing.
+      lengths_R: steps of each row up to its last target.
       first_C1: offset of each device's rows; the end is last.
     """
 
@@ -34,11 +34,12 @@ class Chunk:
     first_C1: np.ndarray
 
     @staticmethod
-    def join(devices: Sequence[DeviceRows], tokens: Sequence[np.ndarray]) -> "Chunk":
+    def join(devices: Sequence[DeviceRows], tokens: Sequence[np.ndarray], local: LocalTrainingConfig) -> "Chunk":
         """``tokens``: of each device, with the numbers of its own table."""
-        targets_RT = np.concatenate([device.targets_RT for device in devices])
+        targets_RT = _counted(np.concatenate([device.targets_RT for device in devices]), local)
+        lengths_R = np.max((targets_RT != 0) * np.arange(1, targets_RT.shape[1] + 1), axis=1, initial=0)
         first_C1 = np.concatenate([[0], np.cumsum([len(device.targets_RT) for device in devices])])
-        return Chunk(np.concatenate(tokens), targets_RT, np.count_nonzero(targets_RT, axis=1), first_C1)
+        return Chunk(np.concatenate(tokens), targets_RT, lengths_R, first_C1)
 
     def batch(self, batches: Sequence[slice]) -> "Batch":
         """Lay out one batch of each of the first devices."""
@@ -57,21 +58,19 @@ class Batch:
 
     Attributes:
       tokens_CN: as in ``Chunk``; 0 where a device has no word.
-      targets_CN: vocabulary ids; 0 where nothing is to be predicted.
+      targets_CN: vocabulary ids; 0 where the loss counts nothing.
       sizes_T: rows at each step, the most of any device.
-      labelled_C: targets of each device.
     """
 
     tokens_CN: np.ndarray
     targets_CN: np.ndarray
     sizes_T: np.ndarray
-    labelled_C: np.ndarray
 
 
 @numba.njit(nogil=True, cache=True)
 def _lay_out(
     tokens_RT: np.ndarray, targets_RT: np.ndarray, lengths_R: np.ndarray, start_C: np.ndarray, stop_C: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     longest = 1
     for device in range(len(start_C)):
         for row in range(start_C[device], stop_C[device]):
@@ -87,18 +86,15 @@ def _lay_out(
     starts_T = np.cumsum(sizes_T) - sizes_T
     tokens_CN = np.zeros((len(start_C), sizes_T.sum()), dtype=np.int64)
     targets_CN = np.zeros((len(start_C), sizes_T.sum()), dtype=np.int64)
-    labelled_C = np.zeros(len(start_C), dtype=np.int64)
     for device in range(len(start_C)):
         rows = np.arange(start_C[device], stop_C[device])
         order = np.argsort(-lengths_R[start_C[device] : stop_C[device]], kind="mergesort")
         for rank in range(len(rows)):
             row = rows[order[rank]]
-            length = lengths_R[row]
-            labelled_C[device] += length
-            for step in range(length):
+            for step in range(lengths_R[row]):
                 tokens_CN[device, starts_T[step] + rank] = tokens_RT[row, step]
                 targets_CN[device, starts_T[step] + rank] = targets_RT[row, step]
-    return tokens_CN, targets_CN, sizes_T, labelled_C
+    return tokens_CN, targets_CN, sizes_T
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,7 @@ class Steps:
 
     Attributes:
       tokens_KCN: rows of each device's own input table (or of the vocabulary); 0 where a device has no word.
-      targets_KCN: vocabulary ids; 0 where nothing is to be predicted.
+      targets_KCN: vocabulary ids; 0 where the loss counts nothing.
       active_K: number of devices that train in each step; they are the first ones.
     """
 
@@ -125,12 +121,17 @@ class Steps:
         laid = np.zeros((2, steps_C[0], len(devices), time_steps * batch), dtype=np.int64)
         for number, (device, own_RT) in enumerate(zip(devices, tokens, strict=True)):
             rows_RT = np.zeros((2, device.steps(batch, 1) * batch, time_steps), dtype=np.int64)
-            rows_RT[:, : len(own_RT), : own_RT.shape[1]] = own_RT, device.targets_RT
+            rows_RT[:, : len(own_RT), : own_RT.shape[1]] = own_RT, _counted(device.targets_RT, local)
             # The tail of a shorter row holds arbitrary words of the table; without targets they have no gradient.
             once = rows_RT.reshape(2, -1, batch, time_steps).swapaxes(2, 3).reshape(2, -1, time_steps * batch)
             laid[:, : steps_C[number], number] = np.tile(once, (1, local.epochs, 1))
         active_K = np.sum(steps_C[None] > np.arange(steps_C[0])[:, None], axis=1)
         return Steps(laid[0], laid[1], active_K)
+
+
+def _counted(targets_RT: np.ndarray, local: LocalTrainingConfig) -> np.ndarray:
+    """Targets that the loss counts, ``PAD`` in place of the others."""
+    return np.where(targets_RT > UNK, targets_RT, PAD) if local.loss else targets_RT
 
 
 def padded(ids: Sequence[np.ndarray], longest: int, place: torch.device) -> Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from federated.config.training import LocalTrainingConfig
 from federated.local_training.kernel.layout import Batch
 from pretrain.cells.functions import softmax_loss
 from pretrain.kernel.weights import Weights
@@ -17,14 +18,14 @@ LOGITS_BYTES = 1 << 28
 
 
 def one_at_a_time(
-    weights: Weights, batch: Batch, learning_rate: float, space: Space, outs_CNE: Tensor, d_outs_CNE: Tensor
+    weights: Weights, batch: Batch, local: LocalTrainingConfig, space: Space, outs_CNE: Tensor, d_outs_CNE: Tensor
 ) -> None:
     """Train the output layer device by device; ``d_outs_CNE`` becomes the loss's gradient by recurrent output.
 
     For a CPU, and only over labelled positions: the logits stay in cache, and nothing is computed for padding.
     """
     slope_V = space("slope", weights.bias.shape[-1])
-    for device, count in enumerate(batch.labelled_C.tolist()):
+    for device, count in enumerate(np.count_nonzero(batch.targets_CN, axis=1).tolist()):
         outputs_VE, outs_NE, d_outs_NE = weights.outputs[device], outs_CNE[device], d_outs_CNE[device]
         targets_N = batch.targets_CN[device]
         if count < len(targets_N):
@@ -38,9 +39,9 @@ def one_at_a_time(
             outs_NE = torch.index_select(outs_NE, 0, labelled, out=space("labelled", count, outs_NE.shape[1]))
         logits_LV = space("logits", count, len(outputs_VE))
         logits_LV.addmm_(outs_NE, outputs_VE.T, beta=0)
-        rate = learning_rate / count
+        rate = local.learning_rate / count
         bias_V = weights.bias[device].numpy()
-        softmax_loss(logits_LV.numpy(), bias_V, bias_V, targets_N, slope_V.zero_().numpy())
+        softmax_loss(logits_LV.numpy(), bias_V, bias_V, targets_N, slope_V.zero_().numpy(), local.loss)
         weights.bias[device].sub_(slope_V, alpha=rate)
         if labelled is None:
             d_outs_NE.addmm_(logits_LV, outputs_VE, beta=0, alpha=1 / count)
@@ -55,6 +56,7 @@ def side_by_side(
     weights: Weights,
     targets_CN: Tensor,
     learning_rate: float,
+    loss: float,
     space: Space,
     outs_CNE: Tensor,
     d_outs_CNE: Tensor,
@@ -76,6 +78,7 @@ def side_by_side(
         logits_CNV.baddbmm_(outs_CNE[of], outputs_CVE.mT, beta=0)
         logits_CNV += bias_CV[:, None]
         torch.softmax(logits_CNV, dim=-1, out=logits_CNV)
+        share_CN1 *= logits_CNV.gather(2, part_CN[..., None]) ** loss
         logits_CNV.scatter_add_(2, part_CN[..., None], -torch.ones_like(labelled_CN1))
         logits_CNV *= share_CN1
         d_outs_CNE[of].baddbmm_(logits_CNV, outputs_CVE, beta=0)

@@ -13,9 +13,11 @@ from federated.local_training.kernel.fixed_shapes import narrowest, widths
 from federated.local_training.kernel.layout import Steps
 from federated.local_training.rows import DeviceRows
 from federated.local_training.sums import Sums, most_steps_first
+from pretrain.cells.functions import softmax_loss
 from pretrain.kernel.step import at_first_use
 from pretrain.kernel.weights import Weights, pack, unpack
 from pretrain.kernel.workspace import thread_space
+from pretrain.text.vocabulary import EOS, PAD, UNK
 from tests.federated.reference_sgd import aggregate, reference_update
 from tests.helpers.audits.close import assert_close
 from tests.helpers.text.typed_devices import difference, keyboard, local, rows_of
@@ -35,24 +37,74 @@ def test_the_kernel_agrees_with_the_reference_device_by_device(tied, dtype, tole
     # Last batches with fewer rows than others, and a device without text at the end.
     assert any(len(rows.targets_RT) % config.batch_sentences for rows in devices)
     devices = [*devices, nobody(unroll)]
-    names = [name for name, _ in model.named_parameters()]
     for fuse in (True, False):
-        updates, ids = train_chunk(pack(model), devices, config, fuse=fuse)
-        for number, rows in enumerate(devices):
-            expected = reference_update(model, rows, config)
-            parts = [part[number] for part in updates.shared()]
-            inputs = None
-            if updates.inputs is not None:
-                inputs = torch.zeros_like(model.embedding, requires_grad=False)
-                inputs[ids[number]] = updates.inputs[number, : len(ids[number])]
-            found = unpack(Weights(model.cell, inputs, *parts))
-            for name in names:
-                if not expected[name].any():
+        for rows, found in zip(devices, named_updates(model, devices, config, fuse), strict=True):
+            for name, expected in reference_update(model, rows, config).items():
+                if not expected.any():
                     # The last device; and recurrent weights where a row is one word.
                     assert rows is devices[-1] or (unroll == 1 and name == "gates_r")
                     assert not found[name].any()
                     continue
-                assert difference(found[name], expected[name]) < tolerance, (name, fuse)
+                assert difference(found[name], expected) < tolerance, (name, fuse)
+
+
+def named_updates(model, devices, config, fuse) -> list[dict[str, torch.Tensor]]:
+    """Each device's update by parameter."""
+    updates, ids = train_chunk(pack(model), devices, config, fuse=fuse)
+    found = []
+    for number in range(len(devices)):
+        inputs = None
+        if updates.inputs is not None:
+            inputs = torch.zeros_like(model.embedding, requires_grad=False)
+            inputs[ids[number]] = updates.inputs[number, : len(ids[number])]
+        found.append(unpack(Weights(model.cell, inputs, *(part[number].clone() for part in updates.shared()))))
+    return found
+
+
+def one_row(*targets: int) -> DeviceRows:
+    """A row of these targets, in the steps of ``local``."""
+    targets_T = np.array([*targets, *[PAD] * (local().sequence_words - len(targets))], np.int32)
+    return DeviceRows(np.where(targets_T, np.roll(targets_T, 1), PAD)[None], targets_T[None])
+
+
+@pytest.mark.parametrize("power", [0.0, 0.2, 0.7])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_words_alone_count_each_by_a_power_of_its_probability(power, dtype):
+    config, model = local(loss=power), keyboard(False, dtype)
+    with torch.no_grad():
+        model.output_bias[7] = -9.0  # a word that the model cannot hope for
+    devices = [
+        *(DeviceRows(rows.inputs_RT, np.where(rows.targets_RT == 5, UNK, rows.targets_RT)) for rows in rows_of(6, config)),
+        one_row(UNK, 9, UNK, UNK, EOS),  # a single word
+        one_row(7, EOS),
+        one_row(UNK),
+        one_row(EOS),
+        nobody(config.sequence_words),
+    ]  # fmt: skip
+    devices = most_steps_first(devices, config)
+    for fuse in (True, False):
+        for rows, found in zip(devices, named_updates(model, devices, config, fuse), strict=True):
+            trains = rows.targets_RT.max(initial=PAD) > (UNK if power else PAD)
+            assert any(part.any() for part in found.values()) == trains
+            for name, expected in reference_update(model, rows, config).items():
+                assert torch.isfinite(found[name]).all()
+                tolerance = 1e-10 if dtype == torch.float64 else 1e-4
+                assert (found[name] - expected).norm() <= tolerance * (expected.norm() + 1e-3), (name, fuse)
+
+
+def test_without_a_power_the_loss_is_the_usual_one_bit_for_bit():
+    rng = np.random.default_rng(3)
+    logits_LK, offset_K = (rng.normal(size=shape).astype(np.float32) * 4 for shape in ((50, 40), 40))
+    targets_L = rng.integers(0, 40, 50)
+    found, weighed = ([logits_LK.copy(), np.zeros(40, np.float32)] for _ in range(2))
+    loss = softmax_loss(found[0], offset_K, offset_K, targets_L, found[1])
+    # The target's own column aside, a row is the softmax: a power scales it by one number, 1 at power 0.
+    assert loss == softmax_loss(weighed[0], offset_K, offset_K, targets_L, weighed[1], 0.5)
+    usual_LK = torch.softmax(torch.from_numpy((logits_LK + offset_K).astype(np.float64)), 1).numpy()
+    chance_L = usual_LK[np.arange(50), targets_L].copy()
+    usual_LK[np.arange(50), targets_L] -= 1
+    np.testing.assert_allclose(found[0], usual_LK, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(weighed[0], usual_LK * np.sqrt(chance_L)[:, None], rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.parametrize("number", [1e30, float("nan"), float("inf")])
