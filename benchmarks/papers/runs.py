@@ -129,7 +129,9 @@ def configs(lab: Lab, arm: Arm) -> tuple[MechanismConfig, LocalTrainingConfig, S
     else:
         rest = min(max(1, len(lab.devices) // goal - 1), usual["rounds"])
         usual |= {"min_sep": rest, "max_participations": -(-usual["rounds"] // rest)}
-    local = {"learning_rate": 0.5, "batch_sentences": 8, "sequence_words": 20, "max_words": lab.size.words}
+    # The papers' loss is the cross entropy.
+    shape = {"batch_sentences": 8, "sequence_words": 20, "max_words": lab.size.words}
+    local = {"learning_rate": 0.5, "loss": 0.0} | shape
     seeded = {"randomness": "seeded"}
     return (
         TypeAdapter(MechanismConfig).validate_python(usual | seeded | dict(arm.mechanism)),

@@ -189,7 +189,7 @@ def executed_slots(
         active_K = Steps.lay_out(own, tokens, local, local.sequence_words).active_K.tolist()
         steps = sum(narrowest(active, widths(chunk)) for active in active_K)
         return (steps, steps * local.batch_sentences * local.sequence_words), (needed, words)
-    joined, places = Chunk.join(own, tokens), 0
+    joined, places = Chunk.join(own, tokens, local), 0
     for step in range(own[0].steps(local.batch_sentences, 1)):
         active = [rows for rows in own if rows.steps(local.batch_sentences, 1) > step]
         places += joined.batch([rows.batch(step, local.batch_sentences) for rows in active]).tokens_CN.size
