@@ -21,10 +21,10 @@ class LocalTrainingConfig(Config):
     """Local training of one device in one round: epochs of plain SGD."""
 
     learning_rate: Rate = Field(description="of a device's own steps; 'tacit plan' proposes the server's")
-    loss: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
+    loss: Annotated[float, Field(ge=0.0, le=0.9)] = Field(
         default=0.2,
-        description="q of the generalised cross entropy (Zhang & Sabuncu 2018) over the words of the vocabulary: the "
-        "gradient of a word of probability p counts p^q; 0: cross entropy of every target, sentence ends and OOV too",
+        description="q of the generalised cross entropy (Zhang & Sabuncu 2018) over words of the vocabulary: improbable "
+        "ones count less; 0: cross entropy of every target, sentence ends and OOV words too",
     )
     batch_sentences: Batch = Field(description="sentences in one step of a device")
     sequence_words: RowWords = Field(description="longest row in words; longer sentences are cut into rows")

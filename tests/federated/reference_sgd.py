@@ -113,12 +113,17 @@ def reference_update(model: KeyboardLM, rows: DeviceRows, local: LocalTrainingCo
 
 
 def device_loss(logits_BTV: Tensor, targets_BT: Tensor, power: float) -> Tensor:
-    """Mean over words of (1 - p^power) / power, p the probability of the target; of the cross entropy at power 0."""
+    """Mean over words of (1 - q) (1 - r^q) / q, r the target's share of ``p^(1 / (1 - q))`` among words; q the power.
+
+    At power 0 the mean cross entropy of all targets.
+    """
     if not power:
         return next_word_loss(logits_BTV, targets_BT)
-    chance_BT = torch.softmax(logits_BTV, -1).gather(-1, targets_BT[..., None])[..., 0]
-    word_BT = targets_BT >= len(SPECIALS)
-    return torch.where(word_BT, (1 - chance_BT**power) / power, 0).sum() / max(int(word_BT.sum()), 1)
+    first, word_BT = len(SPECIALS), targets_BT >= len(SPECIALS)
+    sharper_BTW = torch.softmax(torch.log_softmax(logits_BTV, -1)[..., first:] / (1 - power), -1)
+    share_BT = sharper_BTW.gather(-1, (targets_BT - first).clamp(min=0)[..., None])[..., 0]
+    cost_BT = (1 - power) * (1 - share_BT**power) / power
+    return torch.where(word_BT, cost_BT, 0).sum() / max(int(word_BT.sum()), 1)
 
 
 def _contribution(update: Mapping[str, Tensor], rows: DeviceRows, clip: Clip) -> tuple[float, float, Tensor]:

@@ -67,12 +67,12 @@ def one_row(*targets: int) -> DeviceRows:
     return DeviceRows(np.where(targets_T, np.roll(targets_T, 1), PAD)[None], targets_T[None])
 
 
-@pytest.mark.parametrize("power", [0.0, 0.2, 0.7])
+@pytest.mark.parametrize("power", [0.0, 0.2, 0.5])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_words_alone_count_each_by_a_power_of_its_probability(power, dtype):
+def test_words_alone_count_and_improbable_ones_less(power, dtype):
     config, model = local(loss=power), keyboard(False, dtype)
     with torch.no_grad():
-        model.output_bias[7] = -9.0  # a word that the model cannot hope for
+        model.output_bias[7] = -8.0  # a word that the model cannot hope for
     devices = [
         *(DeviceRows(rows.inputs_RT, np.where(rows.targets_RT == 5, UNK, rows.targets_RT)) for rows in rows_of(6, config)),
         one_row(UNK, 9, UNK, UNK, EOS),  # a single word
