@@ -21,7 +21,7 @@ class Cell:
       rounds, participations: T and k; the cohort is ``people k / T``.
       step_noise: sets the server rate, see ``federated.planning.law``.
       noise: False trains without, at the rate that the noise of ``rho`` would allow.
-      loss: of devices' training and of central training, see ``LocalTrainingConfig``; 0 is the cross entropy.
+      loss: of devices' training, see ``LocalTrainingConfig``; 0 is the cross entropy of every target.
       public: packaged text of the start; the forecast is fitted to cells of ``sample``.
       draw: repetition, with other noise and other cohorts.
       fold: of five, which fifth of a small population is held out.

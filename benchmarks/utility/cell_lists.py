@@ -9,6 +9,7 @@ SMALL = ("sms-fr", "chat", "essays-es", "rooms", "blogs")
 # Step noise around the top that the law names.
 NOISES = (0.02, 0.045, 0.09)
 _DEMO = Cell("chat", 0, "counts-train", rho=0.45)
+_ALL = [(name, 0) for name in SMALL]
 _LEARN = Cell("talk", 3_000, "train", noise=False)
 
 LISTS: dict[str, list[Cell]] = {
@@ -85,14 +86,12 @@ LISTS: dict[str, list[Cell]] = {
         for name, fold in product(SMALL, range(1, 5))
         for arm in ("start", "start+counts", "train", "counts-train")
     ],
-    # Loss of devices' training at equal noise and draws, in batches of 8 sentences and in one batch.
+    # The product's loss of devices' training beside the cross entropy, at equal noise and cohorts.
     "loss": [
-        Cell(name, people, "train", loss=loss, batch=batch, draw=draw)
-        for draw, (name, people) in product(
-            range(3), (("talk", 3_000), *((name, 0) for name in ("chat", "sms-fr", "essays-es", "blogs", "rooms")))
-        )
-        for loss, batch in ((0.0, 8), (0.2, 8), (0.2, 256))
-    ],
+        Cell(name, people, "train", loss=loss, draw=draw)
+        for draw, (name, people), loss in product(range(3), (("talk", 3_000), *_ALL), (0.0, 0.2))
+    ]
+    + [Cell(name, 0, "train", loss=loss, fold=fold) for fold, name, loss in product(range(1, 5), SMALL, (0.0, 0.2))],
     # What the demo might take, one change a cell.
     "demo": [
         replace(_DEMO, **change)
