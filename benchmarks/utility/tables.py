@@ -118,8 +118,8 @@ def _loss(found: Rows) -> list[str]:
         who = f"{name}, {int(people):,} people" if int(people) else name
         lines.append([who, *(_change(pairs, measure) for measure in ("top1", "top3"))])
     text = (
-        "Points of top-1 and top-3 by which training with `local_training.loss` 0.2 is above the cross entropy at equal "
-        "noise and cohorts; mean over folds and draws, ± their standard deviation, in brackets their number."
+        "Points of top-1 and top-3 by which training with `local_training.loss` 0.2 is above the cross entropy at "
+        "equal noise and cohorts; mean over folds and draws, ± their standard deviation, in brackets their number."
     )
     return ["## Loss", text, _table(["population", "top-1", "top-3"], lines)]
 

@@ -23,8 +23,8 @@ class LocalTrainingConfig(Config):
     learning_rate: Rate = Field(description="of a device's own steps; 'tacit plan' proposes the server's")
     loss: Annotated[float, Field(ge=0.0, le=0.9)] = Field(
         default=0.2,
-        description="q of the generalised cross entropy (Zhang & Sabuncu 2018) over words of the vocabulary: improbable "
-        "ones count less; 0: cross entropy of every target, sentence ends and OOV words too",
+        description="q of the generalised cross entropy (Zhang & Sabuncu 2018) of words: improbable ones count less; "
+        "0: cross entropy of every target, sentence ends and OOV words too",
     )
     batch_sentences: Batch = Field(description="sentences in one step of a device")
     sequence_words: RowWords = Field(description="longest row in words; longer sentences are cut into rows")

@@ -20,7 +20,7 @@ from pretrain.kernel.step import at_first_use
 from pretrain.kernel.weights import Weights, pack, unpack
 from pretrain.kernel.workspace import thread_space
 from pretrain.text.vocabulary import EOS, PAD, UNK
-from tests.federated.reference_sgd import aggregate, reference_update
+from tests.federated.reference_sgd import aggregate, device_loss, reference_update
 from tests.helpers.audits.close import assert_close
 from tests.helpers.text.typed_devices import difference, keyboard, local, rows_of
 
@@ -76,7 +76,7 @@ def test_words_alone_count_and_improbable_ones_less(power, dtype):
     with torch.no_grad():
         model.output_bias[7] = -8.0  # a word that the model cannot hope for
     devices = [
-        *(DeviceRows(rows.inputs_RT, np.where(rows.targets_RT == 5, UNK, rows.targets_RT)) for rows in rows_of(6, config)),
+        *(DeviceRows(own.inputs_RT, np.where(own.targets_RT == 5, UNK, own.targets_RT)) for own in rows_of(6, config)),
         one_row(UNK, 9, UNK, UNK, EOS),  # a single word
         one_row(7, EOS),
         one_row(UNK),
@@ -92,6 +92,18 @@ def test_words_alone_count_and_improbable_ones_less(power, dtype):
                 assert torch.isfinite(found[name]).all()
                 tolerance = 1e-10 if dtype == torch.float64 else 1e-4
                 assert (found[name] - expected).norm() <= tolerance * (expected.norm() + 1e-3), (name, fuse)
+
+
+@pytest.mark.parametrize("power", [0.2, 0.5])
+def test_no_gradient_is_left_where_the_model_says_what_is_typed(power):
+    count_W = np.array([5, 1, 20, 3, 11])
+    targets_BT = torch.from_numpy(np.repeat(np.arange(4, 9), count_W))[None]
+    logits_V = torch.tensor([0.3, -1, 2, 1, *np.log(count_W)], dtype=torch.float64, requires_grad=True)
+    (slope_V,) = torch.autograd.grad(device_loss(logits_V.expand(1, 40, 9), targets_BT, power), logits_V)
+    assert slope_V.abs().max() < 1e-12
+    elsewhere_V = (1.2 * logits_V).detach().requires_grad_()
+    (slope_V,) = torch.autograd.grad(device_loss(elsewhere_V.expand(1, 40, 9), targets_BT, power), elsewhere_V)
+    assert slope_V.abs().max() > 1e-3
 
 
 def test_a_power_scales_each_row_of_the_usual_gradient():
