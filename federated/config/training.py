@@ -21,7 +21,7 @@ class LocalTrainingConfig(Config):
     """Local training of one device in one round: epochs of plain SGD."""
 
     learning_rate: Rate = Field(description="of a device's own steps; 'tacit plan' proposes the server's")
-    loss: Annotated[float, Field(ge=0.0, le=0.9)] = Field(
+    loss: Annotated[float, Field(ge=0.0, le=0.5)] = Field(
         default=0.2,
         description="q of the generalised cross entropy (Zhang & Sabuncu 2018) of words: improbable ones count less; "
         "0: cross entropy of every target, sentence ends and OOV words too",

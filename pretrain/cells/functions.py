@@ -158,7 +158,7 @@ def softmax_loss(
     exact_K: np.ndarray,
     targets_L: np.ndarray,
     slope_K: np.ndarray,
-    power: float = 0.0,
+    power: float,
 ) -> float:
     """Sum of the cross entropies; the logits become the loss's gradient by logit, in place.
 
@@ -170,6 +170,7 @@ def softmax_loss(
       exact_K: added where it is. Both are the bias, unless columns are a sample of the words.
       targets_L: columns of the targets.
       slope_K: the gradient by offset is added to it.
+      power: 0.0 for the cross entropy.
     """
     zero, lowest = logits_LK.dtype.type(0), logits_LK.dtype.type(-50)
     loss = 0.0

@@ -69,7 +69,8 @@ def _output_layer(
     for first in range(0, len(outs_PE), block):
         span = slice(first, first + block)
         logits_LK = torch.mm(outs_PE[span], transposed_EK)
-        loss += softmax_loss(logits_LK.numpy(), offset_K.numpy(), exact_K.numpy(), places_P[span], slope_K.numpy())
+        biases = offset_K.numpy(), exact_K.numpy()
+        loss += softmax_loss(logits_LK.numpy(), *biases, places_P[span], slope_K.numpy(), 0.0)
         torch.mm(logits_LK, output_KE, out=d_outs_PE[span])
         d_output_KE.addmm_(logits_LK.T, outs_PE[span])
     d_outs_PE *= weight

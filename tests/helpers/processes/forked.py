@@ -158,7 +158,8 @@ def prepare() -> None:
         warnings.simplefilter("ignore")  # MLflow's own code uses what SQLAlchemy 2.1 deprecates
         configure_mappers()
     row_K = np.zeros(1, np.float32)
-    softmax_loss(row_K[None], row_K, row_K, np.zeros(1, np.int64), row_K)  # the compiler's tables take half a second
+    # The compiler's tables take half a second.
+    softmax_loss(row_K[None], row_K, row_K, np.zeros(1, np.int64), row_K, 0.0)
 
 
 def _answer(asked: socket.socket, python: str) -> NoReturn:

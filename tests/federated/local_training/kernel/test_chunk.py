@@ -111,7 +111,7 @@ def test_a_power_scales_each_row_of_the_usual_gradient():
     logits_LK, offset_K = (rng.normal(size=shape).astype(np.float32) * 4 for shape in ((50, 40), 40))
     targets_L = rng.integers(0, 40, 50)
     found, weighed = ([logits_LK.copy(), np.zeros(40, np.float32)] for _ in range(2))
-    loss = softmax_loss(found[0], offset_K, offset_K, targets_L, found[1])
+    loss = softmax_loss(found[0], offset_K, offset_K, targets_L, found[1], 0.0)
     assert loss == softmax_loss(weighed[0], offset_K, offset_K, targets_L, weighed[1], 0.5)
     usual_LK = torch.softmax(torch.from_numpy((logits_LK + offset_K).astype(np.float64)), 1).numpy()
     chance_L = usual_LK[np.arange(50), targets_L].copy()
