@@ -11,7 +11,7 @@ import pytest
 from tests.helpers.launches.crashes import Undisturbed, disturbed, undisturbed
 from tests.helpers.processes.forked import Forked
 
-DRAWN, EACH_TO_ITS_END = 30, 10
+DRAWN, EACH_TO_ITS_END = 12, 6
 
 pytestmark = [pytest.mark.slow, pytest.mark.services]
 
