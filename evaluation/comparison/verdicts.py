@@ -185,8 +185,12 @@ def margin(relative: Estimate) -> float:
 
 
 def _change(row: Difference) -> Estimate | None:
-    """Estimate that judges a metric; None without one, such as for a baseline without picks."""
-    return row.relative if row.relative is not None or row.metric not in LOWER_IS_BETTER else row.absolute
+    """Estimate that judges a metric; None without one, such as for a baseline without picks.
+
+    A gain whose interval is above zero is no loss beside any baseline, such as one that noise does not tell from zero.
+    """
+    absolute_judges = row.metric in LOWER_IS_BETTER or row.absolute.low > 0
+    return row.absolute if row.relative is None and absolute_judges else row.relative
 
 
 def _check(row: Difference, role: Literal["primary", "guardrail"], confidence: float, tests: int) -> Check:

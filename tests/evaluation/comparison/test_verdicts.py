@@ -269,6 +269,13 @@ def test_a_baseline_that_is_never_picked_from_is_no_baseline() -> None:
     assert not got.passes
 
 
+def test_a_gain_above_zero_is_no_loss_beside_a_baseline_without_picks() -> None:
+    """Held before: a model that gained 45 points over a start that evaluation's noise did not tell from zero."""
+    got = held_to(NONE, np.ones(60), "prate")
+    assert got.missing == ()
+    assert got.passes
+
+
 def test_top3_recall_has_one_gate_against_the_starting_point() -> None:
     assert not {"top1_recall", "top3_recall"} & set(verdicts.guardrails("start", typed=True))
     assert verdicts.guardrails("start", typed=False) == ()
