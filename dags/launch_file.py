@@ -91,7 +91,7 @@ def read_launch_file(path: Path) -> LaunchFile:
     named = raw.get("features")
     policy = raw.get("policy")
     approvals = policy.get("approvals") if isinstance(policy, dict) else None
-    on_device = (name for name, stage in STAGES.items() if stage.computes_on_device(raw))
+    on_device = (name for name, stage in STAGES.items() if stage.device)
     return LaunchFile(
         path=path,
         name=path.stem,

@@ -17,26 +17,15 @@ class StageNode:
     Attributes:
       group: task group that shows it.
       after: its direct predecessors.
-      device: True if it computes on ``runtime.device``; or the field of the launch file, and the value with which it
-        does.
+      device: True if it computes on ``runtime.device``.
       whatever_fails: it runs once its predecessors have ended, even if they failed.
     """
 
     name: str
     group: str
     after: tuple[str, ...]
-    device: bool | tuple[str, str]
+    device: bool
     whatever_fails: bool
-
-    def computes_on_device(self, launch: Mapping[str, Any]) -> bool:
-        """Return whether the stage computes on ``runtime.device`` under a launch file."""
-        if isinstance(self.device, bool):
-            return self.device
-        field, wanted = self.device
-        value: Any = launch
-        for name in field.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
-        return value == wanted
 
 
 def _node(content: Mapping[str, Any]) -> StageNode:

@@ -121,16 +121,7 @@ C4_REVISION = "1588ec454efa1a09f29cd18ddd04fe05fc8653a2"
 NEW_WORD_SHARE, MOST_COPIES = 0.5, 20
 
 
-class PublicCorpus(Config):
-    """Fields that every source shares."""
-
-    select_by: Literal["champion"] | None = Field(
-        default=None,
-        description="resample sentences by importance under the last published model",
-    )
-
-
-class C4Corpus(PublicCorpus):
+class C4Corpus(Config):
     """C4 or mC4 from the Hugging Face hub, streamed through ``datasets``."""
 
     source: Literal["c4"] = Field(description="C4 or mC4, streamed from the hub")
@@ -144,7 +135,7 @@ class C4Corpus(PublicCorpus):
     )
 
 
-class FileCorpus(PublicCorpus):
+class FileCorpus(Config):
     """Local text: JSON lines, such as C4's ``*.json.gz`` shards, and Parquet with a ``text`` column, mixed at will."""
 
     source: Literal["files"] = Field(description="your own public text")
@@ -158,7 +149,7 @@ class FileCorpus(PublicCorpus):
     )
 
 
-class SampleCorpus(PublicCorpus):
+class SampleCorpus(Config):
     """Public texts that ship inside packages (``packaged.py``): conversation, stories, Wikipedia."""
 
     source: Literal["sample", "sample-with-chat"] = Field(

@@ -25,11 +25,10 @@ from pretrain.text import corpus
 from pretrain.text import vocabulary as vocabularies
 from pretrain.text.vocabulary import TokenStream, Vocabulary
 from pretrain.text.words import WordStore, encode_all
-from pretrain.training import selection
 
 MECHANISM, COUNTS, RELEASED, WORDS = "mechanism.json", "counts.npz", "released.npy", "words.json"
 START = "start.safetensors"
-SELECTION, FREQUENCIES, SHOWN = "selection.npy", "frequencies.json", "shown.json"
+FREQUENCIES, SHOWN = "frequencies.json", "shown.json"
 _log = logging.getLogger(__name__)
 
 
@@ -138,12 +137,9 @@ def store(ctx: StageContext) -> population.DeviceStore:
 
 
 def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, TokenStream]:
-    """Public train and validation text as ids of a vocabulary; train text after selection."""
+    """Public train and validation text as ids of a vocabulary."""
     opened = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
-    train, validation = encode(opened.train, words), encode(opened.validation, words)
-    if ctx.config.public_text.select_by == "champion":
-        train = selection.resampled(train, np.load(ctx.run.input("ingest_public", SELECTION)))
-    return train, validation
+    return encode(opened.train, words), encode(opened.validation, words)
 
 
 def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:

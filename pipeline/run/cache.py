@@ -512,7 +512,7 @@ def preview(config: LaunchConfig, run_id: str, settings: Settings, stages: Stage
     A finished stage is listed if it was reused, as its release spends nothing again. A stage that commits to text is
     not listed; see ``reuse``.
 
-    Text files are read for their digests. Text that a champion selects is left out, as that would query the registry.
+    Text files are read for their digests.
     """
     if not _are_others(run_id, settings):
         return []
@@ -537,8 +537,6 @@ def preview(config: LaunchConfig, run_id: str, settings: Settings, stages: Stage
 def _first(ctx: StageContext, stages: Stages) -> Source | None:
     """Return the source that would be reused; if none may be, the first identical one."""
     public = is_public(ctx.stage, stages)
-    if public and ctx.config.public_text.select_by == "champion":
-        return None
     content = content_key(ctx, stages)
     if content is None or (not public and PrivacyLedger.of(ctx.settings).reserved(ctx.run.launch_id, ctx.stage)):
         return None

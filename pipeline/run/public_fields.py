@@ -77,7 +77,6 @@ FIELDS: dict[str, Fields] = {
     # Text, models of public text.
     "PublicText": {_PUBLIC: "revision source licence documents train_tokens left_out_documents"},
     "TextPart": {_PUBLIC: "name licence words synthetic"},
-    "Selection": {_LEDGER: "registered_model version launch_id effective_share"},
     "IngestPublic": {_PUBLIC: "validation_tokens vocabulary_size corpus_digest vocabulary_digest"},
     "IngestPrivate": {
         _FILE: "population source synthetic",
@@ -268,7 +267,7 @@ FIELDS: dict[str, Fields] = {
 }
 # The public files of a stage, by the class of its result.
 FILES: dict[str, Mapping[str, Source]] = {
-    "IngestPublic": {"corpus/*": _REPEATED, "vocabulary.json": _PUBLIC, "selection.npy": _LEDGER},
+    "IngestPublic": {"corpus/*": _REPEATED, "vocabulary.json": _PUBLIC},
     "PublicTraining": {"model.safetensors": _REPEATED},
     "BuildVocabulary": {"vocabulary.json": _RELEASE, "frequencies.json": _RELEASE, "shown.json": _RELEASE},
     "Plan": {"mechanism.json": _FILE},

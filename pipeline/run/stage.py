@@ -170,8 +170,7 @@ class Stage:
       libraries: third-party libraries that decide its outputs.
       private: private files and folders of other stages that it opens, as ``stage/name``; ``SOURCES`` for those of the
         people's text. It opens no other private file (``pretrain.access``).
-      device: True if it computes on ``runtime.device``; or the field of the launch file, and the value with which it
-        does.
+      device: True if it computes on ``runtime.device``.
       planned: returns the worst-case spend that it reserves before it runs, without reading private data, or None if
         the launch asks for no release. A stage without this field spends nothing.
       says: constants in the code that decide a release, bound like its inputs.
@@ -204,7 +203,7 @@ class Stage:
     code: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
-    device: bool | tuple[str, str] = False
+    device: bool = False
     planned: Callable[[LaunchConfig, RunDir], Spend | None] | None = None
     says: Mapping[str, str] = field(default_factory=dict)
     audit: Callable[[StageContext, str, str, bool], ReleaseAudit | None] | None = None

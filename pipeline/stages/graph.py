@@ -75,13 +75,6 @@ def _seed(config: LaunchConfig) -> tuple[str, ...]:
     return ("seed",) if config.mechanism.randomness == "seeded" else ()
 
 
-def _public_text_reads(config: LaunchConfig) -> tuple[str, ...]:
-    """Fields of public text and its base vocabulary; if a champion selects sentences, also those of its scores."""
-    by_champion = config.public_text.select_by == "champion"
-    selecting = ("features", "seed", "pretrain.sequence_words", "runtime.device") if by_champion else ()
-    return ("locale", "public_text", "vocabulary.base_size", *selecting)
-
-
 def _private_text_reads(config: LaunchConfig) -> tuple[str, ...]:
     """All fields of the private text except file paths; the seed only for synthetic typists."""
     population = config.private_text
@@ -100,10 +93,7 @@ def _discovery_reads(config: LaunchConfig) -> tuple[str, ...]:
 
 def _count_reads(config: LaunchConfig) -> tuple[str, ...]:
     """Fields that decide the released counts, and the model made from them."""
-    return (
-        *("counts", "mechanism.delta", "mechanism.randomness", "public_text.select_by"),
-        *_seed(config),
-    )
+    return ("counts", "mechanism.delta", "mechanism.randomness", *_seed(config))
 
 
 _LIST = (
@@ -111,16 +101,11 @@ _LIST = (
         name="ingest_public",
         line="{train_tokens:,} words of public text",
         run="pipeline.stages.ingest:ingest_public",
-        reads=_public_text_reads,
+        reads=lambda config: ("locale", "public_text", "vocabulary.base_size"),
         given=later("pipeline.stages.identity:public_text"),
         code=_CODE,
         libraries=_LIBRARIES,
-        device=("public_text.select_by", "champion"),
-        replay=Replay(
-            again="pipeline.stages.ingest:public_text_again",
-            in_full=_always,
-            full="pipeline.stages.ingest:selected_again",
-        ),
+        replay=Replay(again="pipeline.stages.ingest:public_text_again", in_full=_always),
         remade="pipeline.stages.ingest:public_text_remade",
     ),
     Stage(
@@ -147,7 +132,7 @@ _LIST = (
         run="pipeline.stages.public_model:pretrain",
         needs=("ingest_public",),
         # A GPU multiplies in bfloat16, so the training device decides the model's bits.
-        reads=lambda config: ("seed", "model", "pretrain", "public_text.select_by", "runtime.device"),
+        reads=lambda config: ("seed", "model", "pretrain", "runtime.device"),
         code=_CODE,
         libraries=_LIBRARIES,
         device=True,
@@ -208,9 +193,7 @@ _LIST = (
         line="{new_words:,} new words learned from public text",
         run="pipeline.stages.public_model:adapt",
         needs=("ingest_public", "pretrain", "build_vocabulary"),
-        reads=lambda config: (
-            *("seed", "model", "adapt", "pretrain.sequence_words", "public_text.select_by", "runtime.device"),
-        ),
+        reads=lambda config: ("seed", "model", "adapt", "pretrain.sequence_words", "runtime.device"),
         # Trained on public text, in a vocabulary that includes discovered words.
         given=later("pipeline.stages.identity:public_training"),
         code=_CODE,
@@ -244,7 +227,7 @@ _LIST = (
         needs=("ingest_public", "ingest_private", "build_vocabulary", "adapt", "plan"),
         # Where the counts move the start of training.
         may_need=("count",),
-        reads=lambda config: (*_TRAINING, "public_text.select_by"),
+        reads=lambda config: _TRAINING,
         sees=("runtime",),
         private=_DEVICES,
         device=True,
@@ -259,7 +242,7 @@ _LIST = (
         run="pipeline.stages.audit:audit",
         # Without training on devices it opens nothing.
         may_need=("ingest_public", "ingest_private", "plan", "build_vocabulary", "adapt", "fine_tune"),
-        reads=lambda config: (*_TRAINING, "public_text.select_by"),
+        reads=lambda config: _TRAINING,
         sees=("runtime",),
         device=True,
         private=(*_DEVICES, *(f"fine_tune/{name}" for name in (KEY, *TRAINING.keeps))),
@@ -275,7 +258,7 @@ _LIST = (
         may_need=("plan", "count"),
         reads=lambda config: (
             *("name", "locale", "features", "seed", "model", "ab_test", "mechanism", "counts", "evaluation"),
-            *("public_text.select_by", "private_text"),
+            "private_text",
             *(("local_training", "server") if config.ab_test.non_private_upper_bound else ()),
         ),
         sees=("runtime",),
@@ -390,7 +373,7 @@ def for_airflow() -> list[dict[str, object]]:
             "name": name,
             "group": group(name),
             "after": after[name],
-            "device": list(stage.device) if isinstance(stage.device, tuple) else stage.device,
+            "device": stage.device,
             "whatever_fails": any(is_evidence(other) for other in after[name]),
         }
         for name, stage in STAGES.items()

@@ -4,7 +4,6 @@ It is part of a stage's content key (``graph``). This module imports no numeric 
 stages that a launch would reuse.
 """
 
-from dataclasses import asdict
 from pathlib import Path
 
 from federated.config.population import PopulationKey, Retention
@@ -12,7 +11,6 @@ from federated.devices import store
 from pipeline.ground.settings import Settings
 from pipeline.ledger.budget import Population
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.publication.registry import published_before
 from pipeline.run import population as populations
 from pipeline.run.run_dir import RESULT, RunDir
 from pipeline.run.stage import StageContext
@@ -49,14 +47,8 @@ def outputs(run: RunDir, *stages: str) -> dict[str, object]:
 
 
 def public_text(ctx: StageContext) -> dict[str, object]:
-    """Identity of the public text and, if a champion selects sentences, of the champion."""
-    config, published = ctx.config, None
-    if config.public_text.select_by == "champion":
-        published = published_before(ctx).get(config.feature)
-    return {
-        "text": sources.identity(config.public_text, config.locale),
-        "champion": asdict(published) if published else None,
-    }
+    """Identity of the public text."""
+    return {"text": sources.identity(ctx.config.public_text, ctx.config.locale)}
 
 
 def private_text(ctx: StageContext) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,26 +10,19 @@ from typing import Any
 from federated.config.population import VALIDATION_FRACTION, Files, PopulationKey, Retention, SyntheticPopulation
 from federated.devices import parts, pieces, store
 from federated.devices.withdrawals import Withdrawals
-from pipeline.ground.errors import PermanentError
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.preflight.shortfalls import unheard, written_by_devices
-from pipeline.publication.champion import fetched
-from pipeline.publication.registry import Champions, model_name, published_before, published_then
 from pipeline.releases.evaluation import EVALUATION
 from pipeline.run import artifacts
 from pipeline.run.bookkeeping import PARTS
 from pipeline.run.population import require_population, write_window
 from pipeline.run.run_dir import RunDir, StageRecord
-from pipeline.run.second_run import outcome_differences
 from pipeline.run.stage import Dataset, StageContext, StageResult
 from pipeline.stages import identity
-from pretrain.files import write_array
 from pretrain.text import corpus, vocabulary
 from pretrain.text.tokenise import letter_of
-from pretrain.text.words import WordStore
-from pretrain.training import selection
-from reports.disclosure.guarantee import PublicText, Selection
+from reports.disclosure.guarantee import PublicText
 
 # Number of files that one process reads before worker processes would have started.
 SMALL_BYTES = 1 << 24
@@ -71,12 +64,8 @@ class IngestPrivate(StageResult):
     older: int = 0
 
 
-def ingest_public(ctx: StageContext, before: Callable[[StageContext], Champions] = published_before) -> IngestPublic:
-    """Convert public text to word shards, and build the base vocabulary from its counts.
-
-    Args:
-      before: returns the published version of each feature, for a champion that selects sentences.
-    """
+def ingest_public(ctx: StageContext) -> IngestPublic:
+    """Convert public text to word shards, and build the base vocabulary from its counts."""
     config = ctx.config
     summary = corpus.build_corpus(config.public_text, config.locale, ctx.public / "corpus", artifacts.progress(ctx))
     if summary.left_out_documents != 0:
@@ -86,17 +75,15 @@ def ingest_public(ctx: StageContext, before: Callable[[StageContext], Champions]
     base = vocabulary.from_counts(counts, config.vocabulary.base_size)
     _require_readable(config, counts, len(base))
     vocabulary.save(base, ctx.public / "vocabulary.json")
-    chosen = _select(ctx, opened.train, before) if config.public_text.select_by == "champion" else None
-    return _summarised(summary, base, chosen)
+    return _summarised(summary, base)
 
 
-def _summarised(summary: corpus.CorpusSummary, base: vocabulary.Vocabulary, chosen: Selection | None) -> IngestPublic:
+def _summarised(summary: corpus.CorpusSummary, base: vocabulary.Vocabulary) -> IngestPublic:
     return IngestPublic(
         source=summary.source,
         revision=summary.revision,
         licence=summary.licence,
         parts=summary.parts,
-        selection=chosen,
         documents=summary.documents,
         train_tokens=summary.train_tokens,
         left_out_documents=summary.left_out_documents,
@@ -140,42 +127,6 @@ def _is_foreign(counts: Mapping[str, int], locale: str) -> bool:
     """Return whether more than half of running words, emoji included, have no letter of a locale's script."""
     letter = letter_of(locale)
     return 2 * sum(count for word, count in counts.items() if letter.search(word)) < sum(counts.values())
-
-
-def _select(ctx: StageContext, shards: list[WordStore], before: Callable[[StageContext], Champions]) -> Selection:
-    """Choose the copies of each sentence by the last published model, and write them as a file beside the corpus.
-
-    Guarantee: the champion is a release that was accounted when it was made, and all other inputs are public; the
-    result is post-processing, at no further privacy cost.
-
-    Raises:
-      PermanentError: no model was published for this locale and feature.
-    """
-    published = before(ctx).get(ctx.config.feature)
-    if published is None:
-        name = model_name(ctx.config.locale, ctx.config.feature)
-        raise PermanentError(
-            f"public_text.select_by: 'champion', and no launch of {name} was published; publish one first, or remove "
-            "the line"
-        )
-    champion = fetched(ctx, published)
-    model, words = champion.network, champion.words
-    if model is None:
-        raise PermanentError(
-            f"public_text.select_by: 'champion', but version {published.version} of {published.name} ships counts "
-            "alone, and only a network can score sentences; remove the line"
-        )
-    # Both models get the champion's words, and the same OOV words.
-    stream = artifacts.encode(shards, words)
-    private_S = selection.log_probabilities(artifacts.on_device(ctx, model), stream, ctx.config.pretrain.sequence_words)
-    weight_S = selection.importance(private_S, selection.unread(stream, words, ctx.private), selection.targets(stream))
-    write_array(ctx.public / artifacts.SELECTION, selection.copies(weight_S, ctx.config.seed))
-    return Selection(
-        registered_model=published.name,
-        version=published.version,
-        launch_id=published.launch_id,
-        effective_share=selection.effective_share(weight_S),
-    )
 
 
 def _require_heard(config: LaunchConfig, devices: store.DeviceStore) -> None:
@@ -293,9 +244,7 @@ def public_text_remade(ctx: StageContext, record: StageRecord, released: Path) -
     opened = corpus.open_corpus(released / "corpus")
     base, summary = vocabulary.from_counts(opened.counts(), ctx.config.vocabulary.base_size), opened.summary
     vocabulary.save(base, ctx.public / "vocabulary.json")
-    stated = _summarised(summary, base, None).model_dump(mode="json")
-    del stated["selection"]  # an earlier launch's model chose it
-    return stated
+    return _summarised(summary, base).model_dump(mode="json")
 
 
 def private_text_remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, Any]:
@@ -314,9 +263,3 @@ def store_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator
     counts = {name: len(opened.devices(name)) // 10 * 10 for name in store.SPLITS}
     if counts != record.result["devices_by_split"]:
         yield "devices_by_split"
-
-
-def selected_again(ctx: StageContext, record: StageRecord, run: RunDir) -> Iterator[str]:
-    """Ingest again with the champion of that time, which later launches have replaced."""
-    then = published_then(ctx, record.result.get("selection"))
-    yield from outcome_differences(ingest_public(ctx, then), ctx, record, run)

@@ -106,8 +106,7 @@ def build_corpus(
       ValueError: unusable settings or files; a split without words; ``directory`` holds another corpus.
       OSError: the hub cannot be reached. Finished shards stay.
     """
-    # Selection comes later and changes no shard.
-    settings = config.model_dump(mode="json", exclude={"select_by"}) | {"tokens_per_shard": shard_words}
+    settings = config.model_dump(mode="json") | {"tokens_per_shard": shard_words}
     identity = {"format": _FORMAT, "locale": locale, "config": settings, "rules": RULES_VERSION}
     begun, manifest = directory / "begun.json", directory / "manifest.json"
     before = json.loads(begun.read_text(encoding="utf-8")) if begun.exists() else identity

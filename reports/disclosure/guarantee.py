@@ -14,15 +14,6 @@ from reports.disclosure.total import Total
 _SAME = 1e-6  # relative tolerance; a larger difference is a mistake, not rounding
 
 
-class Selection(Config):
-    """The released model by which public sentences were selected."""
-
-    registered_model: str
-    version: int
-    launch_id: str
-    effective_share: float
-
-
 class PublicText(Config):
     """Provenance of the public model's training text."""
 
@@ -30,7 +21,6 @@ class PublicText(Config):
     revision: str | None = Field(default=None, description="commit of a source on the hub")
     licence: str
     parts: tuple[TextPart, ...] = ()
-    selection: Selection | None = None
     documents: int
     train_tokens: int
     left_out_documents: int | None = Field(

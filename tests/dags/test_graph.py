@@ -116,21 +116,6 @@ def test_only_training_on_a_gpu_is_sent_to_the_gpu_queue(dagbag):
     assert dagbag.dags["scheduled"].get_task("audit").execution_timeout == timedelta(hours=12)
 
 
-@pytest.mark.parametrize(
-    ("select_by", "device", "place"),
-    [("champion", "cuda", "gpu"), ("null", "cuda", "cpu"), ("champion", "cpu", "cpu")],
-)
-def test_public_text_goes_to_the_gpu_queue_where_the_champion_selects_it(dagbag, tmp_path, select_by, device, place):
-    from launch_file import read_launch_file
-    from stage_task import Stage
-
-    path = tmp_path / "selecting.yaml"
-    fields = f"public_text: {{select_by: {select_by}}}\nruntime: {{device: {device}}}\n"
-    path.write_text(f"name: selecting\nlocale: it-IT\n{fields}", encoding="utf-8")
-    task = Stage(launch=read_launch_file(path), name="ingest_public")
-    assert (task.queue, task.pool) == (place, place)
-
-
 def test_the_schedule_is_the_public_models_and_starts_the_launch(dagbag):
     assert dagbag.dags["demo"].schedule is None
     assert dagbag.dags["public_model-scheduled"].timetable.key_format == "%Y%m%d"

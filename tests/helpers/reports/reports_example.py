@@ -170,12 +170,6 @@ def example(**changes: object) -> Disclosure:
                 {"name": "letters", "licence": "public domain", "words": 3000},
                 {"name": "made up by a model", "licence": "CC0", "words": 456, "synthetic": True},
             ],
-            "selection": {
-                "registered_model": "keyboard-en-US-NWP",
-                "version": 3,
-                "launch_id": "earlier",
-                "effective_share": 0.457,
-            },
             "documents": 12,
             "train_tokens": 3456,
             "left_out_documents": 0,

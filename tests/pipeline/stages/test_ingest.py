@@ -1,30 +1,24 @@
-"""Selection of public text by what users have, and which devices leave nothing to learn, to watch or to compare."""
+"""What is recorded of public text, and which devices leave nothing to learn, to watch or to compare."""
 
 import json
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from federated.devices import pieces, store
-from pipeline.ground.errors import PermanentError
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.ledger import PrivacyLedger
-from pipeline.run import artifacts
 from pipeline.run.known import run_folder
 from pipeline.run.runner import open_run, run_stage
 from pipeline.run.stage import StageContext
 from pipeline.stages import identity
 from pipeline.stages.graph import STAGES
-from pretrain.model import export
 from pretrain.text import corpus, sources
-from pretrain.training import selection
 from tests.helpers.launches.installed import registered
 from tests.helpers.launches.pipeline_launch import launch_config
-from tests.helpers.launches.published import THEIRS, publish
 from tests.helpers.text.c4_clone import write_clone
 
 MADE_UP = {"source": "synthetic", "name": "made-up", "devices": 60, "max_words_per_device": 30}
@@ -38,50 +32,15 @@ pytestmark = [
 
 @pytest.fixture
 def config(tmp_path: Path) -> LaunchConfig:
-    """A launch on 60 public documents, which its champion may choose from."""
+    """A launch on 60 public documents."""
     path = tmp_path / "public.jsonl"
     said = ["see you later.", "you see me.", "later you see more of it.", "something else."]
     rows = [{"text": f"{said[number % 4]} Text {'abcdefgh'[number % 8]} {said[number % 3]}"} for number in range(60)]
     path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     (tmp_path / "held_out.jsonl").write_text('{"text": "see you"}', encoding="utf-8")
     paths = {"train": [str(path)], "validation": [str(tmp_path / "held_out.jsonl")]}
-    public_text = {"source": "files", "max_tokens": 10_000, "select_by": "champion", **paths}
+    public_text = {"source": "files", "max_tokens": 10_000, **paths}
     return LaunchConfig.model_validate(launch_config().model_dump(mode="json") | {"public_text": public_text})
-
-
-@pytest.mark.slow
-def test_without_a_champion_selection_is_refused(config: LaunchConfig, tracked: Settings) -> None:
-    with pytest.raises(PermanentError, match=r"public_text.select_by: .*no launch of keyboard-en-US-NWP was published"):
-        run_stage("ingest_public", config, launch_id(config), tracked, STAGES)
-
-
-@pytest.mark.slow
-def test_sentences_are_drawn_by_the_champion_s_scores(config: LaunchConfig, tracked: Settings, tmp_path: Path) -> None:
-    bundle = publish(tracked, tmp_path, "earlier")
-    result = run_stage("ingest_public", config, launch_id(config), tracked, STAGES).result
-    assert (result["selection"]["version"], result["selection"]["launch_id"]) == (1, "earlier")
-    ctx = StageContext(config, open_run(config, launch_id(config), tracked), tracked, "pretrain", None)
-    opened = corpus.open_corpus(ctx.run.input("ingest_public", "corpus"))
-    theirs = artifacts.encode(opened.train, THEIRS)
-    private_S = selection.log_probabilities(export.load_graph(bundle / "model.onnx"), theirs, 6)
-    weight_S = selection.importance(private_S, selection.unread(theirs, THEIRS), selection.targets(theirs))
-    assert weight_S.max() > 1.05 * weight_S.min()
-    assert result["selection"]["effective_share"] == pytest.approx(selection.effective_share(weight_S))
-    expected = selection.resampled(theirs, selection.copies(weight_S, config.seed))
-    np.testing.assert_array_equal(artifacts.public_streams(ctx, THEIRS)[0].tokens_N, expected.tokens_N)
-    assert not any(ctx.run.private("ingest_public").glob(".champion-*")), "the champion is not kept"
-
-
-@pytest.mark.slow
-def test_a_launch_that_selects_nothing_has_the_id_and_text_it_had(config: LaunchConfig, tracked: Settings) -> None:
-    content = config.model_dump(mode="json")
-    del content["public_text"]["select_by"]
-    plain = LaunchConfig.model_validate(content)
-    assert launch_id(plain) != launch_id(config)
-    content["public_text"]["select_by"] = None
-    assert launch_id(LaunchConfig.model_validate(content)) == launch_id(plain)
-    result = run_stage("ingest_public", plain, launch_id(plain), tracked, STAGES).result
-    assert result["selection"] is None
 
 
 @pytest.mark.slow
@@ -111,7 +70,7 @@ def test_documents_that_a_cap_leaves_out_are_counted_and_logged(
     config: LaunchConfig, settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="pipeline.stages.ingest")
-    changes = {"select_by": None, "max_tokens": 100}
+    changes = {"max_tokens": 100}
     capped = LaunchConfig.model_validate(
         config.model_dump(mode="json") | {"public_text": config.public_text.model_dump() | changes}
     )

@@ -12,8 +12,6 @@ from pipeline.run.bookkeeping import PROCESSORS
 from pipeline.run.run_dir import RESULT, StageRecord
 from pipeline.run.stage import Stages
 from pipeline.stages.graph import STAGES
-from tests.helpers.launches.pipeline_launch import launch_config
-from tests.helpers.launches.published import publish
 from tests.helpers.launches.stages import running
 from tests.helpers.launches.tiny_launch import write_launch
 
@@ -100,17 +98,3 @@ def test_other_bytes_in_the_same_file_are_other_text(first: LaunchConfig, settin
     records = run(changed(first), settings)
     assert [record.reused_from for record in records.values()] == [None, None]
     assert records["ingest_public"].result["train_tokens"] < 20_000
-
-
-@pytest.mark.slow
-def test_another_champion_selects_other_sentences(tracked: Settings, tmp_path: Path) -> None:
-    name = "ingest_public"
-    only = {name: STAGES[name]}
-    selecting = changed(load_launch(write_launch(tmp_path)), public_text={"select_by": "champion"})
-    selecting = selecting.model_copy(update={"private_text": launch_config().private_text})
-    one, two, three = (changed(selecting, name=number) for number in ("one", "two", "three"))
-    publish(tracked, tmp_path, "earlier")
-    assert run(one, tracked, only)[name].reused_from is None
-    assert run(two, tracked, only)[name].reused_from == launch_id(one)
-    publish(tracked, tmp_path, "a later one")
-    assert run(three, tracked, only)[name].reused_from is None
