@@ -134,8 +134,8 @@ class Replay:
     Attributes:
       again: ``module:function`` of a cheap check; it takes a context in a folder beside the launch's, the record and
         the launch's folder, and yields differences. Empty: run the stage again.
-      in_full: returns whether a full check of this launch does more than the cheap one.
-      full: ``module:function`` of the full check, likewise; empty: run the stage again from its key alone.
+      in_full: returns whether a full check of this launch, a run from the stage's key alone, does more than the cheap
+        one.
       moving: fields of the result that later launches change.
       anywhere: True if the stage gives the same bits on every type of processor.
       afresh: True if the second run always starts from nothing, and never from the first run's final state.
@@ -143,7 +143,6 @@ class Replay:
 
     again: str = ""
     in_full: Callable[[LaunchConfig], bool] = _never
-    full: str = ""
     moving: frozenset[str] = frozenset()
     anywhere: bool = False
     afresh: bool = False

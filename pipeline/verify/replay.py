@@ -96,10 +96,11 @@ def second_run_differences(
     stage: Stage, how: Replay, ctx: StageContext, record: StageRecord, run: RunDir, from_nothing: bool
 ) -> Iterator[str]:
     """Yield differences of a stage's second run, or of a cheap check of its outputs, from its record and files."""
-    if from_nothing and not how.full:
+    if from_nothing:
         _keep_only_the_key(ctx.private)
-    place = how.full if from_nothing else how.again
-    return imported(place)(ctx, record, run) if place else made_again(stage, ctx, record, run)
+    elif how.again:
+        return imported(how.again)(ctx, record, run)
+    return made_again(stage, ctx, record, run)
 
 
 def _keep_only_the_key(folder: Path) -> None:

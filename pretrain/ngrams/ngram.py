@@ -99,23 +99,6 @@ class NGram:
                 prob_BV[row, words] = self.levels[k - 1].prob_G[low:high]
         return prob_BV
 
-    def log_probabilities(self, stream: TokenStream) -> np.ndarray:
-        """float64 ``[N]``: log-probability of every token after those before it in its sentence, in nats."""
-        return np.concatenate([np.empty(0), *map(self._log_probabilities, counting.blocks(stream.tokens_N))])
-
-    def _log_probabilities(self, tokens_N: np.ndarray) -> np.ndarray:
-        tokens_N, place_N = counting.with_starts(tokens_N)
-        number_N, prob_N = tokens_N, self.levels[0].prob_G[tokens_N]
-        for k in range(2, self.order + 1):
-            context_N = np.where(place_N >= k - 1, np.roll(number_N, 1), -1)
-            gram_N = np.where(
-                context_N >= 0, _find(self.levels[k - 1].key_G, context_N * self.vocabulary_size + tokens_N), -1
-            )
-            shorter_N = prob_N * np.where(context_N >= 0, self.levels[k - 2].backoff_G[context_N], 1.0)
-            prob_N = np.where(gram_N >= 0, self.levels[k - 1].prob_G[gram_N], shorter_N)
-            number_N = gram_N
-        return np.log(prob_N[place_N > 0])
-
 
 def _smoothed(levels: list[LevelCounts], vocabulary_size: int, folder: Path | None) -> Iterator[Level]:
     key_V, count_V = levels[0].key.array(), levels[0].count.closed()

@@ -1,4 +1,4 @@
-"""What is recorded of public text, and which devices leave nothing to learn, to watch or to compare."""
+"""The record of public text, and devices that leave nothing to learn, to watch or to compare."""
 
 import json
 from pathlib import Path

@@ -106,16 +106,6 @@ def test_equals_the_definition_and_sums_to_one(order: int) -> None:
         np.testing.assert_allclose(got[[2, 3, 7, 15]], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("order", [1, 2, 3, 4])
-def test_scores_of_a_text_are_the_probabilities_of_its_words(order: int) -> None:
-    vocabulary = words(12)
-    model = NGram.fit(zipf_stream(order, 200, vocabulary), vocabulary, order)
-    other = zipf_stream(order + 10, 30, vocabulary)
-    whole = [[*said, EOS] for said in sentences(other)]
-    expected = [np.log(after(model, said[:n])[said[n]]) for said in whole for n in range(len(said))]
-    np.testing.assert_allclose(model.log_probabilities(other), expected, rtol=1e-10)
-
-
 def sentences(stream: TokenStream) -> list[list[int]]:
     ends = np.flatnonzero(stream.tokens_N == EOS) + 1
     return [part[:-1].tolist() for part in np.split(stream.tokens_N, ends)[:-1]]
