@@ -3,10 +3,12 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from benchmarks.utility.cell import Cell
 from benchmarks.utility.populations import SEED, People
@@ -29,8 +31,9 @@ from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.ngrams import counted
 from pretrain.ngrams.counted import CountedNGram
 from pretrain.randomness.noise import seeded_key
-from pretrain.text.vocabulary import SPECIALS, TokenStream
-from pretrain.training.train import pretrain
+from pretrain.text.batches import batches, find_rows
+from pretrain.text.vocabulary import SPECIALS, UNK, TokenStream
+from pretrain.training.train import dropped_share, kept_outputs, pretrain
 
 DELTA, SEQUENCE_WORDS, CURVE_PEOPLE = 1e-6, 20, 20
 _NEXT_TO_NONE = 1e-9
@@ -59,7 +62,7 @@ def made(cell: Cell, people: People, work: Path) -> tuple[Arm, dict[str, object]
         case "start+counts":
             return Arm(start.model(), counts(cell, people, cell.rho, work)), {"epsilon": _epsilon(cell.rho)}
         case "central":
-            return Arm(central(people, work), None), {"devices": len(people.train)}
+            return Arm(central(cell, people, work), None), {"devices": len(people.train)}
         case "train":
             return _trained(cell, people, start.model(), work, cell.rho)
         case "counts-train":
@@ -90,15 +93,46 @@ def moved_start(cell: Cell, people: People, work: Path) -> KeyboardLM:
     return distil(start.model(), counts(cell, people, cell.counts_rho, work), start.public, SEQUENCE_WORDS, SEED)
 
 
-def central(people: People, work: Path) -> KeyboardLM:
-    """Ordinary training without privacy on all text of the same people, with the product's loop for public text."""
+def central(cell: Cell, people: People, work: Path) -> KeyboardLM:
+    """Ordinary training without privacy on all text of the same people, by the cell's loss."""
 
     def trained() -> KeyboardLM:
         model = people.start.model()
-        pretrain(_CENTRAL, model, people.train, people.held_out.select(np.arange(CURVE_PEOPLE)), work / "central", SEED)
+        if cell.loss:
+            _by_loss(model, people.train, cell.loss)
+        else:
+            few = people.held_out.select(np.arange(CURVE_PEOPLE))
+            pretrain(_CENTRAL, model, people.train, few, work / "central", SEED)
         return model
 
     return kept(work / "model.safetensors", people, trained)
+
+
+def _by_loss(model: KeyboardLM, text: TokenStream, loss: float) -> None:
+    """The product's loop for public text, with the loss of devices' training (``local_training.kernel.outputs``)."""
+    rows, first = find_rows(text.tokens_N, SEQUENCE_WORDS), UNK + 1
+    usual_words = float(rows.length_R.mean()) * _CENTRAL.batch_sentences
+    dropped = dropped_share(_CENTRAL.steps, _CENTRAL.batch_sentences, len(rows))
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    for step, rows_B in enumerate(islice(batches(rows, _CENTRAL.batch_sentences, SEED, 0), _CENTRAL.steps)):
+        inputs_BT, targets_BT = rows.batch(rows_B)
+        word_BT = targets_BT >= first
+        features_ME = model.features(inputs_BT)[0][word_BT]
+        kept_ME = kept_outputs(*features_ME.shape, dropped, np.random.default_rng((SEED, step, 0, 1)))
+        features_ME = features_ME if kept_ME is None else features_ME * kept_ME
+        logits_MW = torch.addmm(model.output_bias[first:], features_ME, model.output_VE[first:].T)
+        optimizer.zero_grad()
+        (word_loss(logits_MW, targets_BT[word_BT] - first, loss) / usual_words).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        left = 1 - step / _CENTRAL.steps
+        optimizer.param_groups[0]["lr"] = _CENTRAL.learning_rate * min((step + 1) / (0.05 * _CENTRAL.steps), 1.0) * left
+        optimizer.step()
+
+
+def word_loss(logits_MW: torch.Tensor, targets_M: torch.Tensor, loss: float) -> torch.Tensor:
+    """Sum of the loss over targets, of logits of words alone."""
+    surprise_M = functional.cross_entropy(logits_MW / (1 - loss), targets_M, reduction="none")
+    return (1 - loss) / loss * -torch.expm1(-loss * surprise_M).sum()
 
 
 def kept(path: Path, people: People, make: Callable[[], KeyboardLM]) -> KeyboardLM:

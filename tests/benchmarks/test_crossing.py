@@ -7,15 +7,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from benchmarks.utility import crossing, populations
-from benchmarks.utility.arms import mechanism_of
+from benchmarks.utility.arms import mechanism_of, word_loss
 from benchmarks.utility.cell import Cell
 from benchmarks.utility.cell_lists import LISTS
 from benchmarks.utility.populations import PublicStart
 from federated import mechanisms
 from federated.accounting import guarantees
 from pretrain.config import ModelConfig
+from pretrain.text.vocabulary import SPECIALS
+from tests.federated.reference_sgd import device_loss
 from tests.helpers.text.typed_text import stream, text, vocabulary
 
 CELL = Cell("chat", 0, "train")
@@ -36,6 +39,15 @@ def test_training_spends_the_rho_of_its_cell(kind: str) -> None:
     worst = guarantees.guarantee_of(mechanisms.build(block), *limits, (block.delta,), twice=False)
     assert worst.rho == pytest.approx(0.3)
     assert block.report_goal * block.rounds <= 100 * block.max_participations
+
+
+def test_central_training_has_the_loss_of_devices() -> None:
+    first, generator = len(SPECIALS), torch.Generator().manual_seed(1)
+    logits_MV = torch.randn(30, 12, generator=generator, dtype=torch.float64) * 3
+    targets_M = torch.arange(30) % (12 - first)
+    for loss in (0.2, 0.5):
+        expected = 30 * device_loss(logits_MV[None], targets_M[None] + first, loss)
+        torch.testing.assert_close(word_loss(logits_MV[:, first:], targets_M, loss), expected)
 
 
 def test_a_row_is_appended_once_under_the_same_columns(tmp_path: Path) -> None:
