@@ -59,6 +59,8 @@ def made(cell: Cell, people: People, work: Path) -> tuple[Arm, dict[str, object]
             return Arm(start.model(), None), {}
         case "ngram":
             return Arm(None, start.ngram), {}
+        case "start+ngram":
+            return Arm(start.model(), start.ngram), {}
         case "start+counts":
             return Arm(start.model(), counts(cell, people, cell.rho, work)), {"epsilon": _epsilon(cell.rho)}
         case "central":

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import Literal
 
-Arm = Literal["start", "ngram", "start+counts", "train", "counts-train", "central"]
+Arm = Literal["start", "ngram", "start+ngram", "start+counts", "train", "counts-train", "central"]
 # What a name says first, and in a word; the rest only where it is not the default.
 _FIRST = ("population", "people", "arm")
 
@@ -21,7 +21,7 @@ class Cell:
       rounds, participations: T and k; the cohort is ``people k / T``.
       step_noise: sets the server rate, see ``federated.planning.law``.
       noise: False trains without, at the rate that the noise of ``rho`` would allow.
-      loss: of devices' training, see ``LocalTrainingConfig``; 0 is the cross entropy of every target.
+      loss: of training, see ``LocalTrainingConfig``; 0 is the cross entropy of every target.
       public: packaged text of the start; the forecast is fitted to cells of ``sample``.
       draw: repetition, with other noise and other cohorts.
       fold: of five, which fifth of a small population is held out.
@@ -44,7 +44,7 @@ class Cell:
     optimizer: Literal["momentum", "nesterov", "sgd"] = "momentum"
     epochs: int = 1
     device_rate: float = 0.5
-    loss: float = 0.0
+    loss: float = 0.2
     batch: int = 8
     max_words: int = 200
     public: Literal["sample", "sample-with-chat"] = "sample"

@@ -13,9 +13,9 @@ _ALL = [(name, 0) for name in SMALL]
 _LEARN = Cell("talk", 3_000, "train", noise=False)
 
 LISTS: dict[str, list[Cell]] = {
-    "simple": [Cell("talk", 300, arm) for arm in ("start", "ngram")]
+    "simple": [Cell("talk", 300, arm) for arm in ("start", "ngram", "start+ngram")]
     + [Cell("talk", people, "start+counts") for people in (300, 1_000, 3_000, 10_000)]
-    + [Cell(name, 0, arm) for name, arm in product(SMALL, ("start", "ngram", "start+counts"))],
+    + [Cell(name, 0, arm) for name, arm in product(SMALL, ("start", "ngram", "start+ngram", "start+counts"))],
     # Counts of few people or of little rho, where noise drowns them.
     "counts": [
         Cell("talk", people, "start+counts", rho=rho)
@@ -37,7 +37,7 @@ LISTS: dict[str, list[Cell]] = {
     "with-chat": [
         Cell("talk", people, arm, rho=rho, public="sample-with-chat")
         for people in (1_000, 10_000)
-        for arm, rho in (("start", 0.5), ("ngram", 0.5), ("start+counts", 0.5), ("counts-train", 0.45))
+        for arm, rho in (("start", 0.5), ("start+ngram", 0.5), ("start+counts", 0.5), ("counts-train", 0.45))
     ],
     # Both ways to train by the law, which the forecast is fitted to.
     "forecast": [

@@ -110,11 +110,16 @@ def _draws(found: Rows) -> list[str]:
 
 def _loss(found: Rows) -> list[str]:
     """Training on devices by the product's loss, beside the cross entropy with the same noise and cohorts."""
-    others = [row for row in found.values() if row["loss"] != "0.0"]
+    other = "-loss0.0"
+    twins = [
+        (row, found[name.replace(other, "")])
+        for name, row in found.items()
+        if name.endswith(other) or f"{other}-" in name
+        if row["arm"] == "train" and name.replace(other, "") in found
+    ]
     lines = []
-    for name, people in dict.fromkeys((row["population"], row["people"]) for row in others):
-        own = [row for row in others if (row["population"], row["people"]) == (name, people)]
-        pairs = [(found[row["cell"].replace(f"-loss{row['loss']}", "")], row) for row in own]
+    for name, people in dict.fromkeys((row["population"], row["people"]) for row, _ in twins):
+        pairs = [(before, row) for before, row in twins if (row["population"], row["people"]) == (name, people)]
         who = f"{name}, {int(people):,} people" if int(people) else name
         lines.append([who, *(_change(pairs, measure) for measure in ("top1", "top3"))])
     text = (
