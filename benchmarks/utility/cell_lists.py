@@ -92,6 +92,17 @@ LISTS: dict[str, list[Cell]] = {
         for draw, (name, people), loss in product(range(3), (("talk", 3_000), *_ALL), (0.0, 0.2))
     ]
     + [Cell(name, 0, "train", loss=loss, fold=fold) for fold, name, loss in product(range(1, 5), SMALL, (0.0, 0.2))],
+    # A total epsilon of 1 at delta 1e-6, which is rho 0.028, and the demo's at half of its epsilon.
+    "epsilon-one": [
+        cell
+        for name, people in (("talk", 300), ("talk", 1_000), ("talk", 3_000), ("chat", 0))
+        for cell in (
+            Cell(name, people, "start+counts", rho=0.028),
+            Cell(name, people, "train", rho=0.028),
+            Cell(name, people, "counts-train", rho=0.0252, counts_rho=0.0028),
+        )
+    ]
+    + [replace(_DEMO, rho=0.126, counts_rho=0.014)],
     # What the demo might take, one change a cell.
     "demo": [
         replace(_DEMO, **change)

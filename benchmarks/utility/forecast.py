@@ -89,6 +89,20 @@ def multiples(found: list[Row], arm: str, line: Curve) -> dict[str, float]:
     return {name: fmean(values) for name, values in each.items()}
 
 
+def free(path: Path) -> dict[str, float]:
+    """Points of the start mixed half and half with the n-gram of its own text, by population and start."""
+    with path.open(encoding="utf-8", newline="") as file:
+        mixed = [row for row in csv.DictReader(file) if row["arm"] == "start+ngram"]
+    return {f"{row['population']}, {row['public']}": float(row["over_start"]) for row in mixed}
+
+
+def people_error(path: Path) -> float:
+    """Standard error of a gain times the root of the number of held-out people: the mean of all gains."""
+    with path.open(encoding="utf-8", newline="") as file:
+        gained = [row for row in csv.DictReader(file) if float(row["error"])]
+    return fmean(float(row["error"]) * math.sqrt(int(row["test_people"])) for row in gained)
+
+
 def left(path: Path) -> dict[str, float]:
     """Share of the gain that is left on another start, by cell of that start."""
     with path.open(encoding="utf-8", newline="") as file:
@@ -107,12 +121,13 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("benchmarks/results"))
     folder = parser.parse_args().results
     found = rows(folder / "crossing.csv")
-    write_text(folder / "forecast.md", page(found, left(folder / "crossing.csv")))
+    cells = folder / "crossing.csv"
+    write_text(folder / "forecast.md", page(found, left(cells), free(cells), people_error(cells)))
     write_text(folder / "crossing.svg", picture(found))
 
 
-def page(found: list[Row], shares: Mapping[str, float]) -> str:
-    """Curves, multiples, shares left on another start, and the forecast of every setting, as a page."""
+def page(found: list[Row], shares: Mapping[str, float], costs_nothing: Mapping[str, float], error: float) -> str:
+    """Curves, multiples, what costs nothing, shares left on another start, and the forecast of every setting."""
     curves = {arm: curve(found, arm) for arm in ARMS.values()}
     scales = {arm: multiples(found, arm, curves[arm]) for arm in curves}
     lines = ["# The forecast of a launch's gain, fitted to the crossing", ""]
@@ -128,6 +143,11 @@ def page(found: list[Row], shares: Mapping[str, float]) -> str:
         shown = ", ".join(f"{name} {value:.2f}" for name, value in each.items())
         spread = f"{stdev(each.values()):.2f}" if len(each) > 1 else "-"
         lines.append(f"| {arm} | {shown} | {fmean(each.values()):.2f} | {spread} |")
+    points = list(costs_nothing.values())
+    lines += ["", "| start mixed with the n-gram of its own text | points over the start |", "|---|---|"]
+    lines += [f"| {name} | {value:+.2f} |" for name, value in costs_nothing.items()]
+    lines += [f"| mean ± standard deviation | {fmean(points):+.2f} ± {stdev(points):.2f} |", ""]
+    lines += [f"A gain measured on n held-out people has a standard error of {error:.2f} / sqrt(n) points."]
     lines += ["", "| cell on another start | share of the gain on the sample's |", "|---|---|"]
     lines += [f"| {name} | {share:.2f} |" for name, share in shares.items()]
     lines += ["", *settings(found, curves, scales)]

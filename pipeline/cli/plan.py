@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pipeline.preflight.plan import LaunchPlan
 
 
+_FORECAST = "Forecast from the number of devices: what five small populations gained with the demo's network and start"
+
+
 @command
 def plan(
     launch: LaunchName,
@@ -57,12 +60,16 @@ def plan_text(done: "LaunchPlan") -> str:
     """Format a plan: its worst case and its forecast; the tables of the command are apart."""
     from pipeline.preflight.plan import ForecastPlan
 
-    lines = _worst_case_lines(done)
+    lines, forecast = _worst_case_lines(done), [f"  {gate}" for gate in done.gates]
+    if isinstance(done, ForecastPlan) and done.frontier is not None:
+        forecast += _frontier_lines(done.frontier)
+    if forecast:
+        lines += ["", _FORECAST, *forecast]
     if not isinstance(done, ForecastPlan):
-        return "\n".join([*lines, "For a forecast of its gain, add a planning block to its launch file."])
-    if done.frontier is not None:
-        lines += ["", *_frontier_lines(done.frontier)]
-    return "\n".join([*lines, *([f"files: {done.files[0].parent}"] if done.files else [])])
+        lines.append("For a forecast by total epsilon, add a planning block to its launch file.")
+    elif done.files:
+        lines.append(f"files: {done.files[0].parent}")
+    return "\n".join(lines)
 
 
 def _worst_case_lines(plan: "LaunchPlan") -> list[str]:
@@ -141,8 +148,6 @@ def _frontier_lines(frontier: "Frontier") -> list[str]:
 
     knee, evaluation = frontier.knee, frontier.evaluation
     return [
-        "Forecast from the number of devices alone, for text as far from the start as the text it was fitted to:",
-        f"  at this file's total {_winner(frontier.own)}",
         f"  a way gains over the start for sure {total(frontier.beats_start)}",
         f"  training leads counts {total(frontier.beats_counts)}",
         "  no total up to 10 gains for sure: find more devices"
@@ -154,16 +159,6 @@ def _frontier_lines(frontier: "Frontier") -> list[str]:
             else []
         ),
     ]
-
-
-def _winner(point: "Point") -> str:
-    """The way that the forecast prefers at a total, with its lead over counts."""
-    if point.wins is None:
-        return "no way gains for sure"
-    names = {"counts": "counts", "training": "training", "both": "training from a start that counts moved"}
-    best = point.best
-    lead = f", {point.lead.points:+.1f} over counts" if point.wins == "both" and point.lead else ""
-    return f"{names[point.wins]} wins: {best.points:+.1f} ± {2 * best.error:.1f} points over the start{lead}"
 
 
 def _show_frontier(frontier: "Frontier", console: "Console") -> None:

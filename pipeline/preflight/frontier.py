@@ -16,6 +16,7 @@ from federated.planning.gain import Forecast
 from federated.planning.search import Terms, block_at
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Spend
+from pipeline.preflight.gains import forecast
 from pipeline.preflight.words import CentralWords, both_ways
 from pipeline.releases.counts import COUNTS
 from pipeline.releases.local_words import LOCAL_WORDS
@@ -69,7 +70,6 @@ class Frontier:
     """Forecasts for several totals.
 
     Attributes:
-      own: forecast at the launch's own total.
       evaluation: epsilon of a held-out device to its own releases, which must be no more than the total.
       beats_start: least total epsilon at which a way gains for sure; None within the frontier.
       beats_counts: least total at which training, with counts or alone, is the way that wins.
@@ -77,19 +77,17 @@ class Frontier:
     """
 
     points: tuple[Point, ...]
-    own: Point
     evaluation: float
     beats_start: float | None
     beats_counts: float | None
     knee: float | None
 
 
-def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend], own: float) -> Frontier:
+def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) -> Frontier:
     """Forecast the launch at several totals.
 
     Args:
       spends: worst-case spend of every release of the launch, by stage.
-      own: total epsilon of one device to the launch.
 
     Raises:
       ValueError: as ``federated.planning.search.block_at``.
@@ -119,7 +117,6 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend], ow
 
     return Frontier(
         points=tuple(point for point in tried if point.epsilon in EPSILONS),
-        own=at(own),
         evaluation=_held_out(config, spends),
         beats_start=least(lambda point: point.wins is not None),
         beats_counts=least(lambda point: point.wins in ("training", "both")),
@@ -131,44 +128,18 @@ def around(config: LaunchConfig, devices: int, spends: Mapping[str, Spend], epsi
     """Forecast a launch as it is, at its total epsilon and at one less and more, by total; {} without a forecast.
 
     Words stay as they are, and what is left goes to counts and training by the shares of the launch, at the server rate
-    that it allows. No forecast is known for Adam and for models that hold counts beside a trained network or alone.
+    that it allows.
 
     Args:
       devices: that train.
       spends: of every release of the launch, by stage.
       epsilon: total of one device.
     """
-    if not _forecast_is_known(config):
-        return {}
     others = {name: spend for name, spend in spends.items() if name not in _LEARNS and spend.split == "train"}
     learned = math.fsum(spend.rho or 0.0 for name, spend in spends.items() if name in _LEARNS)
-    per_noise = law.way_per_noise(config.mechanism, config.server) if config.trains else 0.0
-    left = gain.left(config.public_text.source)
-
-    def gained(rho: float) -> Forecast:
-        if not config.trains:
-            return gain.counts(gain.heard(devices, rho), left)
-        way = min(law.LONGEST_WAY, law.STEP_NOISE * per_noise * math.sqrt(rho / learned))
-        return gain.both(way, left) if config.counts_move_start else gain.training(way, left)
-
     rhos = {total: rho_within(config, others, total) for total in (epsilon - 1, epsilon, epsilon + 1) if total > 0}
-    return {total: gained(rho) for total, rho in rhos.items() if rho}
-
-
-def without_privacy(config: LaunchConfig) -> Forecast | None:
-    """Forecast of the launch's training without noise; None where nothing is trained or no forecast is known.
-
-    Training then goes as far as the step law was measured.
-    """
-    if not config.trains or not _forecast_is_known(config):
-        return None
-    left = gain.left(config.public_text.source)
-    return (gain.both if config.counts_move_start else gain.training)(law.LONGEST_WAY, left)
-
-
-def _forecast_is_known(config: LaunchConfig) -> bool:
-    mixed = config.ships == "mixture" if config.trains else config.ships == "counts"
-    return not (mixed or (config.trains and config.server.optimizer == "adam"))
+    found = {total: forecast(config, devices, rho / learned) for total, rho in rhos.items() if rho}
+    return {total: gained for total, gained in found.items() if gained}
 
 
 def _held_out(config: LaunchConfig, spends: Mapping[str, Spend]) -> float:

@@ -23,6 +23,7 @@ from pipeline.preflight.compute import launch_minutes
 from pipeline.preflight.devices import count_devices, countable, retention, stated_devices
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.frontier import Frontier
+from pipeline.preflight.gains import GainGate, gain_gates, least_gain
 from pipeline.preflight.shortfalls import refusals
 from pipeline.preflight.words import CentralWords, LocalWords, both_ways
 from pipeline.releases.terms import Terms
@@ -60,6 +61,8 @@ class LaunchPlan:
       counted: devices of the launch's files before and after each filter, if they were counted for this plan.
       total: loss of one device to all releases together, bounded by ``policy.max_total_epsilon``; the rho of each part
         is bounded by ``policy.max_rho``.
+      gates: on gains, with the forecast; empty where there is none.
+      least_gain: points over the start that these gates ask for.
       words: cost of the file's own kind of word discovery, then of the other kind.
       reuse: stages whose outputs are reused from other launches on this machine.
     """
@@ -80,7 +83,8 @@ class LaunchPlan:
     max_rho: float
     total: Total
     max_total_epsilon: float
-    min_gain: float
+    gates: tuple[GainGate, ...]
+    least_gain: float
     words: tuple[LocalWords | CentralWords, ...]
     ledger: Room
     reuse: tuple[CacheHit, ...]
@@ -136,7 +140,7 @@ def plan(
     found = None
     if config.server.optimizer != "adam":
         worst = Terms.of_file(config, base.devices)
-        found = frontiers.frontier(config, terms, worst.spends, base.total.epsilon)
+        found = frontiers.frontier(config, terms, worst.spends)
     directory = out or RunDir(here.runs_dir, run_id).path / "public" / "planning"
     return ForecastPlan(
         **vars(base),
@@ -167,7 +171,7 @@ def frontier_figure(found: Frontier, plan: LaunchPlan) -> "Figure":
     return figures_plan.gain_figure(
         curves,
         "total epsilon of one device",
-        100 * plan.min_gain,
+        plan.least_gain,
         (plan.total.epsilon, f"this file, {plan.training_devices:,} devices train"),
     )
 
@@ -208,7 +212,8 @@ def _worst_case(
         max_rho=config.policy.max_rho,
         total=terms.total,
         max_total_epsilon=config.policy.max_total_epsilon,
-        min_gain=config.policy.min_top1_gain,
+        gates=gain_gates(terms),
+        least_gain=least_gain(config.policy),
         words=both_ways(config, trains),
         ledger=Room(room.problems, room.notes),
         reuse=reuse,

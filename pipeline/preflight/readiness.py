@@ -21,6 +21,7 @@ from pipeline.ground.settings import Settings, has_account
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.entries import Spend
 from pipeline.preflight.devices import count_devices, countable, retention, stated_devices
+from pipeline.preflight.gains import uncertain
 from pipeline.preflight.shortfalls import FEW, refusals
 from pipeline.releases.evaluation import EVALUATION, typed
 from pipeline.releases.policy import above_policy, one_number
@@ -196,7 +197,8 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
         *unusable_places(settings),
         *foreseen.problems,
     )
-    return Findings(problems, (*one_number(terms), *_nobody_answers(config), *people.notes, *foreseen.notes))
+    of_launch = (*one_number(terms), *_nobody_answers(config))
+    return Findings(problems, (*of_launch, *people.notes, *uncertain(terms), *foreseen.notes))
 
 
 def _nobody_answers(config: LaunchConfig) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Spend
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.statement import composition
-from pipeline.preflight.frontier import around, without_privacy
+from pipeline.preflight.frontier import around
+from pipeline.preflight.gains import without_privacy
 from pipeline.releases.release import Results
 from pipeline.releases.spent import launch_loss, spent
 from pipeline.releases.total import of_group, total

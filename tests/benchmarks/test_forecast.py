@@ -37,6 +37,12 @@ def test_the_share_left_by_a_start_with_chat_is_the_mean_of_its_cells() -> None:
     assert gain.left("sample") == gain.left("c4") == 1
 
 
+def test_what_costs_nothing_is_the_mean_of_its_cells() -> None:
+    points = forecast.free(RESULTS).values()
+    assert (fmean(points), stdev(points)) == pytest.approx(gain.FREE, abs=0.05)
+    assert forecast.people_error(RESULTS) == pytest.approx(gain.PEOPLE_ERROR, abs=0.15)
+
+
 @pytest.mark.parametrize(
     ("arm", "scale"),
     [("counts", gain.COUNTS_SCALE), ("training", gain.TRAINING_SCALE), ("both", gain.BOTH_SCALE)],

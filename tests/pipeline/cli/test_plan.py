@@ -72,7 +72,7 @@ def test_a_forecast_as_json_with_pictures(home: Path) -> None:
 def test_a_forecast_for_a_person(home: Path) -> None:
     file = written(home)
     text, table = tacit("plan", str(file))
-    assert "Forecast from the number of devices alone" in text
+    assert "Forecast from the number of devices: " in text
     assert max(map(len, table.splitlines())) <= 80
     assert "…" not in table  # nothing was cut off
     assert (home / "runs" / launch_id(load_launch(file)) / "public" / "planning" / "frontier.svg").exists()

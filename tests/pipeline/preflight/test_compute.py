@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from federated.counts import distil
 from pipeline.launch.config import LaunchConfig, load_launch
-from pipeline.preflight.compute import launch_minutes
+from pipeline.preflight.compute import LESSONS, launch_minutes
 
 ROOT = Path(__file__).parents[3]
 
@@ -18,6 +19,14 @@ def test_minutes_grow_as_what_is_trained() -> None:
     for stage, minutes in launch_minutes(demo).items():
         assert abs(launch_minutes(twice)[stage] - 2 * minutes) <= 1
     assert "audit" not in launch_minutes(changed(demo, "audit", populations=("compliant",)))
+
+
+def test_a_moved_start_is_counted() -> None:
+    demo = load_launch(ROOT / "dags" / "launches" / "demo-en-US.yaml")
+    assert distil.STEPS * distil.ROWS == LESSONS
+    assert set(launch_minutes(demo)) == {"pretrain", "fine_tune", "audit", "ab_test", "decide"}
+    assert "decide" not in launch_minutes(demo.model_copy(update={"counts": None}))
+    assert "ab_test" not in launch_minutes(changed(demo, "ab_test", non_private_upper_bound=False))
 
 
 def test_a_measured_launch_comes_out_within_twice() -> None:

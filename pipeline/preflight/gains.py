@@ -1,0 +1,120 @@
+"""A launch's gain, forecast from its file and its number of devices: over its start, and over what costs nothing.
+
+No forecast is known for Adam, and for models that hold counts beside a trained network or alone.
+"""
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from evaluation.config import CONFIDENCE
+from federated.planning import gain, law
+from federated.planning.gain import Forecast
+from pipeline.launch.config import LaunchConfig
+from pipeline.launch.policy import PolicyConfig
+from pipeline.releases.terms import Terms
+
+
+@dataclass(frozen=True)
+class GainGate:
+    """A gate on the gain in top-1 recall, before anything is measured; all in points.
+
+    Attributes:
+      field: of the launch file, the gate's bound.
+      beside: model that the gain is over.
+      gain: forecast.
+      bound: the lower end of the measured interval must reach it.
+      held: probability that it does not, by the forecast's error and the draw of test devices.
+    """
+
+    field: str
+    beside: str
+    gain: Forecast
+    bound: float
+    held: float
+
+    def __str__(self) -> str:
+        """Format the probability and the gain."""
+        held = f"{self.held:.0%}" if self.held >= 0.01 else "less than 1%"
+        return (
+            f"{self.field}: {self.bound / 100:g} holds {held} of such launches, by a forecast of "
+            f"{self.gain.points:+.1f} ± {2 * self.gain.error:.1f} points over {self.beside}"
+        )
+
+
+def gain_gates(terms: Terms) -> tuple[GainGate, ...]:
+    """Return the gates on gains; empty where devices are unknown or there is no forecast.
+
+    Noise of ``evaluation`` is left out; it holds more launches.
+    """
+    config, splits = terms.config, terms.splits or {}
+    over_start = forecast(config, splits["train"]) if splits.get("train") and splits["test"] else None
+    if over_start is None:
+        return ()
+    drawn = gain.PEOPLE_ERROR / math.sqrt(splits["test"])
+    half = NormalDist().inv_cdf((1 + CONFIDENCE) / 2) * drawn
+
+    def of(field: str, beside: str, over: Forecast, bound: float) -> GainGate:
+        held = NormalDist(over.points - half, math.hypot(over.error, drawn)).cdf(bound)
+        return GainGate(f"policy.{field}", beside, over, bound, held)
+
+    policy = config.policy
+    return (
+        of("min_top1_gain", "the start", over_start, 100 * policy.min_top1_gain),
+        of("min_ngram_gain", "the start with a public n-gram", gain.over_free(over_start), 100 * policy.min_ngram_gain),
+    )
+
+
+def below_bounds(terms: Terms) -> list[str]:
+    """Problems of gates that hold the launch where it gains just what is forecast."""
+    return [
+        f"{gate.field}: {gate.bound / 100:g}, but the forecast is {gate.gain.points:+.1f} points over {gate.beside}; "
+        "bring more devices, spend more epsilon on counts and training, or give devices the start instead"
+        for gate in gain_gates(terms)
+        if gate.gain.points < gate.bound
+    ]
+
+
+def uncertain(terms: Terms) -> tuple[str, ...]:
+    """Warnings of gates that hold more launches like this one than an interval's lower end should."""
+    return tuple(str(gate) for gate in gain_gates(terms) if gate.held > (1 - CONFIDENCE) / 2)
+
+
+def least_gain(policy: PolicyConfig) -> float:
+    """Points over the start that both gates ask for."""
+    return 100 * max(policy.min_top1_gain, policy.min_ngram_gain + gain.FREE[0] / 100)
+
+
+def forecast(config: LaunchConfig, devices: int, share: float = 1.0) -> Forecast | None:
+    """Forecast a launch's gain over its start, at the server rate that its noise allows; None without a forecast.
+
+    Args:
+      devices: that train.
+      share: of the launch's rho for counts and training that they have.
+    """
+    if not _is_known(config):
+        return None
+    left = gain.left(config.public_text.source)
+    if not config.trains:
+        assert config.counts is not None, "a launch counts or trains"
+        return gain.counts(gain.heard(devices, share * config.counts.rho), left)
+    per_noise = law.way_per_noise(config.mechanism, config.server)
+    way = min(law.LONGEST_WAY, law.STEP_NOISE * per_noise * math.sqrt(share))
+    return _trained(config, way)
+
+
+def without_privacy(config: LaunchConfig) -> Forecast | None:
+    """Forecast of the launch's training without noise; None where nothing is trained or no forecast is known.
+
+    Training then goes as far as the step law was measured.
+    """
+    return _trained(config, law.LONGEST_WAY) if config.trains and _is_known(config) else None
+
+
+def _trained(config: LaunchConfig, way: float) -> Forecast:
+    return (gain.both if config.counts_move_start else gain.training)(way, gain.left(config.public_text.source))
+
+
+def _is_known(config: LaunchConfig) -> bool:
+    mixed = config.ships == "mixture" if config.trains else config.ships == "counts"
+    return not (mixed or (config.trains and config.server.optimizer == "adam"))

@@ -1,0 +1,77 @@
+"""Gates on gains before anything is measured: the chance that they hold a launch, and what is refused."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from federated.planning import gain
+from pipeline.launch.config import LaunchConfig, load_launch
+from pipeline.preflight.gains import below_bounds, forecast, gain_gates, uncertain
+from pipeline.preflight.shortfalls import refusals
+from pipeline.releases.terms import Terms
+
+LAUNCHES = Path(__file__).parents[3] / "dags" / "launches"
+TEST = 260
+
+
+@pytest.fixture(scope="module")
+def demo() -> LaunchConfig:
+    return load_launch(LAUNCHES / "demo-en-US.yaml")
+
+
+def terms(config: LaunchConfig, train: int = 920, test: int = TEST, **policy: float) -> Terms:
+    config = config.model_copy(update={"policy": config.policy.model_copy(update=policy)})
+    return Terms.of_file(config, {"train": train, "validation": 130, "test": test})
+
+
+def test_a_gate_holds_as_many_launches_as_it_says(demo: LaunchConfig) -> None:
+    """Against launches whose gain and whose test devices are drawn, each with its interval."""
+    rng, tries = np.random.default_rng(0), 4_000
+    start, ngram = gain_gates(terms(demo, min_top1_gain=0.02, min_ngram_gain=0.01))
+    drawn = gain.PEOPLE_ERROR / math.sqrt(TEST)
+    over_start = forecast(demo, 920)
+    free_T = gain.FREE[0] + gain.FREE[1] * rng.standard_normal(tries)
+    gained_T = over_start.points + over_start.error * rng.standard_normal(tries)
+    for gate, true_T in ((start, gained_T), (ngram, gained_T - free_T)):
+        low_T = true_T + drawn * rng.standard_normal(tries) - 1.96 * drawn
+        error = math.sqrt(gate.held * (1 - gate.held) / tries)
+        assert np.mean(low_T < gate.bound) == pytest.approx(gate.held, abs=5 * error + 1e-3)
+    assert [gate.bound for gate in (start, ngram)] == [2.0, 1.0]
+
+
+def test_more_devices_are_held_less(demo: LaunchConfig) -> None:
+    few, many = (gain_gates(terms(demo, test=test)) for test in (20, 2_000))
+    assert all(a.held > b.held for a, b in zip(few, many, strict=True))
+    assert all(a.gain == b.gain for a, b in zip(few, many, strict=True))
+
+
+def test_a_forecast_below_what_costs_nothing_is_refused(demo: LaunchConfig) -> None:
+    expected = forecast(demo, 920).points
+    enough, more = (expected - gain.FREE[0] + shift for shift in (-0.1, 0.1))
+    assert below_bounds(terms(demo, min_ngram_gain=enough / 100)) == []
+    refused = terms(demo, min_ngram_gain=more / 100)
+    (line,) = below_bounds(refused)
+    assert line.startswith("policy.min_ngram_gain: 0.0")
+    assert "over the start with a public n-gram; bring more devices" in line
+    assert line in refusals(refused)
+    assert below_bounds(terms(demo, min_top1_gain=(expected + 0.1) / 100, min_ngram_gain=-1.0))[0].startswith(
+        "policy.min_top1_gain: "
+    )
+    assert below_bounds(terms(demo, min_top1_gain=-1.0, min_ngram_gain=-1.0)) == []
+
+
+def test_a_gate_that_may_well_hold_is_warned_of(demo: LaunchConfig) -> None:
+    assert uncertain(terms(demo)) == ()
+    (warning,) = uncertain(terms(demo, min_ngram_gain=0.02))
+    assert warning.startswith("policy.min_ngram_gain: 0.02 holds ")
+    assert "% of such launches, by a forecast of +" in warning
+
+
+def test_without_devices_or_a_forecast_nothing_is_said(demo: LaunchConfig) -> None:
+    assert gain_gates(Terms.of_file(demo, None)) == ()
+    assert gain_gates(terms(demo, test=0)) == ()
+    assert gain_gates(terms(load_launch(LAUNCHES / "demo-en-US-central.yaml"))) == ()
+    assert str(replace(gain_gates(terms(demo))[0], held=0.001)).startswith("policy.min_top1_gain: 0 holds less")
