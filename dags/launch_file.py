@@ -51,9 +51,10 @@ class LaunchFile:
 
 
 def read_launch_files() -> list[LaunchFile]:
-    """Read all files of ``dags/launches``, or of TACIT_LAUNCHES (one file or one folder)."""
+    """Read all files of ``dags/launches``, or of TACIT_LAUNCHES (one file or one folder); hidden ones are an editor's."""
     place = Path(os.environ.get("TACIT_LAUNCHES") or Path(__file__).resolve().parent / "launches")
-    return [read_or_error(path) for path in (sorted(place.glob("*.yaml")) if place.is_dir() else [place])]
+    files = sorted((*place.glob("[!.]*.yaml"), *place.glob("[!.]*.yml"))) if place.is_dir() else [place]
+    return [read_or_error(path) for path in files]
 
 
 def read_or_error(path: Path) -> LaunchFile:
@@ -66,7 +67,8 @@ def read_or_error(path: Path) -> LaunchFile:
 
 def broken(path: Path, error: str) -> LaunchFile:
     """Launch file with an error, under a name that Airflow accepts and that no other file has."""
-    name = path.stem if _NAME.fullmatch(path.stem) else f"broken-{zlib.crc32(path.name.encode('utf-8', 'replace')):08x}"
+    usual = path.suffix == ".yaml" and _NAME.fullmatch(path.stem)
+    name = path.stem if usual else f"broken-{zlib.crc32(path.name.encode('utf-8', 'replace')):08x}"
     return LaunchFile(path, name, locale="", features=(), schedule=None, reviewers=(), on_gpu=frozenset(), error=error)
 
 
@@ -77,6 +79,8 @@ def read_launch_file(path: Path) -> LaunchFile:
       ValueError: it is not a YAML mapping, or a field has the wrong type.
       OSError: it cannot be read.
     """
+    if path.suffix != ".yaml":
+        raise ValueError(f"{path.name}: a launch file's name ends in .yaml; rename it")
     if not _NAME.fullmatch(path.stem):
         raise ValueError(f"{path.name}: a launch file's name has letters, digits, '.', '_' and '-'; rename it")
     raw = fields(path)

@@ -339,7 +339,7 @@ def fields(path: Path) -> dict[str, Any]:
       ValueError: it is no YAML mapping, or missing.
     """
     text = paths.read_text(path, "FILE", "launch files are kept in dags/launches/", yaml_text.MOST_BYTES)
-    if path.suffix not in (".yaml", ".yml"):  # It may be people's text, of which no parser says anything.
+    if path.suffix != ".yaml":  # It may be people's text, of which no parser says anything.
         raise ValueError(f"FILE: {paths.shown(path.name)}: the name of a launch file ends in .yaml; see dags/launches/")
     raw = yaml_text.load(text, path.name)
     if not isinstance(raw, dict):

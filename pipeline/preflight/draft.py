@@ -182,7 +182,7 @@ def require_new(file: Path) -> None:
     require_folder(file.parent, "FILE", "make that folder first")
     if file.exists():
         raise ValueError(f"FILE: {shown(file)} exists, and is not overwritten; give another name, or move it away")
-    if file.suffix not in (".yaml", ".yml") or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", file.stem):
+    if file.suffix != ".yaml" or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", file.stem):
         raise ValueError(f"FILE: {shown(file)} is no name of a launch file; write one as in en-US.yaml")
 
 

@@ -65,7 +65,7 @@ def predict(
 
 def _of_launch(name: str, here: Settings) -> str:
     """Folder of the bundle that a launch of this machine published; empty if the name is none of a launch."""
-    is_launch = name.endswith((".yaml", ".yml")) or any(each.startswith(name) for each in begun(here))
+    is_launch = name.endswith(".yaml") or any(each.startswith(name) for each in begun(here))
     if not name or not is_launch or Path(name).is_dir():
         return ""
     run_id = begun_id(name, here)

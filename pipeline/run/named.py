@@ -13,7 +13,6 @@ from pipeline.run.run_dir import RESULT
 from pretrain.reading.paths import shown
 
 _KEPT = "public/launch/launch.json"
-_FILES = (".yaml", ".yml")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _MOST_SHOWN = 6
 
@@ -34,7 +33,7 @@ class Launch:
 def completions(incomplete: str) -> list[str]:
     """Shell completions: launches of this machine, then launch files."""
     here = settings.load()
-    files = sorted(path for suffix in _FILES for path in Path().glob(f"{incomplete}*{suffix}"))
+    files = sorted(Path().glob(f"{incomplete}*.yaml"))
     shipped = sorted((here.home / "dags" / "launches").glob("*.yaml")) if not incomplete else []
     return [name for name in begun(here) if name.startswith(incomplete)] + [str(path) for path in (*files, *shipped)]
 
@@ -95,7 +94,7 @@ def begun_id(name: str, here: Settings) -> str:
 
 def is_file(name: str) -> bool:
     """Return whether a name is a path, by its spelling or because such a file exists."""
-    if not _ID.fullmatch(name) or name.endswith(_FILES):
+    if not _ID.fullmatch(name) or name.endswith((".yaml", ".yml")):
         return True
     return Path(name).is_file() and not any(each.startswith(name) for each in begun(settings.load()))
 

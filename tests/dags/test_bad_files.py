@@ -26,6 +26,7 @@ BAD = {
     "schedule.yaml": (DEMO + "schedule: every now and then\n", "schedule.yaml"),
     "bytes.yaml": (b"locale: \xff\xfe\n", "utf-8"),
     "a name.yaml": (DEMO, "rename it"),
+    "timed.yml": (SCHEDULED, "name ends in .yaml; rename it"),
     "like-nothing.yaml": ("like: gone.yaml\nname: a\n", "gone.yaml: not a file"),
     "like-elsewhere.yaml": ("like: ../good.yaml\nname: a\n", "no launch file in its folder"),
     "huge.yaml": ("# " + "x" * (1 << 20), "bytes"),
@@ -38,6 +39,8 @@ def parsed(tmp_path_factory: pytest.TempPathFactory, database: None) -> dict:
     for name, content in (GOOD | {name: content for name, (content, _) in BAD.items()}).items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     (folder / "folder.yaml").mkdir()
+    for name in ("._good.yaml", ".#good.yaml"):  # of a file manager, and of an editor
+        (folder / name).write_bytes(b"\x00\x05")
     # A process of its own, because the DAG files read their surroundings when they are imported.
     code = (
         "import json, sys; from pathlib import Path; from airflow.dag_processing.dagbag import BundleDagBag;"
