@@ -51,7 +51,7 @@ class LaunchFile:
 
 
 def read_launch_files() -> list[LaunchFile]:
-    """Read all files of ``dags/launches``, or of TACIT_LAUNCHES (one file or one folder); hidden ones are an editor's."""
+    """Read all files of ``dags/launches``, or of TACIT_LAUNCHES (one file or one folder), but hidden ones."""
     place = Path(os.environ.get("TACIT_LAUNCHES") or Path(__file__).resolve().parent / "launches")
     files = sorted((*place.glob("[!.]*.yaml"), *place.glob("[!.]*.yml"))) if place.is_dir() else [place]
     return [read_or_error(path) for path in files]

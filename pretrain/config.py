@@ -23,7 +23,7 @@ Rate = Annotated[float, Field(ge=1e-12, le=1_000.0)]
 LEAST_AMOUNT, MOST_AMOUNT = 1e-9, 1e9
 Amount = Annotated[float, Field(ge=LEAST_AMOUNT, le=MOST_AMOUNT)]
 CorpusWords = Annotated[int, Field(ge=1, le=1_000_000_000_000)]
-LOCALE = r"^[a-z]{2,3}(-[A-Z][a-z]{3})?(-[A-Z]{2})?$"
+LOCALE = r"^[a-z]{2,3}(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$"
 Line = Annotated[str, Field(min_length=1, max_length=1_000)]
 # An account's name has no look-alike letters and no invisible spaces.
 ACCOUNT_NAME = r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,99}"

@@ -13,6 +13,7 @@ from federated.config.population import Retention
 from federated.devices.withdrawals import Withdrawals
 from pretrain.reading import rows
 from pretrain.reading.rows import Column, StoredFile
+from pretrain.text.tags import canonical
 
 FIELD = "private_text.paths"
 _COLUMNS = (Column("client_id", "id"), Column("text"), Column("locale", required=False))
@@ -131,15 +132,17 @@ def _batches(path: StoredFile, columns: Sequence[Column]) -> Iterator[tuple[pa.R
 
 
 def _tags(batch: pa.RecordBatch) -> pa.Array:
-    """The column ``locale``, with hyphens."""
-    return pc.replace_substring(batch["locale"], "_", "-")
+    """The column ``locale``, each tag in its canonical form."""
+    written = pc.dictionary_encode(batch["locale"])
+    forms = [tag and canonical(tag) for tag in written.dictionary.to_pylist()]
+    return pa.array(forms, pa.string()).take(written.indices)
 
 
 def _of_locale(table: pa.Table, tags: pa.Table | None, locale: str) -> pa.Table:
     """Rows whose tag is the locale's; all if there are no tags."""
     if tags is None:
         return table
-    return table.filter(pc.equal(pc.utf8_lower(tags["locale"]), _scalar(locale.lower())))
+    return table.filter(pc.equal(tags["locale"], _scalar(canonical(locale))))
 
 
 def _require_ids(clients: pa.Array, at: str) -> None:

@@ -88,6 +88,7 @@ def init(
         require_new,
     )
     from pretrain.config import LOCALE
+    from pretrain.text.tags import canonical
 
     require_new(file)
     own = {"epsilon": epsilon, "rho": rho, "budget": budget, "days": days, "small": small or None}
@@ -95,7 +96,7 @@ def init(
         raise ValueError(f"--{fixed}: not with --like, whose sizes and policy are inherited; change fields by --set")
     asks = _asker(as_json)
     usual = file.stem if re.fullmatch(LOCALE, file.stem) else None
-    tag = asks("locale", "Locale, as in en-US", usual) if locale is None else locale
+    tag = canonical(asks("locale", "Locale, as in en-US", usual) if locale is None else locale)
     if not re.fullmatch(LOCALE, tag):
         raise ValueError(f"--locale: {shown(repr(tag))} is no BCP 47 tag; write one as in en-US or sr-Latn-RS")
     text = data or asks("data", "Your text: a path or glob of Parquet or JSON lines, or synthetic", SYNTHETIC)

@@ -44,6 +44,7 @@ from pretrain.config import (
 )
 from pretrain.files import undamaged
 from pretrain.reading import paths, yaml_text
+from pretrain.text.tags import canonical
 from reports.config import ReportConfig
 
 Feature = Literal["NWP", "SC", "OTF"]  # ``evaluation.features`` names the metric that decides each
@@ -179,6 +180,13 @@ class LaunchConfig(Config):
         """Blocks of the launch file that ask for a release, with their names."""
         blocks = ((name, getattr(self, name)) for name in _SPENDING)
         return ((name, block) for name, block in blocks if isinstance(block, SpendingBlock) and block.rho)
+
+    @field_validator("locale")
+    @classmethod
+    def _in_canonical_form(cls, locale: str) -> str:
+        if (form := canonical(locale)) != locale:
+            raise ValueError(f"{locale!r} is written {form} (BCP 47), and two forms would be two models; write that")
+        return locale
 
     @field_validator("features")
     @classmethod

@@ -94,7 +94,7 @@ def test_devices_are_counted_before_and_after_each_filter(tmp_path: Path):
     some = {"client_id": ["a", "b", "b"], "text": ["x"] * 3, "ts": [LAST, FIRST - MOMENT, FIRST - MOMENT]}
     pq.write_table(pa.table(some), tmp_path / "0.parquet")
     other = {"client_id": ["c", "d", "d", "e", "f"], "text": ["x"] * 5, "ts": [LAST] * 5}
-    other["locale"] = ["EN_us", "en-us", "fr-FR", "fr_FR", None]
+    other["locale"] = ["EN_us", "en-Latn-US", "fr-FR", "fr_FR.UTF-8", None]
     pq.write_table(pa.table(other), tmp_path / "1.parquet")
     counted = readers.count([str(tmp_path / "*.parquet")], "en-US", KEPT)
     assert (counted.everybody, counted.of_locale, counted.clients) == (6, 4, frozenset("acd"))
