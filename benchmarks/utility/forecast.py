@@ -53,17 +53,19 @@ def rows(path: Path) -> list[Row]:
         for row in content
         if row["devices"] and row["arm"] != "central"
     }
-    other = {"population", "people", "arm", "rho", "participations", "contexts"}
+    other = {"population", "people", "arm", "rho", "counts_rho", "participations", "contexts"}
     usual = {each.name: str(each.default) for each in fields(Cell) if each.name not in other}
     found = []
     for row in content:
         plain = all(row[name] == value for name, value in usual.items())
-        if row["arm"] not in ARMS or not plain or (row["arm"] == "counts-train" and row["rho"] == "0.5"):
+        whole = float(row["rho"]) + (float(row["counts_rho"]) if row["arm"] == "counts-train" else 0.0)
+        tenth = row["arm"] != "counts-train" or math.isclose(float(row["counts_rho"]), gain.COUNTS_SHARE * whole)
+        if row["arm"] not in ARMS or not plain or not tenth:
             continue
         people = int(row["people"]) or trains.get((row["population"], row["people"]), 0)
         if not people:
             continue
-        rho = float(row["rho"]) + (float(row["counts_rho"]) if row["arm"] == "counts-train" else 0.0)
+        rho = round(whole, 9)
         counted = row["arm"] == "start+counts"
         size = gain.heard(people, rho) if counted else float(row["way"])
         if int(row["contexts"]) != (contexts(size, WORDS) if counted else CONTEXTS):
@@ -99,7 +101,7 @@ def free(path: Path) -> dict[str, float]:
 def people_error(path: Path) -> float:
     """Standard error of a gain times the root of the number of held-out people: the mean of all gains."""
     with path.open(encoding="utf-8", newline="") as file:
-        gained = [row for row in csv.DictReader(file) if float(row["error"])]
+        gained = [row for row in csv.DictReader(file) if row["arm"] in ARMS]
     return fmean(float(row["error"]) * math.sqrt(int(row["test_people"])) for row in gained)
 
 

@@ -146,8 +146,8 @@ def _learning(found: Rows) -> list[str]:
             said = "central training" if cell.arm == "central" else settings
             lines.append([said, f"{float(row['over_start']):+.2f} ± {float(row['error']):.2f}", row["train_cpu_s"]])
     text = (
-        "Points over the start of 3,000 people of public talk by training without noise, one setting changed in each "
-        "row; ± is the standard error over held-out people."
+        "Points over the start of 3,000 people of public talk by training without noise and by the cross entropy, one "
+        "setting changed in each row; ± is the standard error over held-out people."
     )
     return ["## Learning without noise", text, _table(["setting", "over the start", "CPU s"], lines)]
 

@@ -21,6 +21,7 @@ from federated.config.population import Splits
 from federated.config.training import ServerConfig
 from federated.counts.bounded_sum import MOST_DEVICES as MOST_COUNTED
 from federated.devices import readers
+from federated.participation.cohorts import most_assigned
 from federated.planning import gain, law
 from federated.planning.search import block_at, counts_at, round_up, terms_of
 from pipeline.launch.config import LIKE, LaunchConfig, all_fields, fields, inherited, load_launch, problems
@@ -484,8 +485,8 @@ def _public(answers: Answers, most: dict[str, Any]) -> tuple[dict[str, Any], str
 def _learn(answers: Answers, splits: Splits, content: dict[str, Any], rho: float) -> None:
     """Set training and counts of this rho by the way that the forecast prefers, and the sizes that follow from them.
 
-    Counts of so few that noise would drown training ship alone; those of more people move its start, which has the
-    rest of the rho. Of so many that the sum of counts could overflow there are none.
+    Counts of so few that noise or canaries would drown training ship alone; those of more people move its start, which
+    has the rest of the rho. Of so many that the sum of counts could overflow there are none.
     """
     from evaluation.audit.directions import most_directions
 
@@ -518,7 +519,8 @@ def _learn(answers: Answers, splits: Splits, content: dict[str, Any], rho: float
         if its_way < _LONG_ENOUGH * law.LONGEST_WAY:
             break
         mechanism, way = fewer, its_way
-    if first is not None and gain.lead(way, gain.heard(trains, rho)).points <= 0:
+    little = gain.lead(way, gain.heard(trains, rho)).points <= 0
+    if first is not None and (little or _crowded(content["audit"], mechanism)):
         first = counts_at(rho, trains, words, "start-mixture")
     weights = ModelConfig.model_validate(content["model"]).weights(base)
     content["mechanism"] = {"kind": mechanism.kind} | mechanism.model_dump(mode="json", exclude_defaults=True)
@@ -528,6 +530,13 @@ def _learn(answers: Answers, splits: Splits, content: dict[str, Any], rho: float
     content["server"] = {"learning_rate": float(f"{law.server_rate(mechanism, server):.2g}")}
     content["audit"]["directions"] = min(content["audit"]["directions"], most_directions(weights))
     content["ab_test"]["buckets"] = max(2, min(20, int(answers.population * splits.test) // 2))
+
+
+def _crowded(grid: Mapping[str, Any], mechanism: MechanismConfig) -> bool:
+    """Return whether canaries would have more than half of the places of a round."""
+    canaries = sum(grid["users"]) * len(grid["examples"]) * grid["repeats"]
+    joins = most_assigned(canaries, mechanism.rounds, mechanism.min_sep, mechanism.max_participations)
+    return 2 * joins > mechanism.report_goal
 
 
 def _surely_train(population: int, splits: Splits) -> int:

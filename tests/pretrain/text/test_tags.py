@@ -37,6 +37,8 @@ def test_a_tag_has_one_form(written: str) -> None:
     assert langcodes.tag_is_valid(canonical(written))
 
 
-@pytest.mark.parametrize("no_tag", ["", "english", "C", "zz-ZZ", "hello world, this is text", "und", "x" * 1_000, "é_É"])
+@pytest.mark.parametrize(
+    "no_tag", ["", "english", "C", "zz-ZZ", "hello world, this is text", "und", "x" * 1_000, "é_É"]
+)
 def test_what_is_no_tag_stays(no_tag: str) -> None:
     assert canonical(no_tag) == no_tag
