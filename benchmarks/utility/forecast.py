@@ -112,7 +112,7 @@ def left(path: Path) -> dict[str, float]:
     return {
         name: float(row["over_start"]) / float(twin["over_start"])
         for name, row in content.items()
-        if row["public"] != "sample" and row["arm"] in ARMS
+        if row["public"] != "sample" and row["arm"] in ARMS and "loss0.0" not in name
         if (twin := content.get(name.replace(f"-public{row['public']}", "")))
     }
 
