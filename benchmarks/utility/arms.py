@@ -120,7 +120,9 @@ def _by_loss(model: KeyboardLM, text: TokenStream, loss: float) -> None:
         inputs_BT, targets_BT = rows.batch(rows_B)
         word_BT = targets_BT >= first
         features_ME = model.features(inputs_BT)[0][word_BT]
-        kept_ME = kept_outputs(*features_ME.shape, dropped, np.random.default_rng((SEED, step, 0, 1)))
+        kept_ME = kept_outputs(
+            len(features_ME), features_ME.shape[1], dropped, np.random.default_rng((SEED, step, 0, 1))
+        )
         features_ME = features_ME if kept_ME is None else features_ME * kept_ME
         logits_MW = torch.addmm(model.output_bias[first:], features_ME, model.output_VE[first:].T)
         optimizer.zero_grad()

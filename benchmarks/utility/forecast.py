@@ -145,10 +145,10 @@ def page(found: list[Row], shares: Mapping[str, float], costs_nothing: Mapping[s
         shown = ", ".join(f"{name} {value:.2f}" for name, value in each.items())
         spread = f"{stdev(each.values()):.2f}" if len(each) > 1 else "-"
         lines.append(f"| {arm} | {shown} | {fmean(each.values()):.2f} | {spread} |")
-    points = list(costs_nothing.values())
+    free_points = list(costs_nothing.values())
     lines += ["", "| start mixed with the n-gram of its own text | points over the start |", "|---|---|"]
     lines += [f"| {name} | {value:+.2f} |" for name, value in costs_nothing.items()]
-    lines += [f"| mean ± standard deviation | {fmean(points):+.2f} ± {stdev(points):.2f} |", ""]
+    lines += [f"| mean ± standard deviation | {fmean(free_points):+.2f} ± {stdev(free_points):.2f} |", ""]
     lines += [f"A gain measured on n held-out people has a standard error of {error:.2f} / sqrt(n) points."]
     lines += ["", "| cell on another start | share of the gain on the sample's |", "|---|---|"]
     lines += [f"| {name} | {share:.2f} |" for name, share in shares.items()]
