@@ -145,11 +145,8 @@ _LIST = (
         line="training costs rho {rho:.3g}",
         run="pipeline.stages.plan:plan",
         needs=("ingest_private",),
-        # It refuses before the first spend, also by the schedule and by the forecast gain.
-        reads=lambda config: (
-            *("locale", "seed", "public_text.source", "vocabulary", "schedule", "audit", "ab_test", "model", "server"),
-            *_RELEASES,
-        ),
+        # It refuses before the first spend, also by the schedule.
+        reads=lambda config: (*("locale", "seed", "vocabulary", "schedule", "audit", "ab_test", "model", *_RELEASES),),
         replay=Replay(afresh=True),
         sees=("reviewers",),  # held against the registration; no output says them
         remade="pipeline.stages.plan:remade",
