@@ -65,18 +65,11 @@ def gain_gates(terms: Terms) -> tuple[GainGate, ...]:
     )
 
 
-def below_bounds(terms: Terms) -> list[str]:
-    """Problems of gates that hold the launch where it gains just what is forecast."""
-    return [
-        f"{gate.field}: {gate.bound / 100:g}, but the forecast is {gate.gain.points:+.1f} points over {gate.beside}; "
-        "bring more devices, spend more epsilon on counts and training, or give devices the start instead"
-        for gate in gain_gates(terms)
-        if gate.gain.points < gate.bound
-    ]
-
-
 def uncertain(terms: Terms) -> tuple[str, ...]:
-    """Warnings of gates that hold more launches like this one than an interval's lower end should."""
+    """Warnings of gates that hold more launches like this one than an interval's lower end should.
+
+    No launch is refused for it: people whose text the start knows little of gain many times what is forecast.
+    """
     return tuple(str(gate) for gate in gain_gates(terms) if gate.held > (1 - CONFIDENCE) / 2)
 
 

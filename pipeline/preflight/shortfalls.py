@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from evaluation.config import ALPHA
 from pipeline.launch.config import LaunchConfig
-from pipeline.preflight.gains import below_bounds
 from pipeline.releases.policy import above_policy
 from pipeline.releases.terms import Terms
 from pipeline.releases.training import TRAINING
@@ -205,12 +204,11 @@ CHECKS: tuple[Callable[[Terms], list[str]], ...] = (
     _large_delta,
     short_of_devices,
     above_policy,
-    below_bounds,
 )
 
 
 def refusals(terms: Terms) -> list[str]:
-    """Reasons why a launch would be refused, or held by what is known before it, each with field, value and fix."""
+    """Reasons why a launch would be refused, or held whatever its model's quality, each with field, value and fix."""
     return [line for check in CHECKS for line in check(terms)]
 
 

@@ -62,7 +62,7 @@ def test_a_file_that_is_there_is_never_overwritten(tmp_path: Path):
     [
         replace(ANSWERS, name="en-US"),
         replace(ANSWERS, name="few", population=60),
-        replace(ANSWERS, name="careful", epsilon=9.0, rho=0.001, budget=0.005),
+        replace(ANSWERS, name="careful", epsilon=9.0, rho=0.0001, budget=0.0005),
         Answers("es-ES", "es-ES", SYNTHETIC, "c4", 60_000, epsilon=16.0, rho=1.0, budget=3.0, days=60),
         Answers("fr-FR", "fr-FR", "DATA", "c4", 3_000_000, epsilon=5.0, budget=2.0),
     ],
@@ -114,7 +114,7 @@ def test_words_are_found_locally_where_the_total_leaves_room_for_them(
 def test_a_total_that_is_too_small_for_so_few_devices_says_why(tmp_path: Path):
     made = draft(tmp_path / "mine.yaml", replace(ANSWERS, population=60, epsilon=1.0))
     assert not made.feasible
-    reason = made.reasons[0]
+    (reason,) = made.reasons
     assert re.match(r"discovery\.noise_multiplier: .* requires a weight .* than all 36\+ training devices", reason)
 
 
