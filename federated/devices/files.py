@@ -133,9 +133,11 @@ def _batches(path: StoredFile, columns: Sequence[Column]) -> Iterator[tuple[pa.R
 
 def _tags(batch: pa.RecordBatch) -> pa.Array:
     """The column ``locale``, each tag in its canonical form."""
-    written = pc.dictionary_encode(batch["locale"])
-    forms = [tag and canonical(tag) for tag in written.dictionary.to_pylist()]
-    return pa.array(forms, pa.string()).take(written.indices)
+    tags = batch["locale"]
+    for tag in pc.unique(tags).to_pylist():
+        if tag and (form := canonical(tag)) != tag:
+            tags = pc.if_else(pc.equal(tags, _scalar(tag)), _scalar(form), tags)
+    return tags
 
 
 def _of_locale(table: pa.Table, tags: pa.Table | None, locale: str) -> pa.Table:
