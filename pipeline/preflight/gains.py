@@ -14,6 +14,8 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.launch.policy import PolicyConfig
 from pipeline.releases.terms import Terms
 
+_OF_WHOM = ", as five small populations gained with the demo's network"
+
 
 @dataclass(frozen=True)
 class GainGate:
@@ -70,7 +72,7 @@ def uncertain(terms: Terms) -> tuple[str, ...]:
 
     No launch is refused for it: people whose text the start knows little of gain many times what is forecast.
     """
-    return tuple(str(gate) for gate in gain_gates(terms) if gate.held > (1 - CONFIDENCE) / 2)
+    return tuple(f"{gate}{_OF_WHOM}" for gate in gain_gates(terms) if gate.held > (1 - CONFIDENCE) / 2)
 
 
 def least_gain(policy: PolicyConfig) -> float:

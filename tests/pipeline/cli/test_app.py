@@ -78,6 +78,7 @@ def test_check_a_good_file(tacit: Shell, file: str):
         "(shuffled), training 2.73 (rho 0.1667)"
     )
     gate = "policy.min_top1_gain: 0 holds 98% of such launches, by a forecast of +0.0 ± 0.0 points over the start"
+    gate += ", as five small populations gained with the demo's network"
     nothing = {"errors": [], "notes": [note, gate], "reuse": []}
     assert tacit.json("check", file) == {"ok": True, "launch_id": expected} | nothing
     assert tacit.json("check", file, "--date", "20261121")["launch_id"] == f"{expected}-20261121"
