@@ -40,7 +40,8 @@ def build(config: MechanismConfig) -> Mechanism:
 
             limits = (config.rounds, config.min_sep, config.max_participations)
             return replace(
-                optimise_banded(*limits, config.bands, config.form).strategy, noise_multiplier=config.noise_multiplier
+                optimise_banded(*limits, config.bands, config.form, loss="model").strategy,
+                noise_multiplier=config.noise_multiplier,
             )
         case "independent":
             rate = config.report_goal / config.population

@@ -17,8 +17,12 @@ from scipy.optimize import minimize
 from threadpoolctl import threadpool_limits
 
 from federated.config.mechanism import MOST_BANDED_ROUNDS, MOST_MATRIX_ROUNDS
+from federated.config.training import MOMENTUM
 from federated.mechanisms.banded import Banded, from_coefficients, from_matrix, inverse_series
 from federated.mechanisms.sensitivity import check_pattern
+
+Loss = Literal["rms", "model"]
+_LAST = {"rms": 0.0, "model": 1.0}  # squared error of the last round, beside the mean over rounds
 
 _LARGEST_ERROR = 1e100  # of any use; its square is still a number
 _BLOCK = 128  # columns whose slope is computed at a time
@@ -64,14 +68,16 @@ def optimise_banded(
     bands: int,
     kind: Literal["matrix", "toeplitz"] = "matrix",
     max_iterations: int = 500,
+    loss: Loss = "rms",
 ) -> OptimisedBanded:
-    """BandMF (``matrix``) or BandToep (``toeplitz``) of least RmsLoss.
+    """BandMF (``matrix``) or BandToep (``toeplitz``) of least loss.
 
     With ``bands <= min_sep`` and columns of norm 1 the sensitivity is sqrt(k) whatever C is, so
-    BandMF minimises RmsErr alone. C is free but for its bands and its columns' norm, which
+    BandMF minimises the error alone. C is free but for its bands and its columns' norm, which
     corresponds one to one and smoothly to the positive definite banded X with ones on the
-    diagonal; RmsErr^2 is convex in X, so the one place without slope is the best there is.
-    A step of BandMF costs O(n^3), half a CPU second for 2,000 rounds, where it takes about 90 steps.
+    diagonal; the squared error is convex in X, so the one place without slope is the best there is.
+    A step of BandMF costs O(n^3), half a CPU second for 2,000 rounds, where it takes about 90 steps for
+    RmsLoss.
 
     Args:
       rounds: n.
@@ -80,6 +86,8 @@ def optimise_banded(
       bands: diagonals of C, at most ``min_sep`` and n; also the noise vectors kept while streaming.
       kind: any column for itself, or one column shifted.
       max_iterations: the search ends there even if it has not settled.
+      loss: what is minimised: RmsLoss, or the noise in the models that a server with momentum makes of the rounds, the
+        last as heavy as the mean of all, in which devices train.
 
     Raises:
       ValueError: an argument out of range, with the reason.
@@ -101,10 +109,10 @@ def optimise_banded(
     if max_iterations < 1:
         raise ValueError(f"max_iterations: got {max_iterations}, expected at least 1")
     began = time.process_time()
-    coefficients_K, iterations = _search_toeplitz(rounds, bands, max_iterations)
+    coefficients_K, iterations = search_toeplitz(rounds, bands, loss, max_iterations)
     strategy = from_coefficients(1.0, coefficients_K, rounds)
     if kind == "matrix":
-        strategy, iterations = _search_matrix(strategy, max_iterations)
+        strategy, iterations = _search_matrix(strategy, loss, max_iterations)
     squared = strategy.sensitivity_squared(rounds, min_sep, max_participations)
     largest, rms = _prefix_errors(_inverse(strategy.matrix()))
     sensitivity = squared**0.5
@@ -138,8 +146,8 @@ def full_losses(strategy_MN: np.ndarray, sensitivity_squared: float) -> Losses:
     )
 
 
-def matrix_objective(free_F: np.ndarray, places_F: np.ndarray, rounds: int) -> tuple[float, np.ndarray]:
-    """``log RmsErr^2`` of ``C = W / column norms`` and its gradient.
+def matrix_objective(free_F: np.ndarray, places_F: np.ndarray, rounds: int, loss: Loss) -> tuple[float, np.ndarray]:
+    """``log`` of the squared error of ``C = W / column norms`` and its gradient.
 
     Args:
       free_F: entries of W below the diagonal and inside the bands; W has ones on the diagonal.
@@ -150,7 +158,8 @@ def matrix_objective(free_F: np.ndarray, places_F: np.ndarray, rounds: int) -> t
     raw_NN.reshape(-1)[places_F] = free_F
     norms_N = np.sqrt(np.sum(raw_NN**2, axis=0))
     inverse_NN = _inverse(raw_NN / norms_N)
-    prefix_NN = np.cumsum(inverse_NN, axis=0)
+    prefix_NN = _summed(inverse_NN, loss) / np.sqrt(rounds)
+    prefix_NN[-1] *= np.sqrt(1 + _LAST[loss] * rounds)
     square = np.sum(prefix_NN**2)
     # d ||A C^-1||^2 = -2 <B^T B C^-T, dC>; the slope by W leaves out what the norms take back.
     gram_NN = lapack.dlauum(prefix_NN.T, lower=0)[0].T
@@ -159,11 +168,11 @@ def matrix_objective(free_F: np.ndarray, places_F: np.ndarray, rounds: int) -> t
     slope_NN = _product_inside(gram_NN, inverse_NN, keep_NN) * (-2.0 / square)
     strategy_NN = raw_NN / norms_N
     slope_NN = (slope_NN - strategy_NN * np.sum(slope_NN * strategy_NN, axis=0)) / norms_N
-    return float(np.log(square / rounds)), slope_NN.reshape(-1)[places_F]
+    return float(np.log(square)), slope_NN.reshape(-1)[places_F]
 
 
-def toeplitz_objective(free_L: np.ndarray, rounds: int) -> tuple[float, np.ndarray]:
-    """``log (RmsErr ||c||)^2`` of coefficients ``1, free`` and its gradient ``[L]``.
+def toeplitz_objective(free_L: np.ndarray, rounds: int, loss: Loss) -> tuple[float, np.ndarray]:
+    """``log (error ||c||)^2`` of coefficients ``1, free`` and its gradient ``[L]``.
 
     ``d (1 / c) = -(1 / c)^2 dc`` as power series gives the slope by one correlation. Where ``1 / c`` grows
     past all numbers, as a long step of the search can make it, the largest loss there is, and no slope.
@@ -172,33 +181,33 @@ def toeplitz_objective(free_L: np.ndarray, rounds: int) -> tuple[float, np.ndarr
 
     column_N = np.zeros(rounds)
     column_N[: len(free_L) + 1] = np.concatenate([[1.0], free_L])
-    weights_N = np.arange(rounds, 0, -1) / rounds
+    weights_N = np.arange(rounds, 0, -1) / rounds + _LAST[loss]
     with np.errstate(over="ignore", invalid="ignore"):
         inverse_N = inverse_series(column_N[: len(free_L) + 1], rounds)
-        sums_N = np.cumsum(inverse_N)
+        sums_N = _summed(inverse_N, loss)
         error = weights_N @ sums_N**2
     if not error < _LARGEST_ERROR:
         return float(np.log(_LARGEST_ERROR)), np.zeros(len(free_L))
     norm = column_N @ column_N
-    by_inverse_N = np.cumsum((weights_N * sums_N)[::-1])[::-1] * (2 / error)
+    by_inverse_N = _summed((weights_N * sums_N)[::-1], loss)[::-1] * (2 / error)
     twice_N = fftconvolve(inverse_N, inverse_N)[:rounds]
     slope_N = -fftconvolve(by_inverse_N[::-1], twice_N)[:rounds][::-1] + 2 * column_N / norm
     return float(np.log(error) + np.log(norm)), slope_N[1 : len(free_L) + 1]
 
 
-def _search_toeplitz(rounds: int, bands: int, max_iterations: int) -> tuple[np.ndarray, int]:
-    """Coefficients ``[bands]`` of least RmsErr times norm, scaled to norm 1; iterations."""
+def search_toeplitz(rounds: int, bands: int, loss: Loss, max_iterations: int = 500) -> tuple[np.ndarray, int]:
+    """Coefficients ``[bands]`` of least error times norm, scaled to norm 1; iterations."""
     free_L, iterations = fhu_coefficients(bands)[1:], 0
     if bands > 1:
         options = {"maxiter": max_iterations, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-8}
         with threadpool_limits(1, user_api="blas"):  # nothing here is large enough for two
-            end = minimize(toeplitz_objective, free_L, (rounds,), "L-BFGS-B", jac=True, options=options)
+            end = minimize(toeplitz_objective, free_L, (rounds, loss), "L-BFGS-B", jac=True, options=options)
         free_L, iterations = end.x, int(end.nit)
     coefficients_K = np.concatenate([[1.0], free_L])
     return coefficients_K / np.linalg.norm(coefficients_K), iterations
 
 
-def _search_matrix(start: Banded, max_iterations: int) -> tuple[Banded, int]:
+def _search_matrix(start: Banded, loss: Loss, max_iterations: int) -> tuple[Banded, int]:
     """BandMF from a banded start; every column of the result has norm 1."""
     raw_NN = start.matrix() / start.lags_NL[:, 0]
     rounds, bands = start.rounds, start.bands
@@ -212,7 +221,7 @@ def _search_matrix(start: Banded, max_iterations: int) -> tuple[Banded, int]:
         free_F = raw_NN.reshape(-1)[places_F]
         # Of few rounds, threads only wait for each other, and another number of them ends in other last digits.
         with threadpool_limits(1 if rounds <= _ONE_THREAD_ROUNDS else None, user_api="blas"):
-            end = minimize(matrix_objective, free_F, (places_F, rounds), "L-BFGS-B", jac=True, options=options)
+            end = minimize(matrix_objective, free_F, (places_F, rounds, loss), "L-BFGS-B", jac=True, options=options)
         raw_NN.reshape(-1)[places_F] = end.x
         iterations = int(end.nit)
     return from_matrix(start.noise_multiplier, raw_NN / np.linalg.norm(raw_NN, axis=0), bands), iterations
@@ -223,6 +232,15 @@ def _inverse(lower_NN: np.ndarray) -> np.ndarray:
     # Transposed, so that rows in memory are the columns that LAPACK expects and nothing is copied.
     inverse_NN, _ = lapack.dtrtri(np.ascontiguousarray(lower_NN).T, lower=0)
     return inverse_NN.T
+
+
+def _summed(rows: np.ndarray, loss: Loss) -> np.ndarray:
+    """Prefix sums over the first axis, or what a server with momentum and rate 1 makes of these rows."""
+    if loss == "rms":
+        return np.cumsum(rows, axis=0)
+    from scipy.signal import lfilter  # See ``inverse_series``.
+
+    return lfilter([1.0], [1.0, -1.0 - MOMENTUM, MOMENTUM], rows, axis=0)
 
 
 def _product_inside(gram_NN: np.ndarray, inverse_NN: np.ndarray, keep_NN: np.ndarray) -> np.ndarray:

@@ -10,13 +10,12 @@ rho)``. So at given rounds, goal and rho, mechanisms compare by their *loss*, ``
 import functools
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 from pydantic import TypeAdapter
-from scipy.optimize import minimize
 
 from federated import mechanisms
 from federated.config.counts import CONTEXTS, CountsConfig
@@ -26,7 +25,7 @@ from federated.config.population import Splits
 from federated.config.training import ServerConfig
 from federated.mechanisms.banded import from_coefficients
 from federated.mechanisms.blt import Blt
-from federated.mechanisms.optimise_banded import fhu_coefficients, optimise_banded, toeplitz_objective
+from federated.mechanisms.optimise_banded import optimise_banded, search_toeplitz
 from federated.mechanisms.optimise_blt import optimise_blt
 from federated.mechanisms.tree import Tree
 from federated.participation.clock import whole_days
@@ -51,7 +50,6 @@ class Strategy:
       made: at a noise multiplier of 1.
       sensitivity_squared: exact, in clip norms squared.
       copies: numbers kept between rounds to make the noise, in copies of the model.
-      searched_again: a launch searches for a better strategy of these parameters, see ``as_launched``.
     """
 
     kind: str
@@ -62,7 +60,6 @@ class Strategy:
     max_participations: int
     sensitivity_squared: float
     copies: int
-    searched_again: bool = False
 
     def loss(self, weights_T: np.ndarray) -> float:
         """Sensitivity times the noise of the sum that the weights of the rounds make."""
@@ -143,7 +140,6 @@ def block_at(
         )
     most = min(loss for loss, _ in losses) * (1 + _WORTH_MEMORY)
     _, strategy = min(((loss, each) for loss, each in losses if loss <= most), key=lambda pair: pair[1].copies)
-    strategy = as_launched(strategy)
     shared = mechanism.model_dump(
         exclude_defaults=True, include={"clip_norm", "delta", "randomness", "clipping", "secagg", "availability"}
     )
@@ -257,9 +253,12 @@ def blt(rounds: int, min_sep: int, max_participations: int, buffers: int) -> Str
 
 @functools.cache
 def banded(rounds: int, min_sep: int, max_participations: int) -> Strategy:
-    """The banded Toeplitz strategy of least RmsErr at unit norm, with as many bands as ``min_sep`` allows."""
+    """The banded strategy that a launch searches for, with as many bands as ``min_sep`` allows."""
     bands = min(rounds, min_sep)
-    made = from_coefficients(1.0, _toeplitz_coefficients(rounds, bands), rounds)
+    if rounds <= MATRIX_ROUNDS:
+        made = optimise_banded(rounds, min_sep, max_participations, bands, loss="model").strategy
+    else:  # without the dense matrices of so many rounds
+        made = from_coefficients(1.0, search_toeplitz(rounds, bands, "model")[0], rounds)
     return Strategy(
         kind="banded",
         parameters=MappingProxyType({"bands": bands}),
@@ -269,30 +268,4 @@ def banded(rounds: int, min_sep: int, max_participations: int) -> Strategy:
         max_participations=max_participations,
         sensitivity_squared=made.sensitivity_squared(rounds, min_sep, max_participations),
         copies=bands - 1,
-        searched_again=rounds <= MATRIX_ROUNDS,
     )
-
-
-def as_launched(strategy: Strategy) -> Strategy:
-    """The strategy that a launch builds from these parameters: banded noise of a short run has a column for each round.
-
-    Searching for it takes seconds, so the plan does so once, for the mechanism that it chose by the strategy with one
-    column for all rounds, which is nearly as good.
-    """
-    if not strategy.searched_again:
-        return strategy
-    limits = (strategy.rounds, strategy.min_sep, strategy.max_participations)
-    best = optimise_banded(*limits, strategy.copies + 1)
-    return replace(strategy, made=best.strategy, sensitivity_squared=best.sensitivity_squared)
-
-
-def _toeplitz_coefficients(rounds: int, bands: int) -> np.ndarray:
-    # As optimise_banded finds them, without its dense matrices.
-    free_L = fhu_coefficients(bands)[1:]
-    if bands > 1:
-        options = {"maxiter": 500, "maxcor": 20, "ftol": 1e-13, "gtol": 1e-8}
-        # A step of the search may reach a C whose inverse grows without bound; it then steps back.
-        with np.errstate(over="ignore", invalid="ignore"):
-            free_L = minimize(toeplitz_objective, free_L, (rounds,), "L-BFGS-B", jac=True, options=options).x
-    coefficients_K = np.concatenate([[1.0], free_L])
-    return coefficients_K / np.linalg.norm(coefficients_K)
