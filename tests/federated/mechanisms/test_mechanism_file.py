@@ -14,7 +14,7 @@ PRESET = PRESETS["min-sep-400"]
 MECHANISMS = {
     "tree": Tree(7.1, (128, 1152)),
     "blt": Blt(7.379, PRESET.theta, PRESET.omega, (100,)),
-    "banded": optimise_banded(12, 4, 3, 3).strategy,
+    "banded": optimise_banded(12, 4, 3, 3, loss="model").strategy,
     "independent": Independent(1.1, "fixed", 0.25, 400),
 }
 
