@@ -228,7 +228,7 @@ class BltMechanism(_Restarted):
 
 
 class BandedMechanism(_Correlated):
-    """DP-FTRL with a banded strategy (Choquette-Choo et al. 2023), searched before the run for a server with momentum."""
+    """DP-FTRL with a banded strategy (Choquette-Choo et al. 2023) that is searched for a server with momentum."""
 
     kind: Literal["banded"] = Field(description="a banded strategy, for few rounds")
     rounds: Annotated[int, Field(ge=1, le=MOST_BANDED_ROUNDS)] = Field(description="rounds of training")
