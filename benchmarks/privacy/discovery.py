@@ -1,10 +1,12 @@
 """Word discovery: honest messages per second, words found on a public population, and the paper's scale.
 
-    .venv/stages/bin/python -m benchmarks.privacy.discovery [speed] [words] [scale] [--devices 360000] [--figures DIR]
+    .venv/stages/bin/python -m benchmarks.privacy.discovery [speed] [words] [scale] [passes] [--devices 360000]
+        [--figures DIR]
 
 'speed' builds an environment of its own in build/bench-ldpy for multi-freq-ldpy. 'words' types words of
-wordfreq's English list by their frequency: 8,000 targets, devices with 160 words on average. Seconds are
-CPU seconds of one thread. Figures go to DIR.
+wordfreq's English list by their frequency: 8,000 targets, devices with 160 words on average. 'passes' compares one
+pass with several (Sun & Sun 2024, table 1) at equal epsilon: a million devices of 16 words. Seconds are CPU seconds of
+one thread. Figures go to DIR.
 """
 
 import argparse
@@ -20,8 +22,10 @@ from pathlib import Path
 
 import numpy as np
 import wordfreq
+from scipy import optimize
 
 from discovery import discover as trie
+from discovery import outlook
 from discovery.config import TrieConfig
 from discovery.device.answer import END, Question
 from discovery.device.typed import TypedWords
@@ -171,10 +175,60 @@ def run(typed: TypedWords, epsilon0: float) -> DiscoveryResult:
         kind="ldp-triehh",
         epsilon0=epsilon0, delta=1e-10, messages_per_device=10, honest_share=1.0, layers=15, max_prefixes=1500,
     )  # fmt: skip
+    return _pass(typed, config, frozenset())
+
+
+def passes(devices: int) -> None:
+    """Coverage of one pass and of several at equal epsilon of a device after shuffling, half of the others honest.
+
+    Each pass asks devices of its own, for words that the passes before it did not find. Fewer devices hide one less, so
+    several passes take a lower local epsilon.
+    """
+    typed, weights = population(devices, 20)
+    print(f"{devices:,} devices, {len(typed.numbers) / devices:.0f} words each; 15 layers, 1,500 prefixes, delta 5e-11")
+    print(
+        f"{'messages':>8} {'sampler':>8} {'passes':>7}{'epsilon0':>10}{'epsilon':>9}{'coverage %':>12}"
+        f"{'words':>7}{'false':>7}{'CPU s':>7}"
+    )
+    for messages, epsilon0, sampler in ((1, 5.0, "random"), (1, 6.5, "random"), (5, 6.5, "random"), (5, 6.5, "greedy")):
+        whole = TrieConfig(
+            kind="ldp-triehh", epsilon0=epsilon0, delta=5e-11, messages_per_device=messages, honest_share=0.5,
+            sampler=sampler, layers=15, max_prefixes=1_500,
+        )  # fmt: skip
+        goal = 0.0
+        for count in (1, 2):
+            began, found, lost = time.process_time(), frozenset[str](), []
+            for part in np.array_split(np.random.default_rng(1).permutation(devices), count):
+                config = _losing(whole, len(part), found, goal) if goal else whole
+                result = _pass(typed.take(part), config, found)
+                found |= {word.word for word in result.words}
+                lost.append((config.epsilon0, result.device_epsilon_central))
+            goal = lost[0][1]
+            share, false = sum(weights.get(word, 0.0) for word in found), sum(word not in weights for word in found)
+            print(
+                f"{messages:>8} {sampler:>8} {count:>7}{min(lost)[0]:>10.2f}{max(each for _, each in lost):>9.3f}"
+                f"{100 * share:>12.1f}{len(found):>7}{false:>7}{time.process_time() - began:>7.0f}",
+                flush=True,
+            )
+
+
+def _losing(config: TrieConfig, devices: int, known: frozenset[str], shuffled: float) -> TrieConfig:
+    """The same discovery at the local epsilon with which a device loses ``shuffled`` after shuffling."""
+
+    def asked(epsilon0: float) -> TrieConfig:
+        return config.model_copy(update={"epsilon0": epsilon0})
+
+    def above(epsilon0: float) -> float:
+        return outlook.local(asked(epsilon0), devices, string.printable, known).shuffled - shuffled
+
+    return asked(float(optimize.brentq(above, 1.0, config.epsilon0 + 0.1, rtol=1e-4)))
+
+
+def _pass(typed: TypedWords, config: TrieConfig, known: frozenset[str]) -> DiscoveryResult:
     with tempfile.TemporaryDirectory() as folder:
         return trie.discover(
             typed,
-            known_words=frozenset(),
+            known_words=known,
             alphabet=string.printable,
             config=config,
             key=KEY,
@@ -229,14 +283,20 @@ def scale() -> None:
 def main() -> None:
     """Print one table a part."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=[[], "speed", "words", "scale"], default=[])
+    parser.add_argument("parts", nargs="*", choices=[[], "speed", "words", "scale", "passes"], default=[])
     parser.add_argument("--devices", type=int, default=360_000)
     parser.add_argument("--figures", type=Path)
+    parser.add_argument("--million", type=int, default=1_000_000, help="devices of 'passes'")
     options = parser.parse_args()
     parts = options.parts or ["scale", "speed", "words"]  # 'scale' first: its largest size is its own
     for part in parts:
         print(f"\n{part}")
-        {"speed": speed, "scale": scale, "words": lambda: words(options.devices, options.figures)}[part]()
+        {
+            "speed": speed,
+            "scale": scale,
+            "words": lambda: words(options.devices, options.figures),
+            "passes": lambda: passes(options.million),
+        }[part]()
 
 
 if __name__ == "__main__":
