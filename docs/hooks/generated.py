@@ -62,7 +62,7 @@ def _gates() -> Iterator[str]:
 
 def _commands() -> Iterator[str]:
     yield "# Commands\n"
-    yield "Every command has `--help`, with an example. Launches are named by file, id, or the beginning of an id.\n"
+    yield "Commands have `--help` with an example. LAUNCH is a file, a name (its newest), an id or how one begins.\n"
     yield from _command(typer.main.get_command(app), "tacit")
 
 

@@ -1,4 +1,4 @@
-"""Resolve the launch that a command names: by its launch file, its id, or a prefix of its id."""
+"""Resolve the launch that a command names: by its launch file, its name, its id, or a prefix of its id."""
 
 import difflib
 import re
@@ -72,7 +72,7 @@ def to_run(name: str, date: str | None = None) -> Launch:
 
 
 def begun_id(name: str, here: Settings) -> str:
-    """Id of a launch on this machine; for a launch file, its newest launch.
+    """Id of a launch on this machine; for a launch file or the ``name`` in one, its newest launch.
 
     Raises:
       ValueError: there is no such launch.
@@ -89,7 +89,7 @@ def begun_id(name: str, here: Settings) -> str:
             f"launch: no launch of {shown(name)} ({wanted}) is in {here.runs_dir}{changed}; begin it with "
             f"'tacit launch {shown(name)}', or name another one ('tacit runs' lists them)"
         )
-    return max(matching, key=lambda each: (began(here, each), each))
+    return _newest(matching, here)
 
 
 def is_file(name: str) -> bool:
@@ -102,8 +102,9 @@ def is_file(name: str) -> bool:
 def _by_beginning(name: str, here: Settings) -> str:
     launches = begun(here)
     fitting = [each for each in launches if each == name] or [each for each in launches if each.startswith(name)]
-    if len(fitting) == 1:
-        return fitting[0]
+    of_name = [each for each in fitting if re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{8}}(-\d+)?", each)]
+    if of_name or len(fitting) == 1:
+        return _newest(of_name or fitting, here)
     if fitting:
         raise ValueError(f"launch: {name!r} is the beginning of {_some(fitting)}; write more of the id")
     close = difflib.get_close_matches(name, launches, n=2)
@@ -112,6 +113,10 @@ def _by_beginning(name: str, here: Settings) -> str:
         f"launch: {name!r} is no launch file, and no launch in {here.runs_dir}, which holds {_some(launches)}; {near}"
         "'tacit runs' lists launches, and launch files are kept in dags/launches/"
     )
+
+
+def _newest(launches: list[str], here: Settings) -> str:
+    return max(launches, key=lambda each: (began(here, each), each))
 
 
 def _some(names: list[str]) -> str:

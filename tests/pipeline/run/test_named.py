@@ -1,4 +1,4 @@
-"""A launch is named by its file, its id or how that begins, the same in every command."""
+"""A launch is named by its file, its name, its id or how that begins, the same in every command."""
 
 import os
 from pathlib import Path
@@ -28,6 +28,7 @@ def test_a_file_is_its_newest_launch_and_an_id_need_not_be_whole(tracked: Settin
     assert named.begun_id(file, tracked) == dated
     assert named.begun_id(first, tracked) == first, "a whole id is no beginning of another"
     assert named.begun_id("ano", tracked) == named.begun_id(other, tracked) == other
+    assert named.begun_id(launch_config().name, tracked) == dated, "a name is its newest launch, as its file is"
     with pytest.raises(ValueError, match=rf"is the beginning of {first}, {dated}"):
         named.begun_id("tri", tracked)
     with pytest.raises(ValueError, match=f"did you mean {dated}"):
