@@ -292,7 +292,7 @@ def _chosen(question: _Question, layer: Layer) -> tuple[tuple[str, ...], frozens
     rule, votes_d, (_, _, q) = question.rule, layer.votes_d, question.randomiser
     if len(votes_d) != question.domain:
         return (), frozenset(), {}
-    tens = -(-len(layer.asked) // 10) * 10
+    tens = (len(layer.asked) // 10 + 1) * 10  # above a whole ten too
     needed = _needed(question, votes_d, tens * rule.messages)
     order = sorted(range(question.domain - 1), key=lambda item: -votes_d[item])
     found_before = [END in candidate[:-1] for candidate in question.candidates]

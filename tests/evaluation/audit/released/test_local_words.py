@@ -104,6 +104,13 @@ def test_a_form_that_most_type_is_published() -> None:
     assert found.failed() == []
 
 
+def test_a_layer_of_a_whole_ten_of_devices_passes() -> None:
+    """Its threshold is that of ten devices more, so that it does not tell a whole ten from other numbers."""
+    found = discovered(devices=50)
+    assert sum(len(layer.asked) % 10 == 0 for layer in found.layers) == 3
+    assert found.failed() == []
+
+
 def votes(found: Discovery, change: Callable[[np.ndarray], np.ndarray], layer: int = 1) -> Discovery:
     """The same with other votes in a layer, of the same number."""
     layers = list(found.layers)
