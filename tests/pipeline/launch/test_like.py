@@ -15,7 +15,7 @@ name: es-MX
 locale: es-MX
 private_text: {name: es-MX, paths: [mx/*.parquet]}
 policy: {budget: {days: 30}}
-discovery: {noise_multiplier: 25.0}
+discovery: {epsilon0: 4.5}
 evaluation: null
 """
 
@@ -31,7 +31,7 @@ def test_it_is_the_launch_of_a_file_with_all_fields(tmp_path: Path) -> None:
     own = yaml.safe_load(OWN)
     written |= {name: own[name] for name in ("name", "locale", "evaluation")}
     written["private_text"] |= own["private_text"]
-    written["discovery"]["noise_multiplier"] = 25.0
+    written["discovery"]["epsilon0"] = 4.5
     written["policy"]["budget"]["days"] = 30
     del written["policy"]["cover_everything"]
     (tmp_path / "whole.yaml").write_text(yaml.safe_dump(written), encoding="utf-8")
