@@ -1,6 +1,6 @@
 """Projected privacy of local and central discovery for a given population size, before any device is asked."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,16 +9,13 @@ from scipy import optimize, stats
 from discovery import participation
 from discovery.central.select import cut_of
 from discovery.certificates.group import device, honest_messages
-from discovery.config import MOST_NOISE, CentralConfig, TrieConfig
+from discovery.config import CentralConfig, TrieConfig
 from discovery.device.answer import letters_of
 from discovery.device.randomizer import SubsetSelection, subset_selection
 from discovery.selection import rounded_down, significant_votes
 
-# Sizes of the packaged demo, with which a central discovery is compared.
-LOCAL = TrieConfig(
-    kind="ldp-triehh", epsilon0=8.0, delta=1e-6, messages_per_device=10, honest_share=0.5, layers=8, max_prefixes=100
-)
-_LEAST_NOISE = 1e-3
+# Devices from which a local discovery has the layers and prefixes of long words.
+MANY = 20_000
 # Deviations above noise at which a rare word of a large layer is found, where the rate of false words is the usual one.
 _FOUND_DEVIATIONS = 4.0
 # Words beyond a base vocabulary that a share of people types, and their part of all that is typed: public talk in
@@ -159,20 +156,23 @@ def _nearest(base_size: int) -> int:
     return min(_BEYOND, key=lambda size: abs(np.log(size / base_size)))
 
 
-def as_far_reaching(config: TrieConfig, devices: int, alphabet: str, base_size: int) -> CentralConfig:
-    """The central discovery with the most noise that finds words as rare as a local one, where devices hold few."""
-    few, many = held(base_size)
+def one_message(devices: int, epsilon0: float, delta: float) -> TrieConfig:
+    """The local discovery of one message a device, of the sizes that ``tacit init`` proposes for so many devices."""
+    layers, most = (8, 100) if devices < MANY else (15, 10_000)
+    return TrieConfig(
+        kind="ldp-triehh",
+        epsilon0=epsilon0,
+        delta=delta,
+        messages_per_device=1,
+        honest_share=0.5,
+        layers=layers,
+        max_prefixes=most,
+    )
 
-    def central(noise: float) -> CentralConfig:
-        return CentralConfig(kind="central", noise_multiplier=noise, words_per_device=many, delta=config.delta)
 
-    share = local_share(config, devices, alphabet)
-
-    def too_far(noise: float) -> float:
-        return least_share(central(noise), devices, few) - share
-
-    if too_far(_LEAST_NOISE) >= 0:
-        return central(_LEAST_NOISE)
-    if too_far(MOST_NOISE) <= 0:
-        return central(MOST_NOISE)
-    return central(float(optimize.brentq(too_far, _LEAST_NOISE, MOST_NOISE, rtol=1e-6)))
+def solved(value: Callable[[float], float], goal: float, least: float, most: float) -> float:
+    """Argument at which a monotone function has a value, or the end of its range that is nearest to it."""
+    first, last = (value(end) - goal for end in (least, most))
+    if first * last > 0:
+        return least if abs(first) < abs(last) else most
+    return float(optimize.brentq(lambda at: value(at) - goal, least, most, rtol=1e-5))

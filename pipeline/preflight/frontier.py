@@ -173,7 +173,7 @@ def _words(config: LaunchConfig, spends: Mapping[str, Spend], devices: int) -> l
     without = {name: spend for name, spend in spends.items() if name != stage}
     if stage not in spends:
         return [("", without)]
-    own, other = both_ways(config, devices)
+    own, other, _ = both_ways(config, devices)
     found: list[tuple[str, Mapping[str, Spend]]] = [(own.kind, spends)]
     if isinstance(other, CentralWords) and other.reach.shares[0] < 1:
         found.append((other.kind, without | {stage: gaussian(other.rho, other.delta, "words")}))

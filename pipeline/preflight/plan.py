@@ -63,7 +63,7 @@ class LaunchPlan:
         is bounded by ``policy.max_rho``.
       gates: on gains, with the forecast; empty where there is none.
       least_gain: points over the start that these gates ask for.
-      words: cost of the file's own kind of word discovery, then of the other kind.
+      words: the file's own kind of word discovery, then the other kind at equal reach and at equal epsilon.
       reuse: stages whose outputs are reused from other launches on this machine.
     """
 
