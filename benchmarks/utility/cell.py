@@ -23,6 +23,7 @@ class Cell:
       noise: False trains without, at the rate that the noise of ``rho`` would allow.
       loss: of training, see ``LocalTrainingConfig``; 0 is the cross entropy of every target.
       public: packaged text of the start; the forecast is fitted to cells of ``sample``.
+      hidden, words: of the start's network and vocabulary, in place of the demo's; a word outside is a miss.
       draw: repetition, with other noise and other cohorts.
       fold: of five, which fifth of a small population is held out.
     """
@@ -48,16 +49,24 @@ class Cell:
     batch: int = 8
     max_words: int = 200
     public: Literal["sample", "sample-with-chat"] = "sample"
+    hidden: int = 256
+    words: int = 4_000
     draw: int = 0
     fold: int = 0
 
     @property
     def name(self) -> str:
         """Every field that is not the default, so that a cell is named by what it is."""
-        first = "-".join(str(getattr(self, each)) for each in _FIRST)
-        rest = [
-            f"{each.name.replace('_', '')}{getattr(self, each.name)}"
-            for each in fields(self)
-            if each.name not in _FIRST and getattr(self, each.name) != each.default
-        ]
-        return "-".join([first, *rest])
+        first = [str(getattr(self, each)) for each in _FIRST]
+        return "-".join([*first, *self.changes([each.name for each in fields(self) if each.name not in _FIRST])])
+
+    @property
+    def start(self) -> list[str]:
+        """Fields of the start that are not the default."""
+        return self.changes(["public", "hidden", "words"])
+
+    def changes(self, names: list[str]) -> list[str]:
+        """Field and value, of those of ``names`` that are not the default."""
+        default = {each.name: each.default for each in fields(self)}
+        values = ((name, getattr(self, name)) for name in names)
+        return [f"{name.replace('_', '')}{value}" for name, value in values if value != default[name]]

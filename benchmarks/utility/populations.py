@@ -105,7 +105,7 @@ def opened(cell: Cell, folder: Path, work: Path) -> People:
       ValueError: more people than there are.
     """
     population = POPULATIONS[cell.population]
-    start = public_start("en-US" if population.locale == "en" else population.locale, work, cell.public)
+    start = public_start("en-US" if population.locale == "en" else population.locale, work, cell)
     everybody = _encoded(population, folder, work, start.vocabulary)
     order_D = np.random.default_rng(SEED).permutation(len(everybody))
     if population.held_out:
@@ -117,8 +117,7 @@ def opened(cell: Cell, folder: Path, work: Path) -> People:
         raise ValueError(f"people: {cell.people:,} of {cell.population}, which has {len(rest):,} beside those held out")
     train = rest[: cell.people or len(rest)]
     name = f"{cell.population}-{cell.fold}" if not population.held_out else cell.population
-    name += "" if cell.public == "sample" else f"-{cell.public}"
-    return People(name, start, everybody.select(train), everybody.select(held))
+    return People("-".join([name, *cell.start]), start, everybody.select(train), everybody.select(held))
 
 
 def launch() -> LaunchConfig:
@@ -128,7 +127,7 @@ def launch() -> LaunchConfig:
 
 def public_text(locale: str, work: Path, source: PackagedSource = "sample") -> Corpus:
     """Packaged text in this language, in full."""
-    folder = _start(locale, work, source) / "corpus"
+    folder = work / f"start-{locale}{'' if source == 'sample' else f'-public{source}'}" / "corpus"
     config = launch().public_text.model_copy(update={"source": source})
     if source != "sample":
         config = config.model_copy(update={"max_tokens": 2 * config.max_tokens})
@@ -136,25 +135,29 @@ def public_text(locale: str, work: Path, source: PackagedSource = "sample") -> C
     return open_corpus(folder)
 
 
-def _start(locale: str, work: Path, source: PackagedSource) -> Path:
-    return work / (f"start-{locale}" if source == "sample" else f"start-{locale}-{source}")
+def public_start(locale: str, work: Path, cell: Cell) -> PublicStart:
+    """The start that the demo's launch file makes of packaged text in this language, of a cell's sizes."""
+    # One for all cells of the same start, as its text and n-gram are large.
+    sizes = Cell("", 0, "start", public=cell.public, hidden=cell.hidden, words=cell.words)
+    return _public_start(locale, work, sizes)
 
 
 @cache
-def public_start(locale: str, work: Path, source: PackagedSource = "sample") -> PublicStart:
-    """The start that the demo's launch file makes of packaged text in this language."""
-    config, folder, corpus = launch(), _start(locale, work, source), public_text(locale, work, source)
-    vocabulary = from_counts(corpus.counts(), config.vocabulary.base_size)
+def _public_start(locale: str, work: Path, cell: Cell) -> PublicStart:
+    config, corpus = launch(), public_text(locale, work, cell.public)
+    folder = work / "-".join([f"start-{locale}", *cell.start])
+    shape = config.model.model_copy(update={"hidden_dim": cell.hidden})
+    vocabulary = from_counts(corpus.counts(), cell.words)
     train, validation = (
         join_streams([store.encode(vocabulary) for store in stores]) for stores in (corpus.train, corpus.validation)
     )
     weights = folder / "model.safetensors"
     if not weights.exists():
-        model = build_model(config.model, len(vocabulary), config.seed)
+        model = build_model(shape, len(vocabulary), config.seed)
         start_from_frequencies(model, train.tokens_N)
         pretrain(config.pretrain, model, train, validation, folder / "work", config.seed)
         save_model(model, weights)
-    return PublicStart(vocabulary, train, weights, config.model, corpus.summary.train_tokens)
+    return PublicStart(vocabulary, train, weights, shape, corpus.summary.train_tokens)
 
 
 @cache

@@ -76,7 +76,7 @@ def test_a_cell_at_work_is_taken(tmp_path: Path) -> None:
 def test_people_are_nested_and_nobody_held_out_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = vocabulary()
     start = PublicStart(words, stream(text(tmp_path), words), tmp_path, MODEL, 1)
-    monkeypatch.setattr(populations, "public_start", lambda locale, work, source: start)
+    monkeypatch.setattr(populations, "public_start", lambda locale, work, cell: start)
     rows = [(f"{number:03}", " ".join([words.words[5 + number % 20]] * (number + 1))) for number in range(50)]
     (tmp_path / "users").mkdir()
     clients, lines = zip(*rows, strict=True)
