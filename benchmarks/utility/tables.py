@@ -46,7 +46,6 @@ def page(found: Rows) -> str:
         *_epsilon_one(found),
         *_populations(found),
         *_draws(found),
-        *_loss(found),
         *_learning(found),
     ]
     return "\n\n".join(parts) + "\n"
@@ -106,33 +105,6 @@ def _draws(found: Rows) -> list[str]:
         lines.append([who, *(_mean(found, _like(draws, way)) for way in WAYS[1:])])
     text = "Points over the start, mean over draws of noise and cohorts on the same people; ± and brackets as above."
     return ["## Draws", text, _table(["population", "training", "both"], lines)]
-
-
-def _loss(found: Rows) -> list[str]:
-    """Training on devices by the product's loss, beside the cross entropy with the same noise and cohorts."""
-    other = "-loss0.0"
-    twins = [
-        (row, found[name.replace(other, "")])
-        for name, row in found.items()
-        if name.endswith(other) or f"{other}-" in name
-        if row["arm"] == "train" and name.replace(other, "") in found
-    ]
-    lines = []
-    for name, people in dict.fromkeys((row["population"], row["people"]) for row, _ in twins):
-        pairs = [(before, row) for before, row in twins if (row["population"], row["people"]) == (name, people)]
-        who = f"{name}, {int(people):,} people" if int(people) else name
-        lines.append([who, *(_change(pairs, measure) for measure in ("top1", "top3"))])
-    text = (
-        "Points of top-1 and top-3 by which training with `local_training.loss` 0.2 is above the cross entropy at "
-        "equal noise and cohorts; mean over folds and draws, ± their standard deviation, in brackets their number."
-    )
-    return ["## Loss", text, _table(["population", "top-1", "top-3"], lines)]
-
-
-def _change(pairs: Sequence[tuple[Mapping[str, str], Mapping[str, str]]], measure: str) -> str:
-    changes = [float(after[measure]) - float(before[measure]) for before, after in pairs]
-    spread = f" ± {stdev(changes):.2f}" if len(changes) > 1 else ""
-    return f"{fmean(changes):+.2f}{spread} ({len(changes)})"
 
 
 def _learning(found: Rows) -> list[str]:

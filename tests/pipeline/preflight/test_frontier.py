@@ -33,7 +33,7 @@ def brazilian() -> LaunchConfig:
 
 @pytest.mark.slow
 def test_more_people_gain_from_less_epsilon(brazilian: LaunchConfig) -> None:
-    few, some, many = (found(brazilian, devices) for devices in (60, 1_000, 100_000))
+    few, some, many = (found(brazilian, devices) for devices in (100, 1_000, 100_000))
     for one in (few, some, many):
         assert [point.epsilon for point in one.points] == list(EPSILONS)
         for earlier, later in itertools.pairwise(one.points):
