@@ -20,7 +20,7 @@ def test_each_capability_has_a_price(listed: dict[str, Price]) -> None:
     assert all(price.product for price in listed.values())
     central = listed["words by an aggregator"]
     assert central.used_by is not None
-    assert {"en-US", "demo-en-US-central"} <= set(central.used_by)
+    assert {"de-DE", "demo-en-US-central"} <= set(central.used_by)
     assert "demo-en-US" not in central.used_by
     assert "demo-en-US" in (listed["words by local discovery"].used_by or ())
     assert listed["words by local discovery"].tests > 0
