@@ -106,7 +106,7 @@ LISTS: dict[str, list[Cell]] = {
     # Other networks and vocabularies at one step noise, each over its own start.
     "sizes": [
         Cell("talk", people, arm, hidden=hidden, words=words)
-        for hidden, words in ((256, 4_000), (128, 4_000), (512, 4_000), (256, 8_000), (256, 16_000), (512, 8_000))
+        for hidden, words in product((256, 128, 512), (4_000, 8_000, 16_000))
         for people, arm in ((3_000, "start"), (3_000, "train"), (10_000, "train"))
     ],
     # What the demo might take, one change a cell, by the cross entropy.

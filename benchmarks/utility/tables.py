@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 from benchmarks.utility.cell import Cell
-from benchmarks.utility.cell_lists import LISTS, SMALL
+from benchmarks.utility.cell_lists import LISTS, NOISES, SMALL
 from pretrain.files import write_text
 
 Rows = Mapping[str, Mapping[str, str]]
@@ -46,6 +46,8 @@ def page(found: Rows) -> str:
         *_epsilon_one(found),
         *_populations(found),
         *_draws(found),
+        *_law(found),
+        *_sizes(found),
         *_learning(found),
     ]
     return "\n\n".join(parts) + "\n"
@@ -105,6 +107,30 @@ def _draws(found: Rows) -> list[str]:
         lines.append([who, *(_mean(found, _like(draws, way)) for way in WAYS[1:])])
     text = "Points over the start, mean over draws of noise and cohorts on the same people; ± and brackets as above."
     return ["## Draws", text, _table(["population", "training", "both"], lines)]
+
+
+def _law(found: Rows) -> list[str]:
+    """Training at other step noises: points over the start."""
+    lines = []
+    for cell in (each for each in LISTS["law"] if each.step_noise == NOISES[0]):
+        who = f"{cell.population}, {cell.people:,} people" if cell.people else cell.population
+        lines.append([who, *(_mean(found, [replace(cell, step_noise=noise)]).partition(" ")[0] for noise in NOISES)])
+    text = (
+        "Points over the start by training at ρ 0.5, whose server rate makes the noise in a weight of the last model."
+    )
+    return ["## The step noise", text, _table(["population", *map(str, NOISES)], lines)]
+
+
+def _sizes(found: Rows) -> list[str]:
+    """Other networks and vocabularies: top-1 of the start and trained."""
+    lines = []
+    for start in (each for each in LISTS["sizes"] if each.arm == "start"):
+        trained = [_top1(found, replace(start, arm="train", people=people)) for people in (3_000, 10_000)]
+        lines.append([f"{start.hidden} units, {start.words:,} words", _top1(found, start), *trained])
+    text = (
+        "Top-1 on public talk by the start of each size and trained at ρ 0.5; a word outside the vocabulary is a miss."
+    )
+    return ["## Sizes", text, _table(["network", "start", "3,000 people", "10,000 people"], lines)]
 
 
 def _learning(found: Rows) -> list[str]:

@@ -17,8 +17,8 @@ from federated import mechanisms
 from federated.config.mechanism import MechanismConfig
 from federated.config.training import MOMENTUM, ServerConfig
 
-# Step noise on the flat top of recall, and how far the top reaches (``benchmarks/results/crossing.csv``: of 0.02, 0.045
-# and 0.09 the middle was best on two populations of three, and the largest by 0.3 points on the third).
+# Step noise on the flat top of recall, and how far the top reaches (``benchmarks/results/crossing.md``: of 0.02, 0.045
+# and 0.09 the middle was best for five groups of people of seven, and within 0.13 points of the best for two).
 STEP_NOISE, _LEAST, _MOST = 0.045, 0.018, 0.072
 # Where people are so many that noise is no limit: the longest in the crossing, of 40,000 people. The second is of one
 # round: server rate times clip norm.
