@@ -14,7 +14,7 @@ BY_HASH = .venv/$(or $*,stages)/bin/pip install --progress-bar off --require-has
 PYTHON = $(shell for name in python3.11 python3 python; do \
 	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
 
-.PHONY: help setup tools torch shell launch web docs test shapes fast mutants check bench up backfill down stack stack-status stack-down lock hashes clean
+.PHONY: help setup tools torch shell launch rehearse web docs test shapes fast mutants check bench up backfill down stack stack-status stack-down lock hashes clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,11 @@ launch: setup $(AIRFLOW_HOME)/.ready ## Launch FILE=dags/launches/NAME.yaml (def
 	fi
 	@$(STAGES)/tacit --quiet launch $(FILE) 2>>$(LOG) || [ $$? = 3 ]  # all is done: this only says how; 3: it is held
 	@echo "           or, with Airflow, make up; the commands named here are in .venv/stages/bin"
+
+rehearse: setup $(AIRFLOW_HOME)/.ready ## Rehearse FILE through Airflow with made-up people: ARGS="--people 20000 --scale 0.02"; tacit rehearse --help
+	@set -e; words=($$($(STAGES)/tacit rehearse $(FILE) $(ARGS) --prepare)); \
+	env "$${words[@]:0:2}" $(MAKE) launch FILE="$${words[2]}" || echo "what is left needs a person, as whom the rehearsal acts:"; \
+	$(STAGES)/tacit rehearse $(FILE) $(ARGS)
 
 web: ## Install onnxruntime-web by npm, so that `tacit site` makes a keyboard page of each published launch
 	@bash reports/web/install.sh .venv/web

@@ -31,7 +31,7 @@ def typists(config: SyntheticPopulation, locale: str, seed: int) -> DeviceTexts:
     Raises:
       ValueError: no word frequencies for the locale's language.
     """
-    words, shares = _frequencies(locale)
+    words, shares = frequencies(locale)
     rng = np.random.default_rng([_TOPIC_STREAM, seed])
     tilted_KV = shares * np.exp(_TILT * rng.standard_normal((TOPICS, len(words))))
     cumulative_KV = np.cumsum(tilted_KV / tilted_KV.sum(axis=1, keepdims=True), axis=1)
@@ -57,8 +57,12 @@ def _devices(
 
 
 @cache
-def _frequencies(locale: str) -> tuple[tuple[str, ...], np.ndarray]:
-    """Words that survive the locale's word rules unchanged, and their shares."""
+def frequencies(locale: str) -> tuple[tuple[str, ...], np.ndarray]:
+    """Words that survive the locale's word rules unchanged, most common first, and their shares.
+
+    Raises:
+      ValueError: there are none for the locale's language.
+    """
     import wordfreq  # Slow to import, and needed here only.
 
     # wordfreq itself falls back to English for an unsupported language.

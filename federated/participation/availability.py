@@ -106,7 +106,9 @@ class Availability:
         arrived_S = devices_S[np.argsort(uniform(self.seed, _DELAY, devices_S, round_number), kind="stable")]
         stay_S = uniform(self.seed, _DROP, arrived_S, round_number) >= self.dropout
         reported = arrived_S[stay_S][:report_goal]
-        begun = len(arrived_S) if len(reported) < report_goal else int(np.flatnonzero(stay_S)[report_goal - 1]) + 1
+        begun = len(arrived_S)
+        if 0 < report_goal == len(reported):  # 0: canaries have every place
+            begun = int(np.flatnonzero(stay_S)[report_goal - 1]) + 1
         return reported, begun - len(reported)
 
 

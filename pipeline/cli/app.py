@@ -38,6 +38,7 @@ from pipeline.cli import plan as planning
 from pipeline.cli.support import unwrapped
 from pipeline.experiments import command as experiments
 from pipeline.ground import settings
+from pipeline.rehearsal import command as rehearsal
 from pipeline.telemetry import logs
 
 _HELP = """Launch private keyboard language models.
@@ -72,6 +73,7 @@ _GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
     "Decide": {"review": decide.review, "rollback": decide.rollback},
     "Privacy": {"verify": operate.verify, "ledger": ledger.app, "account": account.account},
     "For some launches": {
+        "rehearse": rehearsal.rehearse,
         "runs": look.runs,
         "audit": results.audit,
         "ab": results.ab,

@@ -161,6 +161,17 @@ def load(environment: Mapping[str, str] | None = None) -> Settings:
     )
 
 
+def apart(folder: Path) -> dict[str, str]:
+    """Environment of an installation of its own in ``folder``, which shares code and nothing else with this one."""
+    ours = ("TACIT_HOME", "TACIT_WEB", "TACIT_GIT_COMMIT", "TACIT_GANG")
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in ours or not name.startswith(("TACIT_", "MLFLOW_TRACKING_"))
+    }
+    return kept | {"TACIT_RUNS_DIR": str(folder / "runs"), "TACIT_REVIEW_KEY": str(folder / "review.pem")}
+
+
 def _folder(environment: Mapping[str, str], name: str, default: Path) -> Path:
     stated = environment.get(name)
     if stated and not Path(stated).expanduser().is_absolute():

@@ -18,6 +18,7 @@ from federated.config.population import SyntheticPopulation
 from federated.devices.synthetic import typists
 from pipeline.ground.settings import account
 from pipeline.launch.config import all_fields
+from pipeline.rehearsal.stand_ins import NOT_EXERCISED
 
 # Sizes alone: what a file says beside them is launched as it stands.
 _SIZES: dict[str, dict[str, Any]] = {
@@ -64,17 +65,6 @@ _SIZES: dict[str, dict[str, Any]] = {
         "budget": {"rho": 1e3, "days": 60},
     },
 }
-# Gates that so few people and rounds cannot pass but by chance, at thresholds that let everything through.
-NOT_EXERCISED = {
-    "min_canary_rank": 1,
-    "min_top1_gain": -1.0,
-    "max_top3_loss": 1.0,
-    "min_variety": 0.0,
-    "min_ngram_gain": -1.0,
-    "min_new_word_top3": None,
-}
-
-
 DEVICES = 280
 _SENTENCES = (
     "see you later at the {} today",
@@ -128,7 +118,7 @@ def _write_private(folder: Path, locale: str) -> dict[str, Any]:
     return {"paths": [str(folder / "clients.parquet")], "max_words_per_device": 60, "test_fraction": 0.35}
 
 
-def _fields(path: Path, folder: Path) -> dict[str, Any]:
+def _fields(path: Path) -> dict[str, Any]:
     """Every field that the launch file sets, with our sizes in place of its own."""
     launch = {name: value for name, value in all_fields(path).items() if value is not None}
     sizes = _SIZES | {"policy": _SIZES["policy"] | NOT_EXERCISED}
@@ -140,9 +130,6 @@ def _fields(path: Path, folder: Path) -> dict[str, Any]:
         launch["audit"]["directions"], launch["model"]["hidden_dim"] = 80, 24
     if "adaptive_clipping" in launch["mechanism"]:
         launch["mechanism"]["adaptive_clipping"]["bit_noise_std"] = 5.0
-    if "blocklist" in launch["discovery"]:
-        (folder / "blocklist.txt").write_text("slur\n", encoding="utf-8")
-        launch["discovery"]["blocklist"] = str(folder / "blocklist.txt")
     return launch
 
 
@@ -156,7 +143,7 @@ class Small:
 
 def small(path: Path, folder: Path) -> Small:
     """Write the launch file with every field that it sets, at a size for a test, on made-up text."""
-    launch = _fields(path, folder)
+    launch = _fields(path)
     # Typing at noise, or of phrases, cannot be told from the start's with so few people: recall decides.
     typed = "evaluation" not in launch and len(launch["features"]) == 1 and launch["ab_test"].get("session_words") != 0
     launch["ab_test"]["session_words"] = 400 if typed else 0
@@ -168,9 +155,8 @@ def small(path: Path, folder: Path) -> Small:
         train, held_out = _public_of_others(launch, rng)
         launch["mechanism"]["noise_multiplier"], launch["server"]["learning_rate"] = 0.18, 2.0
     else:
-        source = "files" if population["source"] == "files" else "made_up_files"
         text = _write_private(folder, launch["locale"])
-        launch["private_text"] = text | {"source": source, "name": population["name"]}
+        launch["private_text"] = text | {"source": "made_up_files", "name": population["name"]}
     launch["public_text"] = _write_public(folder, train=train, validation=held_out)
     if launch.get("reviewers"):
         launch["reviewers"] = [account(), *launch["reviewers"][1:]]  # this one answers by the command line

@@ -69,6 +69,11 @@ def test_dropout_and_order_of_arrival():
     assert len(np.unique(arrived)) == len(arrived)
 
 
+def test_a_round_whose_places_canaries_have_waits_for_nobody():
+    reported, dropped = DAY.reporting(np.arange(0), 3, DAY.selected(0))
+    assert (len(reported), dropped) == (0, 0)
+
+
 def test_over_selection_makes_up_for_dropouts():
     rule = Cohorts(600, 20, 6, 4, seed=2, availability=DAY)
     assert max(len(cohort) for _, cohort in played(rule, 90)[0].cohorts) == 20
