@@ -3,7 +3,7 @@
 import gzip
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,6 +25,7 @@ _NEW = 4  # one sentence in so many ends with a new word, so that there are word
 def people(folder: Path, locale: str, devices: int, seed: int) -> None:
     """Write ``devices`` made-up people who typed yesterday, as Parquet with client_id, text, locale and ts.
 
+    Every other word of theirs is the most common one, so that each training learns at least that, whatever its noise.
     Files that stand already are not made again.
 
     Raises:
@@ -32,7 +33,7 @@ def people(folder: Path, locale: str, devices: int, seed: int) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     typed_at = datetime.now(UTC) - timedelta(days=1)
-    new = new_words(locale)
+    new, common = new_words(locale), frequencies(locale)[0][0]
     asked = SyntheticPopulation(
         source="synthetic", name="typists", devices=devices, max_words_per_device=1, test_fraction=0.1
     )
@@ -48,7 +49,7 @@ def people(folder: Path, locale: str, devices: int, seed: int) -> None:
         rows = [
             {"client_id": device, "text": text, "locale": locale, "ts": typed_at}
             for number, (device, texts) in enumerate(shard)
-            for text in _messages(list(texts), new[number % len(new)])
+            for text in _messages(list(texts), common, new[number % len(new)])
         ]
         with atomic(path) as temporary:
             pq.write_table(pa.Table.from_pylist(rows), temporary)
@@ -77,7 +78,9 @@ def public(folder: Path, locale: str, words: int, vocabulary: int, seed: int) ->
             file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
 
 
-def _messages(sentences: list[str], new: str) -> Iterator[str]:
-    ended = [each if number % _NEW else f"{each[:-1]} {new}." for number, each in enumerate(sentences)]
+def _messages(sentences: Sequence[str], common: str, new: str) -> Iterator[str]:
+    """Put the most common word after each other one, and a new word at the end of some sentences."""
+    told = [f" {common} ".join(sentence[:-1].split()) for sentence in sentences]
+    ended = [f"{words} {common}." if number % _NEW else f"{words} {new}." for number, words in enumerate(told)]
     for first in range(0, len(ended), _MESSAGE):
         yield " ".join(ended[first : first + _MESSAGE])

@@ -32,8 +32,6 @@ from pipeline.stages.graph import STAGES
 from pretrain.files import private_directory, sha256, write_text
 from reports.disclosure.document import GateResult
 
-# A second launch learns a little faster than the first: it spends anew, and what people said of words is reused.
-_FASTER = 1.2
 _STEPS, _BIN = "steps.jsonl", Path(sys.executable).parent
 
 
@@ -161,19 +159,19 @@ class Rehearsal:
         return self.folder / "runs" / run_id / "public"
 
     def write(self) -> None:
-        """Write the launch files of both launches, and what they name.
+        """Write the launch files of both launches, and what they name; the second learns faster, so that it is better.
 
         Raises:
           ValueError: the folder holds the rehearsal of another file, or at another size.
         """
         fields, second = self.made.fields, deepcopy(self.made.fields)
-        second["server"]["learning_rate"] *= _FASTER
+        second["server"]["learning_rate"] = self.made.own.server.learning_rate
         content = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True)
         if self.file.exists() and self.file.read_text(encoding="utf-8") != content:
             raise ValueError(f"--folder: {self.folder} holds a rehearsal of another file or size; name an empty folder")
         private_directory(self.folder)
-        self.second.parent.mkdir(exist_ok=True)
         write_text(self.file, content)
+        self.second.parent.mkdir(exist_ok=True)
         write_text(self.second, yaml.safe_dump(second, sort_keys=False, allow_unicode=True))
         listed = fields["discovery"].get("blocklist", "")
         if listed.startswith(str(self.folder)):

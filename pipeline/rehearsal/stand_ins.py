@@ -55,6 +55,7 @@ _WHY = {
     "public_text": "public text for this machine",
     "private_text": "made-up people, who can never be people's population",
     "reviewers": "whoever rehearses answers",
+    "server.learning_rate": "half; the second launch has the file's own and replaces the first",
     "ab_test.session_words": "not exercised: typing of so few held-out people cannot be told from the start's",
     **dict.fromkeys(
         (f"mechanism.{name}" for name in ("rounds", *_OF_ROUNDS)), "rounds of fewer devices would teach by chance"
@@ -168,6 +169,7 @@ def _fewer_people(own: LaunchConfig, fields: dict[str, Any], share: float, noise
     fields["planning"] |= {"population_estimate": people, "max_report_goal": goal}
     fields["planning"]["target_rho"] /= noise**2
     fields["ab_test"]["buckets"] = max(2, min(own.ab_test.buckets, held_out // _IN_A_BUCKET))
+    fields["server"]["learning_rate"] /= 2
     if held_out < _LEAST_TYPED:
         fields["ab_test"]["session_words"] = 0
     if "anonymity" in fields["discovery"]:
