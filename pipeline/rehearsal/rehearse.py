@@ -273,9 +273,10 @@ class Rehearsal:
 
     def withdraw(self, config: LaunchConfig, launches: Sequence[str]) -> None:
         """Roll the second launch back, then erase both, which verifies them, and verify what is left."""
-        feature, of = config.features[0], ("--population", config.population)
-        self.step("rollback", "rollback", config.locale, "--feature", feature, *of, "--reason", "rehearsed", "--json")
-        self.step("champion predicts", "predict", config.locale, "", "--feature", feature, *of, "--json")
+        for feature in config.features:
+            of = ("--feature", feature, "--population", config.population)
+            self.step(f"rollback of {feature}", "rollback", config.locale, *of, "--reason", "rehearsed", "--json")
+            self.step(f"champion of {feature} predicts", "predict", config.locale, "", *of, "--json")
         for number, run_id in enumerate(launches, start=1):
             self.step(f"erasure {number}, which verifies", "erase", run_id, "--json")
             self.step(f"what is left of {number}, verified", "verify", run_id, "--json")
