@@ -37,8 +37,17 @@ def test_every_field_that_differs_is_said_with_a_reason(path: Path):
     said = {each.field: each for each in made.stand_ins}
     assert set(said) == {name for name in {**before, **after} if before.get(name) != after.get(name)}
     assert all(each.why for each in made.stand_ins)
-    # The schedule of rounds is the file's own.
-    assert not {"mechanism.rounds", "mechanism.min_sep", "mechanism.max_participations", "mechanism.kind"} & set(said)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_tenth_of_the_people_keeps_the_schedule_of_rounds(path: Path):
+    own, tenth = load_launch(path), stood_in(path, people=load_launch(path).planning.population_estimate // 10)
+    schedule = {f"mechanism.{name}" for name in ("kind", "rounds", "min_sep", "max_participations", "availability")}
+    assert not schedule & {each.field for each in tenth.stand_ins}
+    # Of fewer people rounds are fewer before they are of fewer devices than teach anything.
+    few = LaunchConfig.model_validate(stood_in(path, people=2_000).fields).mechanism
+    assert 12 <= few.rounds < own.mechanism.rounds
+    assert few.min_sep <= few.rounds
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
