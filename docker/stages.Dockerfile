@@ -47,8 +47,9 @@ COPY pipeline pipeline
 COPY tacit tacit
 COPY dags dags
 ARG GIT_COMMIT
-# numba and matplotlib cache beside the code or in the home folder, both of which are read-only here.
-ENV PATH=/opt/airflow-env/bin:$PATH \
+# numba and matplotlib cache beside the code or in the home folder, both of which are read-only here. `tacit` and `mlflow`
+# are found by name; a name that both environments have is Airflow's.
+ENV PATH=/opt/airflow-env/bin:$PATH:/opt/stages-env/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     NUMBA_CACHE_DIR=/tmp/numba \
     MPLCONFIGDIR=/tmp/matplotlib \

@@ -22,10 +22,19 @@ def test_no_service_writes_to_its_image_or_gains_anything(name: str) -> None:
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
-    assert {"mem_limit", "cpus", "pids_limit"} <= service.keys()
+    assert {"mem_limit", "pids_limit"} <= service.keys()
+    assert "cpus" not in service, "an engine refuses more cores than its host has"
     assert name in ONCE or "healthcheck" in service
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
     assert "cap_add" not in service or name == "postgres"
+
+
+def test_what_holds_client_text_is_in_a_network_that_leads_nowhere() -> None:
+    assert COMPOSE["networks"]["inside"]["internal"] is True
+    published = {name for name, service in SERVICES.items() if "ports" in service}
+    assert {name for name, service in SERVICES.items() if service["networks"] != ["inside"]} == published
+    assert not published & WORKERS
+    assert all(service["dns"] == ["127.0.0.1"] for service in SERVICES.values())
 
 
 def test_only_workers_see_private_folders_and_launch_files_are_mounted_everywhere() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -42,6 +43,22 @@ def test_the_next_start_keeps_them_and_closes_files_that_were_opened(tmp_path: P
     passwords(tmp_path)
     assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == before
     assert all(path.stat().st_mode & 0o77 == 0 for path in (folder, *folder.iterdir()))
+
+
+def test_one_command_makes_the_secrets_of_compose(tmp_path: Path):
+    """With the system's Python alone, and every name that compose.yaml and its files of variables require."""
+    command = ["python3", "-I", "docker/stack/passwords.py", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True)
+    file = tmp_path / "secrets.env"
+    made = file.read_text(encoding="utf-8")
+    subprocess.run(command, cwd=ROOT, check=True)
+    assert file.read_text(encoding="utf-8") == made
+    assert file.stat().st_mode & 0o77 == 0
+    files = [ROOT / "docker" / "compose.yaml", *(ROOT / "docker").glob("*.env")]
+    text = "".join(each.read_text(encoding="utf-8") for each in files)
+    needed = {*re.findall(r"^[^#]*?\$\{(\w+):\?", text, flags=re.MULTILINE)}
+    assert len(needed) == 16
+    assert {line.partition("=")[0] for line in made.splitlines()} == needed
 
 
 def test_mlflow_is_started_with_its_login():
