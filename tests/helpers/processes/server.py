@@ -4,7 +4,9 @@ import functools
 import json
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
+from base64 import b64encode
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,20 @@ class Server:
     def states(self, dag: str, run: str) -> dict[str, str]:
         answer = self.api("GET", f"/dags/{dag}/dagRuns/{run}/taskInstances")
         return {instance["task_id"]: instance["state"] for instance in answer["task_instances"]}
+
+
+def ask_mlflow(
+    port: str, password: Path | None, path: str, method: str = "GET", body: dict[str, Any] | None = None, **query: str
+) -> dict[str, Any]:
+    """What MLflow on a port of loopback answers a person: a file with a password, named as its user; None: nobody."""
+    address = f"http://127.0.0.1:{port}/api/2.0/mlflow/{path}?{urllib.parse.urlencode(query)}"
+    request = urllib.request.Request(address, None if body is None else json.dumps(body).encode(), method=method)
+    request.add_header("Content-Type", "application/json")
+    if password:
+        login = f"{password.name}:{password.read_text(encoding='utf-8').strip()}"
+        request.add_header("Authorization", "Basic " + b64encode(login.encode()).decode())
+    with OPENER.open(request, timeout=60) as answer:
+        return json.load(answer)
 
 
 @functools.cache

@@ -5,9 +5,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import urllib.parse
-import urllib.request
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +14,7 @@ from typing import Any
 from tests.helpers.launches.installed import keyed
 from tests.helpers.launches.tiny_launch import write_launch
 from tests.helpers.processes.ports import free_port
-from tests.helpers.processes.server import OPENER, Server, until
+from tests.helpers.processes.server import Server, ask_mlflow, until
 
 ROOT = Path(__file__).resolve().parents[3]
 PYTHON = ROOT / ".venv" / "airflow" / "bin" / "python"
@@ -68,15 +65,8 @@ class Stack:
         self, path: str, method: str = "GET", body: dict[str, Any] | None = None, login: bool = True, **query: str
     ) -> dict[str, Any]:
         """What MLflow answers a person."""
-        address = f"http://127.0.0.1:{self.environment['MLFLOW_PORT']}/api/2.0/mlflow/{path}"
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{address}?{urllib.parse.urlencode(query)}", data, method=method)
-        request.add_header("Content-Type", "application/json")
-        if login:
-            password = (self.home / "passwords" / "mlflow-reader").read_text(encoding="utf-8").strip()
-            request.add_header("Authorization", "Basic " + b64encode(f"mlflow-reader:{password}".encode()).decode())
-        with OPENER.open(request, timeout=60) as answer:
-            return json.load(answer)
+        reader = self.home / "passwords" / "mlflow-reader" if login else None
+        return ask_mlflow(self.environment["MLFLOW_PORT"], reader, path, method, body, **query)
 
     def trigger(self, dag: str = DAG) -> str:
         """Begin a launch through the API; returns the run's id."""
