@@ -15,12 +15,14 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from tests.helpers.processes.engine import Engine
     from tests.helpers.processes.forked import Forked
     from tests.helpers.processes.objects import Bucket, Scheme
 
@@ -51,6 +53,7 @@ _MAKE_NO_CLUSTER = Path("/etc/postgresql-common/createcluster.conf")
 
 # What takes longest, in this order: begun last, one worker would wait for it at the end.
 _FIRST = (
+    "tests/docker/test_images.py",
     "tests/docker/test_stack.py",
     "tests/end_to_end/test_tiny_launch.py",
     "tests/golden/",
@@ -163,6 +166,21 @@ def stack_packages() -> None:
         _install_postgres()
     if not shutil.which("redis-server"):
         _install("redis-server")
+
+
+@pytest.fixture(scope="session")
+def container_engine() -> "Iterator[Engine]":
+    """A container engine of this run's own, where one can be had."""
+    from tests.helpers.processes.engine import PACKAGES, PROGRAMS, NoEngine, engine
+
+    if not all(map(shutil.which, PROGRAMS)):
+        _install(PACKAGES)
+    with ExitStack() as left:
+        try:
+            made = left.enter_context(engine())
+        except NoEngine as error:
+            _unavailable(str(error))
+        yield made
 
 
 @pytest.fixture(scope="session")
