@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,8 @@ class Step:
 
     Attributes:
       command: empty where this process did it.
-      memory_mib: largest resident memory of its process; None where another one did it.
+      memory_mib: largest resident memory of its process; None where this one did it.
+      answer: of the command, kept for a rehearsal that goes on.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Step:
     seconds: float
     memory_mib: float | None
     seen: str = ""
+    answer: Any = field(default=None, metadata={"json": False})
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Rehearsal:
         codes: Sequence[int] = (DONE,),
         cwd: Path | None = None,
     ) -> Any:
-        """Run a command unless it was run, and return its answer; None if it was run before.
+        """Run a command unless it was run, and return its answer.
 
         Args:
           program: another than ``tacit``.
@@ -119,7 +121,7 @@ class Rehearsal:
           PermanentError: it ended with another code.
         """
         if name in self.steps:
-            return None
+            return self.steps[name].answer
         began, shown = time.monotonic(), " ".join([Path(program[0]).name if program else "tacit", *words])
         with (self.folder / "log.txt").open("a", encoding="utf-8") as log:
             command = [*(program or self.program), *words]
@@ -137,8 +139,9 @@ class Rehearsal:
                 f"{name}: '{shown}' ended with {process.returncode}: {answered[-2000:].strip()}; see {log.name}, then "
                 "rehearse again, which begins at this step"
             )
-        self.done(Step(name, shown, time.monotonic() - began, usage.ru_maxrss / 1024))
-        return json.loads(answered) if words[-1] == "--json" else answered
+        answer = json.loads(answered) if words[-1] == "--json" else answered
+        self.done(Step(name, shown, time.monotonic() - began, usage.ru_maxrss / 1024, answer=answer))
+        return answer
 
     def timed(self, name: str, make: Callable[[], object], seen: str) -> None:
         """Do a step in this process, unless it was done."""
@@ -246,9 +249,9 @@ class Rehearsal:
 
     def approve(self, config: LaunchConfig, run_id: str, which: str) -> None:
         """Approve a launch that has reviewers, and accept all concerns of its report."""
-        if config.reviewers and f"{which}approval" not in self.steps:
-            state = self.step(f"{which}review", "review", run_id, "--json") or {"concerns": ()}
-            accepted = [word for number in range(len(state["concerns"])) for word in ("--accept", str(number + 1))]
+        if config.reviewers:
+            concerns = self.step(f"{which}review", "review", run_id, "--json")["concerns"]
+            accepted = [word for number in range(len(concerns)) for word in ("--accept", str(number + 1))]
             answer = ("--answer", "approve", "--reason", "rehearsed", *accepted)
             self.step(f"{which}approval", "review", run_id, *answer, "--json")
 
