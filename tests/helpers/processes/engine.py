@@ -5,6 +5,7 @@ are Debian's, with an entry point that takes the variables of the official image
 the locale C, which names no encoding. Needs root, and Debian's packages ``PACKAGES``.
 """
 
+import fcntl
 import json
 import os
 import shutil
@@ -28,7 +29,7 @@ from tests.helpers.processes.ports import free_port
 from tests.helpers.processes.server import Server, ask_mlflow, until
 
 ROOT = Path(__file__).resolve().parents[3]
-PROGRAMS = ("dockerd", "iptables-save", "debootstrap", "ip")
+PROGRAMS = ("dockerd", "iptables", "debootstrap", "ip")
 PACKAGES = "docker.io iptables debootstrap iproute2"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 # What a worker and its stages need.
@@ -236,14 +237,22 @@ def said(command: list[str], environment: dict[str, str], **how: Any) -> str:
 
 @contextmanager
 def engine() -> Iterator[Engine]:
-    """An engine with folders, socket and images of its own; nothing of it is left, nor what it did to the firewall."""
+    """An engine with folders, socket and images of its own; of it empty chains of the firewall are left."""
     if os.geteuid() != 0:
         raise NoEngine("an engine of its own needs root")
     if missing := [name for name in PROGRAMS if not shutil.which(name)]:
         raise NoEngine(f"{', '.join(missing)}: missing; apt-get install --no-install-recommends {PACKAGES}")
+    with (Path(tempfile.gettempdir()) / "tacit-engine.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # engines share the machine's firewall: one that ends would change another's
+        with _engine() as made:
+            yield made
+
+
+@contextmanager
+def _engine() -> Iterator[Engine]:
     folder = Path(tempfile.mkdtemp(prefix="tacit-engine-"))
     forwards = Path("/proc/sys/net/ipv4/ip_forward")
-    before, forwarded = said(["iptables-save"], dict(os.environ)), forwards.read_text(encoding="utf-8")
+    policy, forwarded = said(["iptables", "-S", "FORWARD"], dict(os.environ)), forwards.read_text(encoding="utf-8")
     environment = os.environ | {"DOCKER_HOST": f"unix://{folder}/socket", "DOCKER_CONFIG": str(folder / "client")}
     folders = ["--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec", "--pidfile", f"{folder}/pid"]
     with (folder / "log").open("w") as log:
@@ -264,7 +273,7 @@ def engine() -> Iterator[Engine]:
     finally:
         daemon.terminate()
         daemon.wait(120)
-        subprocess.run(["iptables-restore"], input=before, text=True, check=True)
+        said(["iptables", *policy.splitlines()[0].split()], dict(os.environ))
         forwards.write_text(forwarded, encoding="utf-8")
         places = [line.split()[1] for line in Path("/proc/mounts").read_text(encoding="utf-8").splitlines()]
         for place in reversed([place for place in places if place.startswith(f"{folder}/")]):
