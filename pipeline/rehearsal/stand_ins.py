@@ -23,6 +23,8 @@ _LEAST = {
     "public_text": {"max_tokens": 20_000, "max_validation_tokens": 2_000},
     "discovery": {"max_prefixes": 20},
 }
+# A smaller network cannot remember the papers' grid of canaries: of six with 200 copies it completed none.
+_REMEMBERS = 0.1
 # Of a matrix, whose number of weights is what scales.
 _WIDTHS = ("base_size", "max_new_words", "embedding_dim", "hidden_dim", "max_prefixes")
 # Noise of one sum over devices: fewer devices take as much less of it.
@@ -62,6 +64,9 @@ _WHY = {
     ),
     "private_text.test_fraction": "recall of fewer people cannot be told from the start's",
     "ab_test.buckets": "as many as so few held-out people fill",
+    **dict.fromkeys(
+        ("audit.users", "audit.examples", "audit.repeats"), "as many canaries as so small a network can remember"
+    ),
     "audit.directions": "as many as so small a network can tell apart",
     "runtime.device": "no GPU here",
     "discovery.blocklist": "the file is not here",
@@ -150,6 +155,14 @@ def _resize(fields: dict[str, Any], scale: float) -> None:
                 own = fields[block][name]
                 share = math.sqrt(scale) if name in _WIDTHS else scale
                 fields[block][name] = min(own, max(least, round(own * share)))
+
+    if scale < _REMEMBERS:
+        examples = fields["audit"]["examples"]
+        fields["audit"] |= {
+            "users": fields["audit"]["users"][:1],
+            "examples": [examples[0], examples[-1]],
+            "repeats": 1,
+        }
 
 
 def _fewer_people(own: LaunchConfig, fields: dict[str, Any], share: float, noise: float, people: int) -> None:

@@ -16,14 +16,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
 from federated import mechanisms
 from federated.accounting.gaussian import epsilon_of_rho
 from pipeline.ground import keys
 from pipeline.ground.errors import DONE
 from pipeline.ground.settings import account
-from pipeline.launch.config import LaunchConfig, all_fields, load_launch
+from pipeline.launch.config import LaunchConfig, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.answers import Review
 from pipeline.publication.approvals import review
@@ -47,8 +46,6 @@ FILES = sorted((ROOT / "dags" / "launches").glob("*.yaml"))
 OF_PEOPLE = [path for path in FILES if not load_launch(path).private_text.simulated]
 # As many as find a word, in rounds that teach more than chance.
 PEOPLE, SCALE = 2_000, 0.002
-# The papers' grid of canaries takes six minutes of CPU; ours has one canary that is remembered, and one that is not.
-GRID = {"users": [1], "examples": [1, 200], "repeats": 1}
 NAMES = {"tree": "tree aggregation", "blt": "Toeplitz", "banded": "banded", "independent": "DP-FedAvg"}
 Step = Callable[[str], AbstractContextManager[None]]
 
@@ -222,10 +219,7 @@ def proved(home: Home, run_id: str) -> None:
 
 @pytest.mark.parametrize("path", OF_PEOPLE, ids=lambda path: path.stem)
 def test_a_launch_of_people_is_rehearsed(path: Path, home: Home, step: Step) -> None:
-    file = home.folder / path.name
-    fields = all_fields(path)
-    file.write_text(yaml.safe_dump(fields | {"audit": fields["audit"] | GRID}), encoding="utf-8")
-    rehearsal = partial(rehearse, file, home.folder, people=PEOPLE, scale=SCALE, program=(str(home.program),))
+    rehearsal = partial(rehearse, path, home.folder, people=PEOPLE, scale=SCALE, program=(str(home.program),))
     with step("made-up people"):
         begun = rehearsal(prepare=True)
         assert isinstance(begun, Prepared)
