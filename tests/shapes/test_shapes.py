@@ -217,6 +217,7 @@ def proved(home: Home, run_id: str) -> None:
     home.tacit("verify", "--public", str(got), "--key", sha256(trusted["launch"]))
 
 
+@pytest.mark.timeout(2_400)  # some four minutes alone on two cores, two launches and their erasure
 @pytest.mark.parametrize("path", OF_PEOPLE, ids=lambda path: path.stem)
 def test_a_launch_of_people_is_rehearsed(path: Path, home: Home, step: Step) -> None:
     rehearsal = partial(rehearse, path, home.folder, people=PEOPLE, scale=SCALE, program=(str(home.program),))
