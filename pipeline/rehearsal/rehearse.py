@@ -6,6 +6,7 @@ keyboard, and it speaks of nothing but what it ran.
 """
 
 import csv
+import io
 import json
 import os
 import shutil
@@ -27,9 +28,11 @@ from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.publication.gates.words import words_of
 from pipeline.rehearsal import made_up
 from pipeline.rehearsal.stand_ins import NOT_EXERCISED, Rehearsed, StandIn, rehearsed
+from pipeline.run.known import as_it_lies
+from pipeline.run.run_dir import RunDir
 from pipeline.run.stage import of_launch
 from pipeline.stages.graph import STAGES
-from pretrain.files import private_directory, sha256, write_text
+from pretrain.files import PRIVATE, private_directory, sha256, write_bytes, write_text
 from reports.disclosure.document import GateResult
 
 _STEPS, _BIN = "steps.jsonl", Path(sys.executable).parent
@@ -234,14 +237,14 @@ class Rehearsal:
             return
         with sheet.open(encoding="utf-8", newline="") as source:
             rows = list(csv.DictReader(source))
-        with sheet.open("w", encoding="utf-8", newline="") as target:
-            writer = csv.DictWriter(target, rows[0])
-            writer.writeheader()
-            writer.writerows(row | {"decision": "keep"} for row in rows)
+        writer = csv.DictWriter(filled := io.StringIO(newline=""), rows[0])
+        writer.writeheader()
+        writer.writerows(row | {"decision": "keep"} for row in rows)
+        write_text(sheet, filled.getvalue(), PRIVATE)
 
     def decision(self, run_id: str) -> dict[str, Any]:
         """Result of a launch's decision."""
-        return json.loads((self.public(run_id) / "decide" / "result.json").read_bytes())["result"]
+        return RunDir(self.folder / "runs", run_id, as_it_lies).result("decide")
 
     def gates(self, run_id: str) -> list[GateResult]:
         """Gates of a launch that has decided."""
@@ -262,7 +265,7 @@ class Rehearsal:
         shutil.rmtree(got, ignore_errors=True)
         shutil.copytree(self.public(run_id), got)
         for role, path in trusted.items():
-            path.write_bytes(keys.pem(keys.public_keys_in(here.keys_dir, role)[-1]))
+            write_bytes(path, keys.pem(keys.public_keys_in(here.keys_dir, role)[-1]))
         layout = ("--layout", "proof/root.layout", "--link-dir", "proof", "--verification-keys", str(trusted["launch"]))
         model = ("verify", "key", "publish/bundle", "--signature", "proof/model.sig", "--public_key")
         self.step("proof, by in-toto", *layout, program=(str(_BIN / "in-toto-verify"),), cwd=got)

@@ -7,7 +7,8 @@ ROOT = Path(__file__).parents[3]
 # The block of the launch file; the command's place in the list of commands; the publication that starts its DAG.
 NAME_IT = {"pipeline/launch/config.py", "pipeline/cli/app.py", "dags/stage_task.py"}
 # Of the package itself; MLflow calls the list of a locale's launches an experiment too.
-_ITS_OWN = ("pipeline/experiments/", "dags/experiment.py", "pipeline/tracking/")
+# A rehearsal, on top as well, leaves the block out.
+_ITS_OWN = ("pipeline/experiments/", "dags/experiment.py", "pipeline/tracking/", "pipeline/rehearsal/")
 _PRODUCT = ("tacit", "pipeline", "discovery", "federated", "evaluation", "reports", "pretrain", "dags", "docker")
 
 
