@@ -28,8 +28,7 @@ from pipeline.launch.config import LaunchConfig, launch_id, load_launch
 from pipeline.publication.gates.words import words_of
 from pipeline.rehearsal import made_up
 from pipeline.rehearsal.stand_ins import NOT_EXERCISED, Rehearsed, StandIn, rehearsed
-from pipeline.run.known import as_it_lies
-from pipeline.run.run_dir import RunDir
+from pipeline.run.known import run_folder
 from pipeline.run.stage import of_launch
 from pipeline.stages.graph import STAGES
 from pretrain.files import PRIVATE, private_directory, sha256, write_bytes, write_text
@@ -244,7 +243,7 @@ class Rehearsal:
 
     def decision(self, run_id: str) -> dict[str, Any]:
         """Result of a launch's decision."""
-        return RunDir(self.folder / "runs", run_id, as_it_lies).result("decide")
+        return run_folder(settings.load(self.environment), run_id).result("decide")
 
     def gates(self, run_id: str) -> list[GateResult]:
         """Gates of a launch that has decided."""
