@@ -11,7 +11,8 @@ from pretrain.files import write_text
 def write(report: Report, folder: Path) -> Path:
     """Write ``rehearsal.md`` into the folder, and return its path."""
     path = folder / "rehearsal.md"
-    write_text(path, "\n".join(_lines(report)) + "\n")
+    # No address of this machine, so that the page can be shown.
+    write_text(path, ("\n".join(_lines(report)) + "\n").replace(str(folder.resolve()), "FOLDER"))
     return path
 
 
