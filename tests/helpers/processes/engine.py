@@ -137,7 +137,7 @@ class Composed:
         return all(self.container(name)["State"]["Health"]["Status"] == "healthy" for name in services)
 
     def python(self, service: str, code: str) -> str:
-        """What a program prints in the container of a service."""
+        """Output of a program in the container of a service."""
         return self.compose("exec", "--no-TTY", service, "python", "-c", code)
 
     def server(self, user: str = "admin") -> Server:
@@ -152,11 +152,11 @@ class Composed:
         return self.server().states(dag, run)
 
     def mlflow(self, path: str, **query: str) -> dict[str, Any]:
-        """What MLflow answers a person."""
+        """Answer of MLflow to a person."""
         return ask_mlflow(self.environment["MLFLOW_PORT"], self.home / "passwords" / "mlflow-reader", path, **query)
 
     def ended(self, dag: str, run: str) -> str:
-        """How a run ended; empty while it goes on."""
+        """State of a run that ended; empty before."""
         state = self.server().api("GET", f"/dags/{dag}/dagRuns/{run}")["state"]
         return state if state in ("success", "failed") else ""
 

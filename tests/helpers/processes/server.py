@@ -41,7 +41,7 @@ class Server:
 def ask_mlflow(
     port: str, password: Path | None, path: str, method: str = "GET", body: dict[str, Any] | None = None, **query: str
 ) -> dict[str, Any]:
-    """What MLflow on a port of loopback answers a person: a file with a password, named as its user; None: nobody."""
+    """Answer of MLflow on a port of loopback to a person: a file with a password, named as its user; None: nobody."""
     address = f"http://127.0.0.1:{port}/api/2.0/mlflow/{path}?{urllib.parse.urlencode(query)}"
     request = urllib.request.Request(address, None if body is None else json.dumps(body).encode(), method=method)
     request.add_header("Content-Type", "application/json")

@@ -64,7 +64,7 @@ class Stack:
     def mlflow(
         self, path: str, method: str = "GET", body: dict[str, Any] | None = None, login: bool = True, **query: str
     ) -> dict[str, Any]:
-        """What MLflow answers a person."""
+        """Answer of MLflow to a person."""
         reader = self.home / "passwords" / "mlflow-reader" if login else None
         return ask_mlflow(self.environment["MLFLOW_PORT"], reader, path, method, body, **query)
 
@@ -79,7 +79,7 @@ class Stack:
         return self.airflow.states(dag, run).get(task)
 
     def ended(self, run: str, dag: str = DAG) -> str:
-        """How a run ended; empty while it goes on."""
+        """State of a run that ended; empty before."""
         state = self.airflow.api("GET", f"/dags/{dag}/dagRuns/{run}")["state"]
         return state if state in ("success", "failed") else ""
 
