@@ -37,10 +37,11 @@ def rehearse(
 ) -> None:
     """Rehearse a launch file: every stage, gate, approval, proof, publication, rollback and erasure, with stand-ins.
 
-    Made-up people of the file's locale type words by their frequency. Report goal and noise shrink with their number,
-    rounds stay. All of it happens in an installation of its own in a folder, so nothing spends or is published
-    elsewhere. The report, rehearsal.md there, names each stand-in, and minutes and memory of each stage. It says
-    nothing of what people would gain, and gates on that let everything through. An interrupted rehearsal goes on where it ended.
+    Made-up people of the file's locale type words by their frequency. Report goal and noise shrink with their number;
+    rounds stay, unless one would have under 100 devices. All of it happens in an installation of its own in a folder,
+    so nothing spends or is published elsewhere. The report, rehearsal.md there, names each stand-in, and minutes and
+    memory of each stage. It says nothing of what people would gain, and gates on that let everything through. An
+    interrupted rehearsal goes on where it ended.
 
     Example: tacit rehearse dags/launches/es-ES.yaml --people 20000 --scale 0.02
     """
