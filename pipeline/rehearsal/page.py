@@ -26,7 +26,7 @@ def _lines(report: Report) -> Iterable[str]:
         f"made-up people where the file counts on {report.own_people:,}: {minutes:.0f} minutes on {report.processor}, "
         f"{report.memory_gib:.0f} GiB. The network, its vocabulary and its public training have {report.scale:g} of "
         f"their sizes, each sum {report.noise:.3g} of its noise. Launched, proved, published, replaced by a second "
-        f"launch ({' and '.join(report.launches)}), rolled back, verified and erased."
+        f"launch ({' and '.join(report.launches)}), rolled back; the first verified and erased."
     )
     yield ""
     yield (

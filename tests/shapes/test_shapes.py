@@ -45,7 +45,7 @@ BIN = Path(sys.executable).parent
 FILES = sorted((ROOT / "dags" / "launches").glob("*.yaml"))
 OF_PEOPLE = [path for path in FILES if not load_launch(path).private_text.simulated]
 # As many as find a word, in rounds that teach more than chance.
-PEOPLE, SCALE = 2_000, 0.002
+PEOPLE, SCALE = 2_000, 0.0005
 NAMES = {"tree": "tree aggregation", "blt": "Toeplitz", "banded": "banded", "independent": "DP-FedAvg"}
 Step = Callable[[str], AbstractContextManager[None]]
 
@@ -240,7 +240,7 @@ def test_a_launch_of_people_is_rehearsed(path: Path, home: Home, step: Step) -> 
     with step("rolled back and erased"):
         assert home.tacit("status", first)["state"] == "published"
         assert home.tacit("status", second)["state"] == "rolled back"
-        assert not any((home.folder / "runs" / run_id / "private").exists() for run_id in done.launches)
+        assert not (home.folder / "runs" / first / "private").exists()
     with step("report"):
         written = page.write(done, home.folder).read_text(encoding="utf-8")
         assert all(f"| {each.field} |" in written for each in done.stand_ins)
