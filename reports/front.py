@@ -6,7 +6,7 @@ from typing import Any
 from markupsafe import Markup
 
 from reports.disclosure.document import Disclosure
-from reports.disclosure.releases import DataAccess
+from reports.disclosure.releases import CentralWords, DataAccess
 from reports.disclosure.utility import Difference
 from reports.formats import change, light, number, percent, warnings
 from reports.languages import in_digits_of
@@ -37,7 +37,14 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
             lines.append(sentences[fact.key].format_map(values))
         return Markup("\n>\n".join(f"> {line}" for line in lines))
 
-    utility, guarantee = d.utility, d.accounting
+    def seen(names: Mapping[str, str], last: str) -> str:
+        """What the server sees of a device before noise, joined by commas and ``last``."""
+        *some, end = [
+            text for name, text in names.items() if name == "held_out" or name in {each.name for each in d.releases}
+        ]
+        return last.join(filter(None, (", ".join(some), end)))
+
+    utility, guarantee, central = d.utility, d.accounting, d.release(CentralWords)
     words, noised = guarantee.total.words, guarantee.total.noised
     beside = (words.epsilon, words.delta) if words else (0.0, 0.0)
     had = utility.champion if utility else None
@@ -68,6 +75,8 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
         "gained": gained(d),
         "points": local(lambda value: f"{100 * value:+.2f}"),
         "uncovered": uncovered(d),
+        "seen": seen,
+        "rare": central.words_per_device if central else 0,
         "standing": standing(),
     }
 

@@ -89,6 +89,8 @@ def _worst_case_lines(plan: "LaunchPlan") -> list[str]:
         *_time_lines(plan),
         f"Word discovery on {plan.training_devices:,} devices, this file's kind first:",
         *(f"  {way}" for way in plan.words),
+        *(["Trust, for the same noise in each sum:"] if plan.trust else []),
+        *(f"  {each}" for each in plan.trust),
         *(f"  ledger: {line}" for line in (*plan.ledger.problems, *plan.ledger.notes)),
         *(f"  {each}" for each in plan.reuse),
     ]

@@ -15,7 +15,7 @@ from discovery import filters
 from discovery.config import CentralConfig, DiscoveryConfig
 from evaluation.config import AbTestConfig, AuditConfig, EvaluationConfig
 from federated.config.counts import CountsConfig, Ships
-from federated.config.mechanism import MechanismConfig
+from federated.config.mechanism import MechanismConfig, SecAggConfig
 from federated.config.planning import PlanningConfig
 from federated.config.population import PopulationConfig, PopulationKey, key_of
 from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
@@ -58,6 +58,9 @@ MOST_WEIGHTS = 250_000_000
 _NOT_PART_OF_THE_LAUNCH = {"runtime", "schedule", "reviewers"}
 
 
+# Sums of 32 bits hold the largest cohorts, and their rounding raises rho by less than a millionth.
+SECURE = SecAggConfig(bits=32)
+
 # Airflow's presets; ``@once`` and ``@continuous`` have no dates, and each launch of a schedule is that of a date.
 _PRESETS = {
     "@hourly": "0 * * * *",
@@ -99,6 +102,10 @@ class LaunchConfig(Config):
     )
     seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
         description="public seed of initial weights and of public draws; of everything with randomness: seeded"
+    )
+    trust: Literal["server", "secure sum"] = Field(
+        description="who sees what a device sends before noise: 'server', each update, words and counts; "
+        "'secure sum', nobody: updates and votes are masked, and only their sums are seen (secure aggregation)"
     )
     public_text: CorpusConfig
     private_text: PopulationConfig
@@ -180,6 +187,42 @@ class LaunchConfig(Config):
         """Blocks of the launch file that ask for a release, with their names."""
         blocks = ((name, getattr(self, name)) for name in _SPENDING)
         return ((name, block) for name, block in blocks if isinstance(block, SpendingBlock) and block.rho)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _trust_decides_secure_aggregation(cls, fields: Any) -> Any:
+        mechanism = fields.get("mechanism") if isinstance(fields, dict) else None
+        if not isinstance(mechanism, dict):
+            return fields
+        if fields.get("trust") == "secure sum":
+            return fields | {"mechanism": {"secagg": SECURE.model_dump(), **mechanism}}
+        if fields.get("trust") == "server" and mechanism.get("secagg") is not None:
+            raise ValueError(
+                "trust: 'server', but mechanism.secagg is given, under which the server sees only sums; write "
+                "trust: secure sum, or remove the block"
+            )
+        return fields
+
+    @model_validator(mode="after")
+    def _only_sums_are_seen(self) -> "LaunchConfig":
+        if self.trust == "server":
+            return self
+        if self.mechanism.secagg is None:
+            raise ValueError(
+                "mechanism.secagg: null, but with trust: secure sum updates are masked; remove the line, or write "
+                "trust: server"
+            )
+        if central := self.central_discovery:
+            raise ValueError(
+                f"discovery.kind: 'central' shows the server up to {central.words_per_device} rare words of each "
+                "device, but trust is 'secure sum'; write kind: ldp-triehh, or trust: server"
+            )
+        if self.counts is not None:
+            raise ValueError(
+                "counts: given, but what devices count is not masked, and trust is 'secure sum'; remove the block, or "
+                "write trust: server"
+            )
+        return self
 
     @field_validator("locale")
     @classmethod

@@ -25,6 +25,7 @@ from pipeline.preflight.foresee import foresee
 from pipeline.preflight.frontier import Frontier
 from pipeline.preflight.gains import GainGate, gain_gates, least_gain
 from pipeline.preflight.shortfalls import refusals
+from pipeline.preflight.trust import Trust, prices
 from pipeline.preflight.words import CentralWords, LocalWords, both_ways
 from pipeline.releases.terms import Terms
 from pipeline.releases.training import TRAINING
@@ -64,6 +65,7 @@ class LaunchPlan:
       gates: on gains, with the forecast; empty where there is none.
       least_gain: points over the start that these gates ask for.
       words: the file's own kind of word discovery, then the other kind at equal reach and at equal epsilon.
+      trust: losses under each choice of whom to trust, the file's own first.
       reuse: stages whose outputs are reused from other launches on this machine.
     """
 
@@ -86,6 +88,7 @@ class LaunchPlan:
     gates: tuple[GainGate, ...]
     least_gain: float
     words: tuple[LocalWords | CentralWords, ...]
+    trust: tuple[Trust, ...]
     ledger: Room
     reuse: tuple[CacheHit, ...]
 
@@ -194,7 +197,7 @@ def _worst_case(
     reasons = tuple(refusals(terms))
     reuse = tuple(preview(config, run_id, here, stages))
     room = foresee(terms, here, run_id, reused_stages(reuse))
-    worst = planned.guarantee
+    worst, words = planned.guarantee, both_ways(config, trains)
     return LaunchPlan(
         sensitivity_squared=worst.sensitivity_squared,
         adjacency=worst.adjacency,
@@ -214,7 +217,8 @@ def _worst_case(
         max_total_epsilon=config.policy.max_total_epsilon,
         gates=gain_gates(terms),
         least_gain=least_gain(config.policy),
-        words=both_ways(config, trains),
+        words=words,
+        trust=prices(config, terms.total, worst.rho, words),
         ledger=Room(room.problems, room.notes),
         reuse=reuse,
     )

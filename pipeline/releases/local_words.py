@@ -196,7 +196,7 @@ def _needs(config: LaunchConfig, train: int) -> tuple[str, ...]:
     except ValueError:
         return (
             f"discovery.layers: {local.layers} may leave {smallest} of {train}+ training devices to a layer, too "
-            "few for secure aggregation; lower it, or remove mechanism.secagg",
+            "few for secure aggregation; lower it, or write trust: server",
         )
     return ()
 

@@ -143,6 +143,7 @@ def _derived(ctx: StageContext, decision: DecisionBlock) -> dict[str, Any]:
             synthetic_population=private["synthetic"],
             seeded_randomness=config.mechanism.randomness == "seeded",
             ships=config.ships,
+            trust=config.trust,
         ),
         "decision": decision,
         "data_accesses": accesses(config),

@@ -48,6 +48,7 @@ class Launch(Config):
     synthetic_population: bool
     seeded_randomness: bool
     ships: Literal["network", "mixture", "counts"] = Field(description="the model: a network, private counts, or both")
+    trust: Literal["server", "secure sum"] = Field(description="who sees what a device sends before noise is added")
 
     @property
     def named(self) -> str:

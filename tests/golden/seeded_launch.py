@@ -116,6 +116,7 @@ def write_launch(folder: Path, name: str, *, typing: bool = False, **mechanism_c
         "locale": "en-US",
         "features": ["NWP"],
         "seed": 5,
+        "trust": "secure sum" if name == "secagg" else "server",
         "public_text": {
             "source": "files",
             "train": ["train.json.gz"],

@@ -261,3 +261,17 @@ def test_a_concern_has_its_numbers_and_names_in_the_language() -> None:
     page = of("de", utility=utility | {"differences": [*utility["differences"], WORSE]})
     assert "Deutlich schlechter als bisheriges Modell: " in page
     assert "-5,22 pp (-5,86 pp bis -4,57 pp)" in page
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_page_says_what_the_server_sees_before_noise(language: str) -> None:
+    """All that devices send in clear, and nothing of what is masked."""
+    rare = in_digits_of(language, f"{CENTRAL_WORDS['words_per_device']:,}")
+    seen = of(language, **releases(CENTRAL_WORDS))
+    masked = of(language, launch={"trust": "secure sum"}, **LOCAL)
+    word = {"en": "trusts the server", "de": "Vertraut wird", "es": "Se confía", "fr": "On fait confiance"}
+    told = word.get(language, "Confia-se")
+    assert told in seen
+    assert told not in masked
+    line = next(line for line in seen.splitlines() if told in line)
+    assert f" {rare} " in line

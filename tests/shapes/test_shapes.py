@@ -154,8 +154,9 @@ def reported(home: Home, config: LaunchConfig, run_id: str) -> None:
     html = (public / "report" / "report.html").read_text(encoding="utf-8")
     assert (NAMES[config.mechanism.kind] in html) == config.trains
     for told, so in (
-        ("Under secure aggregation (32-bit sums", config.mechanism.secagg is not None),
+        ("Under secure aggregation (", config.mechanism.secagg is not None),
         ("Votes are added by secure aggregation", config.mechanism.secagg is not None),
+        ("This trusts the server", config.trust == "server"),
         ("population is synthetic", config.private_text.source != "files"),
         ("trained without privacy, simulation only", config.ab_test.non_private_upper_bound),
         ("With sampling counted", config.mechanism.kind == "independent"),

@@ -25,6 +25,7 @@ RAW = {
     "locale": "en-US",
     "features": ["NWP"],
     "seed": 7,
+    "trust": "server",
     "public_text": {"source": "sample", "max_tokens": 1000},
     "private_text": {"source": "chitchat", "name": "people", "max_words_per_device": 100},
     "vocabulary": {"base_size": 20, "max_new_words": 2, "filters": ["digits", "one-letter"]},
@@ -78,7 +79,9 @@ RAW = {
 
 
 def launch_config(**changes: object) -> LaunchConfig:
-    """The configuration with some top-level fields replaced; mappings are merged."""
+    """The configuration with some top-level fields replaced; mappings are merged. Secure sums are trusted if asked."""
+    if isinstance(mechanism := changes.get("mechanism"), dict) and mechanism.get("secagg"):
+        changes = {"trust": "secure sum"} | changes
     merged = {
         name: {**RAW[name], **value} if isinstance(value, dict) and name in RAW else value
         for name, value in changes.items()

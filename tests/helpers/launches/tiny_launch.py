@@ -125,6 +125,7 @@ def write_launch(folder: Path, **changes: object) -> Path:
         "locale": "en-US",
         "features": ["NWP"],
         "seed": 5,
+        "trust": "server",
         "public_text": {
             "source": "files",
             "train": [str(folder / "train.json.gz")],

@@ -138,6 +138,7 @@ def example(**changes: object) -> Disclosure:
             "synthetic_population": False,
             "seeded_randomness": False,
             "ships": "network",
+            "trust": "server",
         },
         "decision": {
             "decision": "launch",

@@ -202,6 +202,38 @@ def test_canaries_that_chance_alone_would_rank_too_well_are_refused(rank: int, h
     launch_config(**{**changes, "audit": audit | {"users": [4]}})
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"mechanism.secagg": {"bits": 32}},
+            r"trust: 'server', but mechanism.secagg is given.*write trust: secure sum",
+        ),
+        ({"trust": "secure sum", "mechanism.secagg": None}, r"mechanism.secagg: null, but with trust: secure sum"),
+        (
+            {"trust": "secure sum", "counts": {"noise_multiplier": 3.0, "model": "network"}},
+            r"counts: given, but what devices count is not masked",
+        ),
+        (
+            {
+                "trust": "secure sum",
+                "discovery": {"kind": "central", "noise_multiplier": 4.0, "words_per_device": 9, "delta": 5e-7},
+                "policy.max_discovery_epsilon0": None,
+                "policy.population_max_words_epsilon": None,
+            },
+            r"discovery.kind: 'central' shows the server up to 9 rare words of each device",
+        ),
+    ],
+    ids=["secagg", "null", "counts", "central"],
+)
+def test_what_a_server_would_see_is_no_secure_sum(changes: dict, message: str) -> None:
+    raw = RAW
+    for field, value in changes.items():
+        raw = changed(field, value, raw)
+    with pytest.raises(ValidationError, match=message):
+        LaunchConfig.model_validate(raw)
+
+
 def test_public_text_does_not_hold_the_private_text() -> None:
     chat = yaml.safe_load((LAUNCHES / "demo-en-US.yaml").read_text(encoding="utf-8"))
     chat["public_text"]["source"] = "sample-with-chat"
