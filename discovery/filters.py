@@ -56,6 +56,12 @@ FILTERS = (
         _search(rf"(?V1)[[\p{{C}}\p{{Z}}]--\u200d]|(?<!{_EMOJI})\u200d"),
         "a control character or a space, other than the joiner inside an emoji",
     ),
+    Filter(
+        "debris",
+        # UTF-8 in another encoding leaves it of a word before a quotation mark; no word of a shipped locale ends so.
+        _search(r"(?i)[a-z]\u00e2$|[\u00c2\u00c3][\u0080-\u00bf]|\ufffd"),
+        "what wrong decoding leaves of a word, as in wonâ",
+    ),
 )
 NAMES = tuple(each.name for each in FILTERS)
 

@@ -48,6 +48,8 @@ _NEEDS_FOLD = regex.compile(
 )
 # A number of more digits names no character, and above 4,300 Python refuses to read it.
 _ENTITY = regex.compile(r"&(?:#[0-9]{1,10}|#x[0-9a-fA-F]{1,10}|[a-zA-Z]{1,32});")
+# Android writes a picture as two references, to the halves of its UTF-16.
+_HALVES = regex.compile(r"&#(55[23]\d\d|56[0-2]\d\d|563[01]\d);&#(5[67]\d{3});")
 
 # Inside a word only: apostrophe, hyphen, Catalan middle dot, Persian and Indic joiners, Hebrew marks.
 _JOINER = r"['\-\u00b7\u200c\u200d\u05f3\u05f4]"
@@ -178,13 +180,22 @@ def normalise(text: str, locale: str) -> str:
 
 def _composed(text: str) -> str:
     if "&" in text:
-        text = _ENTITY.sub(lambda entity: html.unescape(entity.group()), text)
+        # Exports escape twice: &amp;#39; is an apostrophe.
+        for _ in range(2):
+            text = _ENTITY.sub(lambda entity: html.unescape(entity.group()), _HALVES.sub(_joined, text))
     if text.isascii():
         return text.replace("`", "'") if "`" in text else text
     if _NEEDS_FOLD.search(text):
         text = text.translate(_FOLD)
     # A loose dot is lost in lower case, and would cut the written text elsewhere.
     return unicodedata.normalize("NFC", text).replace("i\u0307", "i")
+
+
+def _joined(halves: "regex.Match[str]") -> str:
+    high, low = map(int, halves.groups())
+    if 0xD800 <= high < 0xDC00 <= low < 0xE000:
+        return chr(0x10000 + ((high - 0xD800) << 10) + low - 0xDC00)
+    return halves.group()
 
 
 def sentences(text: str, locale: str) -> list[list[str]]:
