@@ -1,8 +1,8 @@
 """One DAG per launch file with a block ``experiment``: it begins the experiment, waits for its logs, then decides.
 
-Publication starts it (the asset ``experiment/<launch file>``). Waiting takes two weeks or more and holds no worker: the
-sensor checks once an hour and gives its slot back. If logs are late the run fails with a notification; the experiment
-then continues until a person decides or stops it (docs/experiments.md).
+Publication starts it (the asset ``published_model/<launch file>``). Waiting takes two weeks or more and holds no
+worker: the sensor checks once an hour and gives its slot back. If logs are late the run fails with a notification; the
+experiment then continues until a person decides or stops it (docs/experiments.md).
 """
 
 import json
@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from launch_file import HOME, LaunchFile, read_launch_files
 from notify import Notice
-from stage_task import DONE, HELD, SMALL_POD, TacitOperator, experiment_asset, tacit_path, trial_days
+from stage_task import DONE, HELD, SMALL_POD, TacitOperator, published_model, tacit_path, trial_days
 from tacit_environment import of_stage
 
 LOOK_EVERY = timedelta(hours=1)
@@ -103,7 +103,7 @@ def build(launch: LaunchFile, days: int) -> DAG:
         description=f"live experiment of {launch.name}",
         doc_md=f"Begins the experiment of `{launch.path.name}`, waits {days} days for its logs, then decides by them.",
         # Airflow (3.3.2) passes on an event of a dated run under its partition, the date, and only to partitioned DAGs.
-        schedule=PartitionedAssetTimetable(assets=experiment_asset(launch.name)),
+        schedule=PartitionedAssetTimetable(assets=published_model(launch.name)),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
         catchup=False,
         max_active_runs=1,

@@ -222,25 +222,30 @@ def trial_days(launch: LaunchFile) -> int | None:
     return whole(block.get("days"), 100) if isinstance(block, dict) else None
 
 
-def experiment_asset(launch_name: str) -> Asset:
-    """Asset of a publication with an experiment, with one partition per launch; ``experiment.py`` waits for it."""
-    return Asset(name=f"experiment/{launch_name}", uri=f"x-tacit://experiment/{launch_name}")
+def published_model(launch_name: str) -> Asset:
+    """Asset of a launch file's published models, with one partition per launch.
+
+    By launch file, as a demo's model must start nothing that waits for its locale's production model.
+    """
+    return Asset(f"published_model/{launch_name}")
 
 
 class Publish(Stage):
-    """The last stage; for a launch with an experiment it also starts the DAG that waits for the logs."""
+    """The last stage, which emits the published model; without one it fails, as a success would emit it."""
 
     def __init__(self, *, launch: LaunchFile, name: str, **kwargs: Any) -> None:
-        self.asset = experiment_asset(launch.name) if trial_days(launch) else None
-        super().__init__(launch=launch, name=name, outlets=[self.asset] if self.asset else [], **kwargs)
+        self.asset, self.is_tried = published_model(launch.name), trial_days(launch) is not None
+        super().__init__(launch=launch, name=name, outlets=[self.asset], **kwargs)
 
     def execute(self, context: Context) -> dict[str, Any]:
-        if self.asset:
+        if self.is_tried:
             require_switched_on(context, f"experiment-{self.launch.name}")
         answer = super().execute(context)
-        if self.asset:
-            launch_id = context["ti"].xcom_pull(task_ids="check")["launch_id"]
-            context["outlet_events"][self.asset].add_partitions(launch_id)
+        if not answer["published"]:
+            raise AirflowFailException(f"nothing is published: {answer['reason']}")
+        launch_id, event = context["ti"].xcom_pull(task_ids="check")["launch_id"], context["outlet_events"][self.asset]
+        event.extra = {"launch_id": launch_id, "versions": answer["versions"], "alias": answer["alias"]}
+        event.add_partitions(launch_id)
         return answer
 
 

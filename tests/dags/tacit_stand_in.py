@@ -60,6 +60,10 @@ if command == "report":
         "guarantee of one device: epsilon 6.51 at delta 1e-10 (training 6.51)",
         "against the current version 3: +0.42 pp (+0.10 pp to +0.74 pp)",
     ]
+if command == "publish":
+    held = (home / "decision").exists()
+    answer = {"published": not held, "reason": "held: rho" if held else "every gate passed"}
+    answer |= {"versions": {} if held else {"keyboard-en-US-NWP": 4}, "alias": None if held else "champion"}
 if command == "review":
     answer = {"state": "approved"}
 if command == "experiment":

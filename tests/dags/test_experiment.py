@@ -30,11 +30,11 @@ def test_publication_starts_it_and_it_waits_before_it_decides(dagbag):
     assert edges(dag) == {("begun", "logs"), ("logs", "settle")}
     (asset,) = launch.get_task("publish").outlets
     assert dag.timetable.asset_condition.name == asset.name
-    assert asset.name == "experiment/scheduled"
+    assert asset.name == "published_model/scheduled"
     # A dated run emits under its partition, which a DAG without partitions is never told of.
     assert isinstance(dag.timetable, PartitionedAssetTimetable)
     assert dag.is_paused_upon_creation is False
-    assert dagbag.dags["demo"].get_task("publish").outlets == []
+    assert "experiment-demo" not in dagbag.dags
 
 
 def test_waiting_holds_no_worker_and_has_an_end(logs):

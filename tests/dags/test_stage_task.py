@@ -36,16 +36,26 @@ def run(dag, only: Collection[str] = (), **conf: str):
 
 def run_again(dag, dag_run, tasks: Collection[str] | None) -> None:
     """Clear tasks of a run, or all of it, and see it to its end; ``dag.test`` would begin another run."""
+    scheduled(dag).clear(run_id=dag_run.run_id, task_ids=tasks)
+    go_on(dag, dag_run)
+
+
+def scheduled(dag):
+    """A DAG as the scheduler has it."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    return DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
+
+
+def go_on(dag, dag_run) -> None:
+    """See a run that the scheduler began to its end, in this process."""
     from airflow.models.dagrun import DagRun
     from airflow.sdk.execution_time.supervisor import TaskInstance, run_task_in_process
-    from airflow.serialization.serialized_objects import DagSerialization
     from airflow.utils.session import create_session
 
-    scheduled = DagSerialization.deserialize_dag(DagSerialization.serialize_dag(dag))
-    scheduled.clear(run_id=dag_run.run_id, task_ids=tasks)
     with create_session() as session:
         same = session.get(DagRun, dag_run.id)
-        same.dag = scheduled
+        same.dag = scheduled(dag)
         same.state = "running"
         while same.state == "running":
             session.expire_all()
