@@ -45,15 +45,17 @@ GRACE_SECONDS = 30
 # that of stages without a GPU; other executors ignore them.
 SMALL_POD = {"pod_template_file": "/opt/tacit/pods/small.yaml"}
 _GPU_POD = {"pod_template_file": "/opt/tacit/pods/gpu.yaml"}
-# The time for which workers of a stage wait for one another (federated/config/training.py).
+# The time for which workers of a stage wait for one another (federated/config/training.py), and the least limit.
 STAGE_TIMEOUT = timedelta(hours=12)
+# Limit of a stage with a forecast, which is right within a factor of two, where the machine has other work too.
+_TIMES_FORECAST = 4
 CLEARED = (
     "A cleared task resumes unfinished work: from its checkpoint, with the same noise, and without a second spend. "
     "A finished stage does not run again unless its inputs change. To compare it with a second run: `tacit verify "
     "LAUNCH`."
 )
-# Time after which a slow attempt is reported, early enough to inspect it before its time limit.
-LATE_AFTER = timedelta(hours=9)
+# Part of its time limit after which a slow attempt is reported, early enough to inspect it.
+_LATE = 0.75
 
 _LIBC = ctypes.CDLL(None)  # looked up before any fork
 _PR_SET_PDEATHSIG = 1
@@ -106,7 +108,7 @@ class TacitOperator(BaseOperator):
         arguments = self.command(context)
         self.log.info("tacit %s", " ".join(arguments))
         try:
-            with late(self.launch, context, LATE_AFTER):
+            with late(self.launch, context, _LATE * self.execution_timeout):
                 code, answer = self.run_command(arguments)
         except KeyboardInterrupt as error:
             interrupted.set()
@@ -196,13 +198,21 @@ class Stage(TacitOperator):
             **kwargs,
         )
 
+    def pre_execute(self, context: Context) -> None:
+        """Set the limit of this attempt by the forecast of ``check``, as Airflow reads it afterwards."""
+        minutes = self.checked(context)["cpu_minutes"].get(self.task_id, 0)
+        self.execution_timeout = max(STAGE_TIMEOUT, timedelta(minutes=_TIMES_FORECAST * minutes))
+
     def command(self, context: Context) -> list[str]:
-        checked = context["ti"].xcom_pull(task_ids="check")
-        if checked is None:  # A task that runs even if its predecessors failed gets here.
-            raise AirflowFailException(f"{self.task_id}: nothing to do, as check did not pass")
-        launch_id = checked["launch_id"]
-        attempt = str(context["ti"].try_number)
+        launch_id, attempt = self.checked(context)["launch_id"], str(context["ti"].try_number)
         return ["stage", self.task_id, self.launch_path, "--id", launch_id, "--attempt", attempt, "--json"]
+
+    def checked(self, context: Context) -> dict[str, Any]:
+        """Answer of the ``check`` task."""
+        answer = context["ti"].xcom_pull(task_ids="check")
+        if answer is None:  # A task that runs even if its predecessors failed gets here.
+            raise AirflowFailException(f"{self.task_id}: nothing to do, as check did not pass")
+        return answer
 
 
 def cause(answer: str) -> list[str]:
@@ -243,7 +253,7 @@ class Publish(Stage):
         answer = super().execute(context)
         if not answer["published"]:
             raise AirflowFailException(f"nothing is published: {answer['reason']}")
-        launch_id, event = context["ti"].xcom_pull(task_ids="check")["launch_id"], context["outlet_events"][self.asset]
+        launch_id, event = self.checked(context)["launch_id"], context["outlet_events"][self.asset]
         event.extra = {"launch_id": launch_id, "versions": answer["versions"], "alias": answer["alias"]}
         event.add_partitions(launch_id)
         return answer

@@ -1,6 +1,6 @@
 """CPU minutes that a launch takes on this kind of machine, from words and weights alone.
 
-Rough: half to twice as much is usual, by processor and by how much devices typed.
+Rough: half to twice as much is usual, by processor and by how much devices typed. Of GPUs nothing is known.
 """
 
 from pipeline.launch.config import LaunchConfig
@@ -16,8 +16,10 @@ LESSONS = 32_000  # sentences by which ``federated.counts.distil`` moves a start
 def launch_minutes(config: LaunchConfig) -> dict[str, int]:
     """CPU minutes of the stages that take most of a launch, by stage, its evaluation and verification left out.
 
-    Those of ``audit`` and ``ab_test`` train once more, of ``decide`` move the start once more.
+    Those of ``audit`` and ``ab_test`` train once more, of ``decide`` move the start once more. Empty on a GPU.
     """
+    if config.runtime.device != "cpu":
+        return {}
     pretrain = config.pretrain
     words = pretrain.steps * pretrain.batch_sentences * pretrain.sequence_words
     found = {"pretrain": _minutes(words * _weights(config) * _ON_PUBLIC)}

@@ -57,7 +57,7 @@ class LaunchPlan:
       sensitivity_squared: of training alone.
       rounds_below_goal, by_the_clock: see ``federated.planning.feasibility.Plan``.
       step: None where nothing is trained, or by Adam.
-      cpu_minutes: of the longest stages, by stage, as ``compute.launch_minutes``; empty where a GPU runs them.
+      cpu_minutes: of the longest stages, by stage, as ``compute.launch_minutes``.
       devices: number of devices that may take part, by split.
       counted: devices of the launch's files before and after each filter, if they were counted for this plan.
       total: loss of one device to all releases together, bounded by ``policy.max_total_epsilon``; the rho of each part
@@ -207,7 +207,7 @@ def _worst_case(
         rounds_below_goal=planned.rounds_below_goal,
         by_the_clock=planned.by_the_clock,
         step=law.step(config.mechanism, config.server) if TRAINING.asked(config) else None,
-        cpu_minutes=launch_minutes(config) if config.runtime.device == "cpu" else {},
+        cpu_minutes=launch_minutes(config),
         alternatives=tuple(planned.alternatives),
         devices=splits,
         counted=counted,

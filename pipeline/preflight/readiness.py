@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from pipeline.ground.errors import LedgerMissing, StageInputMissing
 from pipeline.ground.settings import Settings, has_account
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.entries import Spend
+from pipeline.preflight.compute import launch_minutes
 from pipeline.preflight.devices import count_devices, countable, retention, stated_devices
 from pipeline.preflight.gains import uncertain
 from pipeline.preflight.shortfalls import FEW, refusals
@@ -63,6 +64,7 @@ class Check:
       errors: one line each with the field, the value and the fix.
       notes: warnings for the launch's owner.
       launch_id: id of the launch; empty if there are errors.
+      cpu_minutes: of the longest stages, by stage, as ``compute.launch_minutes``; Airflow's limits follow them.
       reuse: stages whose outputs are reused from other launches on this machine.
     """
 
@@ -70,6 +72,7 @@ class Check:
     errors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     launch_id: str = ""
+    cpu_minutes: Mapping[str, int] = field(default_factory=dict)
     reuse: "tuple[CacheHit, ...]" = ()
 
 
@@ -96,7 +99,7 @@ def check(config: LaunchConfig, run_id: str, settings: Settings, stages: "Stages
     except LedgerMissing:
         if Log(settings.log_dir).size:
             notes += (str(missing(settings)),)
-    return Check(True, notes=notes, launch_id=run_id, reuse=reuse)
+    return Check(True, notes=notes, launch_id=run_id, cpu_minutes=launch_minutes(config), reuse=reuse)
 
 
 def check_file(config: LaunchConfig, run_id: str) -> Check:

@@ -44,6 +44,7 @@ answer: dict[str, object] = {"stage": command}
 if command == "check":
     date = arguments[arguments.index("--date") + 1] if "--date" in arguments else None
     answer = {"ok": True, "errors": [], "launch_id": "-".join(filter(None, ("demo-0123abcd", date)))}
+    answer["cpu_minutes"] = {"pretrain": 3, "fine_tune": 400}
 if command == "decide":
     decision = home / "decision"
     word = decision.read_text(encoding="utf-8") if decision.exists() else "launch"

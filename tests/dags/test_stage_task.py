@@ -298,11 +298,26 @@ def read(path: Path) -> bytes:
         return b""
 
 
-def test_a_task_over_its_time_limit_leaves_no_process_behind(dagbag, stand_in: StandIn):
+@pytest.mark.parametrize(
+    ("stage", "hours"), [("fine_tune", 4 * 400 / 60), ("pretrain", 12), ("audit", 12)], ids=["long", "short", "unknown"]
+)
+def test_the_limit_of_a_stage_follows_the_forecast_of_the_check(dagbag, launched: Launch, stage: str, hours: float):
+    (check,) = (task for task in launched.dag_run.get_task_instances() if task.task_id == "check")
+    task = copy.copy(dagbag.dags["demo"].get_task(stage))
+    task.pre_execute({"ti": check})
+    assert task.execution_timeout == timedelta(hours=hours)
+
+
+def test_a_task_over_its_time_limit_leaves_no_process_behind(dagbag, stand_in: StandIn, monkeypatch):
+    import stage_task
+
+    # What Airflow keeps to is what the task sets as it begins.
+    monkeypatch.setattr(stage_task, "STAGE_TIMEOUT", timedelta(seconds=10))
     stand_in.behave(ingest_public=[999])
     dag = dagbag.dags["demo"].partial_subset(["ingest_public"])
     task = dag.get_task("ingest_public")
-    task.execution_timeout, task.retries = timedelta(seconds=10), 0
+    assert task.execution_timeout == timedelta(hours=12)
+    task.retries = 0
     assert states(run(dag))["ingest_public"] == "failed"
     assert stand_in.stages() == ["ingest_public"]
     wait_for(lambda: left_behind() == [])

@@ -79,8 +79,9 @@ def test_check_a_good_file(tacit: Shell, file: str):
     )
     gate = "policy.min_top1_gain: 0 holds 97% of such launches, by a forecast of +0.0 ± 0.0 points over the start"
     gate += ", as five small populations gained with the demo's network"
-    nothing = {"errors": [], "notes": [note, gate], "reuse": []}
-    assert tacit.json("check", file) == {"ok": True, "launch_id": expected} | nothing
+    minutes = {"pretrain": 1, "fine_tune": 1}
+    found = {"errors": [], "notes": [note, gate], "cpu_minutes": minutes, "reuse": []}
+    assert tacit.json("check", file) == {"ok": True, "launch_id": expected} | found
     assert tacit.json("check", file, "--date", "20261121")["launch_id"] == f"{expected}-20261121"
     assert expected in tacit("check", file).stdout
     assert not (tacit.home / "runs").exists(), "checking leaves nothing behind"

@@ -27,6 +27,7 @@ def test_a_moved_start_is_counted() -> None:
     assert set(launch_minutes(demo)) == {"pretrain", "fine_tune", "audit", "ab_test", "decide"}
     assert "decide" not in launch_minutes(demo.model_copy(update={"counts": None}))
     assert "ab_test" not in launch_minutes(changed(demo, "ab_test", non_private_upper_bound=False))
+    assert launch_minutes(changed(demo, "runtime", device="cuda")) == {}
 
 
 def test_a_measured_launch_comes_out_within_twice() -> None:
