@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,22 @@ def test_pools_of_a_deployment_are_airflow_s(tmp_path: Path, database: None):
         assert slots == {"default_pool": 128, "cpu": CPU["slots"], "gpu": GPU["slots"], "more": 7}
     finally:
         Pool.delete_pool("more")
+
+
+def test_one_gpu_holds_a_month_of_the_production_files_even_at_their_limits(dagbag, monkeypatch):
+    from launch_file import read_launch_files
+    from stage_task import STAGE_TIMEOUT
+
+    monkeypatch.setenv("TACIT_LAUNCHES", str(ROOT / "dags" / "launches"))
+    files = [launch for launch in read_launch_files() if launch.on_gpu]
+    assert {launch.schedule for launch in files} == {"@monthly"}
+    (each,) = {len(launch.on_gpu) * STAGE_TIMEOUT for launch in files}
+    month = GPU["slots"] * timedelta(days=28)
+    hours = [length // timedelta(hours=1) for length in (len(files) * each, month)]
+    said = " ".join((ROOT / "docs" / "operations.md").read_text(encoding="utf-8").split())
+    assert "the five files take {} of the {} hours".format(*hours) in said
+    assert (len(files), month // each) == (5, 9)
+    assert hours[0] <= hours[1]
 
 
 def test_tasks_name_the_pools_that_are_required():
