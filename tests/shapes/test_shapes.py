@@ -34,7 +34,7 @@ from pretrain.files import sha256
 from reports.disclosure.document import Disclosure
 from reports.disclosure.releases import Training
 from tests.helpers.launches.answering import signed
-from tests.helpers.launches.command import tacit
+from tests.helpers.launches.command import AIRFLOW, environment, tacit
 from tests.helpers.launches.installed import at, installed, keyed
 from tests.helpers.launches.tracking_database import prepared, put
 from tests.helpers.processes.forked import Forked
@@ -170,17 +170,36 @@ def reported(home: Home, config: LaunchConfig, run_id: str) -> None:
 
 
 def published(home: Home, file: Path, run_id: str) -> None:
-    """Approve a launch, and try it in an experiment, where its file says so."""
+    """Approve a launch where its file says so."""
     config = load_launch(file)
     if config.reviewers:
         approved(home, config, run_id)
         home.tacit("launch", str(file))
     stated = json.loads((home.public(run_id) / "publish" / "result.json").read_bytes())["result"]
     assert stated["published"], stated["reason"]
-    if config.experiment:
-        home.tacit("experiment", "begin", run_id)
-        home.tacit("experiment", "simulate", run_id)
-        home.tacit("experiment", "decide", run_id)
+
+
+def tried(home: Home, file: Path, run_id: str) -> None:
+    """Let the DAG of a launch's experiment begin it and, once it has simulated logs, wait for them and decide."""
+    places = {"AIRFLOW_HOME": home.folder / "airflow", "TACIT_LAUNCHES": file, "TACIT_BIN": home.program}
+    places |= {"AIRFLOW__CORE__DAGS_FOLDER": ROOT / "dags", "AIRFLOW__CORE__PLUGINS_FOLDER": ROOT / "dags" / "plugins"}
+    told = environment(home.folder, **{name: str(place) for name, place in places.items()})
+
+    def airflow(*words: str) -> None:
+        command = ["bash", "-c", 'set -a; . dags/airflow.env; exec "$@"', "airflow", AIRFLOW, *words]
+        done = subprocess.run(command, cwd=ROOT, env=told, capture_output=True, text=True, check=False)
+        assert not done.returncode, f"airflow {' '.join(words)}: {done.stdout[-3000:]}{done.stderr[-3000:]}"
+
+    run = ("dags", "test", f"experiment-{file.stem}", "--conf", json.dumps({"launch": run_id}))
+    airflow("db", "migrate")
+    airflow(*run, "--mark-success-pattern", "logs|settle")
+    begun = home.tacit("experiment", "status", run_id)
+    # Days of a simulated population are those before it.
+    assert (begun["over"], begun["arrived"], begun["ended"]) == (True, False, None)
+    home.tacit("experiment", "simulate", run_id)
+    airflow(*run)
+    assert home.tacit("experiment", "status", run_id)["ended"] == "promote"
+    assert home.tacit("status", run_id)["state"] == "published"
 
 
 def approved(home: Home, config: LaunchConfig, run_id: str) -> None:
@@ -262,6 +281,9 @@ def test_a_shape_that_ships_runs_to_its_end(path: Path, home: Home, step: Step) 
     with step("publish"):
         published(home, made.file, first)
         reported(home, config, first)
+    if config.experiment:
+        with step("experiment in Airflow"):
+            tried(home, made.file, first)
     with step("erase"):  # which refuses a launch that does not verify
         home.tacit("erase", first)
         assert not (home.folder / "runs" / first / "private").exists()
