@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -12,9 +11,9 @@ from airflow.sdk import Context, Param
 from airflow.sdk.definitions.param import ParamsDict
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
-from launch_file import HOME, LaunchFile
+from launch_file import LaunchFile
 from notify import Notice
-from stage_task import PERMANENT, SMALL_POD, tacit_path, trial_days
+from stage_task import PERMANENT, SMALL_POD, asked, trial_days
 from tacit_environment import of_review
 
 ANSWER, COMMENT = "answer", "comment"
@@ -124,12 +123,9 @@ class LaunchApproval(ApprovalOperator):
     def write_down(self, context: Context) -> dict[str, Any]:
         """Record the answer in the ledger; ``tacit`` reads it, and its account, from Airflow's API."""
         ti = context["ti"]
-        command = [tacit_path(), "review", ti.xcom_pull(task_ids="check")["launch_id"], "--json"]
+        command = ["review", ti.xcom_pull(task_ids="check")["launch_id"]]
         command += ["--answered-in-airflow", ti.dag_id, ti.run_id, ti.task_id, str(ti.try_number)]
-        variables = of_review(os.environ)
-        done = subprocess.run(
-            command, cwd=HOME, env=variables, capture_output=True, text=True, timeout=600, check=False
-        )
+        done = asked(*command, variables=of_review(os.environ))
         if done.returncode == 0:
             return json.loads(done.stdout)
         failed = f"{self.task_id}: the answer is not in the ledger: {done.stderr.strip()[-2000:]}"

@@ -7,7 +7,6 @@ experiment then continues until a person decides or stops it (docs/experiments.m
 
 import json
 import os
-import subprocess
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,9 +14,9 @@ from typing import Any
 from airflow.sdk import DAG, BaseSensorOperator, Context, Param, PartitionedAssetTimetable, get_parsing_context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from launch_file import HOME, LaunchFile, read_launch_files
+from launch_file import LaunchFile, read_launch_files
 from notify import Notice
-from stage_task import DONE, HELD, SMALL_POD, TacitOperator, published_model, tacit_path, trial_days
+from stage_task import DONE, HELD, SMALL_POD, TacitOperator, asked, published_model, trial_days
 from tacit_environment import of_stage
 
 LOOK_EVERY = timedelta(hours=1)
@@ -34,8 +33,6 @@ class Experiment(TacitOperator):
         super().__init__(
             launch=launch,
             task_id=task_id,
-            queue="cpu",
-            pool="cpu",
             execution_timeout=timedelta(hours=2),
             doc_md=f"`tacit experiment {name}`; see `tacit experiment {name} --help`.",
             **kwargs,
@@ -77,9 +74,7 @@ class Logs(BaseSensorOperator):
 
 def status(launch: str) -> dict[str, Any]:
     """State of an experiment, from ``tacit``; empty if the command fails."""
-    command = [tacit_path(), "experiment", "status", launch, "--json"]
-    variables = of_stage(os.environ)
-    done = subprocess.run(command, cwd=HOME, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    done = asked("experiment", "status", launch, variables=of_stage(os.environ))
     return json.loads(done.stdout) if done.returncode == 0 else {}
 
 

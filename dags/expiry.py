@@ -13,9 +13,7 @@ from launch_file import HOME, LaunchFile
 from stage_task import TacitOperator
 
 # Name in notifications, in place of the other DAGs' launch file.
-_ALL = LaunchFile(
-    path=HOME, name="tacit-expiry", locale="", features=(), schedule=None, reviewers=(), on_gpu=frozenset()
-)
+_ALL = LaunchFile(path=HOME, name="tacit-expiry")
 
 
 class EraseExpired(TacitOperator):
@@ -25,8 +23,6 @@ class EraseExpired(TacitOperator):
         super().__init__(
             launch=_ALL,
             task_id="erase",
-            queue="cpu",
-            pool="cpu",
             execution_timeout=timedelta(hours=12),  # with a retention time, launches are verified first
             doc_md="`tacit erase --expired`; see `tacit erase --help`.",
             **kwargs,

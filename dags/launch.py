@@ -130,9 +130,8 @@ def build_or_say_why_not(launch: LaunchFile) -> DAG:
         return build_broken(launch)
     try:
         if launch.schedule:
-            on_schedule(
-                launch.schedule, launch.name
-            )  # The public model's DAG (``public_model.py``) uses it, but a bad one is reported here.
+            # The public model's DAG (``public_model.py``) uses it, but a bad one is reported here.
+            on_schedule(launch.schedule, launch.name)
         return build(launch)
     except (AirflowException, ValueError, TypeError) as error:
         # For example a schedule that Airflow cannot parse.

@@ -36,11 +36,11 @@ class LaunchFile:
 
     path: Path
     name: str
-    locale: str
-    features: tuple[str, ...]
-    schedule: str | None
-    reviewers: tuple[str, ...]
-    on_gpu: frozenset[str]
+    locale: str = ""
+    features: tuple[str, ...] = ()
+    schedule: str | None = None
+    reviewers: tuple[str, ...] = ()
+    on_gpu: frozenset[str] = frozenset()
     approvals: int = 1
     error: str = ""
 
@@ -69,7 +69,7 @@ def broken(path: Path, error: str) -> LaunchFile:
     """Launch file with an error, under a name that Airflow accepts and that no other file has."""
     usual = path.suffix == ".yaml" and _NAME.fullmatch(path.stem)
     name = path.stem if usual else f"broken-{zlib.crc32(path.name.encode('utf-8', 'replace')):08x}"
-    return LaunchFile(path, name, locale="", features=(), schedule=None, reviewers=(), on_gpu=frozenset(), error=error)
+    return LaunchFile(path, name, error=error)
 
 
 def read_launch_file(path: Path) -> LaunchFile:

@@ -4,10 +4,8 @@
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -23,14 +21,10 @@ class StageNode:
 
     name: str
     group: str
-    after: tuple[str, ...]
+    after: list[str]
     device: bool
     whatever_fails: bool
 
 
-def _node(content: Mapping[str, Any]) -> StageNode:
-    return StageNode(**{name: tuple(value) if isinstance(value, list) else value for name, value in content.items()})
-
-
 _FILE = Path(__file__).with_name("stages.json")
-STAGES = {content["name"]: _node(content) for content in json.loads(_FILE.read_text(encoding="utf-8"))}
+STAGES = {content["name"]: StageNode(**content) for content in json.loads(_FILE.read_text(encoding="utf-8"))}

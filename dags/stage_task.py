@@ -77,14 +77,20 @@ ahead: list[Running] = []
 
 
 class TacitOperator(BaseOperator):
-    """Runs ``tacit`` with the arguments of ``command``, and returns its JSON answer."""
+    """Runs ``tacit`` with the arguments of ``command``, and returns its JSON answer.
+
+    Args:
+      place: name of its queue and of its pool.
+    """
 
     ui_color = "#e8eef7"
     # Exit codes that count as success.
     endings = frozenset({DONE})
 
-    def __init__(self, *, launch: LaunchFile, **kwargs: Any) -> None:
+    def __init__(self, *, launch: LaunchFile, place: str = "cpu", **kwargs: Any) -> None:
         super().__init__(
+            queue=place,
+            pool=place,
             retries=2,
             retry_delay=timedelta(seconds=30),
             retry_exponential_backoff=True,
@@ -168,17 +174,14 @@ class CheckLaunch(TacitOperator):
         super().__init__(
             launch=launch,
             task_id=name,
-            queue="cpu",
-            pool="cpu",
             executor_config=SMALL_POD,
             execution_timeout=timedelta(minutes=10),
             doc_md="Checks the launch file and returns the launch's id.",
             **kwargs,
         )
-        self.launch_name = launch.name
 
     def command(self, context: Context) -> list[str]:
-        date = launch_date(context, self.launch_name)
+        date = launch_date(context, self.launch.name)
         return ["check", self.launch_path, "--json", *(["--date", date] if date else [])]
 
 
@@ -190,8 +193,7 @@ class Stage(TacitOperator):
         super().__init__(
             launch=launch,
             task_id=name,
-            queue=place,
-            pool=place,
+            place=place,
             executor_config=_GPU_POD if place == "gpu" else {},
             execution_timeout=STAGE_TIMEOUT,
             doc_md=f"`tacit stage {name}`; see `tacit stage --help`.\n\n{CLEARED}",
@@ -276,6 +278,12 @@ def tacit_path() -> str:
     if not os.access(tacit, os.X_OK):
         raise AirflowFailException(f"TACIT_BIN: {tacit} is not an executable; run `make setup` or set TACIT_BIN")
     return str(tacit)
+
+
+def asked(*arguments: str, variables: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a short command of ``tacit`` that is not the work of a task of its own."""
+    command = [tacit_path(), *arguments, "--json"]
+    return subprocess.run(command, cwd=HOME, env=variables, capture_output=True, text=True, timeout=600, check=False)
 
 
 def _begin(arguments: Sequence[str], another: bool) -> Running:

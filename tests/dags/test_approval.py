@@ -40,7 +40,7 @@ def test_the_task_names_its_place_and_nobody(dagbag, stand_in: StandIn, monkeypa
     left = answered(dagbag, monkeypatch, word, {"id": "privacy-reviewer", "name": "Privacy Reviewer"})
     (call,) = stand_in.calls()
     where = ["scheduled", "manual__1", "approve", "3"]
-    assert call == ["review", "demo-0123abcd", "--json", "--answered-in-airflow", *where]
+    assert call == ["review", "demo-0123abcd", "--answered-in-airflow", *where, "--json"]
     assert left["state"] == "approved"
 
 
