@@ -107,6 +107,10 @@ class LaunchConfig(Config):
         description="who sees what a device sends before noise: 'server', each update, words and counts; "
         "'secure sum', nobody: updates and votes are masked, and only their sums are seen (secure aggregation)"
     )
+    tuning: Literal["public text", "this population", "earlier launches"] = Field(
+        description="text on which rates, rounds and sizes were chosen; 'this population' only for a simulated one, as "
+        "no epsilon counts it; 'earlier launches': by their released results, which were paid"
+    )
     public_text: CorpusConfig
     private_text: PopulationConfig
     vocabulary: VocabularyConfig
@@ -202,6 +206,15 @@ class LaunchConfig(Config):
                 "trust: secure sum, or remove the block"
             )
         return fields
+
+    @model_validator(mode="after")
+    def _tuning_on_people_is_paid(self) -> "LaunchConfig":
+        if self.tuning == "this population" and not self.private_text.simulated:
+            raise ValueError(
+                "tuning: 'this population', whose text is people's, and no epsilon counts what it chose; choose "
+                "on public text, or by earlier launches"
+            )
+        return self
 
     @model_validator(mode="after")
     def _only_sums_are_seen(self) -> "LaunchConfig":

@@ -234,7 +234,7 @@ FIELDS: dict[str, Fields] = {
     "Tool": {_INSTALLATION: "name version git_commit lock_digests"},
     "Launch": {
         _FILE: "name locale feature features contact intended_use reviewers approvals synthetic_population "
-        "seeded_randomness ships trust",
+        "seeded_randomness ships trust tuning",
         _LEDGER: "id",
         _CLOCK: "created_at",
     },

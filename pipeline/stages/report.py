@@ -144,6 +144,7 @@ def _derived(ctx: StageContext, decision: DecisionBlock) -> dict[str, Any]:
             seeded_randomness=config.mechanism.randomness == "seeded",
             ships=config.ships,
             trust=config.trust,
+            tuning=config.tuning,
         ),
         "decision": decision,
         "data_accesses": accesses(config),

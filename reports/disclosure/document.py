@@ -49,6 +49,9 @@ class Launch(Config):
     seeded_randomness: bool
     ships: Literal["network", "mixture", "counts"] = Field(description="the model: a network, private counts, or both")
     trust: Literal["server", "secure sum"] = Field(description="who sees what a device sends before noise is added")
+    tuning: Literal["public text", "this population", "earlier launches"] = Field(
+        description="text on which rates, rounds and sizes were chosen"
+    )
 
     @property
     def named(self) -> str:

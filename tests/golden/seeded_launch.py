@@ -117,6 +117,7 @@ def write_launch(folder: Path, name: str, *, typing: bool = False, **mechanism_c
         "features": ["NWP"],
         "seed": 5,
         "trust": "secure sum" if name == "secagg" else "server",
+        "tuning": "public text",
         "public_text": {
             "source": "files",
             "train": ["train.json.gz"],

@@ -275,3 +275,11 @@ def test_the_page_says_what_the_server_sees_before_noise(language: str) -> None:
     assert told not in masked
     line = next(line for line in seen.splitlines() if told in line)
     assert f" {rare} " in line
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_settings_chosen_on_this_very_text_are_said(language: str) -> None:
+    told = {"en": "on this very text", "de": "eben diesem Text", "es": "este mismo texto", "fr": "ce même texte"}
+    said = told.get(language, "este mesmo texto")
+    assert said in of(language, launch={"tuning": "this population"})
+    assert said not in of(language, launch={"tuning": "public text"})

@@ -26,6 +26,7 @@ RAW = {
     "features": ["NWP"],
     "seed": 7,
     "trust": "server",
+    "tuning": "public text",
     "public_text": {"source": "sample", "max_tokens": 1000},
     "private_text": {"source": "chitchat", "name": "people", "max_words_per_device": 100},
     "vocabulary": {"base_size": 20, "max_new_words": 2, "filters": ["digits", "one-letter"]},

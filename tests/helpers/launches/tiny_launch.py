@@ -126,6 +126,7 @@ def write_launch(folder: Path, **changes: object) -> Path:
         "features": ["NWP"],
         "seed": 5,
         "trust": "server",
+        "tuning": "public text",
         "public_text": {
             "source": "files",
             "train": [str(folder / "train.json.gz")],

@@ -139,6 +139,7 @@ def example(**changes: object) -> Disclosure:
             "seeded_randomness": False,
             "ships": "network",
             "trust": "server",
+            "tuning": "public text",
         },
         "decision": {
             "decision": "launch",

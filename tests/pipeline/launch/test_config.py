@@ -234,6 +234,16 @@ def test_what_a_server_would_see_is_no_secure_sum(changes: dict, message: str) -
         LaunchConfig.model_validate(raw)
 
 
+def test_settings_chosen_on_people_s_own_text_are_refused() -> None:
+    simulated = LaunchConfig.model_validate(RAW | {"tuning": "this population"})
+    assert simulated.tuning == "this population"
+    raw = RAW | {"private_text": {"source": "files", "name": "people", "paths": ["x"], "max_words_per_device": 9}}
+    raw |= {"mechanism": RAW["mechanism"] | {"randomness": "secure"}, "reviewers": ["ana"]}
+    assert LaunchConfig.model_validate(raw)
+    with pytest.raises(ValidationError, match=r"tuning: 'this population', whose text is people's, and no epsilon"):
+        LaunchConfig.model_validate(raw | {"tuning": "this population"})
+
+
 def test_public_text_does_not_hold_the_private_text() -> None:
     chat = yaml.safe_load((LAUNCHES / "demo-en-US.yaml").read_text(encoding="utf-8"))
     chat["public_text"]["source"] = "sample-with-chat"
