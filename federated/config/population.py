@@ -106,7 +106,7 @@ class _Population(Config):
 
 
 class _Files(_Population):
-    """Parquet or JSON lines: ``client_id, text[, locale, ts]``; a budget in a window needs ``ts``."""
+    """Parquet, JSON lines or CSV: ``client_id, text[, locale, ts]``; a budget in a window needs ``ts``."""
 
     paths: tuple[Line, ...] = Field(
         min_length=1, description="paths or globs, or addresses as in s3://BUCKET/FOLDER/*.parquet"
@@ -121,11 +121,11 @@ class _Files(_Population):
 
 
 class FilePopulation(_Files):
-    """Bring your own Parquet or JSON lines: ``client_id, text[, locale, ts]``; a budget in a window needs ``ts``."""
+    """Your own Parquet, JSON lines or CSV: ``client_id, text[, locale, ts]``; a budget in a window needs ``ts``."""
 
     simulated: ClassVar[bool] = False
 
-    source: Literal["files"] = Field(description="your own Parquet or JSON lines, people's text")
+    source: Literal["files"] = Field(description="your own Parquet, JSON lines or CSV, people's text")
 
 
 class MadeUpFilePopulation(_Files):
@@ -133,7 +133,7 @@ class MadeUpFilePopulation(_Files):
 
     synthetic: ClassVar[bool] = True
 
-    source: Literal["made_up_files"] = Field(description="Parquet or JSON lines of text that is nobody's")
+    source: Literal["made_up_files"] = Field(description="Parquet, JSON lines or CSV of text that is nobody's")
 
 
 class ChitchatPopulation(_Population):

@@ -95,25 +95,22 @@ def taken_rows(
             tags = pa.table({"client_id": batch["client_id"], "locale": _tags(batch)}) if "locale" in filled else None
             mine = _of_locale(table.append_column("ts", order), tags, locale)
             # A line without a time may precede one with a time.
-            timed = "ts" in filled and path.suffix != ".parquet"
-            left = mine if retention is None else kept_rows(mine, retention, path.name, timed=timed)
+            left = mine if retention is None else kept_rows(mine, retention, path.name, timed="ts" in filled)
             yield RowBatch(
                 left, len(batch), len(batch) - len(mine), len(mine) - len(left), tags, of_locale=mine["client_id"]
             )
 
 
 def _filled(path: StoredFile, columns: Sequence[Column]) -> set[str]:
-    """The columns of a file; for JSON lines, those of at least one row."""
-    names = {column.name for column in columns}
-    if path.suffix == ".parquet":
-        return names & set(rows.fields(path, FIELD))
+    """The columns that some row of a file has a value of: a shard may write others too, as null."""
     optional = [column for column in columns if not column.required]
-    absent = {column.name for column in optional}
+    absent = {column.name for column in optional} - rows.of_folders(path).keys()
     for batch in rows.batches(path, FIELD, optional):
-        absent -= {name for name in absent if batch[name].null_count < len(batch)}
-        if not absent:
+        there = absent & {*batch.schema.names}
+        absent -= {name for name in there if batch[name].null_count < len(batch)}
+        if not absent & there:
             break
-    return names - absent
+    return {column.name for column in columns} - absent
 
 
 def _batches(path: StoredFile, columns: Sequence[Column]) -> Iterator[tuple[pa.RecordBatch, pa.ChunkedArray, str]]:
@@ -212,6 +209,9 @@ def order_of(column: pa.ChunkedArray, at: str) -> pa.ChunkedArray:
         return column.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64())
     if _is_text(kind):
         text = column.cast(kind)
+        # Fewer digits may be a date.
+        if pc.all(pc.match_substring_regex(text, r"^-?\d{9,}(\.\d+)?$")).as_py():
+            return text.cast(pa.float64())
         for zone in ("UTC", None):
             # Arrow parses a column if all rows have one usual form.
             with suppress(pa.ArrowInvalid):

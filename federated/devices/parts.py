@@ -5,7 +5,6 @@ reads all rows, on Parquet a thirtieth of the work, and tokenises those of its o
 and all of them report a fault of a file in the same words.
 """
 
-import glob
 import json
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
@@ -116,7 +115,7 @@ def write_part(folder: Path, config: Files, locale: str, number: int, of: int) -
       OSError: a file has changed since the task was written.
     """
     task = Task.model_validate_json((folder / _TASK_FILE).read_bytes())
-    patterns = [glob.escape(path) for path, _ in task.files]
+    patterns = [path for path, _ in task.files]
     for path, (_, length) in zip(rows.stored(patterns, FIELD), task.files, strict=True):
         if path.stat().st_size != length:
             raise OSError(f"{path.name}: not the file that others read; run the stage again")

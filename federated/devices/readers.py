@@ -95,7 +95,7 @@ def from_files(
     part: Part = EVERYONE,
     withdrawn: Withdrawals = NOBODY,
 ) -> DeviceTexts:
-    """Parquet or JSON lines with ``client_id, text[, locale, ts]``; other columns are ignored.
+    """Parquet, JSON lines or CSV with ``client_id, text[, locale, ts]``; other columns are ignored.
 
     Rows of another locale are skipped, and those outside the retention window are dropped before anything reads them.
     Texts go in order of ``ts`` (a time, or a number), rows without one after those with one; ties and files without
@@ -178,6 +178,21 @@ def identity(patterns: Sequence[str]) -> list[tuple[str, str]]:
     return contents(rows.stored(patterns, FIELD))
 
 
+def copies(patterns: Sequence[str]) -> list[tuple[str, str]]:
+    """Files with the same bytes as an earlier one, each with that one. Private.
+
+    Raises:
+      ValueError: nothing matches, or no ordinary file.
+      OSError: the disk does not answer.
+    """
+    files = rows.stored(patterns, FIELD)
+    sizes = Counter(path.stat().st_size for path in files)
+    alike = [path for path in files if sizes[path.stat().st_size] > 1]
+    first: dict[str, str] = {}
+    named = [(str(path), digest) for path, (_, digest) in zip(alike, contents(alike), strict=True)]
+    return [(name, first[digest]) for name, digest in named if first.setdefault(digest, name) != name]
+
+
 def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None:
     """Check files before their text is read.
 
@@ -191,8 +206,8 @@ def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None
         for column in ("client_id", "text"):
             if column not in names:
                 raise rows.missing(path, FIELD, column, names)
-        # A later JSON line may have a time; for Parquet the columns are known.
-        if retention is not None and path.suffix == ".parquet" and "ts" not in names:
+        # A later JSON line may have a time; of other forms the columns are known.
+        if retention is not None and "ts" not in names and rows.form(path, FIELD) != "JSON lines":
             kept_rows(pa.table({"ts": pa.nulls(1)}), retention, path.name)
 
 

@@ -21,7 +21,7 @@ def init(
     data: Annotated[
         str | None,
         typer.Option(
-            help="path or glob of your Parquet or JSON lines (client_id, text[, ts]); or synthetic, for made-up text"
+            help="path or glob of Parquet, JSON lines or CSV (client_id, text[, ts]); or synthetic, for made-up text"
         ),
     ] = None,
     population: Annotated[
@@ -99,7 +99,7 @@ def init(
     tag = canonical(asks("locale", "Locale, as in en-US", usual) if locale is None else locale)
     if not re.fullmatch(LOCALE, tag):
         raise ValueError(f"--locale: {shown(repr(tag))} is no BCP 47 tag; write one as in en-US or sr-Latn-RS")
-    text = data or asks("data", "Your text: a path or glob of Parquet or JSON lines, or synthetic", SYNTHETIC)
+    text = data or asks("data", "Your text: a path or glob of Parquet, JSON lines or CSV, or synthetic", SYNTHETIC)
     devices, filters = _devices(text, tag, population, asks)
     given = dict(map(change, changes or ()))
     if like is not None:

@@ -148,7 +148,7 @@ def withdraw(
     ids: Annotated[
         str,
         typer.Option(
-            help="a file of client ids, one a line, or Parquet or JSON lines with client_id; - for standard input"
+            help="a file of client ids, one a line, or Parquet, JSON lines or CSV with client_id; - for standard input"
         ),
     ],
     as_json: AsJson = False,

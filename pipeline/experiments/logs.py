@@ -204,8 +204,8 @@ def write(table: pa.Table, path: Path, *, simulated: bool) -> None:
 
 def _require_schema(path: Path) -> bool:
     """Check that a file has the columns and types of ``SCHEMA``, and return whether it is marked as simulated."""
-    if path.suffix != ".parquet":
-        raise ValueError(f"{FIELD}: {shown(path)} does not end in .parquet; logs are Parquet files")
+    if rows.form(path, FIELD) != "Parquet":
+        raise ValueError(f"{FIELD}: {shown(path)} is no Parquet file, and logs are; write it as Parquet")
     names = rows.fields(path, FIELD)
     for name in SCHEMA.names:
         if names.count(name) != 1:

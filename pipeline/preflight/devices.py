@@ -13,6 +13,7 @@ from federated.config.population import Files, Retention
 from pipeline.ground.errors import BudgetExceeded, LedgerMissing, PopulationUnknown
 from pipeline.launch.config import LaunchConfig
 from pipeline.releases.evaluation import EVALUATION
+from pretrain.reading.paths import shown
 
 if TYPE_CHECKING:
     from federated.devices.readers import FileCounts
@@ -32,7 +33,7 @@ class CountedDevices:
 
     Attributes:
       filters: sentence with the number of devices before and after each filter, and why it leaves some out.
-      rows: sentence with numbers of rows; empty with a budget for evaluation.
+      rows: sentence with numbers of rows, without them with a budget for evaluation, and with files that are copies.
       splits: devices by split, as ``ingest_private`` will state them; None if the population is not registered, as its
         ledger then has no secret that splits it.
     """
@@ -108,6 +109,10 @@ def count_devices(config: LaunchConfig, ledger_url: str, kept: Retention | None)
             told += f"; {least}0% of them or more have one client_id, as of people without an id: leave such rows out"
         told += f"; {other:,}+ of other locales are left out" if other else ""
         told += f"; {older:,}+ that were typed outside {within} are deleted" if older else ""
+    again = readers.copies(private.paths)
+    if again:
+        name, original = map(shown, again[0])
+        told += f"; copies of other files: {len(again):,}, as {name} of {original}; name each file once"
     splits = None
     if secret is not None:
         splits = store.devices_by_split(found.clients, store.split_key(config.population, secret), private)

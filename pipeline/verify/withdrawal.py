@@ -25,7 +25,7 @@ from pretrain.reading import rows
 from pretrain.reading.paths import require_file
 from pretrain.reading.rows import Column
 
-_FIELD = "--ids"
+_FIELD, _FIX = "--ids", "give a file, or - for standard input"
 MOST_BYTES = 1 << 30
 _log = logging.getLogger(__name__)
 
@@ -34,18 +34,19 @@ def read_ids(path: Path | None) -> frozenset[str]:
     """Read a list of client ids, as ``ingest_private`` reads ids.
 
     Args:
-      path: Parquet or JSON lines with ``client_id``, or text with one id a line; None for text on standard input.
+      path: Parquet, JSON lines or CSV with ``client_id``, or text with one id a line; None for text on standard input.
 
     Raises:
       ValueError: the list holds no id, is no file, too large, not UTF-8, or damaged.
       OSError: it cannot be read.
     """
-    if path is not None and path.suffix in (".parquet", ".jsonl", ".json", ".gz"):
+    named = path is not None and path.suffix in (".parquet", ".jsonl", ".json", ".gz")
+    if path is not None and (named or rows.form(require_file(path, _FIELD, _FIX), _FIELD)):
         batches = rows.batches(path, _FIELD, [Column("client_id", "id")])
         ids = {device for batch in batches for device in batch["client_id"].to_pylist() if device}
     else:
         if path is not None:
-            require_file(path, _FIELD, "give a file, or - for standard input", MOST_BYTES)
+            require_file(path, _FIELD, _FIX, MOST_BYTES)
         content = sys.stdin.buffer.read(MOST_BYTES + 1) if path is None else path.read_bytes()
         if len(content) > MOST_BYTES:
             raise ValueError(f"{_FIELD}: more than {MOST_BYTES:,} bytes on standard input; give a shorter list")

@@ -7,15 +7,16 @@ a name, an ending, a state and an ``open``.
 """
 
 import errno
-import io
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from io import BufferedReader
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Literal
 
-from pretrain.reading.paths import shown
+from pretrain.reading.paths import LOGS, is_data, require_no_table, shown
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -92,25 +93,14 @@ class StoredObject:
     def name(self) -> str:
         return self.address.rpartition("/")[2]
 
-    @property
-    def suffix(self) -> str:
-        """The name's ending with its point, as of a ``Path``."""
-        stem, point, ending = self.name.rpartition(".")
-        return f".{ending}" if point and stem and ending else ""
-
     def stat(self) -> ObjectState:
         """State of the object when it was found."""
         return ObjectState(self.size)
 
-    def open(self, mode: Literal["rb"] = "rb") -> io.BufferedReader:
-        """Open the object for reading at any position, a megabyte at a time.
-
-        Raises:
-          ValueError: it is gone, or may not be read.
-          OSError: the store does not answer.
-        """
-        assert mode == "rb"
-        return io.BufferedReader(_Reader(self), _BUFFER_BYTES)
+    def open(self, mode: Literal["rb"]) -> BufferedReader:
+        """Open the object for reading at any position, a megabyte at a time; use it within ``answering``."""
+        scheme, _, path = self.address.partition("://")
+        return BufferedReader(_store(scheme, path.partition("/")[0]).open_input_file(path), _BUFFER_BYTES)
 
 
 def matching(pattern: str, field: str) -> Iterator[StoredObject]:
@@ -130,17 +120,27 @@ def matching(pattern: str, field: str) -> Iterator[StoredObject]:
         raise ValueError(f"{field}: {error}") from error
     scheme, _, path = pattern.partition("://")
     magic = _MAGIC.search(path)
-    with _answering(pattern, field):
+    with answering(pattern, field):
         store = _store(scheme, path.partition("/")[0])
-        if magic is None:
-            found = [store.get_file_info(path)]
-        else:
+        exact = store.get_file_info(path)
+        found, folder = [exact], path.rpartition("/")[0]
+        if magic is not None and exact.type != FileType.File:
             folder = path[: magic.start()].rpartition("/")[0]
             found = store.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
     wanted = _expression(path)
-    for info in sorted(found, key=lambda info: info.path):
-        if info.type == FileType.File and wanted.fullmatch(info.path):
-            yield StoredObject(f"{scheme}://{info.path}", info.size, field)
+    files = {info.path: info.size for info in found if info.type == FileType.File}
+    taken = [
+        name
+        for name in sorted(files)
+        if name == exact.path or (wanted.fullmatch(name) and is_data(name[len(folder) + 1 :].split("/")))
+    ]
+    above = {parent for name in taken for parent in PurePosixPath(name).parents}
+    logs = [name for name in files if PurePosixPath(name).parent.parent in above]
+    top = PurePosixPath(folder)
+    for parent in (top, *top.parents[:-1]) if taken else ():
+        logs += table_logs(scheme, parent)
+    require_no_table((f"{scheme}://{name}" for name in logs), field)
+    yield from (StoredObject(f"{scheme}://{name}", files[name], field) for name in taken)
 
 
 def _expression(pattern: str) -> re.Pattern[str]:
@@ -156,6 +156,19 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 @cache
+def table_logs(scheme: str, folder: PurePosixPath) -> list[str]:
+    """Files of tables' logs in a folder; none if these credentials may not list it, as it may be above the objects."""
+    from pyarrow.fs import FileSelector
+
+    names: list[str] = []
+    for log in LOGS:
+        with suppress(OSError):
+            selected = FileSelector(str(folder / log), allow_not_found=True)
+            names += [info.path for info in _store(scheme, folder.parts[0]).get_file_info(selected)]
+    return names
+
+
+@cache
 def _store(scheme: str, bucket: str) -> "FileSystem":
     """Client of a bucket's store, with the environment's settings, which Arrow reads only for an address."""
     from pyarrow.fs import FileSystem
@@ -164,8 +177,11 @@ def _store(scheme: str, bucket: str) -> "FileSystem":
 
 
 @contextmanager
-def _answering(address: str, field: str) -> Iterator[None]:
-    """Report a store's errors as our own: what lasts as ValueError, the rest as OSError with a number."""
+def answering(address: str, field: str) -> Iterator[None]:
+    """Report a store's errors as our own: what lasts as ValueError, the rest as OSError with a number.
+
+    An error that no store made passes as it is.
+    """
     try:
         yield
     except FileNotFoundError as error:
@@ -181,36 +197,6 @@ def _answering(address: str, field: str) -> Iterator[None]:
                     "GOOGLE_APPLICATION_CREDENTIALS, in the environment"
                 ) from None
         code = re.search(r"(?:AWS Error |Status\()([A-Z_]+)", text)
-        why = code[1] if code else type(error).__name__
-        raise OSError(errno.EIO, f"{field}: {shown(address)}: the store does not answer ({why})") from None
-
-
-class _Reader(io.RawIOBase):
-    """Bytes of an object at any position."""
-
-    def __init__(self, stored: StoredObject) -> None:
-        self._stored = stored
-        scheme, _, path = stored.address.partition("://")
-        with _answering(stored.address, stored.field):
-            self._file = _store(scheme, path.partition("/")[0]).open_input_file(path)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        with _answering(self._stored.address, self._stored.field):
-            return self._file.readinto(buffer)
-
-    def close(self) -> None:
-        if not self.closed:
-            self._file.close()
-        super().close()
+        if code is None:
+            raise
+        raise OSError(errno.EIO, f"{field}: {shown(address)}: the store does not answer ({code[1]})") from None

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ _MOST_SHOWN = 120
 # Folders of file systems that hold no text: their files have no size, and some wait or go on for ever.
 KERNEL = (("proc",), ("sys",))
 _MAGIC = re.compile(r"[*?[]")
+# Logs of tables, beside or above their files.
+LOGS = ("_delta_log", "metadata")
+_TABLES = {
+    re.compile(r"(.*)/_delta_log/[^/]*\.json"): "Delta",
+    re.compile(r"(.*)/metadata/[^/]*\.metadata\.json"): "Iceberg",
+}
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -93,6 +100,27 @@ def require_walkable(pattern: str, field: str) -> None:
         raise ValueError(
             f"{field}: {shown(repr(pattern))} looks through {folder}; begin it with the folder of the text"
         )
+
+
+def is_data(parts: Iterable[str]) -> bool:
+    """Return whether no name below a glob's folder is one that systems give to files of their own, as ``_SUCCESS``."""
+    return not any(part.startswith(("_", ".")) and part != ".." for part in parts)
+
+
+def require_no_table(names: Iterable[str], field: str) -> None:
+    """Refuse a table whose log is among these files: it may have removed rows that the files beside it still hold.
+
+    Raises:
+      ValueError: with the way to export the table.
+    """
+    for name in names:
+        for log, kind in _TABLES.items():
+            if table := log.fullmatch(name):
+                raise ValueError(
+                    f"{field}: {shown(table[1])} is a table of {kind}, whose log may have removed rows that its files "
+                    f"still hold; export it by spark.read.format({kind.lower()!r}).load(TABLE).write.parquet(FOLDER), "
+                    "and name the export"
+                )
 
 
 def require_folder(path: Path, field: str, hint: str) -> Path:

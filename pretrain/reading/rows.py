@@ -1,4 +1,6 @@
-"""Reader of external rows, from Parquet and JSON lines (also with gzip or bzip2), as Arrow columns.
+"""Reader of external rows, from Parquet, JSON lines and CSV (also packed by gzip, bzip2 or zstd), as Arrow columns.
+
+First bytes say what a file is, as exports name files as they like. Folders named ``column=value`` are columns.
 
 A file may be damaged, lie about its size or hold other things than text. Whatever it does ends in a ``ValueError``
 that names the file, the row and the fix, before it takes more memory than the batch at hand: texts are counted before
@@ -8,17 +10,18 @@ Guarantee: no error shows a value of the file, a field's name or a library's wor
 traceback would show, are dropped. Errors name place, column, kind and length.
 """
 
-import bz2
+import csv
 import glob
-import gzip
+import io
 import json
-import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+import os
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,7 +29,7 @@ import pyarrow.parquet as pq
 
 from pretrain.reading import objects
 from pretrain.reading.objects import StoredObject
-from pretrain.reading.paths import kind_of, require_file, require_walkable, shown
+from pretrain.reading.paths import LOGS, is_data, kind_of, require_file, require_no_table, require_walkable, shown
 
 # Text shrinks to a third, repetitive lines to a twentieth. Small files may do as they like.
 MOST_EXPANSION, FREE_BYTES = 100, 1 << 26
@@ -35,9 +38,14 @@ MOST_FILES = 100_000
 BATCH_ROWS, BATCH_BYTES = 10_000, 1 << 26
 # Of a column of Parquet at a time, however large its row groups are.
 _BUFFER_BYTES = 1 << 20
-_DAMAGE = (EOFError, zlib.error, pa.ArrowException, MemoryError, UnicodeDecodeError)
+_DAMAGE = (pa.ArrowException, MemoryError, UnicodeDecodeError)
+_PARQUET, _MARK = b"PAR1", b"\xef\xbb\xbf"
+_CODECS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd"}
+# Header of CSV: one of the columns that every file of text or ids has.
+_OF_CSV = {b"client_id", b"text"}
 
 Kind = Literal["text", "id", "order"]
+Form = Literal["Parquet", "JSON lines", "CSV"]
 StoredFile = Path | StoredObject
 File = TypeVar("File", Path, StoredObject)
 
@@ -90,30 +98,97 @@ def _found(pattern: str, field: str, files: Iterable[File]) -> list[File]:
         if len(found) > MOST_FILES:
             raise ValueError(f"{field}: {shown(repr(pattern))} matches more than {MOST_FILES:,} files; join some")
     if not found:
-        raise ValueError(f"{field}: no file matches {shown(repr(pattern))}; check the path")
+        raise ValueError(
+            f"{field}: no file matches {shown(repr(pattern))}; check the path (names in _ and . are no data)"
+        )
     return sorted(found)
 
 
 def _paths(pattern: str, field: str) -> Iterator[Path]:
-    """Each match is looked at as it is found, so that a glob over a whole disk ends at its first folder."""
+    """Each match is looked at as it is found, so that a glob over a whole disk ends at its first folder.
+
+    What exists of a pattern is taken as it is, and only the rest is a glob. Systems write one name in two forms of
+    Unicode.
+    """
     if len(pattern) > 4_096 or "\0" in pattern:
         raise ValueError(f"{field}: {shown(pattern)} is no path; give a shorter one")
-    require_walkable(pattern, field)
-    for name in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - Path.glob refuses absolute patterns
-        yield require_file(Path(name), field, "name files, or a glob that matches files only").resolve()
+    looked: set[Path] = set()
+    spelt = (unicodedata.normalize("NFC", pattern), unicodedata.normalize("NFD", pattern))
+    for name in map(Path, (pattern, os.path.expanduser(pattern), *spelt)):  # noqa: PTH111 - of a text
+        there = next((each for each in (name, *name.parents) if os.path.lexists(each)), Path(name.anchor))
+        wanted = str(Path(glob.escape(str(there))) / name.relative_to(there))
+        require_walkable(wanted, field)
+        found = False
+        for path in map(Path, glob.iglob(wanted, recursive=True)):  # noqa: PTH207 - Path.glob refuses absolute ones
+            if is_data(path.relative_to(there).parts):
+                found = True
+                require_file(path, field, "name files, or a glob that matches files only")
+                resolved = path.resolve()
+                folders = {*resolved.parents} - looked
+                looked |= folders
+                logs = (str(each) for folder in folders for log in LOGS for each in (folder / log).glob("*.json"))
+                require_no_table(logs, field)
+                yield resolved
+        if found:
+            return
+
+
+def form(path: StoredFile, field: str) -> Form | None:
+    """What a file is by its first bytes; None for another text.
+
+    Raises:
+      ValueError: damaged.
+    """
+    with _readable(path, field), _unpacked(path) as (file, _):
+        line = file.readline(_BUFFER_BYTES).removeprefix(_MARK)
+    if line.startswith(_PARQUET):
+        return "Parquet"
+    if line.lstrip().startswith(b"{"):
+        return "JSON lines"
+    return "CSV" if _OF_CSV & {name.strip(b'" \r\n') for name in line.split(b",")} else None
+
+
+@contextmanager
+def _unpacked(path: StoredFile) -> Iterator[tuple[io.BufferedReader, bool]]:
+    """Content of a file, and whether it was packed."""
+    with path.open("rb") as packed:
+        codec = next((_CODECS[magic] for magic in _CODECS if packed.peek(4).startswith(magic)), None)
+        if codec is None:
+            yield packed, False
+        else:
+            yield io.BufferedReader(pa.CompressedInputStream(packed, codec), _BUFFER_BYTES), True
 
 
 def fields(path: StoredFile, field: str) -> list[str]:
-    """Names of a file's columns: of the schema, or of the first record.
+    """Names of a file's columns: of the schema, the header or the first record, and of its folders.
 
     Raises:
-      ValueError: damaged, or neither Parquet nor JSON lines.
+      ValueError: damaged, or neither Parquet, JSON lines nor CSV.
     """
     with _readable(path, field):
-        if path.suffix == ".parquet":
-            return list(pq.ParquetFile(_source(path)).schema_arrow.names)
-        record = next(_records(path, field), None)
-        return [] if record is None else list(record[1])
+        match form(path, field):
+            case "Parquet":
+                names = pq.ParquetFile(_source(path)).schema_arrow.names
+            case "CSV":
+                names = next(_cells(path, field))[1]
+            case _:
+                names = list(next(_records(path, field), (0, {}))[1])
+        return [*names, *(name for name in of_folders(path) if name not in names)]
+
+
+def of_folders(path: StoredFile) -> dict[str, str | None]:
+    """Values in the names of a file's folders, as Spark and Hive write the columns that they leave out of the file.
+
+    No folder holds a text.
+    """
+    folders = str(path).split("/")[:-1]
+    names = {name for name, equals, _ in (folder.partition("=") for folder in folders) if equals} - {"text"}
+    if not names:
+        return {}
+    from pyarrow import dataset  # Slow to import, and most files have no such folder.
+
+    known = dataset.HivePartitioning(pa.schema([(name, pa.string()) for name in sorted(names)]))
+    return dataset.get_partition_keys(known.parse("/".join(folders) + "/"))
 
 
 def batches(path: StoredFile, field: str, columns: Sequence[Column], skip: int = 0) -> Iterator[pa.RecordBatch]:
@@ -138,12 +213,28 @@ def placed_batches(
     if isinstance(path, Path):
         require_file(path, field, "name a file that is there")
     with _readable(path, field):
-        yield from (_of_parquet if path.suffix == ".parquet" else _of_json_lines)(path, field, columns, skip)
+        given = {name: value for name, value in of_folders(path).items() if name in {each.name for each in columns}}
+        read = _of_parquet if form(path, field) == "Parquet" else _of_lines
+        asked = [replace(column, required=column.required and column.name not in given) for column in columns]
+        for place, batch in read(path, field, asked, skip):
+            yield place, _with(batch, given) if given else batch
 
 
-def _source(path: StoredFile) -> Path | IO[bytes]:
+def _with(batch: pa.RecordBatch, given: Mapping[str, str | None]) -> pa.RecordBatch:
+    """A batch whose rows without a value of their own have their folder's; times in a type of times stay."""
+    for name, value in given.items():
+        own = batch[name] if name in batch.schema.names else pa.nulls(len(batch))
+        if pa.types.is_null(own.type) or _is_string(own.type):
+            text = own.cast(pa.large_string())
+            filled = text if value is None else text.fill_null(value)
+            names = [each for each in batch.schema.names if each != name]
+            batch = pa.RecordBatch.from_arrays([*map(batch.column, names), filled], [*names, name])
+    return batch
+
+
+def _source(path: StoredFile) -> Path | io.BufferedReader:
     """What Arrow opens: a path by itself, an object by our reader."""
-    return path if isinstance(path, Path) else path.open()
+    return path if isinstance(path, Path) else path.open("rb")
 
 
 @contextmanager
@@ -154,15 +245,15 @@ def _readable(path: StoredFile, field: str, at: Callable[[], str] = lambda: "") 
       at: finds out where in the file it is.
     """
     try:
-        yield
+        with nullcontext() if isinstance(path, Path) else objects.answering(path.address, field):
+            yield
     except (*_DAMAGE, OSError) as error:
         # The disk gives a number.
         if isinstance(error, OSError) and error.errno is not None:
             raise
         why = "text that is not UTF-8" if "UTF" in str(error) else type(error).__name__
-        kind = "Parquet" if path.suffix == ".parquet" else "JSON lines"
         raise ValueError(
-            f"{field}: {shown(path)}{at()} is not readable as {kind}, so damaged or cut short ({why}); copy it again"
+            f"{field}: {shown(path)}{at()} is not readable, so damaged or cut short ({why}); copy it again"
         ) from None
 
 
@@ -199,19 +290,21 @@ def _too_long(path: StoredFile, field: str) -> ValueError:
 def _of_parquet(
     path: StoredFile, field: str, columns: Sequence[Column], skip: int
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    names = fields(path, field)
+    schema = pq.ParquetFile(_source(path)).schema_arrow
+    names = schema.names
     for column in columns:
         if names.count(column.name) > 1:
             raise ValueError(f"{field}: {shown(path)} has two columns {column.name!r}; drop one")
         if column.required and column.name not in names:
             raise missing(path, field, column.name, names)
-    there = [column for column in columns if column.name in names]
-    schema = pq.ParquetFile(_source(path)).schema_arrow
+    # One column of any kind says how many rows there are.
+    there = [column for column in columns if column.name in names] or [Column(name, "order") for name in names[:1]]
     strings = [column.name for column in there if _is_string(_plain(schema.field(column.name).type))]
     for column in there:
         kind = _plain(schema.field(column.name).type)
         whole = column.kind == "id" and pa.types.is_integer(kind)
-        if column.kind != "order" and column.name not in strings and not whole:
+        # What is null throughout may be of any type.
+        if column.kind != "order" and column.name not in strings and not whole and not pa.types.is_null(kind):
             # A struct's type holds the names of its fields.
             found = str(kind).partition("<")[0]
             raise ValueError(
@@ -297,19 +390,19 @@ def _is_string(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-# JSON lines
+# JSON lines and CSV
 
 
-def _of_json_lines(
+def _of_lines(
     path: StoredFile, field: str, columns: Sequence[Column], skip: int
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Columns of a file, with their lines.
 
-    Python's own parser reads one line at a time. Arrow's is faster, and a line ``null`` ends its process
-    (apache/arrow#47409).
+    Python's own parsers read one row at a time, and name its line. Arrow's are faster; a line ``null`` of JSON ends its
+    process (apache/arrow#47409).
     """
     taken: list[tuple] = []
-    seen: set[str] = set()
+    seen = set(fields(path, field))
     size = 0
     for number, (line, record) in enumerate(_records(path, field)):
         seen |= record.keys()
@@ -362,20 +455,52 @@ def _batch(path: StoredFile, field: str, columns: Sequence[Column], taken: list[
 
 
 def _records(path: StoredFile, field: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Number and content of each line that is not blank."""
+    """Line and content of each row; blank lines are none."""
+    if form(path, field) == "CSV":
+        cells = _cells(path, field)
+        _, names = next(cells)
+        for number, values in cells:
+            yield number, {name: value or None for name, value in zip(names, values, strict=True)}
+        return
     for number, line in _lines(path, field):
+        if line.isspace():
+            continue
         at = f"{field}: {shown(path)}, line {number:,}"
         try:
-            record = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"), parse_int=_number)
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{at} is not UTF-8 (byte {error.start:,}); save the file as UTF-8") from None
+            record = json.loads(line, parse_int=_number)
         except json.JSONDecodeError as error:
-            raise ValueError(f"{at} is not JSON (character {error.pos + 1:,}); write one JSON object a line") from None
+            raise ValueError(
+                f"{at} is not JSON (character {error.pos + 1:,}); write one JSON object a line, Parquet, or CSV with a "
+                "header"
+            ) from None
         except RecursionError:
             raise ValueError(f"{at} is JSON nested too deep; write one flat object a line") from None
         if not isinstance(record, dict):
             raise ValueError(f"{at} must hold one JSON object, got {kind_of(record)}; write one a line")
         yield number, record
+
+
+def _cells(path: StoredFile, field: str) -> Iterator[tuple[int, list[str]]]:
+    """Line and cells of the header and of each row of CSV, all of one number."""
+    csv.field_size_limit(MOST_TEXT_BYTES)
+    found = csv.reader((line for _, line in _lines(path, field)), strict=True)
+    number, width = 1, 0
+    while True:
+        at = f"{field}: {shown(path)}, line {number:,}"
+        try:
+            cells = next(found)
+        except StopIteration:
+            return
+        except csv.Error:
+            raise ValueError(f'{at} is no CSV; write commas between values, and "" for " in a value') from None
+        width = width or len(cells)
+        if len(set(cells)) < width and number == 1:
+            raise ValueError(f"{at} names two columns alike; rename one")
+        if cells and len(cells) != width:
+            raise ValueError(f"{at} has {len(cells):,} values for {width:,} columns; write a value for each")
+        if cells:
+            yield number, cells
+        number = found.line_num + 1
 
 
 def _order(content: Sequence[Any]) -> Sequence[Any]:
@@ -390,11 +515,10 @@ def _number(digits: str) -> int | float:
     return int(digits) if len(digits) < 19 else float(digits)
 
 
-def _lines(path: StoredFile, field: str) -> Iterator[tuple[int, bytes]]:
-    packers: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open}
-    most = _most_bytes(path) if path.suffix in packers else None
+def _lines(path: StoredFile, field: str) -> Iterator[tuple[int, str]]:
     number = read = 0
-    with path.open("rb") as packed, packers.get(path.suffix, nullcontext)(packed) as file:
+    with _unpacked(path) as (file, packed):
+        most = _most_bytes(path) if packed else None
         while line := file.readline(MOST_TEXT_BYTES + 1):
             number += 1
             read += len(line)
@@ -402,5 +526,10 @@ def _lines(path: StoredFile, field: str) -> Iterator[tuple[int, bytes]]:
                 raise _too_long(path, field)
             if most is not None and read > most:
                 raise _too_much(path, field, most)
-            if not line.isspace():
-                yield number, line
+            try:
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise ValueError(
+                    f"{field}: {shown(path)}, line {number:,} is not UTF-8 (byte {error.start:,}); save the file as "
+                    "UTF-8"
+                ) from None

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from pretrain.config import C4_DATASET, C4Corpus, CorpusConfig, FileCorpus, SampleCorpus
 from pretrain.files import sha256
-from pretrain.reading import rows
+from pretrain.reading import objects, rows
 from pretrain.reading.objects import StoredObject
 from pretrain.reading.rows import Column, StoredFile
 from pretrain.text.packaged import PackagedText, documents, packaged_texts
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 Split = Literal["train", "validation"]
 
-_JSON_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 _C4_FIELDS = ("text", "timestamp", "url")
 # A row that a language model wrote says which one, and all that it takes to write it again.
 _MODEL = "model_digest"
@@ -131,7 +130,7 @@ def contents(paths: Sequence[StoredFile]) -> list[tuple[str, str]]:
 def _sha256(file: StoredFile) -> str:
     """SHA-256 of a file; a store says when an object changed in seconds only, so an object is read each time."""
     if isinstance(file, StoredObject):
-        with file.open() as content:
+        with objects.answering(file.address, file.field), file.open("rb") as content:
             return hashlib.file_digest(content, "sha256").hexdigest()
     at = file.stat()
     return _digest_of_state(file, at.st_ino, at.st_size, at.st_mtime_ns)
@@ -274,13 +273,11 @@ class _FileStream:
 
 
 def _columns(path: Path) -> tuple[Column, ...]:
-    """Columns to read from a file, by its name and its first record.
+    """Columns to read from a file, by its first record.
 
     Raises:
-      ValueError: neither Parquet nor JSON; damaged; a column is missing.
+      ValueError: neither Parquet, JSON lines nor CSV; damaged; a column is missing.
     """
-    if not path.name.endswith((".parquet", *_JSON_SUFFIXES)):
-        raise ValueError(f"public_text: {path} is neither .parquet nor one of {' '.join(_JSON_SUFFIXES)}")
     names = rows.fields(path, "public_text")
     needed = _WRITTEN_FIELDS if _MODEL in names else ("text",)
     for column in needed:

@@ -105,9 +105,9 @@ def test_other_columns_are_refused(tmp_path: Path, change, said: str):
 
 
 def test_what_is_no_parquet_is_refused(tmp_path: Path):
-    for name, said in (("a.csv", r"does not end in \.parquet"), ("a.parquet", "not readable as Parquet")):
-        path = tmp_path / name
-        path.write_text("arm,bucket\n", encoding="utf-8")
+    for content, said in ((b"arm,bucket\n", "is no Parquet file"), (b"PAR1", "is not readable, so damaged")):
+        path = tmp_path / "a.parquet"
+        path.write_bytes(content)
         with pytest.raises(ValueError, match=said):
             logs.read([str(path)], FIRST, DAYS)
     with pytest.raises(ValueError, match="no file matches"):

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import tempfile
 from dataclasses import replace
 from datetime import timedelta
@@ -298,6 +299,16 @@ def test_the_share_of_an_id_that_stands_for_people_without_one_is_said(
         # With a budget for evaluation, one device's rows would change a number that leaves.
         expected = f"{said} of them or more have one client_id" if said and not budget else ""
         assert (expected in told, "one client_id" in told, len(notes)) == (True, bool(expected), bool(expected))
+
+
+def test_a_copy_of_a_file_under_another_name_is_said(settings: Settings, tmp_path: Path):
+    private = people_of(tmp_path, 120) | {"paths": [str(tmp_path / "*.parquet")]}
+    config = launch_config(private_text=private)
+    assert not [note for note in look(config, settings, launch_id(config)).notes if "copies" in note]
+    shutil.copy(tmp_path / "people.parquet", tmp_path / "people (1).parquet")
+    (note,) = (note for note in look(config, settings, launch_id(config)).notes if "copies" in note)
+    both = f"1, as {tmp_path}/people.parquet of {tmp_path}/people (1).parquet"
+    assert f"; copies of other files: {both}; name each file once" in note
 
 
 @pytest.mark.parametrize("noise", [4.0, 6.0, 7.0, 12.0])

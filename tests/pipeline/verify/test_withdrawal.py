@@ -223,6 +223,8 @@ def test_a_list_that_never_ends_is_refused(tmp_path: Path, monkeypatch: pytest.M
 def test_a_list_may_be_a_table_as_the_text_is(tmp_path: Path):
     pq.write_table(pa.table({"client_id": [7, 12], "text": ["x", "y"]}), tmp_path / "ids.parquet")
     assert withdrawal.read_ids(tmp_path / "ids.parquet") == {"7", "12"}
+    (tmp_path / "ids.csv").write_text("text,client_id\nx,7\n", encoding="utf-8")
+    assert withdrawal.read_ids(tmp_path / "ids.csv") == {"7"}
     (tmp_path / "ids.jsonl").write_text('{"client_id": "a\\nb"}\n', encoding="utf-8")
     assert withdrawal.read_ids(tmp_path / "ids.jsonl") == {"a\nb"}
 

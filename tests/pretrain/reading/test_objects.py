@@ -33,6 +33,7 @@ FORMS: dict[str, Callable[[], bytes]] = {
     "typed.parquet": parquet,
     "typed.jsonl": lambda: LINES,
     "typed.jsonl.gz": lambda: gzip.compress(LINES),
+    "typed": lambda: pa.compress(LINES, "zstd", asbytes=True),
 }
 
 
@@ -49,7 +50,7 @@ def test_an_object_has_the_rows_and_the_digest_of_a_file(bucket: Bucket, tmp_pat
     assert read(address) == TYPED
     assert contents(rows.stored([address], FIELD)) == contents([tmp_path / name])
     (found,) = rows.stored([address], FIELD)
-    assert (found.name, found.suffix, found.stat().st_size) == (name, (tmp_path / name).suffix, len(content))
+    assert (found.name, found.stat().st_size) == (name, len(content))
     assert rows.fields(found, FIELD) == ["client_id", "text"]
 
 
@@ -65,10 +66,27 @@ def test_a_glob_stops_at_slashes_as_it_does_for_paths(bucket: Bucket, tmp_path, 
         assert there == local, pattern
 
 
+def test_folders_say_of_objects_what_they_say_of_files(bucket: Bucket):
+    """Partitions are columns, names that systems give are no data, and a table with a log is refused."""
+    german = bucket.put("[final]/locale=de-DE/part-0", parquet())
+    bucket.put("[final]/locale=de-DE/_SUCCESS", b" ")
+    bucket.put("[final]/_temporary/part-0", b" ")
+    pattern = bucket.address("**/part-*")
+    (found,) = rows.stored([pattern], FIELD)
+    assert [found] == rows.stored([german], FIELD), "a key that exists is no glob"
+    (batch, *_) = rows.batches(found, FIELD, (*COLUMNS, Column("locale")))
+    assert set(batch["locale"].to_pylist()) == {"de-DE"}
+    bucket.put("metadata/v1.metadata.json", b"{}")
+    objects.table_logs.cache_clear()
+    for asked in (german, pattern):
+        with pytest.raises(ValueError, match=rf"{bucket.address('')[:-1]} is a table of Iceberg"):
+            rows.stored([asked], FIELD)
+
+
 def test_what_is_damaged_is_named_by_its_address(bucket: Bucket):
     content = parquet()
     address = bucket.put("cut.parquet", content[: len(content) // 2])
-    with pytest.raises(ValueError, match=f"{FIELD}: {address} is not readable as Parquet"):
+    with pytest.raises(ValueError, match=f"{FIELD}: {address} is not readable, so damaged"):
         read(address)
     address = bucket.put("bad.jsonl", LINES + b"{")
     with pytest.raises(ValueError, match=f"{address}, line 301 is not JSON"):
