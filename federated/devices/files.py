@@ -12,10 +12,18 @@ import pyarrow.compute as pc
 from federated.config.population import Retention
 from federated.devices.withdrawals import Withdrawals
 from pretrain.reading import rows
-from pretrain.reading.rows import Column, StoredFile
+from pretrain.reading.rows import BadRows, Column, StoredFile
 from pretrain.text.tags import canonical
 
 FIELD = "private_text.paths"
+_NO_ID = "column 'client_id' is null, empty or missing; give every row the id of its device"
+_NO_TIME = "column 'ts' is no time of the years 1 to 9999; write ISO 8601, as 2026-01-31T12:00:00Z, or a number"
+# Microseconds of a second, units of Arrow's times in a second, and seconds from 1970 to the years 1 and 10000.
+_SECOND = 10**6
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_YEARS = (-62_135_596_800, 253_402_300_800)
+# Of the years 2000 to 2099.
+_NANOSECONDS = (946_684_800e9, 4_102_444_800e9)
 _COLUMNS = (Column("client_id", "id"), Column("text"), Column("locale", required=False))
 
 
@@ -41,7 +49,7 @@ class RowBatch:
     """Columns read from rows of a file: ``client_id``, ``ts`` (null if there is none) and, if asked for, ``text``.
 
     Attributes:
-      rows: number of rows read.
+      rows: number of rows read, without bad ones.
       other_locales, older: rows among these that were left out.
       tags: ``client_id`` and ``locale`` of all rows read, before anything was left out; None for a file without that
         column.
@@ -64,27 +72,35 @@ class RowBatch:
 
 
 def taken_rows(
-    patterns: Sequence[str], locale: str, retention: Retention | None, withdrawn: Withdrawals, *, read_text: bool = True
+    patterns: Sequence[str],
+    locale: str,
+    retention: Retention | None,
+    withdrawn: Withdrawals,
+    bad: BadRows,
+    *,
+    read_text: bool = True,
 ) -> Iterator[RowBatch]:
     """Read the rows of a launch, in batches, in file order.
 
-    Guarantee: no row of a withdrawn device is returned or counted.
+    Guarantee: no row of a withdrawn device is returned or counted, unless it cannot be read. A row that cannot be read
+    is left out alone: whoever's it is, all others are read.
 
     Args:
-      read_text: if False and all rows are kept, times are not read either, and ids are not required.
+      bad: counts those rows.
+      read_text: if False and all rows are kept, times are not read either.
 
     Raises:
-      ValueError: no such file, damaged, missing column, wrong type, null client id; names file, row group, column, fix.
+      ValueError: no such file, damaged, missing column, wrong type, too many bad rows; names file, row, column, fix.
       OSError: the disk does not answer.
     """
     columns = _COLUMNS if read_text else tuple(column for column in _COLUMNS if column.name in ("client_id", "locale"))
     columns += (Column("ts", "order", required=False),) if read_text or retention else ()
     kinds: set[pa.DataType] = set()
+    read = 0
     for path in rows.stored(patterns, FIELD):
         filled = _filled(path, columns)
-        for batch, order, at in _batches(path, columns):
-            if read_text:
-                _require_ids(batch["client_id"], at)
+        for batch, order, at in _batches(path, columns, bad):
+            read += len(batch)
             staying = withdrawn.staying(batch["client_id"])
             if staying is not None:
                 batch, order = batch.filter(staying), order.filter(staying)
@@ -99,13 +115,14 @@ def taken_rows(
             yield RowBatch(
                 left, len(batch), len(batch) - len(mine), len(mine) - len(left), tags, of_locale=mine["client_id"]
             )
+    bad.require_few(read + bad.kinds.total())
 
 
 def _filled(path: StoredFile, columns: Sequence[Column]) -> set[str]:
     """The columns that some row of a file has a value of: a shard may write others too, as null."""
     optional = [column for column in columns if not column.required]
     absent = {column.name for column in optional} - rows.of_folders(path).keys()
-    for batch in rows.batches(path, FIELD, optional):
+    for batch in rows.batches(path, FIELD, optional, bad=BadRows()):
         there = absent & {*batch.schema.names}
         absent -= {name for name in there if batch[name].null_count < len(batch)}
         if not absent & there:
@@ -113,19 +130,36 @@ def _filled(path: StoredFile, columns: Sequence[Column]) -> set[str]:
     return {column.name for column in columns} - absent
 
 
-def _batches(path: StoredFile, columns: Sequence[Column]) -> Iterator[tuple[pa.RecordBatch, pa.ChunkedArray, str]]:
+def _batches(
+    path: StoredFile, columns: Sequence[Column], bad: BadRows
+) -> Iterator[tuple[pa.RecordBatch, pa.ChunkedArray, str]]:
     """Rows of a file, their times or numbers, and their position in words."""
     kinds: set[bool] = set()
-    for place, batch in rows.placed_batches(path, FIELD, columns):
+    for place, batch in rows.placed_batches(path, FIELD, columns, bad=bad):
         at = f"{path.name}, {place}"
-        column = (
-            pa.chunked_array([batch["ts"]]) if "ts" in batch.schema.names else pa.chunked_array([pa.nulls(len(batch))])
-        )
+        given = batch["ts"] if "ts" in batch.schema.names else pa.nulls(len(batch))
+        column = pa.chunked_array([given.cast(_plain(given.type))])
         if not pa.types.is_null(column.type):
-            kinds.add(_is_text(_plain(column.type)))
+            kinds.add(_is_text(column.type))
         if len(kinds) > 1:
             raise ValueError(f"{at}: column 'ts' is text in one row and a number in another; write one of them")
-        yield batch, order_of(column, at), at
+        order = order_of(column, at)
+        ids = batch["client_id"]
+        known = pc.and_kleene(ids.is_valid(), pc.not_equal(pc.binary_length(ids), _scalar(0)))
+        timed = pc.or_(order.is_valid(), column.is_null())
+        if _is_text(column.type):
+            timed = pc.or_kleene(timed, pc.equal(pc.binary_length(column), _scalar(0)))
+        for good, kind, what in (
+            (known, "without client_id", _NO_ID),
+            (timed.combine_chunks(), "without a time that is one", _NO_TIME),
+        ):
+            if wrong := len(good) - good.true_count:
+                bad.add(kind, f"{FIELD}: {path.name}, {place.row(good.index(False).as_py())}: {what}", wrong)
+        good = pc.and_(known, timed.combine_chunks())
+        if good.true_count < len(batch):
+            batch, order = batch.filter(good), order.filter(good)
+        if len(batch):
+            yield batch, order, at
 
 
 def _tags(batch: pa.RecordBatch) -> pa.Array:
@@ -142,13 +176,6 @@ def _of_locale(table: pa.Table, tags: pa.Table | None, locale: str) -> pa.Table:
     if tags is None:
         return table
     return table.filter(pc.equal(tags["locale"], _scalar(canonical(locale))))
-
-
-def _require_ids(clients: pa.Array, at: str) -> None:
-    if pc.any(pc.equal(pc.fill_null(clients, ""), "")).as_py():
-        raise ValueError(
-            f"{at}: column 'client_id' is null, empty or missing in some row; give every row the id of its device"
-        )
 
 
 def kept_rows(table: pa.Table, retention: Retention, at: str, *, timed: bool = False) -> pa.Table:
@@ -198,34 +225,56 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def order_of(column: pa.ChunkedArray, at: str) -> pa.ChunkedArray:
-    """Time as int64 microseconds, numbers as float64."""
+    """Time as int64 microseconds, numbers as float64; what is no time of the years 1 to 9999 is null.
+
+    Whole numbers of about 19 digits are times in nanoseconds, as databases export them.
+    """
     kind = _plain(column.type)
     if pa.types.is_null(kind):
         return column
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return column.cast(pa.float64(), safe=False)
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        zone = getattr(kind, "tz", None)
-        return column.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64())
+        return _of_numbers(column.cast(pa.float64(), safe=False))
+    if pa.types.is_date(kind):
+        kind = pa.timestamp("s" if pa.types.is_date32(kind) else "ms")
+        column = column.cast(kind)
+    if pa.types.is_timestamp(kind):
+        return _microseconds(column.cast(pa.int64()), _UNITS[kind.unit])
     if _is_text(kind):
-        text = column.cast(kind)
-        # Fewer digits may be a date.
-        if pc.all(pc.match_substring_regex(text, r"^-?\d{9,}(\.\d+)?$")).as_py():
-            return text.cast(pa.float64())
-        for zone in ("UTC", None):
-            # Arrow parses a column if all rows have one usual form.
-            with suppress(pa.ArrowInvalid):
-                return text.cast(pa.timestamp("us", tz=zone)).cast(pa.int64())
-        import pandas as pd  # Slow to import, and needed for other forms only.
-
-        try:
-            times = pd.to_datetime(column.to_pylist(), utc=True, format="ISO8601")
-        except (ValueError, OverflowError):
-            raise ValueError(
-                f"{at}: column 'ts' is text that is not ISO 8601; write 2026-01-31T12:00:00Z or a number"
-            ) from None
-        microseconds = times.tz_convert(None).to_numpy().astype("datetime64[us]")
-        return pa.chunked_array([pa.array(microseconds, from_pandas=True).cast(pa.int64())])
+        return _of_text(column.cast(kind))
     raise ValueError(
         f"{at}: column 'ts' is {str(kind).partition('<')[0]}; write a timestamp, a number or ISO 8601 text"
     )
+
+
+def _of_text(text: pa.ChunkedArray) -> pa.ChunkedArray:
+    # Fewer digits may be a date.
+    if pc.all(pc.match_substring_regex(text, r"^-?\d{9,}(\.\d+)?$")).as_py():
+        return _of_numbers(text.cast(pa.float64()))
+    for zone in ("UTC", None):
+        # Arrow parses a column if all rows have one usual form.
+        with suppress(pa.ArrowInvalid):
+            return _microseconds(text.cast(pa.timestamp("us", tz=zone)).cast(pa.int64()), _SECOND)
+    import pandas as pd  # Slow to import, and needed for other forms only.
+
+    iso = pc.replace_substring_regex(text, " UTC$", "Z").to_pylist()
+    times = pd.to_datetime(iso, utc=True, format="ISO8601", errors="coerce")
+    microseconds = times.tz_convert(None).to_numpy().astype("datetime64[us]")
+    return _microseconds(pa.chunked_array([pa.array(microseconds, from_pandas=True).cast(pa.int64())]), _SECOND)
+
+
+def _of_numbers(numbers: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Numbers as they are, or nanoseconds of this century as times, if most are."""
+    times = pc.and_(pc.greater(numbers, _NANOSECONDS[0]), pc.less(numbers, _NANOSECONDS[1]))
+    if 2 * (pc.sum(times).as_py() or 0) <= len(numbers) - numbers.null_count:
+        return numbers
+    microseconds = pc.divide(numbers, 1e3).cast(pa.int64(), safe=False)
+    return pc.if_else(times, microseconds, pa.nulls(len(numbers), pa.int64()))
+
+
+def _microseconds(times: pa.ChunkedArray, a_second: int) -> pa.ChunkedArray:
+    """Times since 1970 in a unit as microseconds; null for those of other years than 1 to 9999, which may not fit."""
+    first, end = (max(-(2**63), min(year * a_second, 2**63 - 1)) for year in _YEARS)
+    within = pc.and_(pc.greater_equal(times, _scalar(first)), pc.less(times, _scalar(end)))
+    finer = a_second > _SECOND
+    factor = _scalar(a_second // _SECOND if finer else _SECOND // a_second)
+    return pc.if_else(within, (pc.divide if finer else pc.multiply)(times, factor), pa.nulls(1, pa.int64())[0])

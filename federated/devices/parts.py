@@ -23,6 +23,7 @@ from federated.devices.withdrawals import NOBODY, Withdrawals
 from pretrain import processes
 from pretrain.files import PRIVATE, private_directory, write_text
 from pretrain.reading import rows
+from pretrain.reading.rows import BadRows
 
 _TASK_FILE, _PART_FILE = "task.json", "part.json"
 # Number of candidate bounds, and ids sampled per batch of rows.
@@ -83,10 +84,10 @@ def _bounds(
 ) -> tuple[str, ...]:
     seen: list[str] = []
     with suppress(ValueError):  # The reader of the text reports its faults.
-        for taken in taken_rows(patterns, locale, retention, withdrawn, read_text=False):
+        for taken in taken_rows(patterns, locale, retention, withdrawn, BadRows(), read_text=False):
             ids = taken.table["client_id"]
             chosen = ids.take(np.arange(0, len(ids), max(1, len(ids) // _LOOKED_AT)))
-            seen += filter(None, chosen.to_pylist())
+            seen += chosen.to_pylist()
     seen.sort()
     # The empty id is the smallest.
     return tuple(seen[len(seen) * place // (_BOUNDS + 1)] for place in range(1, _BOUNDS + 1)) if seen else ("",)

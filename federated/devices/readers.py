@@ -36,6 +36,7 @@ class SourceCounts:
       older: rows outside the retention window, deleted.
       rows: rows used from files.
       part_rows: rows among them of the requested devices.
+      unreadable: rows that could not be read, left out.
     """
 
     schema: dict[str, str]
@@ -43,6 +44,7 @@ class SourceCounts:
     older: int = 0
     rows: int = 0
     part_rows: int = 0
+    unreadable: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,14 @@ class FileCounts:
 
     Attributes:
       clients: devices with a row of the locale inside the retention window.
-      rows: of any locale.
+      rows: of any locale, that can be read.
       other_locales: rows of another locale.
       older: rows of the locale outside the retention window.
       everybody: number of devices in the files.
       of_locale: number of devices with a row of the locale, of any time.
       largest_share: share of the rows used that the device with the most of them has.
       tags: number of devices without a row of the locale, by their tag; None if no file has a column ``locale``.
+      unreadable: number of rows that cannot be read, and the most frequent kind.
     """
 
     clients: frozenset[str]
@@ -80,6 +83,7 @@ class FileCounts:
     of_locale: int
     largest_share: float
     tags: Mapping[str, int] | None
+    unreadable: tuple[int, str] = (0, "")
 
     @property
     def devices(self) -> int:
@@ -100,7 +104,8 @@ def from_files(
     Rows of another locale are skipped, and those outside the retention window are dropped before anything reads them.
     Texts go in order of ``ts`` (a time, or a number), rows without one after those with one; ties and files without
     ``ts`` in the order of the files. A row that repeats text and ``ts`` of its client is a duplicate upload, and is
-    dropped. For any number of rows, few are in memory at a time (``order``).
+    dropped. A row that cannot be read is left out; too many are refused. For any number of rows, few are in memory at a
+    time (``order``).
 
     Args:
       folder: folder for sorting rows.
@@ -108,14 +113,16 @@ def from_files(
       withdrawn: devices that are left out.
 
     Raises:
-      ValueError: no such file, damaged, missing column, wrong type, null client id; names file, row group, column, fix.
+      ValueError: no such file, damaged, missing column, wrong type, too many bad rows; names file, row, column, fix.
       OSError: the disk does not answer.
     """
     schema, others, older, count, rows_taken, part_rows = {"client_id": "string", "text": "string"}, 0, 0, 0, 0, 0
 
+    bad = rows.BadRows()
+
     def tables() -> Iterator[pa.Table]:
         nonlocal others, older, count, rows_taken, part_rows
-        for taken in taken_rows(patterns, locale, retention, withdrawn):
+        for taken in taken_rows(patterns, locale, retention, withdrawn, bad):
             schema.update(taken.shown)
             others, older = others + taken.other_locales, older + taken.older
             if (count + taken.rows) // _LOG_EVERY > count // _LOG_EVERY:
@@ -126,7 +133,8 @@ def from_files(
             yield mine
 
     ordered = in_order(tables(), folder)
-    return DeviceTexts(SourceCounts(schema, others, older, rows_taken, part_rows), _by_device(ordered))
+    read = SourceCounts(schema, others, older, rows_taken, part_rows, bad.kinds.total())
+    return DeviceTexts(read, _by_device(ordered))
 
 
 def from_chitchat(locale: str, folder: Path | None = None) -> DeviceTexts:
@@ -202,12 +210,12 @@ def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None
       OSError: the disk does not answer.
     """
     for path in rows.stored(patterns, FIELD):
-        names = rows.fields(path, FIELD)
+        names = rows.fields(path, FIELD, rows.MOST_BEFORE)
         for column in ("client_id", "text"):
             if column not in names:
                 raise rows.missing(path, FIELD, column, names)
         # A later JSON line may have a time; of other forms the columns are known.
-        if retention is not None and "ts" not in names and rows.form(path, FIELD) != "JSON lines":
+        if retention is not None and "ts" not in names and rows.form(path, FIELD) in ("Parquet", "CSV"):
             kept_rows(pa.table({"ts": pa.nulls(1)}), retention, path.name)
 
 
@@ -223,19 +231,18 @@ def count(
     total = others = older = 0
     clients, mine = Counter[str](), set[str]()
     tags: dict[str, set[str]] | None = None
-    for taken in taken_rows(patterns, locale, retention, withdrawn, read_text=False):
+    bad = rows.BadRows()
+    for taken in taken_rows(patterns, locale, retention, withdrawn, bad, read_text=False):
         total, others, older = total + taken.rows, others + taken.other_locales, older + taken.older
         counts = pc.value_counts(taken.table["client_id"])
-        numbered = zip(*(counts.field(place).to_pylist() for place in (0, 1)), strict=True)
-        clients.update({client: number for client, number in numbered if client})
-        mine |= _ids(taken.of_locale)
+        clients.update(dict(zip(*(counts.field(place).to_pylist() for place in (0, 1)), strict=True)))
+        mine |= {*pc.unique(taken.of_locale).to_pylist()}
         if taken.tags is None:
             continue
         tags = tags or {}
         # Arrow's own grouping imports pandas.
         for client, tag in set(zip(*(taken.tags[name].to_pylist() for name in ("client_id", "locale")), strict=True)):
-            if client:
-                tags.setdefault(tag or "", set()).add(client)
+            tags.setdefault(tag or "", set()).add(client)
     largest = max(clients.values(), default=0) / max(clients.total(), 1)
     everybody = mine.union(*(tags or {}).values())
     left_out = {tag: len(devices - mine) for tag, devices in (tags or {}).items() if devices - mine}
@@ -248,11 +255,8 @@ def count(
         of_locale=len(mine),
         largest_share=largest,
         tags=None if tags is None else left_out,
+        unreadable=(bad.kinds.total(), bad.usual) if bad.kinds else (0, ""),
     )
-
-
-def _ids(column: pa.ChunkedArray) -> set[str]:
-    return {client for client in pc.unique(column).to_pylist() if client}
 
 
 def tens(devices: int) -> int:

@@ -55,6 +55,7 @@ class StoreSummary:
       devices_by_split: split -> devices.
       other_locales: rows of other locales that were left out, rounded down to hundreds.
       older: rows outside the retention window, rounded down to hundreds.
+      unreadable: rows that could not be read, left out, rounded down to hundreds.
     """
 
     population: PopulationKey
@@ -66,6 +67,7 @@ class StoreSummary:
     devices_by_split: dict[str, int]
     other_locales: int = 0
     older: int = 0
+    unreadable: int = 0
 
 
 @dataclass(frozen=True)
@@ -225,6 +227,7 @@ def build_store(
         devices_by_split=_by_split(split_D),
         other_locales=sources.hundreds(source.other_locales),
         older=sources.hundreds(source.older),
+        unreadable=sources.hundreds(source.unreadable),
     )
     content = {"format": _FORMAT, "summary": asdict(summary)}
     write_text(directory / _SUMMARY_FILE, json.dumps(content), PRIVATE)

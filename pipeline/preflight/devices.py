@@ -102,13 +102,15 @@ def count_devices(config: LaunchConfig, ledger_url: str, kept: Retention | None)
     require_distinct(found.clients, "private_text.paths", case_sensitive=left_out.case_sensitive_ids)
     told, covered = "", EVALUATION.asked(config)
     if not covered:
-        all_rows, other, older = (readers.hundreds(each) for each in (taken, found.other_locales, found.older))
+        bad, kind = found.unreadable
+        all_rows, other, older, bad = map(readers.hundreds, (taken, found.other_locales, found.older, bad))
         told += f" with {all_rows:,}+ rows" if all_rows else ""
         if found.devices >= _FEWEST_COMPARED and found.largest_share >= _LARGE_SHARE:
             least = int(found.largest_share * 10)
             told += f"; {least}0% of them or more have one client_id, as of people without an id: leave such rows out"
         told += f"; {other:,}+ of other locales are left out" if other else ""
         told += f"; {older:,}+ that were typed outside {within} are deleted" if older else ""
+        told += f"; {bad:,}+ that cannot be read are left out, most of them {kind}" if bad else ""
     again = readers.copies(private.paths)
     if again:
         name, original = map(shown, again[0])

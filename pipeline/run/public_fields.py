@@ -82,7 +82,7 @@ FIELDS: dict[str, Fields] = {
         _FILE: "population source synthetic",
         _LEDGER: "split_rule days_kept as_of",
         _KEYED: "store_digest",
-        _STORE: "devices_at_least devices_by_split other_locales older",
+        _STORE: "devices_at_least devices_by_split other_locales older unreadable",
     },
     "PublicTraining": {_RELEASED: "parameters validation_loss validation_top1", _REPEATED: "steps"},
     "PublicTraining.curve": {_REPEATED: "step train_loss validation_loss validation_top1", _CLOCK: "seconds"},
@@ -244,7 +244,7 @@ FIELDS: dict[str, Fields] = {
     "Population": {
         _FILE: "name source synthetic",
         _LEDGER: "split_rule days_kept as_of",
-        _STORE: "devices_at_least devices_by_split other_locales older",
+        _STORE: "devices_at_least devices_by_split other_locales older unreadable",
     },
     "Mechanism": {
         _FILE: "kind clip_norm noise_multiplier rounds report_goal parameters local_training server",

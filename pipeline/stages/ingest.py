@@ -62,6 +62,7 @@ class IngestPrivate(StageResult):
     days_kept: int | None = None
     as_of: str | None = None
     older: int = 0
+    unreadable: int = 0
 
 
 def ingest_public(ctx: StageContext) -> IngestPublic:
@@ -217,6 +218,7 @@ def ingest_private(ctx: StageContext) -> IngestPrivate:
         days_kept=kept and kept.days,
         as_of=kept and kept.as_of.isoformat(),
         older=0 if covered else summary.older,
+        unreadable=0 if covered else summary.unreadable,
         **committed(ctx),
     )
 

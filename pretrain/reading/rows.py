@@ -6,6 +6,8 @@ A file may be damaged, lie about its size or hold other things than text. Whatev
 that names the file, the row and the fix, before it takes more memory than the batch at hand: texts are counted before
 they are unpacked, lines are read up to a limit, and a file that unpacks to far more than text ever does is refused.
 
+A row that cannot be read may cost its device that row alone (``BadRows``); a damaged file or row group is refused.
+
 Guarantee: no error shows a value of the file, a field's name or a library's words, which may quote one; causes, which a
 traceback would show, are dropped. Errors name place, column, kind and length.
 """
@@ -14,12 +16,15 @@ import csv
 import glob
 import io
 import json
+import math
 import os
 import unicodedata
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -35,6 +40,8 @@ from pretrain.reading.paths import LOGS, is_data, kind_of, require_file, require
 MOST_EXPANSION, FREE_BYTES = 100, 1 << 26
 MOST_TEXT_BYTES = 1 << 24
 MOST_FILES = 100_000
+# Share of rows that may be bad, and rows of one file before its first good one.
+MOST_BAD, MOST_BEFORE = 0.01, 100
 BATCH_ROWS, BATCH_BYTES = 10_000, 1 << 26
 # Of a column of Parquet at a time, however large its row groups are.
 _BUFFER_BYTES = 1 << 20
@@ -61,6 +68,75 @@ class Column:
     name: str
     kind: Kind = "text"
     required: bool = True
+
+
+class BadRows:
+    """Rows that cannot be read, by kind, with what is said of the first of each. Private.
+
+    Args:
+      most: number of rows that may be bad; beyond it, what is said of the next one is raised.
+    """
+
+    def __init__(self, most: float = math.inf) -> None:
+        self.kinds: Counter[str] = Counter()
+        self._said: dict[str, str] = {}
+        self._most = most
+
+    def add(self, kind: str, said: str, number: int = 1) -> None:
+        """Count rows of a kind.
+
+        Args:
+          said: place, fault and fix.
+
+        Raises:
+          ValueError: too many are bad.
+        """
+        self.kinds[kind] += number
+        self._said.setdefault(kind, said)
+        if self.kinds.total() > self._most:
+            raise ValueError(self._said[kind]) from None
+
+    @property
+    def usual(self) -> str:
+        """The most frequent kind."""
+        return self.kinds.most_common(1)[0][0]
+
+    def require_few(self, rows: int) -> None:
+        """Refuse files of which more than a constant share is bad.
+
+        Args:
+          rows: number of rows, with the bad ones.
+
+        Raises:
+          ValueError: with the first of the most frequent kind.
+        """
+        if self.kinds.total() > MOST_BAD * rows:
+            also = f"more than {MOST_BAD:.0%} of the rows cannot be read, most for this reason"
+            raise ValueError(f"{self._said[self.usual]}; {also}")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Position of a batch's rows in their file.
+
+    Attributes:
+      name: of one, without its number.
+      numbers: of all.
+    """
+
+    name: str
+    numbers: Sequence[int]
+
+    def __str__(self) -> str:
+        return f"{self.name}s {self.numbers[0]:,} to {self.numbers[-1]:,}"
+
+    def row(self, number: int) -> str:
+        """Position of one row of the batch."""
+        return f"{self.name} {self.numbers[number]:,}"
+
+    def taken(self, rows: pa.Array) -> "Place":
+        """Positions of the rows of a mask."""
+        return Place(self.name, [number for number, stays in zip(self.numbers, rows.to_pylist(), strict=True) if stays])
 
 
 def matching(patterns: Sequence[str], field: str) -> list[Path]:
@@ -159,8 +235,11 @@ def _unpacked(path: StoredFile) -> Iterator[tuple[io.BufferedReader, bool]]:
             yield io.BufferedReader(pa.CompressedInputStream(packed, codec), _BUFFER_BYTES), True
 
 
-def fields(path: StoredFile, field: str) -> list[str]:
-    """Names of a file's columns: of the schema, the header or the first record, and of its folders.
+def fields(path: StoredFile, field: str, most_bad: int = 0) -> list[str]:
+    """Names of a file's columns: of the schema, the header or the first records, and of its folders.
+
+    Args:
+      most_bad: how many of the first rows may be bad, or lack a column; 0: the first record counts.
 
     Raises:
       ValueError: damaged, or neither Parquet, JSON lines nor CSV.
@@ -170,9 +249,13 @@ def fields(path: StoredFile, field: str) -> list[str]:
             case "Parquet":
                 names = pq.ParquetFile(_source(path)).schema_arrow.names
             case "CSV":
-                names = next(_cells(path, field))[1]
+                names = next(_cells(path, field, BadRows(0)))[1]
             case _:
-                names = list(next(_records(path, field), (0, {}))[1])
+                bad = BadRows(most_bad)
+                looked_at = islice(_records(path, field, bad), 1 + most_bad)
+                names = list(dict.fromkeys(name for _, record in looked_at for name in record))
+                if not names:
+                    bad.require_few(0)
         return [*names, *(name for name in of_folders(path) if name not in names)]
 
 
@@ -191,32 +274,35 @@ def of_folders(path: StoredFile) -> dict[str, str | None]:
     return dataset.get_partition_keys(known.parse("/".join(folders) + "/"))
 
 
-def batches(path: StoredFile, field: str, columns: Sequence[Column], skip: int = 0) -> Iterator[pa.RecordBatch]:
+def batches(
+    path: StoredFile, field: str, columns: Sequence[Column], skip: int = 0, bad: BadRows | None = None
+) -> Iterator[pa.RecordBatch]:
     """The columns of a file in its order; one that is not required and not there is left out of Parquet's batches.
 
     Args:
       field: source of the file's name, for errors.
       skip: rows to leave out from the start.
+      bad: counts rows that cannot be read, which are left out; None: the first is an error.
 
     Raises:
-      ValueError: damaged, a column missing or twice, a value of another type, or far more than a file may hold.
+      ValueError: damaged, a column missing or twice, or of another type, or far more than a file may hold.
       OSError: the disk does not answer.
     """
-    for _, batch in placed_batches(path, field, columns, skip):
+    for _, batch in placed_batches(path, field, columns, skip, bad):
         yield batch
 
 
 def placed_batches(
-    path: StoredFile, field: str, columns: Sequence[Column], skip: int = 0
-) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """``batches``, each with its position in the file, for errors."""
+    path: StoredFile, field: str, columns: Sequence[Column], skip: int = 0, bad: BadRows | None = None
+) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    """``batches``, each with its position in the file, for errors; none is empty."""
     if isinstance(path, Path):
         require_file(path, field, "name a file that is there")
     with _readable(path, field):
         given = {name: value for name, value in of_folders(path).items() if name in {each.name for each in columns}}
         read = _of_parquet if form(path, field) == "Parquet" else _of_lines
         asked = [replace(column, required=column.required and column.name not in given) for column in columns]
-        for place, batch in read(path, field, asked, skip):
+        for place, batch in read(path, field, asked, skip, BadRows(0) if bad is None else bad):
             yield place, _with(batch, given) if given else batch
 
 
@@ -277,19 +363,15 @@ def missing(path: StoredFile, field: str, column: str, names: Collection[str]) -
     )
 
 
-def _too_long(path: StoredFile, field: str) -> ValueError:
-    """Say that a text is."""
-    return ValueError(
-        f"{field}: {shown(path)} holds a text of more than {MOST_TEXT_BYTES:,} bytes; cut it into texts of a few lines"
-    )
+_TOO_LONG = f"holds a text of more than {MOST_TEXT_BYTES:,} bytes; cut it into texts of a few lines"
 
 
 # Parquet
 
 
 def _of_parquet(
-    path: StoredFile, field: str, columns: Sequence[Column], skip: int
-) -> Iterator[tuple[str, pa.RecordBatch]]:
+    path: StoredFile, field: str, columns: Sequence[Column], skip: int, bad: BadRows
+) -> Iterator[tuple[Place, pa.RecordBatch]]:
     schema = pq.ParquetFile(_source(path)).schema_arrow
     names = schema.names
     for column in columns:
@@ -298,7 +380,8 @@ def _of_parquet(
         if column.required and column.name not in names:
             raise missing(path, field, column.name, names)
     # One column of any kind says how many rows there are.
-    there = [column for column in columns if column.name in names] or [Column(name, "order") for name in names[:1]]
+    there = [column for column in columns if column.name in names]
+    there = there or [Column(name, "order") for name in names if names.count(name) == 1][:1]
     strings = [column.name for column in there if _is_string(_plain(schema.field(column.name).type))]
     for column in there:
         kind = _plain(schema.field(column.name).type)
@@ -321,16 +404,26 @@ def _of_parquet(
         skip -= first
         with _readable(path, field, partial(_damaged, file, group, wanted)):
             for batch in _of_group(file, group, first, wanted):
-                unpacked += _text_bytes(batch, strings, path, field)
+                place = Place(f"row group {group}, row", range(first + 1, first + len(batch) + 1))
+                first += len(batch)
+                for name in strings:
+                    if _longest(batch[name]) > MOST_TEXT_BYTES:
+                        short = pc.fill_null(pc.less_equal(_lengths(batch[name]), MOST_TEXT_BYTES), True)
+                        said = f"{field}: {shown(path)}, {place.row(short.index(False).as_py())} {_TOO_LONG}"
+                        bad.add("too long", said, len(batch) - short.true_count)
+                        batch, place = batch.filter(short), place.taken(short)
+                unpacked += _text_bytes(batch, strings)
                 if unpacked > most:
                     raise _too_much(path, field, most)
-                for light in _light(batch, strings, path, field):
+                end = 0
+                for light in _light(batch, strings):
                     arrays = [light.column(name) for name in wanted]
                     plain = [_plain_array(array) if text else array for array, text in zip(arrays, texts, strict=True)]
                     made = pa.RecordBatch.from_arrays(plain, names=wanted)
                     made.validate(full=True)  # also the order: text there may not be UTF-8 either
-                    yield f"row group {group}, rows {first + 1:,} to {first + len(made):,}", made
-                    first += len(made)
+                    begin, end = end, end + len(made)
+                    if len(made):
+                        yield Place(place.name, place.numbers[begin:end]), made
 
 
 def _of_group(file: pq.ParquetFile, group: int, skip: int, wanted: list[str]) -> Iterator[pa.RecordBatch]:
@@ -354,27 +447,31 @@ def _damaged(file: pq.ParquetFile, group: int, wanted: Sequence[str]) -> str:
     return f", row group {group},"
 
 
-def _light(batch: pa.RecordBatch, strings: Sequence[str], path: StoredFile, field: str) -> Iterator[pa.RecordBatch]:
+def _light(batch: pa.RecordBatch, strings: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """A batch in parts that take little memory once unpacked."""
-    if len(batch) < 2 or _text_bytes(batch, strings, path, field) <= BATCH_BYTES:
+    if len(batch) < 2 or _text_bytes(batch, strings) <= BATCH_BYTES:
         yield batch
         return
     half = len(batch) // 2
-    yield from _light(batch.slice(0, half), strings, path, field)
-    yield from _light(batch.slice(half), strings, path, field)
+    yield from _light(batch.slice(0, half), strings)
+    yield from _light(batch.slice(half), strings)
 
 
-def _text_bytes(batch: pa.RecordBatch, strings: Sequence[str], path: StoredFile, field: str) -> int:
-    return sum(_unpacked_bytes(batch.column(name), path, field) for name in strings)
+def _text_bytes(batch: pa.RecordBatch, strings: Sequence[str]) -> int:
+    return sum((pc.sum(_lengths(batch[name])).as_py() or 0) + len(batch) for name in strings)
 
 
-def _unpacked_bytes(array: pa.Array, path: StoredFile, field: str) -> int:
+def _longest(array: pa.Array) -> int:
+    """Bytes of the longest text of a column, or of one that it no longer has."""
     values = array.dictionary if isinstance(array, pa.DictionaryArray) else array
-    if len(values) and (pc.max(pc.binary_length(values)).as_py() or 0) > MOST_TEXT_BYTES:
-        raise _too_long(path, field)
-    lengths = pc.binary_length(values)
-    taken = pc.take(lengths, array.indices) if isinstance(array, pa.DictionaryArray) else lengths
-    return (pc.sum(pc.cast(taken, pa.int64())).as_py() or 0) + len(array)
+    return pc.max(pc.binary_length(values)).as_py() or 0
+
+
+def _lengths(array: pa.Array) -> pa.Array:
+    """Bytes of each text of a column once unpacked."""
+    if isinstance(array, pa.DictionaryArray):
+        return pc.take(_lengths(array.dictionary), array.indices)
+    return pc.cast(pc.binary_length(array), pa.int64())
 
 
 def _plain_array(array: pa.Array) -> pa.Array:
@@ -394,17 +491,17 @@ def _is_string(kind: pa.DataType) -> bool:
 
 
 def _of_lines(
-    path: StoredFile, field: str, columns: Sequence[Column], skip: int
-) -> Iterator[tuple[str, pa.RecordBatch]]:
+    path: StoredFile, field: str, columns: Sequence[Column], skip: int, bad: BadRows
+) -> Iterator[tuple[Place, pa.RecordBatch]]:
     """Columns of a file, with their lines.
 
     Python's own parsers read one row at a time, and name its line. Arrow's are faster; a line ``null`` of JSON ends its
     process (apache/arrow#47409).
     """
     taken: list[tuple] = []
-    seen = set(fields(path, field))
+    seen = set(fields(path, field, MOST_BEFORE))
     size = 0
-    for number, (line, record) in enumerate(_records(path, field)):
+    for number, (line, record) in enumerate(_records(path, field, bad)):
         seen |= record.keys()
         if number < skip:
             continue
@@ -412,78 +509,101 @@ def _of_lines(
         size += sum(len(value) for value in values if isinstance(value, str))
         taken.append((line, *values))
         if len(taken) == BATCH_ROWS or size > BATCH_BYTES:
-            yield _batch(path, field, columns, taken)
+            yield from _batch(path, field, columns, taken, bad)
             taken, size = [], 0
     for column in columns:
         if column.required and column.name not in seen:
             raise missing(path, field, column.name, seen)
-    if taken:
-        yield _batch(path, field, columns, taken)
+    yield from _batch(path, field, columns, taken, bad)
 
 
-def _batch(path: StoredFile, field: str, columns: Sequence[Column], taken: list[tuple]) -> tuple[str, pa.RecordBatch]:
+def _batch(
+    path: StoredFile, field: str, columns: Sequence[Column], taken: list[tuple], bad: BadRows
+) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    """The rows whose values are of the columns' types; none if there are none."""
+    wrong: set[int] = set()
+    for place, column in enumerate(columns, 1):
+        for row, what in _wrong(column, [values[place] for values in taken]):
+            if row not in wrong:
+                said = f"{field}: {shown(path)}, line {taken[row][0]:,}: {column.name!r} {what}"
+                bad.add(f"with {column.name} of another type", said)
+                wrong.add(row)
+    taken = [values for row, values in enumerate(taken) if row not in wrong] if wrong else taken
+    if not taken:
+        return
     lines, *values = zip(*taken, strict=True)
-    place = f"lines {lines[0]:,} to {lines[-1]:,}"
-    arrays = []
-    for column, content in zip(columns, values, strict=True):
-        if column.kind == "order":
-            try:
-                arrays.append(pa.array(_order(content)))
-            except (TypeError, ValueError, OverflowError):
-                raise ValueError(
-                    f"{field}: {shown(path)}, {place}: {column.name!r} is not a time in each row, nor a number in "
-                    f"each; write one of them"
-                ) from None
-            continue
-        for line, value in zip(lines, content, strict=True):
-            if value is not None and not isinstance(value, str):
-                at = f"{field}: {shown(path)}, line {line:,}: {column.name!r}"
-                raise ValueError(f"{at} is {kind_of(value)}, not text; write it as a string")
-        try:
-            array = pa.array(content, pa.large_string())
-        except UnicodeEncodeError:
-            # Half a surrogate pair is not a character.
-            if column.kind == "id":
-                raise ValueError(
-                    f"{field}: {shown(path)}, {place}: {column.name!r} holds what is no character; write ids in "
-                    "letters and digits"
-                ) from None
-            whole = (text and text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") for text in content)
-            array = pa.array(whole, pa.large_string())
-        arrays.append(array)
-    return place, pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
+    arrays = [_array(column, content) for column, content in zip(columns, values, strict=True)]
+    yield Place("line", lines), pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
 
 
-def _records(path: StoredFile, field: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _array(column: Column, content: Sequence[Any]) -> pa.Array:
+    if column.kind == "order":
+        return pa.array(_order(content))
+    try:
+        return pa.array(content, pa.large_string())
+    except UnicodeEncodeError:
+        # Half a surrogate pair is not a character.
+        whole = (text and text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") for text in content)
+        return pa.array(whole, pa.large_string())
+
+
+def _wrong(column: Column, content: Sequence[Any]) -> Iterator[tuple[int, str]]:
+    """Rows whose value is none of a column's, and what is wrong with it.
+
+    An order holds what most rows have, times as text or numbers: a later batch of the other kind is refused.
+    """
+    kinds = Counter(map(type, content))
+    numbers = column.kind == "order" and kinds[int] + kinds[float] > kinds[str]
+    allowed = {int, float, type(None)} if numbers else {str, type(None)}
+    if kinds.keys() <= allowed and (numbers or column.kind == "text" or _is_whole("".join(filter(None, content)))):
+        return
+    fix = "a number" if numbers else "text; write it as a string" if column.kind != "order" else "a time as text"
+    fix += ", as in most rows; write one of them" if column.kind == "order" else ""
+    for row, value in enumerate(content):
+        if type(value) not in allowed:
+            yield row, f"is {kind_of(value)}, not {fix}"
+        elif column.kind != "text" and isinstance(value, str) and not _is_whole(value):
+            yield row, "holds what is no character; write letters and digits"
+
+
+def _is_whole(text: str) -> bool:
+    """Return whether a text has no half of a surrogate pair, which is no character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _records(path: StoredFile, field: str, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line and content of each row; blank lines are none."""
     if form(path, field) == "CSV":
-        cells = _cells(path, field)
+        cells = _cells(path, field, bad)
         _, names = next(cells)
         for number, values in cells:
             yield number, {name: value or None for name, value in zip(names, values, strict=True)}
         return
-    for number, line in _lines(path, field):
+    for number, line in _lines(path, field, bad):
         if line.isspace():
             continue
-        at = f"{field}: {shown(path)}, line {number:,}"
         try:
             record = json.loads(line, parse_int=_number)
         except json.JSONDecodeError as error:
-            raise ValueError(
-                f"{at} is not JSON (character {error.pos + 1:,}); write one JSON object a line, Parquet, or CSV with a "
-                "header"
-            ) from None
+            what = f"is not JSON (character {error.pos + 1:,}); write one JSON object a line, Parquet, or CSV"
         except RecursionError:
-            raise ValueError(f"{at} is JSON nested too deep; write one flat object a line") from None
-        if not isinstance(record, dict):
-            raise ValueError(f"{at} must hold one JSON object, got {kind_of(record)}; write one a line")
-        yield number, record
+            what = "is JSON nested too deep; write one flat object a line"
+        else:
+            if isinstance(record, dict):
+                yield number, record
+                continue
+            what = f"must hold one JSON object, got {kind_of(record)}; write one a line"
+        bad.add("not JSON", f"{field}: {shown(path)}, line {number:,} {what}")
 
 
-def _cells(path: StoredFile, field: str) -> Iterator[tuple[int, list[str]]]:
+def _cells(path: StoredFile, field: str, bad: BadRows) -> Iterator[tuple[int, list[str]]]:
     """Line and cells of the header and of each row of CSV, all of one number."""
     csv.field_size_limit(MOST_TEXT_BYTES)
-    found = csv.reader((line for _, line in _lines(path, field)), strict=True)
+    found = csv.reader((line for _, line in _lines(path, field, bad)), strict=True)
     number, width = 1, 0
     while True:
         at = f"{field}: {shown(path)}, line {number:,}"
@@ -492,14 +612,16 @@ def _cells(path: StoredFile, field: str) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error:
-            raise ValueError(f'{at} is no CSV; write commas between values, and "" for " in a value') from None
+            bad.add("not CSV", f'{at} is no CSV; write commas between values, and "" for " in a value')
+            cells = []
         width = width or len(cells)
         if len(set(cells)) < width and number == 1:
             raise ValueError(f"{at} names two columns alike; rename one")
-        if cells and len(cells) != width:
-            raise ValueError(f"{at} has {len(cells):,} values for {width:,} columns; write a value for each")
-        if cells:
+        if len(cells) == width:
             yield number, cells
+        elif cells:
+            said = f"{at} has {len(cells):,} values for {width:,} columns; write a value for each"
+            bad.add("not CSV", said)
         number = found.line_num + 1
 
 
@@ -515,21 +637,26 @@ def _number(digits: str) -> int | float:
     return int(digits) if len(digits) < 19 else float(digits)
 
 
-def _lines(path: StoredFile, field: str) -> Iterator[tuple[int, str]]:
+def _lines(path: StoredFile, field: str, bad: BadRows) -> Iterator[tuple[int, str]]:
     number = read = 0
+    goes_on = False
     with _unpacked(path) as (file, packed):
         most = _most_bytes(path) if packed else None
         while line := file.readline(MOST_TEXT_BYTES + 1):
-            number += 1
             read += len(line)
-            if len(line) > MOST_TEXT_BYTES:
-                raise _too_long(path, field)
             if most is not None and read > most:
                 raise _too_much(path, field, most)
+            of_long, goes_on = goes_on, len(line) > MOST_TEXT_BYTES and not line.endswith(b"\n")
+            if of_long:
+                continue
+            number += 1
+            if goes_on:
+                bad.add("too long", f"{field}: {shown(path)}, line {number:,} {_TOO_LONG}")
+                continue
             try:
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
-                raise ValueError(
-                    f"{field}: {shown(path)}, line {number:,} is not UTF-8 (byte {error.start:,}); save the file as "
-                    "UTF-8"
-                ) from None
+                at = f"{field}: {shown(path)}, line {number:,}"
+                bad.add("not UTF-8", f"{at} is not UTF-8 (byte {error.start:,}); save the file as UTF-8")
+                continue
+            yield number, text

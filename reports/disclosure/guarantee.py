@@ -46,6 +46,7 @@ class Population(Config):
     days_kept: int | None = Field(default=None, description="retention of text in days; None where nothing is deleted")
     as_of: str | None = Field(default=None, description="last day of the retention window")
     older: int = Field(default=0, description="deleted rows from outside the window; rounded down to hundreds")
+    unreadable: int = Field(default=0, description="rows that could not be read, left out; rounded down to hundreds")
 
 
 class Gain(Config):

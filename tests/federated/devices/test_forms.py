@@ -94,7 +94,7 @@ def test_numbers_of_csv_are_an_order(tmp_path: Path):
         ('client_id,text\na,"b\n\nc"\na', "line 5 has 1 values for 2 columns"),
         ("client_id,text,text\na,b,c", "line 1 names two columns alike"),
         ("client_id,body\na,b", "column 'text' is missing among its 2"),
-        ("client_id;text\na;b", "line 1 is not JSON .* or CSV with a header"),
+        ("client_id;text\na;b", "line 1 is not JSON .* or CSV"),
     ],
 )
 def test_bad_csv_is_named(tmp_path: Path, content: str, said: str):

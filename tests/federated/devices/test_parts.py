@@ -53,11 +53,11 @@ def unsorted(folder: Path) -> None:
 
 
 def mixed(folder: Path) -> None:
-    """Parquet and JSON lines, each with columns of its own."""
+    """Parquet and JSON lines, each with columns of its own, and a line that was cut."""
     made = rows(120)
     pq.write_table(pa.Table.from_pylist(made[:60]), folder / "0.parquet", row_group_size=7)
     lines = [each | {"ts": each["ts"] and each["ts"].isoformat()} for each in made[60:]]
-    (folder / "1.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines), encoding="utf-8")
+    (folder / "1.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines) + "{", encoding="utf-8")
 
 
 def untimed(folder: Path) -> None:
