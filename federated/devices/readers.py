@@ -18,9 +18,13 @@ from federated.devices.files import EVERYONE, FIELD, Part, kept_rows, order_of, 
 from federated.devices.order import in_order
 from federated.devices.withdrawals import NOBODY, Withdrawals
 from pretrain.reading import rows
+from pretrain.reading.rows import Column
+from pretrain.text.debris import Debris
 from pretrain.text.sources import contents
 
 _LOG_EVERY = 1_000_000
+# Files whose first rows are looked at before all are read.
+_INSPECTED = 8
 _NO_CHITCHAT = "private_text.source: 'chitchat' needs the package chitchat-dataset==0.9.0; install it"
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.INFO)  # for any log level, as the progress of long work
@@ -118,7 +122,7 @@ def from_files(
     """
     schema, others, older, count, rows_taken, part_rows = {"client_id": "string", "text": "string"}, 0, 0, 0, 0, 0
 
-    bad = rows.BadRows()
+    bad, debris = rows.BadRows(), Debris()
 
     def tables() -> Iterator[pa.Table]:
         nonlocal others, older, count, rows_taken, part_rows
@@ -130,7 +134,9 @@ def from_files(
             count += taken.rows
             mine = part.of(taken.table)
             rows_taken, part_rows = rows_taken + len(taken.table), part_rows + len(mine)
+            debris.look(mine["text"])
             yield mine
+        _require_decoded(debris)
 
     ordered = in_order(tables(), folder)
     read = SourceCounts(schema, others, older, rows_taken, part_rows, bad.kinds.total())
@@ -202,7 +208,7 @@ def copies(patterns: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None:
-    """Check files before their text is read.
+    """Check files before their text is read: columns of all, and first rows of some for debris of wrong decoding.
 
     Raises:
       ValueError: nothing matches, not a regular file, damaged at its ends, a column missing; names file, column and
@@ -217,6 +223,16 @@ def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None
         # A later JSON line may have a time; of other forms the columns are known.
         if retention is not None and "ts" not in names and rows.form(path, FIELD) in ("Parquet", "CSV"):
             kept_rows(pa.table({"ts": pa.nulls(1)}), retention, path.name)
+    debris = Debris()
+    for path in rows.stored(patterns, FIELD)[:_INSPECTED]:
+        for batch in itertools.islice(rows.batches(path, FIELD, [Column("text")], bad=rows.BadRows()), 1):
+            debris.look(batch["text"])
+    _require_decoded(debris)
+
+
+def _require_decoded(debris: Debris) -> None:
+    if debris.said:
+        raise ValueError(f"{FIELD}: {debris.said}")
 
 
 def count(

@@ -68,16 +68,13 @@ class Debris:
             found = pc.sum(pc.match_substring_regex(texts, kind.pattern)).as_py()
             self._kinds[kind.name] += found or 0
 
-    def require_little(self, field: str) -> None:
-        """Refuse text of which more than a constant share is debris.
+    @property
+    def said(self) -> str:
+        """The most frequent kind and its fix, if more than a constant share of the rows hold it; else empty.
 
         Guarantee: a kind of debris is named, and no number or text.
-
-        Raises:
-          ValueError: with the most frequent kind and its fix.
         """
         kind = max(KINDS, key=lambda each: self._kinds[each.name])
-        if self._kinds[kind.name] >= max(_FEWEST, MOST * self._rows):
-            raise ValueError(
-                f"{field}: more than {MOST:.0%} of the rows hold {kind.name}, which would become words; {kind.fix}"
-            )
+        if self._kinds[kind.name] < max(_FEWEST, MOST * self._rows):
+            return ""
+        return f"more than {MOST:.0%} of the rows hold {kind.name}, which would become words; {kind.fix}"

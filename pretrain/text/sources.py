@@ -6,6 +6,7 @@ texts that ship inside packages.
 
 import hashlib
 import http.client
+import logging
 import urllib.error
 import urllib.request
 import zlib
@@ -20,11 +21,14 @@ from pretrain.files import sha256
 from pretrain.reading import objects, rows
 from pretrain.reading.objects import StoredObject
 from pretrain.reading.rows import Column, StoredFile
+from pretrain.text.debris import Debris
 from pretrain.text.packaged import PackagedText, documents, packaged_texts
 from pretrain.text.tokenise import require_spaced_script
 
 if TYPE_CHECKING:
     from datasets import Features, IterableDataset
+
+_log = logging.getLogger(__name__)
 
 Split = Literal["train", "validation"]
 
@@ -254,12 +258,13 @@ class _FileStream:
         self._files = [(path, _columns(path)) for path in paths]
         self._place: int = state["file"] if state else 0
         self._row: int = state["row"] if state else 0
-        self._held_out = held_out
+        self._held_out, self._debris = held_out, Debris()
 
     def __iter__(self) -> Iterator[Document]:
         while self._place < len(self._files):
             path, columns = self._files[self._place]
             for batch in rows.batches(path, "public_text", columns, self._row):
+                self._debris.look(batch["text"])
                 texts = batch.column("text").to_pylist()
                 makers = batch.column(_MODEL).to_pylist() if len(columns) > 1 else [None] * len(texts)
                 for text, maker in zip(texts, makers, strict=True):
@@ -267,6 +272,8 @@ class _FileStream:
                     if text and self._held_out in (None, _is_held_out(text, _HELD_OUT_OF)):
                         yield Document(text, written_by(maker) if len(columns) > 1 else "")
             self._place, self._row = self._place + 1, 0
+        if self._debris.said:
+            _log.warning("public_text: %s", self._debris.said)
 
     def state(self) -> dict:
         return {"file": self._place, "row": self._row}
