@@ -301,6 +301,17 @@ def test_the_share_of_an_id_that_stands_for_people_without_one_is_said(
         assert (expected in told, "one client_id" in told, len(notes)) == (True, bool(expected), bool(expected))
 
 
+@pytest.mark.parametrize(("bad", "said"), [(99, ""), (130, "100+ that cannot be read are left out, most of them ")])
+def test_rows_that_cannot_be_read_are_said_in_hundreds(settings: Settings, tmp_path: Path, bad: int, said: str):
+    ids = [None if number < bad else f"device {number % 120}" for number in range(14_000)]
+    pq.write_table(pa.table({"client_id": ids, "text": ["hello"] * len(ids)}), tmp_path / "people.parquet")
+    private = {"source": "files", "paths": [str(tmp_path / "people.parquet")], "name": "people"}
+    for budget in ({}, {"evaluation": {"noise_multiplier": 2.0}}):
+        told = count_devices(launch_config(private_text=private, **budget), settings.ledger_url, None).rows
+        assert ("cannot be read" in told) == bool(said and not budget)
+        assert budget or (said and f"{said}without client_id") in told
+
+
 def test_a_copy_of_a_file_under_another_name_is_said(settings: Settings, tmp_path: Path):
     private = people_of(tmp_path, 120) | {"paths": [str(tmp_path / "*.parquet")]}
     config = launch_config(private_text=private)
@@ -357,12 +368,10 @@ def test_one_person_more_or_less_is_not_seen(
     assert (seen([*rows[:-1], ("other 19", "de-DE")]) == before) == (evaluation is not None)
 
 
-@pytest.mark.parametrize(("devices", "told"), [(0, 0), (3, 0), (12, 10)])
+@pytest.mark.parametrize(("devices", "told"), [(3, 0), (12, 10)])
 def test_a_population_of_a_few_is_what_is_told(settings: Settings, tmp_path: Path, devices: int, told: int):
     registered(PrivacyLedger.of(settings), "people")
     private = people_of(tmp_path, devices)
-    if not devices:
-        pq.write_table(pa.table({"client_id": [""] * 300, "text": ["hello"] * 300}), tmp_path / "people.parquet")
     config = launch_config(private_text=private, ab_test={"buckets": 20}, mechanism={"report_goal": 400})
     (line,) = look(config, settings, launch_id(config)).problems
     assert line.startswith(f"private_text: population 'people' has {told}+ devices, too few to split")
