@@ -90,6 +90,7 @@ def files_launch(folder: Path) -> Path:
     raw = all_fields(ROOT / "dags" / "launches" / "demo-en-US-central.yaml")
     counts = all_fields(ROOT / "dags" / "launches" / "demo-en-US-counts.yaml")
     public = str(folder / "public.jsonl")
+    raw["tuning"] = "public text"
     raw["public_text"] = {"source": "files", "train": [public], "validation": [public], "max_tokens": 1000}
     raw["private_text"] = {"source": "files", "name": "typists", "paths": [str(folder / "typed.parquet")]}
     raw["private_text"] |= {"max_words_per_device": 100, "test_fraction": 0.2}
