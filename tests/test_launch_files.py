@@ -242,7 +242,7 @@ PUBLISHED = {"de-DE": 3.24, "en-US": 13, "es-ES": 4.21, "fr-FR": 2.79, "pt-BR": 
 
 
 @pytest.mark.parametrize("path", PRODUCTION, ids=name_of)
-def test_production_files_take_the_knee(path: Path):
+def test_production_files_go_the_longest_measured_way(path: Path):
     """The longest way that was measured, by training as cheap as the step law says: no more than ten times its rho."""
     config = config_of(path)
     step = law.step(config.mechanism, config.server)
