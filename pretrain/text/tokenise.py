@@ -37,23 +37,35 @@ _UNSPACED_SCRIPTS = frozenset(
 
 _FOLD = str.maketrans(
     {
-        **dict.fromkeys("\u2019\u2018\u201b\u02bc\uff07\u00b4\u0060", "'"),
+        **dict.fromkeys("\u2019\u2018\u201b\u02bb\u02bc\uff07\u00b4\u0060", "'"),
         **dict.fromkeys("\u2010\u2011", "-"),
-        # Soft hyphen, zero-width space, byte order mark, direction marks, tatweel: no letter is lost.
-        **dict.fromkeys("\u00ad\u200b\ufeff\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u0640"),
+        # Soft hyphen, zero-width space, word joiner, byte order mark, direction marks, tatweel, Mongolian separator: no
+        # letter is lost.
+        **dict.fromkeys(
+            "\u00ad\u200b\u2060\ufeff\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u0640\u180e"
+        ),
+        # Letters of full width, ligatures, and letters of mathematics that people decorate names and posts with.
+        **{
+            sign: unicodedata.normalize("NFKC", sign)
+            for first, last in ("ﬀﬆ", "ＡＺ", "ａｚ", "\U0001d400\U0001d7cb")
+            for sign in map(chr, range(ord(first), ord(last) + 1))
+        },
     }
 )
-_NEEDS_FOLD = regex.compile(
-    "[\u2019\u2018\u201b\u02bc\uff07\u00b4`\u2010\u2011\u00ad\u200b\ufeff\u200e\u200f\u202a-\u202e\u2066-\u2069\u0640]"
+# The same signs as ranges, which are sought in every text that is not ASCII.
+_FOLDED = (
+    "`\u00ad\u00b4\u02bb\u02bc\u0640\u180e\u200b\u200e-\u2011\u2018\u2019\u201b\u202a-\u202e\u2060\u2066-\u2069"
+    "\ufb00-\ufb06\ufeff\uff07\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7cb"
 )
+# Chats write *bold* and _slanted_: the marks are none of the word, as asterisks are not.
+_SLANTED = regex.compile(r"(?<![\p{L}\p{M}\p{N}_])_(\p{L}(?:[^_\n]{0,200}[\p{L}\p{M}'.!?])?)_(?![\p{L}\p{M}\p{N}_])")
 # A number of more digits names no character, and above 4,300 Python refuses to read it.
 _ENTITY = regex.compile(r"&(?:#[0-9]{1,10}|#x[0-9a-fA-F]{1,10}|[a-zA-Z]{1,32});")
 # Android writes a picture as two references, to the halves of its UTF-16.
 _HALVES = regex.compile(r"&#(55[23]\d\d|56[0-2]\d\d|563[01]\d);&#(5[67]\d{3});")
 
 # Inside a word only: apostrophe, hyphen, Catalan middle dot, Persian and Indic joiners, Hebrew marks.
-_JOINER = r"['\-\u00b7\u200c\u200d\u05f3\u05f4]"
-_WORD = rf"\p{{L}}[\p{{L}}\p{{M}}]*+(?:{_JOINER}\p{{L}}[\p{{L}}\p{{M}}]*+)*+"
+_JOINERS = r"'\-\u00b7\u200c\u200d\u05f3\u05f4"
 
 # People type hearts, smiles and hands also without the selector that makes a picture of them.
 _PICTURE = r"""(?:(?![\p{Emoji_Modifier}\p{Regional_Indicator}])\p{Emoji_Presentation}\p{Emoji_Modifier}?+
@@ -72,7 +84,7 @@ _NOT_A_WORD = rf"""
       | (?<![.+-])[\w.+-]{{1,64}}+@[\w-]++(?:\.[\w-]++)++              # e-mail address
       | (?<!-)[\w-]++(?:\.[\w-]++){{0,4}}?\.(?i:{_TOP_DOMAINS})\b(?:/\S*+)?   # bare domain
       | (?<!\.)\p{{L}}(?:\.\p{{L}})++(?!\w)\.?                         # e.g., u.s.
-      | (?:[\p{{L}}\p{{M}}]++{_JOINER}?){{0,8}}+[\p{{N}}_]             # digits, names_like_this
+      | (?:[\p{{L}}\p{{M}}]++[{_JOINERS}]?){{0,8}}+[\p{{N}}_]             # digits, names_like_this
         (?:[\p{{L}}\p{{M}}\p{{N}}_]|[.,:'/-](?=\w))*+
     )
     | (?i:www)\.\S++                                                   # URL
@@ -99,6 +111,7 @@ class _Patterns:
       ends: pattern between two sentences.
       words: of a sentence in which ``_MAY_BE_MORE`` finds nothing; ``tokens``: of any.
       same: how else a word of ``tokens`` is typed -> the word.
+      folds: sign -> what stands for it, or None; ``foreign``: any of these signs.
     """
 
     breaks: regex.Pattern
@@ -106,6 +119,8 @@ class _Patterns:
     words: regex.Pattern
     tokens: regex.Pattern
     same: Mapping[str, str]
+    folds: Mapping[int, str | None]
+    foreign: regex.Pattern
 
 
 @cache
@@ -113,13 +128,15 @@ def _patterns(locale: str) -> _Patterns:
     language = _language(locale)
     rules = rules_of(locale, language)
     faces = [spelling for spellings in rules.faces for spelling in spellings]
+    folds = _FOLD | {ord(sign): own for sign, own in zip(*rules.folds, strict=True)}
+    word = rf"\p{{L}}[\p{{L}}\p{{M}}]*+(?:[{_JOINERS}{rules.joiners}]\p{{L}}[\p{{L}}\p{{M}}]*+)*+"
     elision = rf"(?i:{_one_of(rules.elisions)})'(?!')|" if rules.elisions else ""
     listed = (
         _one_of(faces, _face),
         _one_of(rules.apostrophes, lambda word: rf"(?<!\w){word}(?!\w)"),
         _one_of(rules.symbols, lambda word: rf"(?<![\w&\#+]){word}(?![\p{{L}}\p{{M}}_&\#+])"),
     )
-    more = (_EMOJI, rf"(?i:{'|'.join(listed)})", _LETTERS_AND_DIGITS, _WORD)
+    more = (_EMOJI, rf"(?i:{'|'.join(listed)})", _LETTERS_AND_DIGITS, word)
     # Faces of which a part would break.
     broken = _one_of((face for face in faces if regex.search(r"[0-9_@<]", face)), _face)
     return _Patterns(
@@ -127,12 +144,14 @@ def _patterns(locale: str) -> _Patterns:
             rf"(?:{_SURELY_A_WORD}|(?i:{broken})|{_LETTERS_AND_DIGITS})(*SKIP)(*FAIL)|{_NOT_A_WORD}", regex.VERBOSE
         ),
         ends=regex.compile(rf"{_SENTENCE_END}|;" if language == "el" else _SENTENCE_END),
-        words=regex.compile(elision + _WORD),
+        words=regex.compile(elision + word),
         # Most tokens are plain words after all, and most of what is none begins none.
         tokens=regex.compile(
-            rf"{elision}{_WORD}(?![0-9&\#+$_')]|-[0-9])|(?={_BEGINS_MORE})(?:{'|'.join(more)})", regex.VERBOSE
+            rf"{elision}{word}(?![0-9&\#+$_')]|-[0-9])|(?={_BEGINS_MORE})(?:{'|'.join(more)})", regex.VERBOSE
         ),
         same={other: face for face, *others in rules.faces for other in others},
+        folds=folds,
+        foreign=regex.compile(f"[{_FOLDED}{rules.folds[0]}]"),
     )
 
 
@@ -171,22 +190,24 @@ def normalise(text: str, locale: str) -> str:
     ``ftfy`` is not used: over 930,000 words of typed chat and 88,000 of German web text it changed
     none of the words that these rules leave.
     """
-    text = _composed(text)
+    text = _composed(text, _patterns(locale))
     if _language(locale) in DOTTED_I_LANGUAGES:
         text = text.replace("I", "ı").replace("İ", "i")
     # Python lower-cases İ to i and a loose dot, which only Turkic keyboards can type.
     return text.lower().replace("i̇", "i")
 
 
-def _composed(text: str) -> str:
+def _composed(text: str, patterns: _Patterns) -> str:
     if "&" in text:
         # Exports escape twice: &amp;#39; is an apostrophe.
         for _ in range(2):
             text = _ENTITY.sub(lambda entity: html.unescape(entity.group()), _HALVES.sub(_joined, text))
+    if "_" in text:
+        text = _SLANTED.sub(r"\1", text)
     if text.isascii():
         return text.replace("`", "'") if "`" in text else text
-    if _NEEDS_FOLD.search(text):
-        text = text.translate(_FOLD)
+    if patterns.foreign.search(text):
+        text = text.translate(patterns.folds)
     # A loose dot is lost in lower case, and would cut the written text elsewhere.
     return unicodedata.normalize("NFC", text).replace("i\u0307", "i")
 
@@ -209,7 +230,8 @@ def sentences(text: str, locale: str) -> list[list[str]]:
 
 def written(text: str, locale: str) -> list[list[str]]:
     """The words of ``sentences`` as they are written: with their capitals, each face and picture as it was typed."""
-    return _cut(_composed(text), _patterns(locale), plain=False)
+    patterns = _patterns(locale)
+    return _cut(_composed(text, patterns), patterns, plain=False)
 
 
 def unfinished(text: str, locale: str) -> tuple[list[str], bool]:
@@ -226,11 +248,11 @@ def for_browsers(locale: str) -> dict[str, Any]:
     """Rules of ``unfinished`` as JSON: a page cuts typed text into the same words."""
     patterns = _patterns(locale)
     by_name = {"may_break": _MAY_NOT_BE_WORD, "breaks": patterns.breaks, "ends": patterns.ends}
-    by_name |= {"may_be_more": _MAY_BE_MORE, "words": patterns.words, "tokens": patterns.tokens}
+    by_name |= {"may_be_more": _MAY_BE_MORE, "words": patterns.words, "tokens": patterns.tokens, "slanted": _SLANTED}
     return {
         "patterns": {name: javascript.translate(pattern) for name, pattern in by_name.items()},
         "same": dict(patterns.same),
-        "folds": {chr(code): other or "" for code, other in _FOLD.items()},
+        "folds": {chr(code): other or "" for code, other in patterns.folds.items()},
         "dotted": _language(locale) in DOTTED_I_LANGUAGES,
         "longest": MAX_WORD_CHARACTERS,
     }

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 # Moves when the same text is cut into other words: a corpus that was begun before is not gone on with.
-RULES_VERSION = 2
+RULES_VERSION = 3
 
 DOTTED_I_LANGUAGES = frozenset({"tr", "az", "crh", "gag", "tt", "ba"})
 
@@ -67,12 +67,16 @@ class TypingRules:
       apostrophes: words that begin or end with an apostrophe.
       symbols: words with a character that is not a letter.
       faces: emoticons, each followed by its other spellings.
+      folds: signs of other keyboards, and in their order the locale's own.
+      joiners: signs inside a word beyond those of every locale.
     """
 
     elisions: tuple[str, ...] = ()
     apostrophes: tuple[str, ...] = ()
     symbols: tuple[str, ...] = _SYMBOLS
     faces: tuple[tuple[str, ...], ...] = _FACES
+    folds: tuple[str, str] = ("", "")
+    joiners: str = ""
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -80,10 +84,15 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 PLAIN = TypingRules()
+# Keyboards of Arabic and of Persian have other codes for one Kaf and one Yeh.
+_OF_PERSIAN = TypingRules(folds=("كيى", "کیی"))
+# Phones type quotation marks for gershayim: צה"ל is one word.
+_HEBREW = TypingRules(folds=("\u05f3\u05f4", "'\""), joiners='"')
 # By language; a tag with a region comes first where a region needs its own.
 RULES: Mapping[str, TypingRules] = MappingProxyType(
     {
         "af": TypingRules(apostrophes=_words("'n 't 'k")),
+        "ar": TypingRules(folds=("کی", "كي")),
         "ca": TypingRules(elisions=_words("l d m n s t")),
         "de": TypingRules(
             apostrophes=_words("'n 'ne 'nem 'nen 'ner 's 'ran 'raus 'rein 'rum is' hab' nich' könnt' wär' hätt' würd'")
@@ -97,12 +106,14 @@ RULES: Mapping[str, TypingRules] = MappingProxyType(
             )
         ),
         "es": TypingRules(apostrophes=_words("pa' na' to'")),
+        "fa": _OF_PERSIAN,
         # aujourd'hui, quelqu'un, presqu'île, grand'mère stay whole: what stands before their apostrophe is no entry.
         "fr": TypingRules(
             elisions=_words("c d j l m n s t y qu jusqu lorsqu puisqu quoiqu"),
             apostrophes=_words("'fin 'tain"),
             faces=(*_FACES, ("x)",)),
         ),
+        "he": _HEBREW,
         "it": TypingRules(
             elisions=_words(
                 "c ch d l m n s t v un gl all dall dell nell sull coll anch neanch com cos dov quand quant quest quell "
@@ -112,6 +123,8 @@ RULES: Mapping[str, TypingRules] = MappingProxyType(
         ),
         "nl": TypingRules(apostrophes=_words("'t 's 'n 'k 'm 'r 'ns")),
         "pt": TypingRules(apostrophes=_words("'tá 'tou 'tava 'bora"), symbols=(*_SYMBOLS, "r$")),
+        "ur": _OF_PERSIAN,
+        "yi": _HEBREW,
     }
 )
 

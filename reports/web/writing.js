@@ -4,7 +4,7 @@
 
 function openWriting(rules, usual) {
   const pattern = (name, flags) => new RegExp(rules.patterns[name], flags);
-  const [breaks, words, tokens] = ["breaks", "words", "tokens"].map((name) => pattern(name, "gu"));
+  const [breaks, words, tokens, slanted] = ["breaks", "words", "tokens", "slanted"].map((name) => pattern(name, "gu"));
   const [mayBreak, mayBeMore, ends] = ["may_break", "may_be_more", "ends"].map((name) => pattern(name, "u"));
   const endHere = pattern("ends", "uy");
   const folds = new Map(Object.entries(rules.folds));
@@ -12,7 +12,8 @@ function openWriting(rules, usual) {
   const forms = new Map(Object.entries(usual).map(([word, [form]]) => [word, form]));
 
   function normalise(text) {
-    let plain = Array.from(text, (sign) => folds.get(sign) ?? sign).join("").normalize("NFC");
+    const upright = text.replace(slanted, "$1");
+    let plain = Array.from(upright, (sign) => folds.get(sign) ?? sign).join("").normalize("NFC");
     if (rules.dotted) plain = plain.replaceAll("I", "ı").replaceAll("İ", "i");
     return plain.toLowerCase().replaceAll("i\u0307", "i");
   }

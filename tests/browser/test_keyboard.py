@@ -28,6 +28,7 @@ HARD = (
     *("at 5 pm", "see a@b.org or www.x.org/y now", "gr8 c++ :-) <3 ❤️ 👍🏽 🇺🇸", "rock 'n' roll, AT&T", "<name> is @me"),
     *("a.b.c. d", "U.S. e.g.", "state-of-the-art -dash-", "x" * 41 + " y", "/www.€ a", "o\ufe0f", "é e\u0301", ""),
     *("soft\u00adhyphen zero\u200bwidth", "ends here. ", 'he said "yes." ', "in 2026 ", "why?", "mr. "),
+    *("so _very_ nice _and so_", "ﬁne ｈello 𝐡𝐨𝐰", "_foo_bar_ o_o _x", "no\u2060break oʻzbek"),
 )
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pretrain.text import tokenise
 from pretrain.text.tokenise import (
     MAX_WORD_CHARACTERS,
     alphabet,
@@ -83,11 +84,34 @@ def test_what_is_no_word_leaves_nothing_and_joins_no_neighbours(token: str) -> N
         ("ca-ES", "col·lecció", ["col·lecció"]),
         ("fa-IR", "می‌خواهم", ["می\u200cخواهم"]),
         ("hi-IN", "हिन्दी", ["हिन्दी"]),
-        ("he-IL", "צה״ל", ["צה״ל"]),
+        ("he-IL", "צה״ל", ['צה"ל']),
+        ("he-IL", 'צה"ל אמר "שלום" ג׳ינס', ['צה"ל', "אמר", "שלום", "ג'ינס"]),
+        ("fa-IR", "كتاب فارسي کتاب فارسی", ["کتاب", "فارسی"] * 2),
+        ("ur-PK", "كي", ["کی"]),
+        ("ar-EG", "کتاب فی كتاب في", ["كتاب", "في"] * 2),
+        ("uz-UZ", "oʻzbek o‘zbek o'zbek oʼzbek", ["o'zbek"] * 4),
+        ("en-US", "ｈｅｌｌｏ ﬁne 𝐡𝐨𝐰 𝗔re", ["hello", "fine", "how", "are"]),
+        ("en-US", "no\u2060break a\u180eb", ["nobreak", "ab"]),
+        ("en-US", "so _very_ nice, _really so_ o_o", ["so", "very", "nice", "really", "so", "o_o"]),
+        ("en-US", 'say "quoted"words', ["say", "quoted", "words"]),
     ],
 )
 def test_locale_aware_words(locale: str, text: str, words: list[str]) -> None:
     assert sentences(text, locale) == [words]
+
+
+@pytest.mark.parametrize(
+    "text", ["left _foo_bar_ right", "left __init__ right", "left my_name_ right", "left _x1_ right"]
+)
+def test_names_of_programs_are_no_slanted_words(text: str) -> None:
+    assert sentences(text, "en-US") == [["left"], ["right"]]
+
+
+@pytest.mark.parametrize("locale", ["en-US", "he-IL", "fa-IR", "ar-EG"])
+def test_signs_that_are_sought_are_those_that_are_folded(locale: str) -> None:
+    patterns = tokenise._patterns(locale)
+    signs = (chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
+    assert {sign for sign in signs if patterns.foreign.search(sign)} == {chr(code) for code in patterns.folds}
 
 
 def test_sentence_ends_of_other_scripts() -> None:
