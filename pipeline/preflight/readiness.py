@@ -50,10 +50,12 @@ class Findings:
     Attributes:
       problems: why it would be refused or held, one line each with the field, the value and the fix.
       notes: warnings for the launch's owner.
+      counted: devices of the launch's files, before and after each filter; a refusal says them too, as they may be why.
     """
 
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -201,7 +203,8 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
         *foreseen.problems,
     )
     of_launch = (*one_number(terms), *_nobody_answers(config))
-    return Findings(problems, (*of_launch, *people.notes, *uncertain(terms), *foreseen.notes))
+    notes = (*of_launch, *people.counted, *people.notes, *uncertain(terms), *foreseen.notes)
+    return Findings(problems, notes, people.counted)
 
 
 def _nobody_answers(config: LaunchConfig) -> tuple[str, ...]:
@@ -224,7 +227,7 @@ def require(config: LaunchConfig, settings: Settings, run_id: str, reused: Colle
     """Return warnings for the launch's owner; ValueError with every problem."""
     seen = look(config, settings, run_id, reused)
     if seen.problems:
-        raise ValueError("\n".join(seen.problems))
+        raise ValueError("\n".join((*seen.counted, *seen.problems)))
     return seen.notes
 
 
@@ -271,7 +274,7 @@ def _people(config: LaunchConfig, kept: Retention | None, ledger_url: str, *, re
     counted = f"private_text: {seen.devices:,}+ devices of {config.locale}{seen.rows}; {about}{parts}"
     drawn = splits is not expected and seen.devices >= FEW
     terms = Terms.of_file(config, splits if drawn else expected, drawn=drawn)
-    return terms, Findings((), (seen.filters, counted, *_needed(config, splits["test"])))
+    return terms, Findings((), tuple(_needed(config, splits["test"])), (seen.filters, counted))
 
 
 def _needed(config: LaunchConfig, test: int) -> list[str]:
