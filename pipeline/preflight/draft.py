@@ -273,6 +273,8 @@ def draft_like(file: Path, like: Path, answers: Answers) -> Draft:
         )
     elif other.public_text.source == "c4" and other.public_text.subset != (tongue := answers.locale.partition("-")[0]):
         content["public_text"] = {"subset": tongue}
+    if other.tuning == "this population":  # a simulated one: for the new people its text is public
+        content["tuning"] = "public text"
     content["private_text"] = people = _people(answers)
     if other.private_text.source != people["source"]:
         content["private_text"] = people | other.private_text.model_dump(include=set(_LIMITS))

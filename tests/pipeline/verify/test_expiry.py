@@ -217,7 +217,7 @@ def test_text_of_an_ingestion_that_was_killed_goes_too(config: LaunchConfig, set
     run = run_folder(settings, launch_id(config))
     path = Path(config.private_text.paths[0])
     path.write_text(
-        path.read_text(encoding="utf-8") + '{"client_id": null, "text": "x", "ts": "2026-03-01T00:00:00Z"}\n'
+        path.read_text(encoding="utf-8") + '{"client_id": null, "text": "x", "ts": "2026-03-01T00:00:00Z"}\n' * 200
     )
     with pytest.raises(ValueError, match="client_id"):
         run_stage("ingest_private", config, run.launch_id, settings, STAGES)

@@ -147,7 +147,7 @@ def test_text_that_was_read_again_and_never_finished_is_no_longer_there(
     PrivacyLedger.of(settings).withdraw("real", [ANNA])
     (run.path / "public" / "ingest_private" / RESULT).unlink()
     typed = Path(config.private_text.paths[0])
-    typed.write_text(typed.read_text(encoding="utf-8") + '{"client_id": null, "text": "x"}\n', encoding="utf-8")
+    typed.write_text(typed.read_text(encoding="utf-8") + '{"client_id": null, "text": "x"}\n' * 200, encoding="utf-8")
     with pytest.raises(ValueError, match="client_id"):
         run_stage("ingest_private", config, run.launch_id, settings, STAGES)
     assert not list((run.path / "private" / "ingest_private").rglob("clients.parquet"))
