@@ -38,7 +38,7 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
         return Markup("\n>\n".join(f"> {line}" for line in lines))
 
     def seen(names: Mapping[str, str], last: str) -> str:
-        """What the server sees of a device before noise, joined by commas and ``last``."""
+        """All that the server sees of a device before noise, joined by commas and ``last``."""
         *some, end = [
             text for name, text in names.items() if name == "held_out" or name in {each.name for each in d.releases}
         ]

@@ -13,7 +13,7 @@ from reports.losses import up
 
 _SEEN = {
     "server": "it sees each update before noise",
-    "secure sum": "the server sees sums alone",
+    "secure sum": "of updates and votes the server sees sums alone",
     "nobody": "each device adds all the noise of a sum itself; no launch does so",
 }
 

@@ -5,6 +5,7 @@ release is a file with a ``Release``, and a line in this list.
 """
 
 from evaluation.config import ALPHA
+from federated.config.population import Files
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Spend
 from pipeline.releases.central_words import CENTRAL_WORDS
@@ -21,9 +22,9 @@ _REUSE_TELLS = (
     "A launch that reuses another one's words or counts shows that no device's text changed between the two, and a "
     "launch that does not may show that some did. No budget covers this."
 )
-_DECODED_TELLS = (
-    "A launch that goes on shows that at most a hundredth of the rows of its text hold debris of wrong decoding. No "
-    "budget covers this."
+_READABLE_TELLS = (
+    "A launch of files that goes on shows that at most a hundredth of their rows could not be read, and that under a "
+    "hundredth of those read, or under ten, hold any one kind of debris of wrong decoding. No budget covers this."
 )
 _EVALUATED_WITHOUT_NOISE = (
     "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "
@@ -49,6 +50,10 @@ def _open(config: LaunchConfig) -> bool:
     return not EVALUATION.asked(config)
 
 
+def _readable(config: LaunchConfig) -> tuple[str, ...]:
+    return (_READABLE_TELLS,) if isinstance(config.private_text, Files) else ()
+
+
 # In order of the stages.
 USES: tuple[Use, ...] = (
     Use(
@@ -58,7 +63,7 @@ USES: tuple[Use, ...] = (
             "the store stays private; counts of devices rounded down to tens, of rows of other locales "
             "rounded down to hundreds, and a commitment under a salt of the launch leave it"
         ),
-        limits=lambda config: (_DECODED_TELLS,),
+        limits=_readable,
     ),
     # A device that typed nothing stays in the population, so under zero-out adjacency neighbours have the same devices.
     Use(
@@ -69,7 +74,7 @@ USES: tuple[Use, ...] = (
             "the launch; nothing else leaves the store"
         ),
         covered=True,
-        limits=lambda config: (_REUSE_TELLS, _DECODED_TELLS),
+        limits=lambda config: (_REUSE_TELLS, *_readable(config)),
     ),
     LOCAL_WORDS,
     CENTRAL_WORDS,

@@ -309,18 +309,8 @@ _LIST = (
         may_need=("plan", *_ASKED_FOR),
         evidence=("audit", "ab_test", "audit_releases"),
         reads=lambda config: (
-            *(
-                "name",
-                "locale",
-                "features",
-                "trust",
-                "tuning",
-                "reviewers",
-                "report",
-                "local_training",
-                "server",
-                *_USES,
-            ),
+            *("name", "locale", "features", "trust", "tuning", "reviewers", "report"),
+            *("local_training", "server", *_USES),
             "public_text.source",  # its forecast depends on what the start has read
         ),
         remade="pipeline.stages.report:remade",

@@ -210,7 +210,7 @@ def _paths(pattern: str, field: str) -> Iterator[Path]:
 
 
 def form(path: StoredFile, field: str) -> Form | None:
-    """What a file is by its first bytes; None for another text.
+    """Format of a file by its first bytes; None for another text.
 
     Raises:
       ValueError: damaged.

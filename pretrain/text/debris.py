@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-# Share of rows that may hold debris: chats quote such text themselves.
-MOST = 0.01
+from pretrain.reading.rows import MOST_BAD
+
 # Fewer rows of a kind are no fault of an export.
 _FEWEST = 10
 
@@ -75,6 +75,6 @@ class Debris:
         Guarantee: a kind of debris is named, and no number or text.
         """
         kind = max(KINDS, key=lambda each: self._kinds[each.name])
-        if self._kinds[kind.name] < max(_FEWEST, MOST * self._rows):
+        if self._kinds[kind.name] < max(_FEWEST, MOST_BAD * self._rows):
             return ""
-        return f"more than {MOST:.0%} of the rows hold {kind.name}, which would become words; {kind.fix}"
+        return f"{MOST_BAD:.0%} of the rows or more hold {kind.name}, which would become words; {kind.fix}"

@@ -1,4 +1,4 @@
-"""What a published model starts: another team's DAG, as docs/operations.md shows it."""
+"""A published model starts another team's DAG, as docs/operations.md shows it."""
 
 import re
 from pathlib import Path
