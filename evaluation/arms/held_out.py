@@ -56,6 +56,11 @@ class HeldOut:
         first = np.searchsorted(self.device_S, self.device_S)
         return np.arange(len(self.device_S)) - first
 
+    def begins_P(self, words: float) -> np.ndarray:
+        """``[P]`` bool: the first words of each device, whole sentences until there are so many."""
+        before_S = self.starts_S - self.starts_S[np.searchsorted(self.device_S, self.device_S)]
+        return (before_S < words)[self.sentence_P]
+
     def only(self, chosen_P: np.ndarray) -> "HeldOut":
         """Some of the words, whole sentences, with the same numbers of spellings and devices."""
         keep_S = chosen_P[self.starts_S]

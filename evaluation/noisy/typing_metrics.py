@@ -134,10 +134,7 @@ def typed_again(text: HeldOut, seed: int) -> np.ndarray:
     Guarantee: the devices are chosen by their numbers alone, and the words of each by its own sentences.
     """
     chosen_D = np.argsort(uniform(seed, "typing devices", np.arange(text.devices)))[:MOST_DEVICES]
-    before_S = np.cumsum(text.lengths_S) - text.lengths_S
-    first_S = np.searchsorted(text.device_S, text.device_S)
-    keep_S = np.isin(text.device_S, chosen_D) & (before_S - before_S[first_S] < MOST_WORDS)
-    return keep_S[text.sentence_P]
+    return np.isin(text.device_P, chosen_D) & text.begins_P(MOST_WORDS)
 
 
 def _events(

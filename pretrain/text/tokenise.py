@@ -14,7 +14,7 @@ import html
 import string
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -51,11 +51,6 @@ _FOLD = str.maketrans(
             for sign in map(chr, range(ord(first), ord(last) + 1))
         },
     }
-)
-# The same signs as ranges, which are sought in every text that is not ASCII.
-_FOLDED = (
-    "`\u00ad\u00b4\u02bb\u02bc\u0640\u180e\u200b\u200e-\u2011\u2018\u2019\u201b\u202a-\u202e\u2060\u2066-\u2069"
-    "\ufb00-\ufb06\ufeff\uff07\uff21-\uff3a\uff41-\uff5a\U0001d400-\U0001d7cb"
 )
 # Chats write *bold* and _slanted_: the marks are none of the word, as asterisks are not.
 _SLANTED = regex.compile(r"(?<![\p{L}\p{M}\p{N}_])_(\p{L}(?:[^_\n]{0,200}[\p{L}\p{M}'.!?])?)_(?![\p{L}\p{M}\p{N}_])")
@@ -151,8 +146,15 @@ def _patterns(locale: str) -> _Patterns:
         ),
         same={other: face for face, *others in rules.faces for other in others},
         folds=folds,
-        foreign=regex.compile(f"[{_FOLDED}{rules.folds[0]}]"),
+        foreign=regex.compile(f"[{_ranges(folds)}]"),
     )
+
+
+def _ranges(signs: Collection[int]) -> str:
+    """Code points as the inside of a pattern's brackets, which is sought in every text that is not ASCII."""
+    firsts = sorted(sign for sign in signs if sign - 1 not in signs)
+    lasts = sorted(sign for sign in signs if sign + 1 not in signs)
+    return "".join(f"{chr(first)}-{chr(last)}" for first, last in zip(firsts, lasts, strict=True))
 
 
 def _one_of(words: Iterable[str], where: Callable[[str], str] = str) -> str:

@@ -1,6 +1,7 @@
 """A comparison under a budget: what is asked, what without noise it comes to, and that nothing else leaves."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,6 +53,25 @@ def plainly(size: int, vectors: Vectors) -> np.ndarray:
 
 def data(words: WordStore) -> noisy.EvaluationData:
     return noisy.EvaluationData(words, np.arange(60), words)
+
+
+def test_of_many_devices_the_first_words_are_scored(
+    tmp_path: Path, entrants: Entrants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A device counts as at most fifty words, so those of millions need not all be read."""
+    short = [[POOL[first : first + 6] for first in range(9)] for _ in range(60)]
+    longer = [[*texts, [POOL[0]] * 6] for texts in short]
+
+    def total(owners: list[list[list[str]]]) -> np.ndarray:
+        sums = []
+        release = lambda size, rows: sums.append(plainly(size, rows)) or sums[0]  # noqa: E731
+        words = write_words(tmp_path / str(len(list(tmp_path.iterdir()))), owners)
+        noisy.compare(entrants, data(words), RULES, release, 1e-6)
+        return sums[0]
+
+    assert not np.array_equal(total(short), total(longer))
+    monkeypatch.setattr(noisy, "SCORED_WORDS", 0)
+    np.testing.assert_array_equal(total(short), total(longer))
 
 
 def test_without_noise_it_says_what_the_devices_say(words: WordStore, entrants: Entrants) -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pretrain.text import tokenise
 from pretrain.text.tokenise import (
     MAX_WORD_CHARACTERS,
     alphabet,
@@ -105,13 +104,6 @@ def test_locale_aware_words(locale: str, text: str, words: list[str]) -> None:
 )
 def test_names_of_programs_are_no_slanted_words(text: str) -> None:
     assert sentences(text, "en-US") == [["left"], ["right"]]
-
-
-@pytest.mark.parametrize("locale", ["en-US", "he-IL", "fa-IR", "ar-EG"])
-def test_signs_that_are_sought_are_those_that_are_folded(locale: str) -> None:
-    patterns = tokenise._patterns(locale)
-    signs = (chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000)
-    assert {sign for sign in signs if patterns.foreign.search(sign)} == {chr(code) for code in patterns.folds}
 
 
 def test_sentence_ends_of_other_scripts() -> None:
