@@ -126,6 +126,23 @@ def count_devices(config: LaunchConfig, ledger_url: str, kept: Retention | None)
     )
 
 
+def unlike_locale(config: LaunchConfig, ledger_url: str, kept: Retention | None) -> list[str]:
+    """Note on text of a launch's files that seems to be of another script or language than its locale.
+
+    Raises:
+      ValueError, OSError: as of ``count_devices``.
+    """
+    from federated.devices import readers
+    from pretrain.text.likeness import unlikeness
+    from pretrain.text.tokenise import sentences
+
+    private, locale = config.private_text, config.locale
+    assert isinstance(private, Files), "the caller checks that the launch reads files"
+    texts = readers.first_texts(private.paths, locale, kept, _of_population(config, ledger_url)[0])
+    unlike = unlikeness((words for text in texts for words in sentences(text, locale)), locale)
+    return [f"private_text: {unlike}"] if unlike else []
+
+
 def filters_of(found: "FileCounts", locale: str, within: str = "", *, with_tags: bool = True) -> str:
     """Sentence with the devices before and after each filter, in tens, and why it leaves some out.
 

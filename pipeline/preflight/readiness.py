@@ -21,7 +21,7 @@ from pipeline.ground.settings import Settings, has_account
 from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.entries import Spend
 from pipeline.preflight.compute import launch_minutes
-from pipeline.preflight.devices import count_devices, countable, retention, stated_devices
+from pipeline.preflight.devices import count_devices, countable, retention, stated_devices, unlike_locale
 from pipeline.preflight.gains import uncertain
 from pipeline.preflight.shortfalls import FEW, refusals
 from pipeline.releases.evaluation import EVALUATION, typed
@@ -261,10 +261,13 @@ def _people(config: LaunchConfig, kept: Retention | None, ledger_url: str, *, re
     stated = Terms.of_file(config, estimated_splits(config), drawn=isinstance(config.private_text, Files))
     if not readable:
         return stated, Findings(())
-    if not countable(config):
-        large = "private_text.paths: large files, so devices are counted when the launch reads them"
-        return stated, Findings((), (large,) if isinstance(config.private_text, Files) else ())
+    if not isinstance(config.private_text, Files):
+        return stated, Findings(())
     try:
+        unlike = unlike_locale(config, ledger_url, kept)
+        if not countable(config):
+            large = "private_text.paths: large files, so devices are counted when the launch reads them"
+            return stated, Findings((), (large, *unlike))
         seen = count_devices(config, ledger_url, kept)
     except ValueError as error:
         return stated, Findings((str(error),))
@@ -274,7 +277,7 @@ def _people(config: LaunchConfig, kept: Retention | None, ledger_url: str, *, re
     counted = f"private_text: {seen.devices:,}+ devices of {config.locale}{seen.rows}; {about}{parts}"
     drawn = splits is not expected and seen.devices >= FEW
     terms = Terms.of_file(config, splits if drawn else expected, drawn=drawn)
-    return terms, Findings((), tuple(_needed(config, splits["test"])), (seen.filters, counted))
+    return terms, Findings((), (*unlike, *_needed(config, splits["test"])), (seen.filters, counted))
 
 
 def _needed(config: LaunchConfig, test: int) -> list[str]:

@@ -24,7 +24,8 @@ _REUSE_TELLS = (
 )
 _READABLE_TELLS = (
     "A launch of files that goes on shows that at most a hundredth of their rows could not be read, and that under a "
-    "hundredth of those read, or under ten, hold any one kind of debris of wrong decoding. No budget covers this."
+    "hundredth of those read, or under ten, hold any one kind of debris of wrong decoding; its check "
+    "says whether half of the first rows seem to be of another script or language. No budget covers this."
 )
 _EVALUATED_WITHOUT_NOISE = (
     "Evaluation on validation and test devices is not differentially private: it releases aggregate metrics of "

@@ -51,12 +51,14 @@ class WordStore:
 
     def word_counts(self) -> dict[str, int]:
         """Count of each word."""
-        return self.first_counts(len(self.tokens_N))
-
-    def first_counts(self, tokens: int) -> dict[str, int]:
-        """Count of each word among the first ``tokens`` tokens."""
-        counts = np.bincount(self.tokens_N[:tokens], minlength=len(self.lexicon) + 1)[1:]
+        counts = np.bincount(self.tokens_N, minlength=len(self.lexicon) + 1)[1:]
         return {word: int(count) for word, count in zip(self.lexicon, counts, strict=True)}
+
+    def first_sentences(self, tokens: int) -> Iterator[list[str]]:
+        """Words of each sentence among the first ``tokens`` tokens."""
+        first_N = self.tokens_N[:tokens]
+        for sentence in np.split(first_N, np.flatnonzero(first_N == SENTENCE_END)):
+            yield [self.lexicon[word - 1] for word in sentence if word != SENTENCE_END]
 
     def encode(self, vocabulary: Vocabulary, owners: np.ndarray | None = None) -> TokenStream:
         """The chosen owners (all if None) in a vocabulary's ids, in the given order."""

@@ -84,9 +84,12 @@ class Stack:
         return state if state in ("success", "failed") else ""
 
     def log(self, run: str, task: str, dag: str = DAG) -> str:
-        """The last lines of what a task's first try logged."""
+        """The last events that a task's first try logged, without what Airflow adds to each."""
         path = self.home / "airflow" / "logs" / f"dag_id={dag}" / f"run_id={run}" / f"task_id={task}" / "attempt=1.log"
-        return path.read_text(encoding="utf-8", errors="replace")[-3000:] if path.is_file() else f"no log in {path}"
+        if not path.is_file():
+            return f"no log in {path}"
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return "\n".join(f"{task}: {json.loads(line)['event']}" for line in lines)[-6000:]
 
     def clear(self, run: str, *tasks: str, dag: str = DAG) -> None:
         """Clear some tasks of a run through the API; without names all of it."""

@@ -164,19 +164,16 @@ def test_public_text_that_is_no_text_of_the_locale_is_refused(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("covered", [False, True])
-def test_what_devices_wrote_in_another_script_is_refused_but_under_a_budget(
-    covered: bool, tmp_path: Path, settings: Settings
+def test_what_devices_wrote_in_another_script_is_said_but_under_a_budget(
+    covered: bool, tmp_path: Path, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     registered(PrivacyLedger.of(settings), "people")
     path, clients = tmp_path / "typed.parquet", [f"c{number}" for number in range(60)]
     pq.write_table(pa.table({"client_id": clients, "text": [f"{SALAM} {SALAM} hello"] * 60}), path)
     people = {"source": "files", "name": "people", "max_words_per_device": 10, "paths": [str(path)]}
     config = launch_config(private_text=people, evaluation={"noise_multiplier": 2.0} if covered else None)
-    if covered:
-        run_stage("ingest_private", config, launch_id(config), settings, STAGES)
-        return
-    with pytest.raises(ValueError, match="most words of population 'people' have no letter of the script of 'en-US'"):
-        run_stage("ingest_private", config, launch_id(config), settings, STAGES)
+    run_stage("ingest_private", config, launch_id(config), settings, STAGES)
+    assert ("no letter of the script of en-US" in caplog.text) != covered
 
 
 def test_a_store_is_named_as_its_record_commits_to_it(settings: Settings) -> None:
