@@ -23,8 +23,8 @@ from pretrain.text.debris import Debris
 from pretrain.text.sources import contents
 
 _LOG_EVERY = 1_000_000
-# Files whose first rows are looked at before all are read, and the rows of each whose words are.
-_INSPECTED, _FIRST_ROWS = 8, 500
+# Files whose first rows are looked at before all are read; rows of each whose words are, and characters of a row.
+_INSPECTED, _FIRST_ROWS, _FIRST_CHARACTERS = 8, 500, 1_000
 _NO_CHITCHAT = "private_text.source: 'chitchat' needs the package chitchat-dataset==0.9.0; install it"
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.INFO)  # for any log level, as the progress of long work
@@ -233,14 +233,15 @@ def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None
 def first_texts(
     patterns: Sequence[str], locale: str, retention: Retention | None = None, withdrawn: Withdrawals = NOBODY
 ) -> Iterator[str]:
-    """Texts of the first rows that ``from_files`` would use, of some files. Private.
+    """Beginnings of the first texts that ``from_files`` would use, of some files. Private.
 
     Raises:
       ValueError, OSError: as of ``count``.
     """
     for path in rows.stored(patterns, FIELD)[:_INSPECTED]:
         for taken in itertools.islice(taken_rows([str(path)], locale, retention, withdrawn, rows.BadRows()), 1):
-            yield from filter(None, taken.table["text"].slice(0, _FIRST_ROWS).to_pylist())
+            begins = pc.utf8_slice_codeunits(taken.table["text"].slice(0, _FIRST_ROWS), 0, _FIRST_CHARACTERS)
+            yield from filter(None, begins.to_pylist())
 
 
 def _require_decoded(debris: Debris) -> None:

@@ -16,7 +16,7 @@ from federated.devices.synthetic import frequencies, typists
 from pretrain import progress
 from pretrain.files import atomic
 
-_SHARD = 50_000  # devices in a file
+_SHARD = 10_000  # devices in a file, which is made in memory
 _MESSAGE = 5  # sentences in a row
 _DOCUMENT, _SENTENCE = 40, 8  # sentences in a document of public text, and their words
 _NEW = 4  # one sentence in so many ends with a new word, so that there are words to discover

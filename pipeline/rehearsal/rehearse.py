@@ -43,7 +43,8 @@ class Step:
 
     Attributes:
       command: empty where this process did it.
-      memory_mib: largest resident memory of its process; None where this one did it.
+      memory_mib: largest resident memory of its process, at least what this one has as it begins it; None where this
+        one did it.
       answer: of the command, kept for a rehearsal that goes on.
     """
 
