@@ -27,7 +27,7 @@ _DRAWS, _LEAST_VALUE = 64, 1e-3
 _LEAST_ROUNDS, _LEAST_PARAMETERS = 2, 1000
 
 
-def unauditable(count: int, rounds: int, share: float = 1.0, parameters: int | None = None) -> list[str]:
+def unauditable(count: int, rounds: int, parameters: int, share: float = 1.0) -> list[str]:
     """Reasons why audits with this many directions would be meaningless, each with its fix; empty if there are none.
 
     With ``LEAST_DIRECTIONS`` canaries that have a round, fair coins leave fewer than three on either side once in 10^15
@@ -35,8 +35,8 @@ def unauditable(count: int, rounds: int, share: float = 1.0, parameters: int | N
 
     Args:
       rounds: of training.
+      parameters: of the model, or the most that it may have.
       share: share of the canaries that is expected to have a round.
-      parameters: of the model; None if not known yet.
     """
     lines = []
     if rounds < _LEAST_ROUNDS:
@@ -49,7 +49,7 @@ def unauditable(count: int, rounds: int, share: float = 1.0, parameters: int | N
     # Just above a power of two, each row has one other that is nearly equal on the first P entries. N of Q rows contain
     # no such pair with probability about exp(-N^2 / 2Q); where that is 1/e, 64 draws find such rows.
     least = max(_LEAST_PARAMETERS, _padded(-(-(count**2) // 2)) // 2 + 1)
-    if parameters is not None and parameters < least:
+    if parameters < least:
         lines.append(
             f"{count} in a model of {parameters:,} parameters, and the audits need {least:,}; lower it, or "
             "take a larger model"

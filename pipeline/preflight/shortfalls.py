@@ -35,16 +35,18 @@ def of_file(config: LaunchConfig, size: int | None = None) -> list[str]:
     """Problems that later stages would find in the launch file's own fields.
 
     Args:
-      size: least number of the model's parameters; None before the public vocabulary is known.
+      size: least number of the model's parameters; None before the public vocabulary is known, so that it has as many
+        as the file allows at most.
     """
     if not TRAINING.asked(config):
         return []
     from evaluation.audit.directions import unauditable
 
     rounds, sample = config.mechanism.rounds, config.mechanism.secret_sample
+    size = most_parameters(config) if size is None else size
     # Under a timer a canary joins as soon as the timer allows.
     share = 1.0 if sample is None else 1 - (1 - sample.rate) ** rounds
-    lines = [f"audit.directions: {line}" for line in unauditable(config.audit.directions, rounds, share, size)]
+    lines = [f"audit.directions: {line}" for line in unauditable(config.audit.directions, rounds, size, share)]
     return lines + _canaries_left_out(config, share)
 
 
