@@ -61,7 +61,7 @@ def main() -> None:
         name = f"{PAPERS[published.source]} {published.table} {published.row}"
         rho = square / (2 * published.inputs["noise_multiplier"] ** 2)
         numbers = f"{'/'.join(map(str, shape(published))):>18}{square:>8.0f}{spent_ms:>12.2f}{second_ms:>12.2f}"
-        aside = "" if published.follows else " (does not follow)"
+        aside = f" ({published.departs})" if published.departs else ""
         print(f"{name:<36}{numbers}  {rho:.4f}, printed {published.printed}{aside}")
     print(f"slowest {slowest:.2f} ms, limit {LIMIT_MS:.0f} ms: {'kept' if slowest <= LIMIT_MS else 'MISSED'}")
     if slowest > LIMIT_MS:

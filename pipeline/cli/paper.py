@@ -10,7 +10,7 @@ from pipeline.cli.support import answer, table_text
 from pipeline.ground.errors import PERMANENT
 
 if TYPE_CHECKING:
-    from federated.accounting.published import Comparison, Published, Row
+    from federated.accounting.published import Published, Row
 
 _log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ _MARKS = {True: "yes", False: "NO", None: "-"}
 
 
 def paper(slow: bool, as_json: bool) -> None:
-    """Compute and print the numbers, and exit with 65 if one that follows from its inputs differs."""
+    """Compute and print the numbers, and exit with 65 if one differs for no known reason."""
     from federated.accounting.published import compare
 
     outcome = compare(slow, _followed)
@@ -51,9 +51,9 @@ def _content(outcome: "Published") -> dict:
             "printed": checked.row.printed,
             "ours": checked.ours,
             "match": checked.match,
-            "follows": checked.row.follows,
             "inputs": {**checked.row.inputs, **({"preset": checked.row.preset} if checked.row.preset else {})},
             "note": checked.row.note,
+            "departs": checked.row.departs,
         }
         for checked in outcome.done
     ]
@@ -71,26 +71,24 @@ def _text(outcome: "Published") -> str:
     table.add_column("match", no_wrap=True)
     for checked in outcome.done:
         row, ours = checked.row, "-" if checked.ours is None else f"{checked.ours:.6g}"
-        mark = _MARKS[checked.match] if row.follows else f"{_MARKS[checked.match]}*"
-        style = None if checked.fine and row.follows else ("dim" if checked.fine else "bold red")
+        style = {True: None, False: "bold red", None: "dim"}[checked.match]
         printed = row.printed if len(row.printed) <= 10 else f"{row.published:.6g}"
-        table.add_row(row.source, row.table, row.row, row.quantity, printed, ours, mark, style=style)
+        table.add_row(row.source, row.table, row.row, row.quantity, printed, ours, _MARKS[checked.match], style=style)
     return "\n".join([table_text(table), *_endings(outcome)])
 
 
 def _endings(outcome: "Published") -> list[str]:
-    following = [checked for checked in outcome.done if checked.row.follows]
-    lines = [
-        f"{sum(bool(row.match) for row in following)} of {len(following)} numbers that follow from their inputs match"
+    computed = [checked for checked in outcome.done if checked.match is not None]
+    wrong = [checked for checked in computed if not checked.match]
+    unknown = [checked.row for checked in outcome.done if checked.match is None]
+    lines = [f"{len(computed) - len(wrong)} of {len(computed)} numbers agree, to half a unit of the last printed digit"]
+    lines += [
+        f"differs: {checked.row.name}: {checked.row.printed}, ours {checked.ours:.6g}: "
+        f"{checked.row.departs or 'no known reason'}"
+        for checked in wrong
     ]
-    notes = {f"* {checked.row.row}: {checked.row.note}": None for checked in outcome.done if not checked.row.follows}
-    lines += ["Known not to follow from the published inputs:", *notes] if notes else []
-    lines += [f"differs: {checked.row.name}: {checked.row.printed}, ours {checked.ours}" for checked in _wrong(outcome)]
+    lines += dict.fromkeys(f"not computed: {row.row}: {row.departs}" for row in unknown)
     if outcome.skipped:
         names = ", ".join(dict.fromkeys(row.row for row in outcome.skipped))
         lines.append(f"left out, as it takes minutes: {names}; add --slow")
     return lines
-
-
-def _wrong(outcome: "Published") -> "list[Comparison]":
-    return [checked for checked in outcome.done if not checked.fine]
