@@ -1,18 +1,21 @@
-"""Shared parts of all figures: arguments, a paper's statements with measurements, panels, and result files."""
+"""Shared parts of all figures: arguments, a paper's statements and numbers with ours, panels, and result files."""
 
 import argparse
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
+from federated.accounting.published_rows import agrees
 from reports.figures.style import COLOURS, svg
 
 EXPECTED = "The paper prints no numbers of this: judged is what its text says."
+NUMBERS, HEADS = "## Printed numbers", ("where", "what", "printed", "here", "agrees", "if not, why")
 RESULTS = Path(__file__).parent / "results"
 Draw = Callable[[Axes], None]
 
@@ -24,6 +27,37 @@ class Claim:
     says: str
     here: str
     holds: bool
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number that a paper prints, beside ours.
+
+    Attributes:
+      where: paper, and table, figure or section.
+      printed: its digits; ``637e3`` where thousands were printed.
+      here: None where nothing here computes it.
+      why: known reason of a difference, or of no number.
+    """
+
+    where: str
+    what: str
+    printed: str
+    here: float | None
+    why: str = ""
+
+    @property
+    def agrees(self) -> bool | None:
+        """Whether ours is at most half a unit of the last printed digit away; None without ours."""
+        return None if self.here is None else agrees(self.printed, self.here)
+
+    @property
+    def row(self) -> list[str]:
+        """Cells of the table of numbers; ours has two digits more than were printed."""
+        verdict = {True: "yes", False: "**no**", None: "**not computed**"}[self.agrees]
+        digits = len(Decimal(self.printed).as_tuple().digits) + 2
+        ours = "" if self.here is None else f"{self.here:.{digits if abs(self.here) < 1000 else 8}g}"
+        return [self.where, self.what, self.printed, ours, verdict, "" if self.agrees else self.why]
 
 
 @dataclass(frozen=True)
@@ -39,6 +73,7 @@ class Result:
       draws: one a panel; none where a table says it all.
       columns: panels in a row.
       printed: the claims hold printed numbers; otherwise the page says that only the paper's text is judged.
+      numbers: every number that the paper prints of this.
     """
 
     name: str
@@ -51,6 +86,7 @@ class Result:
     columns: int = 2
     panel: tuple[float, float] = (3.6, 2.9)
     printed: bool = False
+    numbers: Sequence[Number] = ()
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
@@ -73,6 +109,11 @@ def markdown(table: Sequence[Sequence[object]]) -> list[str]:
     """Rows as a Markdown table; numbers with four digits, None as an empty cell."""
     heads, *rows = ([shown(cell) for cell in row] for row in table)
     return [f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), *rows)]
+
+
+def number_table(numbers: Iterable[Number]) -> list[str]:
+    """Printed numbers as a Markdown table."""
+    return markdown([HEADS, *(one.row for one in numbers)])
 
 
 def shown(cell: object) -> str:
@@ -163,10 +204,12 @@ def write(result: Result, command: str, folder: Path) -> None:
     """Write the two files and print the page."""
     folder.mkdir(parents=True, exist_ok=True)
     page = [f"# {result.title}", "", f"{result.paper}. {result.setting}", "", f"`{command}`", ""]
-    page += [] if result.printed else [EXPECTED, ""]
+    page += [] if result.printed or result.numbers else [EXPECTED, ""]
     if result.draws:
         (folder / f"{result.name}.svg").write_text(picture(result), encoding="utf-8")
         page += [f"![{result.title}]({result.name}.svg)", ""]
     page += [*(line + "\n" for line in verdicts(result.claims)), *markdown(result.table)]
+    if result.numbers:
+        page += ["", NUMBERS, "", *number_table(result.numbers)]
     (folder / f"{result.name}.md").write_text("\n".join(page) + "\n", encoding="utf-8")
     print("\n".join(page))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -22,7 +23,8 @@ from evaluation.arms.arm import neural
 from evaluation.comparison.scoring import score
 from evaluation.config import STRESS_RATE
 from federated.config.mechanism import MechanismConfig
-from federated.config.training import LocalTrainingConfig, RuntimeConfig, ServerConfig
+from federated.config.training import MOMENTUM, LocalTrainingConfig, RuntimeConfig, ServerConfig
+from federated.rounds import server as server_step
 from federated.rounds.rule import RoundRule
 from federated.train import FineTuneResult, TrainingData, Workplace, fine_tune
 from pretrain.model.keyboard_lm import KeyboardLM
@@ -43,6 +45,7 @@ class Arm:
     Attributes:
       mechanism: fields of the mechanism block, ``kind`` among them.
       start: ``pretrained`` or ``scratch``.
+      momentum: of the server, which no launch file sets.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Arm:
     server: Mapping[str, Any] = field(default_factory=dict)
     local: Mapping[str, Any] = field(default_factory=dict)
     start: str = "pretrained"
+    momentum: float = MOMENTUM
 
 
 @dataclass(frozen=True)
@@ -100,7 +104,7 @@ def trained_model(
     """
     model = copy.deepcopy(after or (lab.scratch if arm.start == "scratch" else lab.pretrained))
     blocks = config, local, server = configs(lab, arm)
-    place = lab.work / "runs" / _digest(lab, blocks, model, planted)
+    place = lab.work / "runs" / _digest(lab, [*blocks, arm.momentum], model, planted)
     kept, every = place / "run.json", max(1, config.rounds // 6)
     if kept.exists():
         model.load_state_dict(torch.load(place / "model.pt", weights_only=True))
@@ -112,7 +116,9 @@ def trained_model(
         checkpoint_every_rounds=every,
     )
     rule = RoundRule(config, SEED, seeded_key(SEED))
-    done = fine_tune(model, _data(lab, planted), rule, local, server, Workplace(place / "rounds", runtime, threads=1))
+    workplace = Workplace(place / "rounds", runtime, threads=1)
+    with mock.patch.object(server_step, "MOMENTUM", arm.momentum):
+        done = fine_tune(model, _data(lab, planted), rule, local, server, workplace)
     content = {"arm": arm.name, **_told(done), **_judged(lab, model)}
     torch.save(model.state_dict(), place / "model.pt")
     kept.write_text(json.dumps(content), encoding="utf-8")
@@ -142,7 +148,7 @@ def configs(lab: Lab, arm: Arm) -> tuple[MechanismConfig, LocalTrainingConfig, S
 
 def _digest(lab: Lab, blocks: Iterable[Any], model: KeyboardLM, planted: Text | None) -> str:
     """Of all that a run and its judgement depend on."""
-    settings = [block.model_dump(mode="json") for block in blocks]
+    settings = [block if isinstance(block, float) else block.model_dump(mode="json") for block in blocks]
     hashed = hashlib.sha256(json.dumps([*settings, lab.size.curve_devices, lab.size.held_out]).encode())
     for value in model.state_dict().values():
         hashed.update(value.numpy().tobytes())

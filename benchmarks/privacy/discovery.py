@@ -175,7 +175,7 @@ def run(typed: TypedWords, epsilon0: float) -> DiscoveryResult:
         kind="ldp-triehh",
         epsilon0=epsilon0, delta=1e-10, messages_per_device=10, honest_share=1.0, layers=15, max_prefixes=1500,
     )  # fmt: skip
-    return _pass(typed, config, frozenset())
+    return one_pass(typed, config, frozenset())
 
 
 def passes(devices: int) -> None:
@@ -200,7 +200,7 @@ def passes(devices: int) -> None:
             began, found, lost = time.process_time(), frozenset[str](), []
             for part in np.array_split(np.random.default_rng(1).permutation(devices), count):
                 config = _losing(whole, len(part), found, goal) if goal else whole
-                result = _pass(typed.take(part), config, found)
+                result = one_pass(typed.take(part), config, found)
                 found |= {word.word for word in result.words}
                 lost.append((config.epsilon0, result.device_epsilon_central))
             goal = lost[0][1]
@@ -224,7 +224,8 @@ def _losing(config: TrieConfig, devices: int, known: frozenset[str], shuffled: f
     return asked(float(optimize.brentq(above, 1.0, config.epsilon0 + 0.1, rtol=1e-4)))
 
 
-def _pass(typed: TypedWords, config: TrieConfig, known: frozenset[str]) -> DiscoveryResult:
+def one_pass(typed: TypedWords, config: TrieConfig, known: frozenset[str]) -> DiscoveryResult:
+    """Discovery by these devices of words that are not known yet."""
     with tempfile.TemporaryDirectory() as folder:
         return trie.discover(
             typed,

@@ -63,7 +63,12 @@ class Row:
     @property
     def name(self) -> str:
         """A short name that no other row has."""
-        return f"{self.source.split(',')[0]}, table {self.table}, {self.row}, {self.quantity}"
+        return f"{self.where}, {self.row}, {self.quantity}"
+
+    @property
+    def where(self) -> str:
+        """Source and table, or section."""
+        return f"{self.source}, {'table ' if self.table.isdigit() else ''}{self.table}"
 
 
 def agrees(printed: str, ours: float) -> bool:
@@ -109,7 +114,9 @@ def _xu() -> list[Row]:
             rows.append(_of_printed(XU, table, name, epsilon, float(rho), "from the rounded rho"))
     note = "inputs of the notebook"
     rows.append(Row(XU, "1", "NWP es-ES, base model", "rho", "0.81", "tree", _shape(2000, 313, 6, 7.0), note=note))
-    rows += [_of_printed(XU, "App C", f"rho {rho}", epsilon, rho) for rho, epsilon in ((0.25, "4.49"), (1.86, "13.69"))]
+    rows += [
+        _of_printed(XU, "appendix C", f"rho {rho}", epsilon, rho) for rho, epsilon in ((0.25, "4.49"), (1.86, "13.69"))
+    ]
     return rows
 
 
@@ -191,12 +198,12 @@ _MCMAHAN_1 = (
     (1e6, 1e3, 3, "0.47 0.47 0.48 0.48 0.49 0.67 1.95"),
     (1e9, 1e3, 1, "0.84 0.84 0.84 0.85 0.88 0.88 0.88"),
 )
-# Table 2 and text, at noise multiplier 1 and delta 1e-9: table, devices, devices in a round, rounds, epsilon.
+# Table 2, section 3 and appendix D, at noise multiplier 1 and delta 1e-9: table, devices, devices in a round, rounds, epsilon.
 _MCMAHAN_2 = (
     ("2", 763_430, 5000, 5000, "4.634"), ("2", 763_430, 1667, 5000, "2.314"), ("2", 763_430, 1250, 5000, "2.038"),
     ("2", 1e8, 5000, 5000, "1.152"), ("2", 1e8, 1667, 5000, "0.991"), ("2", 1e8, 1250, 5000, "0.987"),
-    ("text", 763_430, 5000, 3000, "3.81"), ("text", 763_430, 5000, 20_000, "8.92"),
-    ("text", 763_430, 1250, 3000, "1.97"),
+    ("appendix D", 763_430, 5000, 3000, "3.81"), ("appendix D", 763_430, 5000, 20_000, "8.92"),
+    ("section 3", 763_430, 1250, 3000, "1.97"), ("section 3", 763_430, 5000, 5000, "4.6"),
 )  # fmt: skip
 
 

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from benchmarks.papers import paper, runs
+from benchmarks.papers import paper, printed, runs
 from benchmarks.papers.blt import band_mf, cost, strategies
 from benchmarks.papers.blt.strategies import Run
-from benchmarks.papers.ramaswamy import ablations
+from benchmarks.papers.ramaswamy import ablations, secret_sharer
+from benchmarks.papers.xu import pretraining
+from federated.accounting.published_rows import BLT, ROWS, agrees
 from tests.helpers.audits.strategies import pattern_sensitivity_squared, random_banded
 
 FOLDER = Path(paper.__file__).parent
@@ -138,3 +140,81 @@ def test_each_figure_teaches_and_has_its_result_and_its_row(path: Path) -> None:
     assert f"`python -m {module}" in page
     assert (FOLDER / "results" / f"{name[1]}.svg").exists()
     assert f"(results/{name[1]}.md)" in (FOLDER / "README.md").read_text(encoding="utf-8")
+
+
+def number(printed: str, here: float | None, why: str = "as it rains") -> paper.Number:
+    return paper.Number("Nobody 2020, table 1", f"rain {printed}", printed, here, why)
+
+
+def test_a_number_is_judged_by_its_last_printed_digit() -> None:
+    rows = [number("4.54", 4.5451).row, number("4.54", 4.5347).row, number("637e3", 425_848.0).row]
+    assert [row[3:] for row in rows] == [
+        ["4.5451", "**no**", "as it rains"],
+        ["4.5347", "**no**", "as it rains"],
+        ["425848", "**no**", "as it rains"],
+    ]
+    assert number("4.54", 4.5449).row[3:] == ["4.5449", "yes", ""]
+    assert number("4.54", None).row[3:] == ["", "**not computed**", "as it rains"]
+
+
+def test_numbers_of_a_figure_are_read_from_its_page(tmp_path: Path) -> None:
+    figure = paper.Result(
+        "rain", "Rain", "Nobody 2020", "Here.", [["mm"], [1]], (), numbers=[number("1.5", 1.52), number("2.0", 2.7)]
+    )
+    paper.write(figure, "python -m rain", tmp_path)
+    assert paper.EXPECTED not in (tmp_path / "rain.md").read_text(encoding="utf-8")
+    assert list(printed.of_figures(tmp_path).values()) == [one.row for one in figure.numbers]
+
+
+def rows_of_the_page() -> list[list[str]]:
+    """Cells of every number on the committed page."""
+    text = (FOLDER / "results" / "printed.md").read_text(encoding="utf-8").partition("## No row")[0]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.count("|") == 7]
+    return [line for line in lines if line[0] not in ("where", "---")]
+
+
+def test_the_page_of_printed_numbers_judges_each_by_itself() -> None:
+    page = (FOLDER / "results" / "printed.md").read_text(encoding="utf-8")
+    rows = rows_of_the_page()
+    for where, what, as_printed, here, verdict, why in rows:
+        if here:
+            assert verdict == ("yes" if agrees(as_printed, float(here)) else "**no**"), (where, what)
+        else:
+            assert verdict == "**not computed**"
+        assert (verdict == "yes") is not bool(why), (where, what)
+    counted = [sum(row[4] == each for row in rows) for each in ("yes", "**no**", "**not computed**")]
+    assert f"| all | {len(rows)} | {' | '.join(map(str, counted))} |" in page
+
+
+def test_no_number_of_the_papers_is_left_out_of_the_page() -> None:
+    rows = {(row[0], row[1]): row for row in rows_of_the_page()}
+    assert {(row.where, f"{row.row}, {row.quantity}") for row in ROWS} <= rows.keys()
+    figures = printed.of_figures(FOLDER / "results")
+    assert {name: row for name, row in figures.items() if not row[1].endswith(", epsilon")}.items() <= rows.items()
+    by_table = {where: [row for row in rows.values() if row[0] == where] for where, _ in rows}
+    assert {where.partition(", ")[2]: len(listed) for where, listed in by_table.items() if "Ramaswamy" in where} == {
+        "table 3": 9, "table 4": 36, "table 5": 5, "table 6": 12, "table 7": 7, "table 8": 7, "section III-A": 1,
+    }  # fmt: skip
+    assert len(by_table["McMahan et al. 2018, table 2"]) == 10
+    assert len(by_table[f"{BLT}, table 2"]) == 9
+    assert len(by_table[f"{BLT}, table 3"]) == 16
+    assert ("Xu et al. 2023, section 2.3", "rounds that pretraining saves, about") in rows
+
+
+def test_rounds_saved_are_counted_to_the_best_of_a_run_from_scratch() -> None:
+    def run(*recalls: float) -> runs.Run:
+        points = tuple({"round": 4.0 * place, "recall": value} for place, value in enumerate(recalls))
+        return runs.Run(points, 0.0, 0.0, 0, {})
+
+    assert pretraining.rounds_saved(run(9.0, 9.5, 10.0), run(1.0, 2.0, 5.0)) == 8
+    assert pretraining.rounds_saved(run(1.0, 4.0, 10.0), run(1.0, 5.0, 3.0)) == -4
+
+
+def test_a_canary_of_ours_stands_beside_each_of_three() -> None:
+    ranks = {cell: [5.0] for cell in secret_sharer.CELLS}
+    attack = type("Attack", (), {"ranks": ranks, "completed": dict.fromkeys(secret_sharer.CELLS, 1)})()
+    numbers = secret_sharer.numbers(attack, 1)
+    assert len(numbers) == 45
+    assert all(one.agrees for one in numbers if one.where.endswith("table 3"))
+    last = [one for one in numbers if one.what.startswith("16 x 200")][1:]
+    assert [(one.printed, one.here) for one in last] == [("1", 5.0)] * 3 + [("3", 3.0)]

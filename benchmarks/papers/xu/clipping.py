@@ -93,6 +93,15 @@ def figure(lab: Lab) -> paper.Result:
             ),
         ],
         claims=claims(runs),
+        numbers=[
+            paper.Number(
+                "Xu et al. 2023, section 2.1",
+                "clip norm that the estimate of the median gives",
+                "5",
+                runs[f"adaptive from {NORMS[0]:g}"].points[-1]["estimate"],
+                "a small network, at most 40 words of a device in a round",
+            )
+        ],
         draws=[
             paper.lines(training.curves(runs, LOOKS), "round", training.RECALL),
             paper.lines(used, "round", "adaptive clip norm\n(solid: in use, dotted: estimate)", "y"),

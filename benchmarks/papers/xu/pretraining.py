@@ -11,7 +11,7 @@ here, and 16 and 64 times as much. A larger run of the paper's model on a CPU is
 
 from benchmarks.papers import paper, training
 from benchmarks.papers.lab import CHANCE, Lab
-from benchmarks.papers.runs import Arm, each_trained
+from benchmarks.papers.runs import Arm, Run, each_trained
 
 GOAL, MULTIPLIER = 6500, 7.0
 LOOKS = ((0, "-"), (1, "--"), (2, "-"), (3, "-"), (4, "-"), (5, "--"))
@@ -32,6 +32,15 @@ def arms(lab: Lab) -> list[Arm]:
         Arm("scratch, no noise", tree(0.0), server={"learning_rate": 3 * lab.size.server_rate}, start="scratch"),
         Arm("scratch, noise x1", tree(1.0), server={"learning_rate": 3 * lab.size.server_rate}, start="scratch"),
     ]
+
+
+def rounds_saved(public: Run, scratch: Run) -> float:
+    """Rounds after which a run from scratch is at its best, less those after which one from public text is as good."""
+    rounds, recall = scratch.curve()
+    best = max(recall)
+    begun, from_public = public.curve()
+    sooner = next(number for number, value in zip(begun, from_public, strict=True) if value >= best)
+    return rounds[recall.index(best)] - sooner
 
 
 def figure(lab: Lab) -> paper.Result:
@@ -66,6 +75,15 @@ def figure(lab: Lab) -> paper.Result:
         f"server rate {lab.size.server_rate:g} (from scratch three times that).",
         table=training.table(runs),
         claims=claims,
+        numbers=[
+            paper.Number(
+                "Xu et al. 2023, section 2.3",
+                "rounds that pretraining saves, about",
+                "1000",
+                rounds_saved(first, scratch),
+                f"all of {lab.size.rounds} rounds: from scratch the last of them is below what public text alone gives",
+            )
+        ],
         draws=[
             paper.lines(training.curves(runs, LOOKS), "round", training.RECALL),
             paper.lines(loss, "round", training.LOSS),
