@@ -19,6 +19,7 @@ Recipe = Literal[
 ]  # fmt: skip
 
 UP, CUT = "rounded up in the paper", "cut off in the paper, not rounded"
+ALONE = "rounded up, alone in its table"
 XU = "Xu et al. 2023"
 BLT = "McMahan et al. 2024 (BLT)"
 RAMASWAMY = "Ramaswamy et al. 2020"
@@ -106,7 +107,7 @@ _XU = (
 def _xu() -> list[Row]:
     rows = []
     for table, name, rounds, mins, most, rho, epsilon in _XU:
-        departs = UP if name == "NWP en-US*" else ""
+        departs = ALONE if name == "NWP en-US*" else ""
         note = "a MinS of y - x instead of y - x - 1 would give 1.18" if name == "NWP en-IN" else ""
         shape = _shape(rounds, mins, most, 7.0)
         rows.append(Row(XU, table, name, "rho", rho, "tree", shape, note=note, departs=departs))
@@ -230,7 +231,7 @@ def _ramaswamy() -> list[Row]:
         population = millions * 1_000_000
         inputs = {"population": population, "report_goal": 20_000, "noise_multiplier": 0.8, "rounds": 2000}
         inputs |= {"delta": population**-1.1}
-        name, departs = f"N={millions}M", (UP if epsilon == "4.54" else "")
+        name, departs = f"N={millions}M", (ALONE if epsilon == "4.54" else "")
         recipe: Recipe = "without-replacement-2020"
         rows.append(Row(RAMASWAMY, "5", name, "epsilon", epsilon, recipe, inputs, note=note, departs=departs))
     return rows

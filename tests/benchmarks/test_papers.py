@@ -210,6 +210,11 @@ def test_rounds_saved_are_counted_to_the_best_of_a_run_from_scratch() -> None:
     assert pretraining.rounds_saved(run(1.0, 4.0, 10.0), run(1.0, 5.0, 3.0)) == -4
 
 
+@pytest.mark.parametrize(("outside", "last"), [(200, 391), (999, 700)])
+def test_the_edge_of_a_lead_is_found(outside: int, last: int) -> None:
+    assert band_mf.edge(lambda min_sep: 391 <= min_sep <= 700, 400, outside) == last
+
+
 def test_a_canary_of_ours_stands_beside_each_of_three() -> None:
     ranks = {cell: [5.0] for cell in secret_sharer.CELLS}
     attack = type("Attack", (), {"ranks": ranks, "completed": dict.fromkeys(secret_sharer.CELLS, 1)})()

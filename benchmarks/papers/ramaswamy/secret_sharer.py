@@ -188,7 +188,7 @@ def figure(lab: Lab) -> paper.Result:
     repeats = 3 if lab.size is FULL else 1
     # All that a device typed, in every round, as in the paper: a planted device has 200 sentences.
     lab = replace(lab, size=replace(lab.size, words=lab.size.words_a_device))
-    config = AuditConfig(users=USERS, examples=EXAMPLES, repeats=repeats, directions=0)
+    config = AuditConfig(users=USERS, examples=EXAMPLES, repeats=repeats)
     planted = make(config, lab.vocabulary, lab.public, SEED)
     attacked = {}
     for arm in arms():

@@ -81,7 +81,7 @@ def figure(lab: Lab) -> paper.Result:
                 "rounds that pretraining saves, about",
                 "1000",
                 rounds_saved(first, scratch),
-                f"all of {lab.size.rounds} rounds: from scratch the last of them is below what public text alone gives",
+                f"{lab.size.rounds} rounds: from scratch they never reach what public text alone gives",
             )
         ],
         draws=[
