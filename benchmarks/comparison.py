@@ -70,7 +70,7 @@ def evidence(data: Mapping[str, Any]) -> Iterator[str]:
         seen = f"`{claim['file']}`" if "file" in claim else (absent if "absent" in claim else "the repository")
         has = f"yes: {claim['says']}" if claim["has"] else f"no{': ' + claim['says'] if 'says' in claim else ''}"
         version = f"{peer['package']} {peer['version']}"
-        row = [claim["peer"], claim["capability"], has, version, f"[source]({source})", seen, str(data["looked"])]
+        row = [claim["peer"], claim["capability"], has, version, f"<{source}>", seen, str(data["looked"])]
         yield f"| {' | '.join(row)} |"
 
 

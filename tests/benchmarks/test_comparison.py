@@ -38,7 +38,7 @@ def test_each_peer_says_version_source_and_day() -> None:
     rows = list(comparison.evidence(data))[2:]
     assert len(rows) == len(data["peers"]) * len(data["capabilities"])
     for peer in data["peers"].values():
-        assert sum(f"| {peer['package']} {peer['version']} | [source](https://" in row for row in rows) == 12
+        assert sum(f"| {peer['package']} {peer['version']} | <https://" in row for row in rows) == 12
     assert all(row.endswith(f"| {data['looked']} |") for row in rows)
 
 
