@@ -199,7 +199,7 @@ _MCMAHAN_1 = (
     (1e6, 1e3, 3, "0.47 0.47 0.48 0.48 0.49 0.67 1.95"),
     (1e9, 1e3, 1, "0.84 0.84 0.84 0.85 0.88 0.88 0.88"),
 )
-# Table 2, section 3 and appendix D, at noise multiplier 1 and delta 1e-9: table, devices, devices in a round, rounds, epsilon.
+# Table 2 and text, at noise multiplier 1 and delta 1e-9: place, devices, devices in a round, rounds, epsilon.
 _MCMAHAN_2 = (
     ("2", 763_430, 5000, 5000, "4.634"), ("2", 763_430, 1667, 5000, "2.314"), ("2", 763_430, 1250, 5000, "2.038"),
     ("2", 1e8, 5000, 5000, "1.152"), ("2", 1e8, 1667, 5000, "0.991"), ("2", 1e8, 1250, 5000, "0.987"),
