@@ -49,8 +49,8 @@ FORMS: Mapping[str, re.Pattern[str]] = {
         "decision": r"promote|roll back",
         "due": r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,15}(Z|\+00:00)",
         # The first page of a report, in the report's own sentences.
-        "guarantee": r"guarantee of one device: epsilon [0-9.]{1,20} at delta [0-9.e-]{1,20} "
-        rf"\({_PART}(, {_PART}){{0,9}}\)",
+        "guarantee": rf"guarantee of one device: epsilon [0-9.]{{1,20}}( \({_PART}\))? at delta [0-9.e-]{{1,20}}"
+        r"(, rho [0-9.]{1,20})?",
         "recall": r"first suggestion correct in [0-9.]{1,6}% of cases \([0-9.]{1,6}% to [0-9.]{1,6}%\)",
         "champion": rf"users have no model of this keyboard yet|against the current version [0-9]{{1,9}}: {_GAIN} "
         rf"\({_GAIN} to {_GAIN}\)",

@@ -1,12 +1,11 @@
 """Text forms of numbers and names in reports; ``losses`` formats privacy losses."""
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import NamedTuple
 
 from markupsafe import Markup
 
-from reports.disclosure.document import Disclosure, GateResult
+from reports.disclosure.document import Disclosure
 from reports.disclosure.findings import AuditBlock
 from reports.disclosure.releases import LocalWords, Training
 from reports.disclosure.total import Part
@@ -98,19 +97,6 @@ def number(value: float | str | None) -> str:
 def at_least(value: int | None) -> str:
     """A count of devices, rounded down to tens; zero means fewer than ten."""
     return f"{value:,} or more" if value else "fewer than 10"
-
-
-def gate_value(gate: GateResult) -> str:
-    """A gate's value in four digits, rounded against the launch: a pass never looks safer than it was."""
-    if gate.value is None or gate.threshold is None or not math.isfinite(gate.value):
-        return "missing" if gate.value is None else number(gate.value)
-    if gate.value.is_integer():
-        return number(gate.value)
-    exact = Decimal(repr(gate.value))
-    towards_threshold = ROUND_CEILING if gate.value < gate.threshold else ROUND_FLOOR
-    away = ROUND_FLOOR if gate.value < gate.threshold else ROUND_CEILING
-    step = Decimal(1).scaleb(exact.adjusted() - 3)
-    return f"{float(exact.quantize(step, rounding=towards_threshold if gate.passed else away)):.4g}"
 
 
 def metric_name(name: str) -> str:

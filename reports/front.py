@@ -103,9 +103,8 @@ def concerns(disclosure: Disclosure) -> tuple[str, ...]:
 def summary(disclosure: Disclosure) -> tuple[str, ...]:
     """One line each: guarantee, what it leaves out, top-1 recall, the same before, and gain over the current model."""
     guarantee, utility, left = disclosure.accounting, disclosure.utility, len(uncovered(disclosure))
-    parts = ", ".join(f"{part.named} {up(part.epsilon)}" for part in guarantee.total.parts)
     lines = [
-        f"guarantee of one device: epsilon {up(guarantee.bound)} at delta {guarantee.delta:g} ({parts})",
+        f"guarantee of one device: {guarantee.total.sentence}",
         f"outside the guarantee: {left} use{'s' * (left > 1)} of private text, which page one lists"
         if left
         else "the guarantee covers every use of private text",

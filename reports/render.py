@@ -43,7 +43,6 @@ _FILTERS = (
     formats.compared_metrics,
     formats.shown_arms,
     formats.feature_name,
-    formats.gate_value,
     formats.how_hidden,
     formats.light,
     formats.metric_name,

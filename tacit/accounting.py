@@ -24,11 +24,11 @@ _DELTAS, _PREFIXES = tuple(10.0**-exponent for exponent in range(3, 13)), 60
 
 @dataclass(frozen=True, repr=False)
 class Account(Answer[Any]):
-    """Guarantee of one device, under zero-out adjacency: over all rounds, and over all releases of a trained launch.
+    """Guarantee of one device, under zero-out adjacency: over all rounds, and over all releases of a launch or its file.
 
     Attributes:
       value: ``federated.accounting.guarantees.Guarantee`` of the mechanism.
-      losses: delta -> ``reports.disclosure.total.Total`` of a trained launch, all its releases included; else empty.
+      losses: delta -> ``reports.disclosure.total.Total`` of all releases of a launch or its file; else empty.
     """
 
     value: "Guarantee"
@@ -56,7 +56,7 @@ class Account(Answer[Any]):
           ValueError: the launch has a release without a rho, which has no such curve.
         """
         if self.rho is None:
-            raise ValueError("plot: words found locally have no curve; plot the account of the launch file instead")
+            raise ValueError("plot: words found locally have no curve; plot the account of the mechanism block alone")
         from federated.accounting.gaussian import curve
         from reports.figures.training import draw_epsilon
 
@@ -76,8 +76,8 @@ def account(
     Xu et al. 2023, section 3 and table 1; McMahan et al. 2024, theorem 3.1; the curve: Balle and Wang 2018, theorem 8.
 
     Args:
-      mechanism: the path of a launch file, for its mechanism at the enforced limits; the id of a trained launch, for
-        its observed participation; a published setting, as in ``"NWP de-DE"``; or a mechanism block, as a mapping or in
+      mechanism: the path of a launch file, for all its releases at the enforced limits; a trained launch, by its name
+        or id, for all its releases at the observed participation; a published setting, as in ``"NWP de-DE"``; or a mechanism block, as a mapping or in
         one line: ``"kind: tree, noise_multiplier: 7, rounds: 1280, min_sep: 181, max_participations: 5"``.
         ``min_sep`` is the papers' MinS + 1, in rounds; the noise multiplier is per clip norm.
       deltas: at which to state epsilon; none for the block's own, or 1e-10.
@@ -89,7 +89,7 @@ def account(
       ArithmeticError: two accountants disagree.
     """
     from federated.accounting.published_rows import SETTINGS
-    from pipeline.cli.account import account_text
+    from pipeline.cli.account import account_text, launch_text
     from pipeline.cli.support import check_delta
     from pipeline.preflight import block
     from pipeline.run.named import is_file
@@ -105,6 +105,9 @@ def account(
         config = block.block(mechanism=named, changes=set_fields)
     elif is_file(named):
         config = block.block(launch=named, changes=set_fields)
+        guarantee = block.guarantee(config, asked, twice=twice)
+        losses = block.losses(named, config, guarantee)
+        return Account(guarantee, launch_text(losses, guarantee), losses)
     else:
         if changes:
             raise ValueError(f"{next(iter(changes))}: launch {named} is trained; name its launch file to change fields")

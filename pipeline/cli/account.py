@@ -1,4 +1,4 @@
-"""``tacit account``: compute the guarantee of a mechanism, without a launch."""
+"""``tacit account``: compute the guarantee of a mechanism, or of all releases of a launch or its file."""
 
 import textwrap
 from collections.abc import Mapping
@@ -25,8 +25,8 @@ def account(
         str | None,
         typer.Argument(
             metavar="LAUNCH",
-            help="a launch file: its mechanism, at its enforced limits. The id of a trained launch, or its beginning: "
-            "the observed participation, with all its releases",
+            help="a launch file: all its releases, at its enforced limits. A trained launch, by its name, its id or the "
+            "beginning of that: all its releases, at the observed participation",
             autocompletion=completions,
         ),
     ] = None,
@@ -118,7 +118,10 @@ def account(
 
         asked = block.block(launch, mechanism, preset, changes or ())
         guarantee = block.guarantee(asked, deltas, strategy, twice=twice)
-        answer(_as_content(guarantee), as_json, account_text(guarantee))
+        if launch is None:
+            answer(_as_content(guarantee), as_json, account_text(guarantee))
+        else:
+            _of_all_releases(block.losses(launch, asked, guarantee), guarantee, as_json)
 
 
 def _alone(source: str, others: Mapping[str, object], fix: str = "") -> None:
@@ -153,12 +156,16 @@ def _as_content(guarantee: "Guarantee") -> dict:
 
 
 def _trained(launch: str, deltas: tuple[float, ...], as_json: bool) -> None:
-    """Print the loss to all releases of a trained launch, and the account of its training."""
+    """Account a trained launch from what happened."""
     from pipeline.verify.guarantee import guarantee_again, losses_again
 
     config, folder, _ = open_existing(launch)
     trained = guarantee_again(config, folder, deltas)
-    losses = losses_again(config, trained, folder.result)
+    _of_all_releases(losses_again(config, trained, folder.result), trained, as_json)
+
+
+def _of_all_releases(losses: "Mapping[float, Total]", trained: "Guarantee", as_json: bool) -> None:
+    """Print the loss of one device to all releases of a launch, by delta, before the account of its training alone."""
     loss = next(iter(losses.values()))
     content = {
         "unit": loss.unit,

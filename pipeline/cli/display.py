@@ -141,7 +141,7 @@ def ending(end: "Ending") -> str:
     lines = [
         f"launch {end.launch_id}: {end.state if end.state != 'published' else end.decision}",
         *why,
-        f"guarantee: of one device epsilon {end.guarantee} at delta {end.delta:g}",
+        f"guarantee: of one device {end.loss}",
         f"ledger:    {end.ledger}",
         f"report:    {end.report}",
     ]

@@ -9,7 +9,6 @@ import typer
 from pipeline.cli.support import AsJson, OfPopulation, answer, command, completions, duration, table_text
 from pipeline.ground import settings
 from reports.listed import gain, minute, shown_state
-from reports.losses import up
 
 if TYPE_CHECKING:
     from pipeline.ledger.statement import Remainder, StageSpend
@@ -182,7 +181,7 @@ def _table(rows: "Sequence[LaunchSummary]", here: settings.Settings) -> str:
             ", ".join(row.features),
             minute(row.began),
             shown_state(vars(row)) + (f", {row.running} runs" if row.running else ""),
-            "-" if row.rho is None else up(row.rho, 4),
+            "-" if row.rho is None else f"{row.rho:.4f}",
             row.guarantee or "-",
             gain(vars(row)),
         )
@@ -190,7 +189,7 @@ def _table(rows: "Sequence[LaunchSummary]", here: settings.Settings) -> str:
 
 
 def _sentence(row: "Row") -> str:
-    amounts = "" if row.guarantee is None else f", epsilon {row.guarantee} at delta {row.delta:g}"
+    amounts = "" if row.loss is None else f", {row.loss}"
     gained = "" if row.top1_gain is None else f", {gain(vars(row))} in top-1 recall"
     return f"{row.launch_id}: {shown_state(vars(row))}, begun {minute(row.began)}{amounts}{gained}"
 

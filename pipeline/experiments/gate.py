@@ -14,7 +14,7 @@ from evaluation.config import CONFIDENCE
 from evaluation.features import FEATURES
 from pipeline.experiments.compare import MISMATCH, Live
 from pipeline.launch.config import ExperimentConfig
-from pipeline.publication.gates.gate import at_least, finite, gate, none_of
+from pipeline.publication.gates.gate import at_least, finite, gate, none_of, rounded
 from pipeline.publication.gates.words import GateWords, words_of
 from reports.disclosure.document import GateResult
 from reports.formats import metric_name
@@ -94,11 +94,12 @@ def _gates(
     yield none_of("live_days", "days of logs", without, f"both arms logged on all {config.days} days")
     fewest = min(live.ratio.treated, live.ratio.units - live.ratio.treated)
     yield at_least("live_buckets", "buckets of each arm", fewest, LEAST_BUCKETS, "the smaller arm's number")
+    passed = live.ratio.chance >= MISMATCH
     split = (
         f"{live.ratio.treated:,} of {live.ratio.units:,} buckets had the model, {live.ratio.share:.2%} expected; the "
-        f"p-value of the difference is {live.ratio.chance:.3g}, must be at least {MISMATCH:g}"
+        f"p-value of the difference is {rounded(live.ratio.chance, MISMATCH, passed=passed)}, must be at least "
+        f"{MISMATCH:g}"
     )
-    passed = live.ratio.chance >= MISMATCH
     yield gate("live_split", "split of the buckets", live.ratio.chance, MISMATCH, passed, split)
     others = tuple(replaced.values())
     yield none_of("live_control", "version of the control", others, "it is the version that users have now")
@@ -120,11 +121,12 @@ def _gates(
 def _gain(name: str, title: str, change: Estimate | None, threshold: float) -> GateResult:
     if change is None:
         return gate(name, title, None, threshold, False, "missing: no interval of the relative change")
+    said = f"{change.low:+.2%}"
     text = (
         f"with the model {change.value:+.2%} of the control, where better counts as more; the lower end of the "
-        f"interval is {change.low:+.2%}, must exceed {threshold:+.2%}"
+        f"interval is {said}, must exceed {threshold:+.2%}"
     )
-    return gate(name, title, change.low, threshold, finite(change.low) and change.low > threshold, text)
+    return gate(name, title, change.low, threshold, finite(change.low) and change.low > threshold, text, said)
 
 
 def _guardrails(feature: str, primary: str) -> tuple[str, ...]:

@@ -13,10 +13,14 @@ from federated.config.mechanism import MechanismConfig
 from federated.mechanisms import mechanism_file
 from pipeline.launch import config_errors
 from pipeline.launch.config import load_launch
+from pipeline.preflight.devices import stated_devices
+from pipeline.releases.terms import Terms
+from pipeline.releases.total import totals
 from pipeline.releases.training import TRAINING
 from pretrain.config import Config
 from pretrain.reading import paths, yaml_text
 from pretrain.reading.paths import shown
+from reports.disclosure.total import Total
 
 # Required fields that do not affect a guarantee (except the sampling rate of independent noise), and the delta of the
 # published launches.
@@ -52,6 +56,17 @@ def guarantee(
                 f"strategy: {shown(strategy)} is not of this mechanism; give the block of the launch that planned it"
             )
     return guarantees.account(config, deltas, found, twice=twice)
+
+
+def losses(launch: str, mechanism: MechanismConfig, trained: Guarantee) -> dict[float, Total]:
+    """Loss of one device to all releases of a launch file with this mechanism, at worst, at each delta of its guarantee.
+
+    Devices are those that the file states; without a number, words found locally have their local bound.
+    """
+    config = load_launch(Path(launch)).model_copy(update={"mechanism": mechanism})
+    devices = stated_devices(config)
+    terms = Terms.of(config, trained.rho, None if devices is None else config.private_text.splits.expected(devices))
+    return totals(config, terms.likely(terms.spends), trained.epsilon)
 
 
 def block(

@@ -36,8 +36,9 @@ class Row:
       detail: the reason.
       failed: True if its last attempt failed, and none has begun since.
       approvers: accounts that approved it.
-      rho, epsilon: loss of one device to all releases of the launch, at ``delta``.
-      guarantee: that epsilon, rounded up, with its largest part.
+      rho, epsilon: loss of one device to all releases of the launch, at ``delta``, rounded up.
+      guarantee: that epsilon with its largest part.
+      loss: all of it in one line.
       top1_gain: gain in top-1 recall over the starting point, on held-out devices.
     """
 
@@ -57,6 +58,7 @@ class Row:
     epsilon: float | None
     delta: float
     guarantee: str | None
+    loss: str | None
     top1_gain: float | None
     top1_gain_low: float | None
     top1_gain_high: float | None
@@ -282,6 +284,7 @@ def _launch(
         epsilon=spent.get("epsilon"),
         delta=config.mechanism.delta,
         guarantee=spent.get("guarantee"),
+        loss=spent.get("loss"),
         top1_gain=compared.get("top1_gain"),
         top1_gain_low=compared.get("top1_gain_low"),
         top1_gain_high=compared.get("top1_gain_high"),

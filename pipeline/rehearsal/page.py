@@ -32,7 +32,7 @@ def _lines(report: Report) -> Iterable[str]:
     yield (
         "Made-up people type words by their frequency, and no grammar. So this speaks of stages, gates, proofs, time "
         "and memory at this size alone, and not of what people would gain. "
-        f"Epsilon of a made-up device: {report.guarantee}."
+        f"A made-up device loses {report.loss}."
     )
     yield from _table(
         "Stand-ins",

@@ -72,7 +72,7 @@ class Report:
       people, own_people: made-up devices, and those that the launch file counts on.
       scale: of the network, its vocabulary and its public training.
       noise: of each sum, as a share of the file's own.
-      guarantee: epsilon of a made-up device, to the first launch.
+      loss: of a made-up device, to the first launch.
       not_exercised: titles of gates that let everything through.
     """
 
@@ -86,7 +86,7 @@ class Report:
     scale: float
     noise: float
     launches: tuple[str, ...]
-    guarantee: str
+    loss: str
     stand_ins: tuple[StandIn, ...]
     steps: tuple[Step, ...]
     gates: tuple[GateResult, ...]
@@ -301,7 +301,7 @@ class Rehearsal:
             scale=made.scale,
             noise=made.noise,
             launches=launches,
-            guarantee=self.decision(launches[0])["headline"]["guarantee"],
+            loss=self.decision(launches[0])["headline"]["loss"],
             stand_ins=made.stand_ins,
             steps=tuple(self.steps.values()),
             gates=gates,

@@ -1,7 +1,7 @@
 """Total (epsilon, delta) of one device over all releases of a launch, for planned and actual spends alike."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pipeline.launch.config import LaunchConfig
@@ -36,6 +36,14 @@ def total(config: LaunchConfig, spends: Mapping[str, Spend]) -> Total:
     how: Hidden = "summed" if config.mechanism.secagg else "shuffled"
     sums = (_sum(spends, words, config.mechanism.delta) for words in _words(spends, how, config.mechanism.delta))
     return min(sums, key=lambda each: each.epsilon)
+
+
+def totals(config: LaunchConfig, spends: Mapping[str, Spend], deltas: Iterable[float]) -> dict[float, Total]:
+    """``total`` at each of several deltas, in place of the launch's own."""
+    return {
+        delta: total(config.model_copy(update={"mechanism": config.mechanism.model_copy(update={"delta": delta})}), spends)
+        for delta in deltas
+    }
 
 
 def of_group(config: LaunchConfig, spends: Mapping[str, Spend], results: Results, devices: int) -> Total | None:

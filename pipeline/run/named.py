@@ -1,4 +1,4 @@
-"""Resolve the launch that a command names: by its launch file, its name, its id, or a prefix of its id."""
+"""Resolve the launch that a command names: by its launch file, its name, its id, a prefix of its id, or its locale."""
 
 import difflib
 import re
@@ -10,6 +10,7 @@ from pipeline.ground import settings
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, launch_id, load_kept_launch, load_launch
 from pipeline.run.run_dir import RESULT
+from pretrain.config import LOCALE
 from pretrain.reading.paths import shown
 
 _KEPT = "public/launch/launch.json"
@@ -72,7 +73,7 @@ def to_run(name: str, date: str | None = None) -> Launch:
 
 
 def begun_id(name: str, here: Settings) -> str:
-    """Id of a launch on this machine; for a launch file or the ``name`` in one, its newest launch.
+    """Id of a launch on this machine; for a launch file, the ``name`` in one, or a locale, its newest launch.
 
     Raises:
       ValueError: there is no such launch.
@@ -103,6 +104,8 @@ def _by_beginning(name: str, here: Settings) -> str:
     launches = begun(here)
     fitting = [each for each in launches if each == name] or [each for each in launches if each.startswith(name)]
     of_name = [each for each in fitting if re.fullmatch(rf"{re.escape(name)}-[0-9a-f]{{8}}(-\d+)?", each)]
+    if not fitting and re.fullmatch(LOCALE, name):
+        of_name = [each for each in launches if kept_config(here, each).locale == name]
     if of_name or len(fitting) == 1:
         return _newest(of_name or fitting, here)
     if fitting:

@@ -215,9 +215,9 @@ FIELDS: dict[str, Fields] = {
     "SecondOpinion": {_COMPARED: "jackknife delta bootstrap agree"},
     "HeadWords": {_COMPARED: "arm words typed predicted right"},
     # Decision, report, publication: their fields follow from the results above.
-    "GateResult": {_FILE: "id title asks threshold", _RELEASED: "value passed evidence"},
+    "GateResult": {_FILE: "id title asks threshold", _RELEASED: "value shown passed evidence"},
     "DecisionBlock": {_RELEASED: "decision reasons", _INSTALLATION: "not_repeated"},
-    "Decide.headline": {_RELEASED: "decision", _FILE: "delta failure", _ACCOUNTED: "rho epsilon guarantee"},
+    "Decide.headline": {_RELEASED: "decision", _FILE: "delta failure", _ACCOUNTED: "rho epsilon guarantee loss"},
     "Report": {_RELEASED: "disclosure_sha256 summary concerns", _INSTALLATION: "files"},
     "Publish": {
         _LEDGER: "registered_model version versions alias",

@@ -25,6 +25,8 @@ from pipeline.stages.graph import SPENDING, STAGES, before
 from pipeline.stages.remade import Elsewhere, of_launch, repeated
 from pipeline.stages.report import disclosure
 from reports.disclosure.document import DecisionBlock, GateResult
+from reports.disclosure.total import Total
+from reports.losses import up
 
 # Gates whose result later launches of the population change.
 _MOVING_GATES = {"population_budget", "window_budget", "population_words"}
@@ -122,7 +124,7 @@ def _public(ctx: StageContext) -> dict[str, Any]:
         "epsilon0": ctx.run.optional("discover").get("epsilon0"),
         "enforced_min_sep": ctx.config.mechanism.min_sep,
         "enforced_max_participations": ctx.config.mechanism.max_participations,
-        "total_epsilon": _one_number(ctx).get("epsilon"),
+        "total_epsilon": whole.epsilon if (whole := _whole(ctx)) else None,
         "uncovered": uncovered(ctx.config),
     }
     return results
@@ -136,7 +138,7 @@ def remade(ctx: StageContext, record: StageRecord, released: Path) -> dict[str, 
     believed = tuple(
         GateResult.model_validate(gate) if gate["id"] in _MOVING_GATES else made[gate["id"]] for gate in stated
     )
-    of_ledger = dict.fromkeys(("value", "passed", "evidence"), Elsewhere(Source.LEDGER))
+    of_ledger = dict.fromkeys(("value", "shown", "passed", "evidence"), Elsewhere(Source.LEDGER))
     rows = [gate.model_dump(mode="json") | (of_ledger if gate.id in _MOVING_GATES else {}) for gate in believed]
     decision = concluded(believed)
     headline = {"decision": decision.decision, **_one_number(ctx)}
@@ -152,14 +154,22 @@ def _together(ctx: StageContext) -> dict[str, float | None]:
     return {"rho": loss.rho, "epsilon": loss.epsilon, "epsilon_pld": loss.epsilon_pld, "delta": loss.delta}
 
 
-def _one_number(ctx: StageContext) -> dict[str, float | str]:
-    """Loss of one device to all releases together, and in words; empty if one of them has not finished."""
+def _whole(ctx: StageContext) -> Total | None:
+    """Loss of one device to all releases together; None if one of them has not finished."""
     try:
-        loss = total(ctx.config, spent(ctx.config, ctx.run))
+        return total(ctx.config, spent(ctx.config, ctx.run))
     except StageInputMissing:
+        return None
+
+
+def _one_number(ctx: StageContext) -> dict[str, float | str]:
+    """That loss rounded up, and in words: the only form in which commands, MLflow and Airflow state it."""
+    if (loss := _whole(ctx)) is None:
         return {}
-    stated = {"rho": loss.rho, "epsilon": loss.epsilon, "delta": loss.delta, "guarantee": loss.number}
-    return {name: value for name, value in stated.items() if value is not None}
+    rounded = {"epsilon": float(up(loss.epsilon)), "delta": loss.delta}
+    if loss.rho is not None:
+        rounded["rho"] = float(up(loss.rho, 4))
+    return {**rounded, "guarantee": loss.number, "loss": loss.sentence}
 
 
 def _receipts(ctx: StageContext) -> list[str]:

@@ -29,8 +29,9 @@ class Ending:
 
     Attributes:
       state: state of the launch by ``approvals.standing``; ``detail`` gives the reason.
-      rho, epsilon: loss of one device to all its releases, at ``delta``; rho is None if a release has none.
-      guarantee: that epsilon, rounded up, with its largest part.
+      rho, epsilon: loss of one device to all its releases, at ``delta``, rounded up; rho is None if a release has none.
+      guarantee: that epsilon with its largest part.
+      loss: all of it in one line.
       bundle: folder of a published launch's bundle.
     """
 
@@ -44,6 +45,7 @@ class Ending:
     epsilon: float
     delta: float
     guarantee: str
+    loss: str
     run_dir: Path
     report: Path
     bundle: Path | None
@@ -192,6 +194,7 @@ def ending_of(config: LaunchConfig, run_id: str, here: Settings, stages: Stages)
         epsilon=spent["epsilon"],
         delta=config.mechanism.delta,
         guarantee=spent["guarantee"],
+        loss=spent["loss"],
         run_dir=run_dir,
         report=public / "report" / "report.html",
         bundle=public / "publish" / "bundle" if now.state in ("published", "candidate") else None,

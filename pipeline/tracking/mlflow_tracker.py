@@ -310,7 +310,7 @@ class MlflowTracker:
 
     def _describe(self, parent: str, row: Mapping[str, str]) -> None:
         """Write the note on the page of a launch that its gates have decided."""
-        if "decision" not in row or "guarantee" not in row:
+        if "decision" not in row or "loss" not in row:
             return
         reports = self._find(_KEY, f"{self._launch_id}/report")
         note = table.description(row, self._experiment_id, reports[0].info.run_id if reports else None)

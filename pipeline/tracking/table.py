@@ -6,13 +6,11 @@ released values. Only a published launch gets a tick.
 
 import fcntl
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.run.run_dir import RESULT, StageRecord
-from reports.losses import up
 
 VIEW = "launches"
 WAITING, DONE, AGAINST, FAILED = "SCHEDULED", "FINISHED", "KILLED", "FAILED"
@@ -90,10 +88,6 @@ def columns(record: StageRecord) -> dict[str, float | str]:
     """Columns that a finished stage adds to its launch's row; strings are tags."""
     result: Mapping[str, Any] = record.result
     row: dict[str, float | str] = dict(result.get("headline", {}))
-    # As on every page: 0.499992 would be cut to 0.4999..., and 12.884 shown as 12.88.
-    for name, digits in (("rho", 4), ("epsilon", 2)):
-        if isinstance(loss := row.get(name), int | float) and math.isfinite(loss):
-            row[name] = float(up(loss, digits))
     if record.stage == "fine_tune":
         row |= {ours: float(result[name]) for name, ours in _OF_TRAINING.items() if result.get(name) is not None}
     if record.stage == "ab_test":
@@ -213,7 +207,7 @@ def description(tags: Mapping[str, str], experiment_id: str, report_run: str | N
       report_run: id of the run of its stage ``report``; None before it.
     """
     gained = f", {tags['gain']} points of top-1 recall over the starting point" if tags.get("gain") else ""
-    lines = [f"**{tags['decision'].capitalize()}**{gained}; one device loses epsilon {tags['guarantee']}."]
+    lines = [f"**{tags['decision'].capitalize()}**{gained}; one device loses {tags['loss']}."]
     if report_run is not None:
         place = f"#/experiments/{experiment_id}/runs/{report_run}/artifacts/report.html"
         lines.append(f"**[Read the report]({place})**")

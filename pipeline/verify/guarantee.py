@@ -17,7 +17,7 @@ from pipeline.launch.config import LaunchConfig
 from pipeline.releases.ceiling import in_words as in_parts
 from pipeline.releases.release import Outlook, Results
 from pipeline.releases.spent import is_sum, loss_together
-from pipeline.releases.total import total
+from pipeline.releases.total import totals
 from pipeline.releases.training import TRAINING
 from pipeline.releases.uses import planned, releases
 from pipeline.run import artifacts
@@ -185,11 +185,7 @@ def losses_again(config: LaunchConfig, trained: accounting.Guarantee, results: R
     for release in releases(config):
         if release.again is not None:
             spends[release.stage] = release.again(config, results(release.stage), 1)
-    return {delta: total(_at(config, delta), spends) for delta in trained.epsilon}
-
-
-def _at(config: LaunchConfig, delta: float) -> LaunchConfig:
-    return config.model_copy(update={"mechanism": config.mechanism.model_copy(update={"delta": delta})})
+    return totals(config, spends, trained.epsilon)
 
 
 def guarantee_again(config: LaunchConfig, run: RunDir, deltas: Iterable[float] = ()) -> accounting.Guarantee:

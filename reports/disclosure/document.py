@@ -71,6 +71,7 @@ class GateResult(Config):
     title: str
     asks: str = Field(default="", description="the condition, as a sentence; empty for a gate of other code")
     value: float | None
+    shown: str = Field(description="the value as every page states it, rounded once: losses up, others against the launch")
     threshold: float | None
     passed: bool
     evidence: str

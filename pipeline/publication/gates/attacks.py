@@ -6,7 +6,7 @@ from pydantic import Field
 
 from evaluation.audit.released.rows import TRAINED
 from pipeline.launch.policy import PolicyConfig
-from pipeline.publication.gates.gate import Part, at_least, at_most, finite, gate, show
+from pipeline.publication.gates.gate import Part, at_least, at_most, finite, gate, rounded
 from reports.disclosure.document import GateResult
 from reports.disclosure.findings import AuditVerdict, ControlBlock, ReleaseAudit
 
@@ -119,8 +119,8 @@ def _power(evidence: AttackEvidence) -> GateResult:
     clip = min((row.least_clip for row in evidence.audits if row.least_clip is not None), default=None)
     passed = finite(noise) and noise >= LEAST_NOISE and finite(clip) and clip <= LEAST_CLIP
     text = (
-        f"with 90% power they notice {show(noise)} of the noise, {LEAST_NOISE} needed, and {show(clip)} clip norms, "
-        f"{LEAST_CLIP} needed"
+        f"with 90% power they notice {rounded(noise, LEAST_NOISE, passed=passed)} of the noise, {LEAST_NOISE} needed, "
+        f"and {rounded(clip, LEAST_CLIP, passed=passed)} clip norms, {LEAST_CLIP} needed"
     )
     return gate("audit_power", "power of the audits", noise, LEAST_NOISE, passed, text)
 

@@ -7,6 +7,7 @@ from pydantic import Field
 from pipeline.launch.policy import PolicyConfig
 from pipeline.publication.gates.gate import Part, at_most, finite, gate, show
 from reports.disclosure.document import GateResult
+from reports.losses import up
 
 # The two accountants compute the same exact curve; a larger difference is a disagreement.
 EPSILON_TOLERANCE = 1e-3
@@ -39,13 +40,14 @@ class GuaranteeEvidence(Part):
 
 def of_the_guarantee(evidence: GuaranteeEvidence, policy: PolicyConfig) -> Iterator[GateResult]:
     """Yield gates on the budgets of launch and population, and on the participation that the accounting assumes."""
-    yield at_most("budget", "privacy budget of the launch", evidence.rho, policy.max_rho, "device-level rho")
+    yield at_most("budget", "privacy budget of the launch", evidence.rho, policy.max_rho, "device-level rho", places=4)
     yield at_most(
         "total",
         "total epsilon of the launch",
         evidence.total_epsilon,
         policy.max_total_epsilon,
         "epsilon of one device over all releases",
+        places=2,
     )
     yield _accountants(evidence)
     if policy.population_max_rho is not None:
@@ -55,6 +57,7 @@ def of_the_guarantee(evidence: GuaranteeEvidence, policy: PolicyConfig) -> Itera
             evidence.population_rho,
             policy.population_max_rho,
             "device-level rho over all launches in the ledger",
+            places=4,
         )
     if policy.budget is not None:
         yield at_most(
@@ -63,6 +66,7 @@ def of_the_guarantee(evidence: GuaranteeEvidence, policy: PolicyConfig) -> Itera
             evidence.window_rho,
             policy.budget.rho,
             "most device-level rho of one device in any such window of the ledger",
+            places=4,
         )
     yield _separation(evidence)
     yield at_most(
@@ -80,6 +84,7 @@ def of_the_guarantee(evidence: GuaranteeEvidence, policy: PolicyConfig) -> Itera
             evidence.epsilon0,
             policy.max_discovery_epsilon0,
             "epsilon of one randomised message",
+            places=2,
         )
     if policy.population_max_words_epsilon is not None:
         yield at_most(
@@ -88,6 +93,7 @@ def of_the_guarantee(evidence: GuaranteeEvidence, policy: PolicyConfig) -> Itera
             evidence.population_words_epsilon,
             policy.population_max_words_epsilon,
             "epsilon of one device to words found locally, over all launches that count",
+            places=2,
         )
     if policy.population_max_discovery_epsilon is not None:
         yield at_most(
@@ -96,6 +102,7 @@ def of_the_guarantee(evidence: GuaranteeEvidence, policy: PolicyConfig) -> Itera
             evidence.population_discovery_epsilon,
             policy.population_max_discovery_epsilon,
             "epsilon of one typed word over all launches in the ledger",
+            places=2,
         )
 
 
@@ -103,7 +110,8 @@ def _accountants(evidence: GuaranteeEvidence) -> GateResult:
     first, second = evidence.epsilon, evidence.epsilon_pld
     difference = abs(first - second) if finite(first) and finite(second) else None
     passed = difference is not None and difference <= EPSILON_TOLERANCE
-    text = f"epsilon is {show(first)} by the exact curve and {show(second)} by privacy loss distributions"
+    one, other = (up(each, 4) if finite(each) else show(each) for each in (first, second))
+    text = f"epsilon is {one} by the exact curve and {other} by privacy loss distributions"
     return gate("accountants", "two accountants agree", difference, EPSILON_TOLERANCE, passed, text)
 
 

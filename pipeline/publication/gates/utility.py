@@ -8,7 +8,7 @@ from pydantic import Field
 from evaluation.comparison.intervals import confidence_of
 from evaluation.config import VARIETY_WORDS
 from pipeline.launch.policy import PolicyConfig
-from pipeline.publication.gates.gate import Part, at_least, finite, gate, none_of, show
+from pipeline.publication.gates.gate import Part, at_least, finite, gate, none_of, rounded, show
 from reports.disclosure.document import GateResult
 from reports.disclosure.utility import OtherFeature
 
@@ -150,9 +150,10 @@ def _attempts(evidence: UtilityEvidence, judged: _FeatureFindings) -> GateResult
     attempt, confidence = judged.attempt, evidence.confidence
     needed = confidence_of(attempt) if attempt is not None and attempt > 0 else None
     passed = finite(confidence) and finite(needed) and confidence >= needed
+    said = rounded(confidence, needed, passed=passed)
     text = (
-        f"attempt {show(attempt)} on these held-out devices against the users' model: intervals at "
-        f"{show(confidence)}, at least {show(needed)} needed"
+        f"attempt {show(attempt)} on these held-out devices against the users' model: intervals at {said}, at least "
+        f"{rounded(needed, needed, passed=True)} needed"
     )
     title = f"luck over repeated attempts{judged.of}"
     return gate(f"attempts{judged.suffix}", title, confidence, needed, passed, text)
