@@ -1,10 +1,20 @@
-"""Cells of a table of launches, for a terminal and for the site, from a row of ``tacit runs``."""
+"""Cells of a table of launches, for a terminal and for the site, from a row of ``tacit runs``; forecasts alike."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 Row = Mapping[str, Any]
+
+
+class Foreseen(Protocol):
+    """A forecast gain in points of top-1 recall, and its standard deviation between populations."""
+
+    @property
+    def points(self) -> float: ...
+
+    @property
+    def error(self) -> float: ...
 
 
 def gain(row: Row) -> str:
@@ -14,6 +24,11 @@ def gain(row: Row) -> str:
         return "-"
     within = "" if low is None or high is None else f" ({100 * low:+.1f} to {100 * high:+.1f})"
     return f"{100 * value:+.1f} points{within}"
+
+
+def foreseen(forecast: Foreseen) -> str:
+    """A forecast gain in points, with two standard deviations."""
+    return f"{forecast.points:+.1f} ± {2 * forecast.error:.1f}"
 
 
 def minute(when: datetime | str) -> str:

@@ -20,6 +20,7 @@ from reports.disclosure import schema
 from reports.disclosure.document import Disclosure
 from reports.front import front, uncovered
 from reports.languages import PICTURES, languages
+from reports.listed import foreseen
 from reports.losses import strength, up
 from reports.paper import printed
 from reports.worst import worst_facts
@@ -56,6 +57,7 @@ _FILTERS = (
     worst_facts,
     up,
     formats.warnings,
+    foreseen,
     markdown.code,
     markdown.yaml,
 )

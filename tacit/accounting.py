@@ -24,7 +24,7 @@ _DELTAS, _PREFIXES = tuple(10.0**-exponent for exponent in range(3, 13)), 60
 
 @dataclass(frozen=True, repr=False)
 class Account(Answer[Any]):
-    """Guarantee of one device, under zero-out adjacency: over all rounds, and over all releases of a launch or its file.
+    """Guarantee of one device, under zero-out adjacency: of training, and of all releases of a launch or its file.
 
     Attributes:
       value: ``federated.accounting.guarantees.Guarantee`` of the mechanism.
@@ -77,8 +77,9 @@ def account(
 
     Args:
       mechanism: the path of a launch file, for all its releases at the enforced limits; a trained launch, by its name
-        or id, for all its releases at the observed participation; a published setting, as in ``"NWP de-DE"``; or a mechanism block, as a mapping or in
-        one line: ``"kind: tree, noise_multiplier: 7, rounds: 1280, min_sep: 181, max_participations: 5"``.
+        or id, for all its releases at the observed participation; a published setting, as in ``"NWP de-DE"``; or a
+        mechanism block, as a mapping or in one line:
+        ``"kind: tree, noise_multiplier: 7, rounds: 1280, min_sep: 181, max_participations: 5"``.
         ``min_sep`` is the papers' MinS + 1, in rounds; the noise multiplier is per clip norm.
       deltas: at which to state epsilon; none for the block's own, or 1e-10.
       twice: also ask the second accountant (privacy loss distributions of dp_accounting), which takes seconds.

@@ -38,6 +38,10 @@ COUNTS_SHARE = 0.1
 # Share of these gains that is left where the start has read typed chat, too; the mean of its cells, 0.52 to 0.68.
 LEFT = {"sample-with-chat": 0.57}
 
+# Of whom all this was measured, and with what: populations, the languages that they typed, fewest and most of them that
+# train, and the network's hidden units and words.
+POPULATIONS, LANGUAGES, PEOPLE, HIDDEN, WORDS = 6, ("en", "es", "fr"), (100, 40_000), 256, 4_000
+
 # Points of the start mixed half and half with the n-gram of its own text, over the start: mean of populations, standard
 # deviation.
 FREE = (0.29, 0.17)

@@ -25,8 +25,8 @@ def account(
         str | None,
         typer.Argument(
             metavar="LAUNCH",
-            help="a launch file: all its releases, at its enforced limits. A trained launch, by its name, its id or the "
-            "beginning of that: all its releases, at the observed participation",
+            help="a launch file: all its releases, at its enforced limits. A trained launch, by its name or how an id "
+            "begins: all its releases, at the observed participation",
             autocompletion=completions,
         ),
     ] = None,

@@ -8,6 +8,7 @@ import typer
 from pipeline.cli.support import AsJson, LaunchName, answer, command
 from pipeline.ground import settings
 from pipeline.ground.errors import PERMANENT
+from reports.listed import foreseen
 from reports.losses import up
 
 if TYPE_CHECKING:
@@ -15,9 +16,6 @@ if TYPE_CHECKING:
 
     from pipeline.preflight.frontier import Frontier, Point
     from pipeline.preflight.plan import LaunchPlan
-
-
-_FORECAST = "Forecast from the number of devices: what five small populations gained with the demo's network and start"
 
 
 @command
@@ -60,11 +58,13 @@ def plan_text(done: "LaunchPlan") -> str:
     """Format a plan: its worst case and its forecast; the tables of the command are apart."""
     from pipeline.preflight.plan import ForecastPlan
 
-    lines, forecast = _worst_case_lines(done), [f"  {gate}" for gate in done.gates]
+    lines, own = _worst_case_lines(done), [f"{foreseen(each)} at {up(at)}" for at, each in done.forecast.items()]
+    forecast = [f"  this file, by total epsilon: {', '.join(own)}"] if own else []
+    forecast += [f"  {gate}" for gate in done.gates]
     if isinstance(done, ForecastPlan) and done.frontier is not None:
         forecast += _frontier_lines(done.frontier)
     if forecast:
-        lines += ["", _FORECAST, *forecast]
+        lines += ["", f"Forecast from the number of devices: what {done.measured_on}", *forecast]
     if not isinstance(done, ForecastPlan):
         lines.append("For a forecast by total epsilon, add a planning block to its launch file.")
     elif done.files:
@@ -169,10 +169,10 @@ def _show_frontier(frontier: "Frontier", console: "Console") -> None:
 
     title = "Forecast gain over the start, points of top-1; both: counts move the start"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("epsilon", "words", "rho left", "counts", "training", "both", "wins"):
-        table.add_column(name, justify="left" if name in ("words", "wins") else "right", no_wrap=True)
+    for name in ("epsilon", "rho left", "counts", "training", "both", "wins"):
+        table.add_column(name, justify="left" if name == "wins" else "right", no_wrap=True)
     for point in frontier.points:
-        table.add_row(f"{point.epsilon:g}", point.words or "none", *_point_cells(point))
+        table.add_row(f"{point.epsilon:g}", *_point_cells(point))
     console.print(table)
 
 
@@ -180,5 +180,5 @@ def _point_cells(point: "Point") -> list[str]:
     if not point.rho:
         return ["0", "-", "-", "-", "nothing left"]
     ways = (point.counts, point.training, point.both)
-    cells = [f"{way.points:+.1f} ± {2 * way.error:.1f}" if way else "-" for way in ways]
+    cells = [foreseen(way) if way else "-" for way in ways]
     return [f"{point.rho:.2g}", *cells, point.wins or "not sure"]

@@ -59,7 +59,7 @@ def guarantee(
 
 
 def losses(launch: str, mechanism: MechanismConfig, trained: Guarantee) -> dict[float, Total]:
-    """Loss of one device to all releases of a launch file with this mechanism, at worst, at each delta of its guarantee.
+    """Loss of one device to all releases of a launch file with this mechanism, at worst, by delta of its guarantee.
 
     Devices are those that the file states; without a number, words found locally have their local bound.
     """

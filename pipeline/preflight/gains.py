@@ -13,8 +13,9 @@ from federated.planning.gain import Forecast
 from pipeline.launch.config import LaunchConfig
 from pipeline.launch.policy import PolicyConfig
 from pipeline.releases.terms import Terms
+from reports.listed import foreseen
 
-_OF_WHOM = ", as five small populations gained with the demo's network"
+_SPOKEN = {"en": "English", "es": "Spanish", "fr": "French"}
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class GainGate:
         held = f"{self.held:.0%}" if self.held >= 0.01 else "less than 1%"
         return (
             f"{self.field}: {self.bound / 100:g} holds {held} of such launches, by a forecast of "
-            f"{self.gain.points:+.1f} ± {2 * self.gain.error:.1f} points over {self.beside}"
+            f"{foreseen(self.gain)} points over {self.beside}"
         )
 
 
@@ -72,7 +73,31 @@ def uncertain(terms: Terms) -> tuple[str, ...]:
 
     No launch is refused for it: people whose text the start knows little of gain many times what is forecast.
     """
-    return tuple(f"{gate}{_OF_WHOM}" for gate in gain_gates(terms) if gate.held > (1 - CONFIDENCE) / 2)
+    gates = [str(gate) for gate in gain_gates(terms) if gate.held > (1 - CONFIDENCE) / 2]
+    train = terms.splits["train"] if terms.splits else 0
+    return (*gates, f"these forecasts are what {measured_on(terms.config, train)}") if gates else ()
+
+
+def measured_on(config: LaunchConfig, devices: int) -> str:
+    """Whose gains a forecast is made of, with which network, and what of this launch is none of that.
+
+    Args:
+      devices: that train.
+    """
+    (fewest, most), words = gain.PEOPLE, config.vocabulary.base_size
+    other = {
+        config.locale: config.locale.partition("-")[0] not in gain.LANGUAGES,
+        f"{devices:,} devices": not fewest <= devices <= most,
+        f"{config.model.hidden_dim:,} hidden units": config.model.hidden_dim != gain.HIDDEN,
+        f"{words:,} words": words != gain.WORDS,
+    }
+    *some, last = (_SPOKEN[each] for each in gain.LANGUAGES)
+    said = (
+        f"{gain.POPULATIONS} populations of {fewest:,} to {most:,} people gained, in {', '.join(some)} and {last}, "
+        f"with {gain.HIDDEN} hidden units and {gain.WORDS:,} words"
+    )
+    unlike = ", ".join(name for name, differs in other.items() if differs)
+    return f"{said}; nothing was measured with this launch's {unlike}" if unlike else said
 
 
 def least_gain(policy: PolicyConfig) -> float:
@@ -99,11 +124,12 @@ def forecast(config: LaunchConfig, devices: int, share: float = 1.0) -> Forecast
 
 
 def without_privacy(config: LaunchConfig) -> Forecast | None:
-    """Forecast of the launch's training without noise; None where nothing is trained or no forecast is known.
+    """Forecast of the launch's training without noise; None if it is measured, not trained, or no forecast is known.
 
     Training then goes as far as the step law was measured.
     """
-    return _trained(config, law.LONGEST_WAY) if config.trains and _is_known(config) else None
+    asked = config.trains and not config.ab_test.non_private_upper_bound and _is_known(config)
+    return _trained(config, law.LONGEST_WAY) if asked else None
 
 
 def _trained(config: LaunchConfig, way: float) -> Forecast:

@@ -14,6 +14,7 @@ from federated.config.mechanism import MOST_DEVICES
 from federated.config.planning import SLOW_ROUND_MINUTES
 from federated.planning import feasibility, law
 from federated.planning.feasibility import Alternative, Timer
+from federated.planning.gain import Forecast
 from federated.planning.law import Step
 from federated.planning.search import terms_of
 from pipeline.ground.settings import Settings
@@ -23,7 +24,7 @@ from pipeline.preflight.compute import launch_minutes
 from pipeline.preflight.devices import count_devices, countable, retention, stated_devices
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.frontier import Frontier
-from pipeline.preflight.gains import GainGate, gain_gates, least_gain
+from pipeline.preflight.gains import GainGate, gain_gates, least_gain, measured_on
 from pipeline.preflight.shortfalls import refusals
 from pipeline.preflight.trust import Trust, prices
 from pipeline.preflight.words import CentralWords, LocalWords, both_ways
@@ -62,6 +63,9 @@ class LaunchPlan:
       counted: devices of the launch's files before and after each filter, if they were counted for this plan.
       total: loss of one device to all releases together, bounded by ``policy.max_total_epsilon``; the rho of each part
         is bounded by ``policy.max_rho``.
+      forecast: gain over the start by total epsilon, at the launch's own and at one less and more, as its report will
+        state it; empty where none is known.
+      measured_on: whose gains every forecast is made of, and what of this launch is none of that.
       gates: on gains, with the forecast; empty where there is none.
       least_gain: points over the start that these gates ask for.
       words: the file's own kind of word discovery, then the other kind at equal reach and at equal epsilon.
@@ -85,6 +89,8 @@ class LaunchPlan:
     max_rho: float
     total: Total
     max_total_epsilon: float
+    forecast: Mapping[float, Forecast]
+    measured_on: str
     gates: tuple[GainGate, ...]
     least_gain: float
     words: tuple[LocalWords | CentralWords, ...]
@@ -143,7 +149,7 @@ def plan(
     found = None
     if config.server.optimizer != "adam":
         worst = Terms.of_file(config, base.devices)
-        found = frontiers.frontier(config, terms, worst.spends)
+        found = frontiers.frontier(config, terms, worst.likely(worst.spends))
     directory = out or RunDir(here.runs_dir, run_id).path / "public" / "planning"
     return ForecastPlan(
         **vars(base),
@@ -215,6 +221,8 @@ def _worst_case(
         max_rho=config.policy.max_rho,
         total=terms.total,
         max_total_epsilon=config.policy.max_total_epsilon,
+        forecast=frontiers.around(config, trains, terms.likely(terms.spends), terms.total.epsilon),
+        measured_on=measured_on(config, trains),
         gates=gain_gates(terms),
         least_gain=least_gain(config.policy),
         words=words,

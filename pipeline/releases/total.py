@@ -41,7 +41,9 @@ def total(config: LaunchConfig, spends: Mapping[str, Spend]) -> Total:
 def totals(config: LaunchConfig, spends: Mapping[str, Spend], deltas: Iterable[float]) -> dict[float, Total]:
     """``total`` at each of several deltas, in place of the launch's own."""
     return {
-        delta: total(config.model_copy(update={"mechanism": config.mechanism.model_copy(update={"delta": delta})}), spends)
+        delta: total(
+            config.model_copy(update={"mechanism": config.mechanism.model_copy(update={"delta": delta})}), spends
+        )
         for delta in deltas
     }
 

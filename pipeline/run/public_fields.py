@@ -254,7 +254,7 @@ FIELDS: dict[str, Fields] = {
         _FILE: "bits neighbours threshold wrap_probability",
         _SCHEDULE: "inflated_norm clipped_fraction rounding_std",
     },
-    "Accounting": {_FILE: "randomness agree methods failure", _ACCOUNTED: "curve"},
+    "Accounting": {_FILE: "randomness agree methods failure forecast_of", _ACCOUNTED: "curve"},
     "Gain": {_ACCOUNTED: "points error"},
     "ForecastGain": {_ACCOUNTED: "epsilon"},
     "Total": {_FILE: "unit devices delta", _ACCOUNTED: "epsilon"},

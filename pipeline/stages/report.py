@@ -14,7 +14,7 @@ from pipeline.ledger.entries import Spend
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.statement import composition
 from pipeline.preflight.frontier import around
-from pipeline.preflight.gains import without_privacy
+from pipeline.preflight.gains import measured_on, without_privacy
 from pipeline.releases.release import Results
 from pipeline.releases.spent import launch_loss, spent
 from pipeline.releases.total import of_group, total
@@ -212,7 +212,7 @@ def _accounting(
     forecast: Mapping[float, Forecast],
     group: tuple[Total, ...],
 ) -> Accounting:
-    loss = launch_loss(ctx.config, ctx.run)
+    loss, trains = launch_loss(ctx.config, ctx.run), ctx.run.result("ingest_private")["devices_by_split"]["train"]
     return block(
         Accounting,
         loss.model_dump(),
@@ -223,6 +223,7 @@ def _accounting(
         curve=curve(loss.rho, _CURVE_DELTAS, loss.failure),
         group=group,
         forecast=tuple(ForecastGain(epsilon=at, **vars(gained)) for at, gained in forecast.items()),
+        forecast_of=measured_on(ctx.config, trains) if forecast else "",
         without_privacy=Gain(**vars(free)) if (free := without_privacy(ctx.config)) else None,
     )
 

@@ -71,7 +71,9 @@ class GateResult(Config):
     title: str
     asks: str = Field(default="", description="the condition, as a sentence; empty for a gate of other code")
     value: float | None
-    shown: str = Field(description="the value as every page states it, rounded once: losses up, others against the launch")
+    shown: str = Field(
+        description="the value as every page states it, rounded once: losses up, others against the launch"
+    )
     threshold: float | None
     passed: bool
     evidence: str
@@ -145,6 +147,12 @@ class Disclosure(Config):
         missing = [name for name in ("audit", "release_audits", "utility") if getattr(self, name) is None]
         if self.decision.decision == "launch" and missing:
             raise ValueError(f"decision: 'launch' without {' and '.join(missing)}; missing evidence means 'hold'")
+        return self
+
+    @model_validator(mode="after")
+    def _training_without_noise_is_measured_or_forecast(self) -> "Disclosure":
+        if self.accounting.without_privacy and self.utility and self.utility.simulation_without_privacy:
+            raise ValueError("accounting.without_privacy: a forecast of what the comparison measures; leave it out")
         return self
 
     @property

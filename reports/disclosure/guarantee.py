@@ -80,8 +80,12 @@ class Accounting(PrivacyLoss):
     forecast: tuple[ForecastGain, ...] = Field(
         default=(), description="gain at this total, and at one epsilon less and more; empty: there is no forecast"
     )
+    forecast_of: str = Field(
+        default="", description="whose gains the forecasts are made of, and what of this launch is none of that"
+    )
     without_privacy: Gain | None = Field(
-        default=None, description="gain of training without noise, forecast; None: nothing is trained, or no forecast"
+        default=None,
+        description="gain of training without noise, forecast; None: measured, nothing is trained, or no forecast",
     )
 
     @property

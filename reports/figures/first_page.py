@@ -54,8 +54,7 @@ def bars_of(disclosure: Disclosure) -> tuple[Bar, ...]:
         if (row := utility.value(arm, _METRIC)) is not None
     ]
     start, free = utility.value("start", _METRIC), disclosure.accounting.without_privacy
-    measured_or_passed = utility.simulation_without_privacy or disclosure.forecast_is_passed
-    if start is not None and free is not None and not measured_or_passed:
+    if start is not None and free is not None and not disclosure.forecast_is_passed:
         bars.append(Bar("forecast", 100 * start.value + free.points, 2 * free.error))
     return tuple(bars) if any(bar.kind == "private" for bar in bars) else ()
 

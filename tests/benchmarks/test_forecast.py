@@ -7,6 +7,8 @@ from statistics import fmean, stdev
 import pytest
 
 from benchmarks.utility import forecast
+from benchmarks.utility.cell import Cell
+from benchmarks.utility.populations import POPULATIONS
 from federated.planning import gain, law
 
 RESULTS = Path(forecast.__file__).parent.parent / "results" / "crossing.csv"
@@ -22,6 +24,15 @@ def test_curves_are_those_of_the_fit(found: list[forecast.Row], arm: str) -> Non
     measured = forecast.curve(found, arm)
     line = {"counts": gain.COUNTS, "training": gain.TRAINING, "both": gain.BOTH}[arm]
     assert [gain.at(line, size) for size, _ in measured] == pytest.approx([points for _, points in measured], abs=0.1)
+
+
+def test_what_a_forecast_says_it_is_made_of_is_what_was_measured(found: list[forecast.Row]) -> None:
+    populations = {row.population for row in found}
+    assert len(populations) == gain.POPULATIONS
+    assert {POPULATIONS[name].locale[:2] for name in populations} == {*gain.LANGUAGES}
+    assert (min(row.people for row in found), max(row.people for row in found)) == gain.PEOPLE
+    usual = Cell("talk", 0, "train")
+    assert (usual.hidden, usual.words) == (gain.HIDDEN, gain.WORDS), "cells of other networks fit no curve"
 
 
 def test_nothing_longer_is_recommended_than_was_measured() -> None:

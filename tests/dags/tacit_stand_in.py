@@ -53,12 +53,12 @@ if command == "decide":
         "decision": word,
         "reasons": ["fine"],
         "gates": gates,
-        "headline": {"decision": word, "guarantee": "6.51", "delta": 1e-10},
+        "headline": {"decision": word, "loss": "epsilon 6.51 at delta 1e-10"},
     }
 if command == "report":
     answer = {"files": ["report.html"], "disclosure_sha256": "e" * 64}
     answer["summary"] = [
-        "guarantee of one device: epsilon 6.51 at delta 1e-10 (training 6.51)",
+        "guarantee of one device: epsilon 6.51 at delta 1e-10, rho 0.5000",
         "against the current version 3: +0.42 pp (+0.10 pp to +0.74 pp)",
     ]
 if command == "publish":

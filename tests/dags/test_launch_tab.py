@@ -15,7 +15,8 @@ pytestmark = pytest.mark.timeout(300)
 LAUNCH = "demo-0123abcd"
 PAGE = "/demo/runs/manual__1/"
 GATE = {"id": "utility", "title": "gain in top-1 recall", "evidence": "0 of <b>1</b>", "passed": False}
-SPENT = {"rho": 0.09375, "epsilon": 9.92535, "delta": 1e-6, "guarantee": "9.93 (local words 8.00)"}
+SPENT = {"rho": 0.0938, "epsilon": 9.93, "delta": 1.25e-6, "guarantee": "9.93 (local words 8.00)"}
+SPENT["loss"] = "epsilon 9.93 (local words 8.00) at delta 1.25e-06"
 RESULTS = {
     "fine_tune": {"rho": 0.09375, "epsilon": 1.92535, "delta": 1e-6},
     "decide": {"decision": "hold", "reasons": ["no gain"], "gates": [GATE], "headline": SPENT | {"decision": "hold"}},
@@ -89,7 +90,7 @@ def test_the_page_shows_gates_and_the_difference_to_what_users_have(client: Test
     assert "version 3, launch demo-89abcdef" in page
     assert "+1.25 points" in page
     assert "+50.00" not in page
-    assert "9.93 (local words 8.00)" in page
+    assert SPENT["loss"] in page, "as the record has it, delta too"
     assert "1.93" not in page, "the loss to training alone"
     assert f"tacit status {LAUNCH}" in page
 

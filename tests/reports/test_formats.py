@@ -1,26 +1,9 @@
-"""Privacy losses round up, verdicts follow intervals, and gates round against the launch."""
+"""Privacy losses round up, and verdicts follow intervals."""
 
 import pytest
 
 from reports import formats
-from reports.disclosure.document import GateResult
 from reports.disclosure.utility import Difference
-
-
-@pytest.mark.parametrize(
-    ("value", "threshold", "passed", "shown"),
-    [
-        (0.500011, 1.0, True, "0.5001"),  # at most: up, towards the threshold
-        (1.000001, 1.0, False, "1.001"),  # not 1, which would look like a pass
-        (0.0264399, 0.0, True, "0.02643"),  # at least: down
-        (-0.0264391, 0.0, False, "-0.02644"),
-        (748642.0, 1000.0, True, "748,642"),
-        (None, 1.0, False, "missing"),
-    ],
-)
-def test_gate_values_round_against_the_launch(value: float | None, threshold: float, passed: bool, shown: str) -> None:
-    gate = GateResult(id="g", title="t", value=value, threshold=threshold, passed=passed, evidence="e")
-    assert formats.gate_value(gate) == shown
 
 
 def test_verdict_needs_an_interval_clear_of_zero() -> None:

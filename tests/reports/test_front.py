@@ -217,9 +217,7 @@ def test_every_worst_fact_and_warning_is_accepted_by_itself() -> None:
 
 
 def test_the_summary_states_the_one_number_and_says_where_nothing_was_compared() -> None:
-    bound = up(example().accounting.bound)
-    parts = "local words 2.01, training 5.02"
-    assert summary(example())[0] == f"guarantee of one device: epsilon {bound} at delta 1e-06 ({parts})"
+    assert summary(example())[0] == f"guarantee of one device: {example().accounting.total.sentence}"
     assert summary(example())[1].startswith("outside the guarantee: ")
     start = example().utility.value("start", "top1_recall")
     assert summary(example())[3] == f"before private training correct in {percent(start.value)}"

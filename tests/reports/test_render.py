@@ -218,10 +218,11 @@ def test_a_page_may_run_nothing_and_fetch_only_the_picture_of_its_state() -> Non
 def test_one_epsilon_more_or_less_is_a_forecast_with_its_error() -> None:
     plain = example()
     gains = [{"epsilon": 6.0211 + more, "points": 2.5 + 0.25 * more, "error": 0.8} for more in range(3)]
-    accounting = Accounting.model_validate(plain.accounting.model_dump() | {"forecast": gains})
+    stated = {"forecast": gains, "forecast_of": "ten people gained"}
+    accounting = Accounting.model_validate(plain.accounting.model_dump() | stated)
     text = pages(plain.model_copy(update={"accounting": accounting}), {})["report.md"]
     assert "is a forecast" in text
-    assert "the start: +2.50 (± 1.60) at ε 6.03, +2.75 (± 1.60) at ε 7.03, +3.00 (± 1.60) at ε 8.03." in text
+    assert "the start: +2.5 ± 1.6 at ε 6.03, +2.8 ± 1.6 at ε 7.03, +3.0 ± 1.6 at ε 8.03. It is what ten people" in text
     assert "One ε more or less" not in pages(plain, {})["report.md"]
 
 

@@ -13,7 +13,7 @@ from tests.helpers.launches.pipeline_launch import Counted, launch_config, spend
 from tests.helpers.launches.stages import stages_of
 from tests.helpers.reports.reports_example import LOCAL_WORDS
 
-RHO, EPSILON = 0.25, 3.5
+RHO, EPSILON, LOSS = 0.25, 3.5, "epsilon 3.50 at delta 1e-06, rho 0.2500"
 
 
 @stand_in
@@ -67,7 +67,8 @@ def stages(decision: str) -> Stages:
         block = decide(Evidence(launched_for=ctx.config.features), ctx.config.policy)
         gates = tuple(gate.model_copy(update={"passed": True}) for gate in block.gates)
         passed = DecisionBlock(decision="launch", gates=gates, reasons=("all passed",))
-        headline = {"rho": RHO, "epsilon": EPSILON, "delta": 1e-6, "guarantee": f"{EPSILON:.2f}"}
+        stated = {"guarantee": f"{EPSILON:.2f}", "loss": LOSS}
+        headline = {"rho": RHO, "epsilon": EPSILON, "delta": 1e-6, **stated}
         return Decided(value=1, **dict(passed if decision == "launch" else block), headline=headline)
 
     special = {

@@ -28,6 +28,7 @@ def row(launch_id: str, **changes: Any) -> dict[str, Any]:
         "epsilon": 4.6112,
         "delta": 1e-10,
         "guarantee": "4.62",
+        "loss": "epsilon 4.62 at delta 1e-10, rho 0.4500",
         "top1_gain": 0.029,
         "top1_gain_low": 0.026,
         "top1_gain_high": 0.033,
@@ -40,7 +41,9 @@ def _later(days: int) -> str:
     return (_DAY + timedelta(days=days)).isoformat()
 
 
-_UNKNOWN = dict.fromkeys(("decision", "rho", "epsilon", "guarantee", "top1_gain", "top1_gain_low", "top1_gain_high"))
+_UNKNOWN = dict.fromkeys(
+    ("decision", "rho", "epsilon", "guarantee", "loss", "top1_gain", "top1_gain_low", "top1_gain_high")
+)
 _WHY = "gain in top-1 recall: +0.3 points (-0.1 to +0.7), at least +0.5 wanted; canaries: one of 24 was found"
 ROWS = (
     row("fr-FR-1b2c3d4e", locale="fr-FR", population="fr-keyboards", began=_later(92), state="unfinished", approvers=[])

@@ -149,6 +149,7 @@ def example(**changes: object) -> Disclosure:
                     "id": f"gate_{n}",
                     "title": f"title {n}",
                     "value": n / 7,
+                    "shown": f"{n / 7:.4g}",
                     "threshold": 2.0,
                     "passed": True,
                     "evidence": "e",

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+import tacit
 from federated.accounting import guarantees as accounting
 from federated.mechanisms import Tree
 from federated.mechanisms import mechanism_file as files
 from pipeline.ground import settings
-from pipeline.launch.config import LaunchConfig, launch_id
+from pipeline.launch.config import LaunchConfig, launch_id, load_launch
+from pipeline.releases.terms import Terms
 from pipeline.run import runner
 from pipeline.run.stage import Stage, StageContext
 from pipeline.stages.graph import STAGES
@@ -93,6 +95,23 @@ def test_a_mistake_is_one_line_with_the_fix(
     done = run(*arguments, code=65)
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
     assert named in line
+
+
+@pytest.mark.slow
+def test_a_launch_file_states_all_its_releases_as_its_plan_does() -> None:
+    """It said the loss of training alone, 4.89 of a launch of 12.89."""
+    file = Path(__file__).parents[3] / "dags" / "launches" / "demo-en-US.yaml"
+    config = load_launch(file)
+    whole = Terms.of_file(config, config.private_text.splits.expected(config.planning.population_estimate)).total
+    told, shown = answer(str(file)), run(str(file)).stdout
+    assert told["epsilon"] == {"1e-06": pytest.approx(whole.epsilon)}
+    assert whole.sentence in shown.split("Training alone")[0]
+    at_file = tacit.account(file)
+    assert at_file.epsilon == {1e-6: pytest.approx(whole.epsilon)}
+    assert (str(at_file), at_file.rho) == (shown.rstrip("\n"), None)
+    less = answer(str(file), "--set", "noise_multiplier=8")
+    assert less["training"]["rho"] < told["training"]["rho"]
+    assert whole.words.epsilon < less["epsilon"]["1e-06"] < told["epsilon"]["1e-06"]
 
 
 @stand_in

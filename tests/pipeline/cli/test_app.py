@@ -21,6 +21,7 @@ from pipeline.ground.errors import BudgetExceeded, StageBusy
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import launch_id
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.preflight.gains import measured_on
 from pipeline.run import runner
 from pipeline.run.known import write_down
 from pipeline.run.run_dir import RESULT, read_record, record_text
@@ -78,9 +79,9 @@ def test_check_a_good_file(tacit: Shell, file: str):
         "(shuffled), training 2.73 (rho 0.1667)"
     )
     gate = "policy.min_top1_gain: 0 holds 97% of such launches, by a forecast of +0.0 ± 0.0 points over the start"
-    gate += ", as five small populations gained with the demo's network"
+    of_whom = f"these forecasts are what {measured_on(launch_config(), 1150)}"
     minutes = {"pretrain": 1, "fine_tune": 1}
-    found = {"errors": [], "notes": [note, gate], "cpu_minutes": minutes, "reuse": []}
+    found = {"errors": [], "notes": [note, gate, of_whom], "cpu_minutes": minutes, "reuse": []}
     assert tacit.json("check", file) == {"ok": True, "launch_id": expected} | found
     assert tacit.json("check", file, "--date", "20261121")["launch_id"] == f"{expected}-20261121"
     assert expected in tacit("check", file).stdout

@@ -9,7 +9,7 @@ import pytest
 
 from federated.planning import gain
 from pipeline.launch.config import LaunchConfig, load_launch
-from pipeline.preflight.gains import forecast, gain_gates, uncertain
+from pipeline.preflight.gains import forecast, gain_gates, measured_on, uncertain, without_privacy
 from pipeline.releases.terms import Terms
 
 LAUNCHES = Path(__file__).parents[3] / "dags" / "launches"
@@ -56,9 +56,40 @@ def test_the_n_gram_s_gate_asks_for_what_costs_nothing_too(demo: LaunchConfig) -
 
 def test_a_gate_that_may_well_hold_is_warned_of(demo: LaunchConfig) -> None:
     assert uncertain(terms(demo)) == ()
-    (warning,) = uncertain(terms(demo, min_ngram_gain=0.02))
+    warning, of_whom = uncertain(terms(demo, min_ngram_gain=0.02))
+    assert of_whom == f"these forecasts are what {measured_on(demo, 920)}"
     assert warning.startswith("policy.min_ngram_gain: 0.02 holds ")
     assert "% of such launches, by a forecast of +" in warning
+
+
+@pytest.mark.parametrize(
+    ("change", "devices", "unlike"),
+    [
+        ({}, 921, []),
+        ({"locale": "fr-CA"}, 100, []),
+        ({"locale": "de-DE"}, 1_320_000, ["de-DE", "1,320,000 devices"]),
+        ({"model": {"hidden_dim": 512}}, 40_000, ["512 hidden units"]),
+        ({"vocabulary": {"base_size": 16_000}, "locale": "pt-BR"}, 90, ["pt-BR", "90 devices", "16,000 words"]),
+    ],
+)
+def test_a_forecast_says_what_it_does_not_cover(
+    demo: LaunchConfig, change: dict[str, object], devices: int, unlike: list[str]
+) -> None:
+    """A gain in German was told as one that chat in English, French and Spanish had measured."""
+    blocks = {
+        name: getattr(demo, name).model_copy(update=value) if isinstance(value, dict) else value
+        for name, value in change.items()
+    }
+    said, _, outside = measured_on(demo.model_copy(update=blocks), devices).partition("; nothing was measured with ")
+    assert said.endswith("in English, Spanish and French, with 256 hidden units and 4,000 words")
+    assert outside == (f"this launch's {', '.join(unlike)}" if unlike else "")
+
+
+def test_training_without_noise_is_measured_or_forecast_and_never_both(demo: LaunchConfig) -> None:
+    assert demo.ab_test.non_private_upper_bound
+    assert without_privacy(demo) is None
+    unmeasured = demo.ab_test.model_copy(update={"non_private_upper_bound": False})
+    assert without_privacy(demo.model_copy(update={"ab_test": unmeasured})).points > forecast(demo, 920).points
 
 
 def test_without_devices_or_a_forecast_nothing_is_said(demo: LaunchConfig) -> None:

@@ -35,6 +35,19 @@ def test_a_file_is_its_newest_launch_and_an_id_need_not_be_whole(tracked: Settin
         named.begun_id(dated[:-1] + "2", tracked)
 
 
+def test_a_locale_is_its_newest_launch_unless_a_launch_has_its_name(tracked: Settings):
+    """The tutorial ended with ``tacit verify en-US``, which a second launch refused."""
+    first, second, _ = began(tracked), began(tracked, name="another"), began(tracked, locale="fr-FR")
+    kept = tracked.runs_dir / first / "public" / "launch" / "launch.json"
+    os.utime(kept, (9e8, 9e8))
+    assert named.begun_id("en-US", tracked) == second
+    named_so = began(tracked, name="en-US")
+    os.utime(tracked.runs_dir / named_so / "public" / "launch" / "launch.json", (8e8, 8e8))
+    assert named.begun_id("en-US", tracked) == named_so
+    with pytest.raises(ValueError, match="'de-DE' is no launch file, and no launch in"):
+        named.begun_id("de-DE", tracked)
+
+
 def test_a_file_that_became_another_launch_says_so(tracked: Settings, tmp_path: Path):
     run_id = began(tracked)
     changed = str(write_launch(tmp_path, RAW | {"seed": 8}))

@@ -205,12 +205,12 @@ def test_the_row_shows_what_was_logged_last_in_the_same_hour(tracked: Settings, 
 def test_the_page_of_a_decided_launch_leads_to_its_report(tracked: Settings):
     tracker = MlflowTracker(tracked, CONFIG, ID)
     for name in ("decide", "report"):
-        headline = {"decision": "launch", "guarantee": "4.89"} if name == "decide" else {}
+        headline = {"decision": "launch", "loss": "epsilon 4.89 at delta 1e-10"} if name == "decide" else {}
         stage = stages_of({name: lambda ctx, headline=headline: Counted(value=1, headline=headline)})
         tracker.log_stage(run_folder(tracked, ID), runner.run_stage(name, CONFIG, ID, tracked, stage).record)
     found = runs(tracked)
     note = found[ID][0].data.tags["mlflow.note.content"]
-    assert note.startswith("**Launch**; one device loses epsilon 4.89.")
+    assert note.startswith("**Launch**; one device loses epsilon 4.89 at delta 1e-10.")
     assert f"/runs/{found[f'{ID}/report'][0].info.run_id}/artifacts/report.html" in note
 
 
