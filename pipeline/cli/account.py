@@ -118,10 +118,7 @@ def account(
 
         asked = block.block(launch, mechanism, preset, changes or ())
         guarantee = block.guarantee(asked, deltas, strategy, twice=twice)
-        if launch is None:
-            answer(_as_content(guarantee), as_json, account_text(guarantee))
-        else:
-            _of_all_releases(block.losses(launch, asked, guarantee), guarantee, as_json)
+        _answer({} if launch is None else block.losses(launch, asked, guarantee), guarantee, as_json)
 
 
 def _alone(source: str, others: Mapping[str, object], fix: str = "") -> None:
@@ -161,11 +158,14 @@ def _trained(launch: str, deltas: tuple[float, ...], as_json: bool) -> None:
 
     config, folder, _ = open_existing(launch)
     trained = guarantee_again(config, folder, deltas)
-    _of_all_releases(losses_again(config, trained, folder.result), trained, as_json)
+    _answer(losses_again(config, trained, folder.result), trained, as_json)
 
 
-def _of_all_releases(losses: "Mapping[float, Total]", trained: "Guarantee", as_json: bool) -> None:
-    """Print the loss of one device to all releases of a launch, by delta, before the account of its training alone."""
+def _answer(losses: "Mapping[float, Total]", trained: "Guarantee", as_json: bool) -> None:
+    """Print the account of a mechanism, below the loss to all releases of its launch, by delta, if it has one."""
+    if not losses:
+        answer(_as_content(trained), as_json, account_text(trained))
+        return
     loss = next(iter(losses.values()))
     content = {
         "unit": loss.unit,

@@ -108,7 +108,7 @@ def erase(
         str | None,
         typer.Argument(
             metavar="LAUNCH",
-            help="a launch file, its name, a launch id, or the beginning of an id; not with --expired",
+            help="a launch file, its name or locale, a launch id, or the beginning of an id; not with --expired",
             autocompletion=completions,
         ),
     ] = None,

@@ -143,14 +143,14 @@ def _step_lines(plan: "LaunchPlan") -> list[str]:
 
 
 def _frontier_lines(frontier: "Frontier") -> list[str]:
-    """Format where ways begin to gain, and where more epsilon stops to."""
+    """Format where ways of other files begin to gain, and where more epsilon stops to."""
 
     def total(epsilon: float | None) -> str:
         return "at no total up to 10" if epsilon is None else f"from epsilon {epsilon:g} on"
 
     knee, evaluation = frontier.knee, frontier.evaluation
     return [
-        f"  a way gains over the start for sure {total(frontier.beats_start)}",
+        f"  with words, rounds and noise for each total, a way gains for sure {total(frontier.beats_start)}",
         f"  training leads counts {total(frontier.beats_counts)}",
         "  no total up to 10 gains for sure: find more devices"
         if knee is None
@@ -164,15 +164,15 @@ def _frontier_lines(frontier: "Frontier") -> list[str]:
 
 
 def _show_frontier(frontier: "Frontier", console: "Console") -> None:
-    """Print the forecast of each way at each total."""
+    """Print the forecast of each way at each total; ``both`` is training from a start that counts moved."""
     from rich.table import Table
 
-    title = "Forecast gain over the start, points of top-1; both: counts move the start"
+    title = "Forecast gain over the start of files with other words, rounds and noise, points of top-1"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("epsilon", "rho left", "counts", "training", "both", "wins"):
-        table.add_column(name, justify="left" if name == "wins" else "right", no_wrap=True)
+    for name in ("epsilon", "words", "rho left", "counts", "training", "both", "wins"):
+        table.add_column(name, justify="left" if name in ("words", "wins") else "right", no_wrap=True)
     for point in frontier.points:
-        table.add_row(f"{point.epsilon:g}", *_point_cells(point))
+        table.add_row(f"{point.epsilon:g}", point.words or "none", *_point_cells(point))
     console.print(table)
 
 

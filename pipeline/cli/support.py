@@ -44,7 +44,7 @@ LaunchName = Annotated[
     str,
     typer.Argument(
         metavar="LAUNCH",
-        help="a launch file, its name, a launch id, or the beginning of an id ('tacit runs' lists them)",
+        help="a launch file, its name or locale, a launch id, or the beginning of an id ('tacit runs' lists them)",
         autocompletion=completions,
     ),
 ]

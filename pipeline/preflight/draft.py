@@ -26,7 +26,7 @@ from federated.planning import gain, law
 from federated.planning.search import block_at, counts_at, round_up, terms_of
 from pipeline.launch.config import LIKE, LaunchConfig, all_fields, fields, inherited, load_launch, problems
 from pipeline.preflight.devices import MOST_COUNTED_BYTES, filters_of, no_row
-from pipeline.preflight.frontier import rho_within
+from pipeline.preflight.frontier import LEFT_BY_WORDS, rho_within
 from pipeline.preflight.shortfalls import refusals
 from pipeline.preflight.vocabulary import propose
 from pipeline.releases.central_words import central_discovery
@@ -64,8 +64,6 @@ _MOST_GOAL = 6_500
 _LONG_ENOUGH = 0.85
 # With fewer, a launch is refused; with few, a fifth of them may be too few to compare on.
 _FEWEST, _FEW = 60, 120
-# Share of the rho that words found locally must leave; where they would leave less, others are found, or none.
-_LEFT_BY_WORDS = 0.5
 _LIMITS = ("max_words_per_device", "test_fraction")  # fields that every source of private text has
 # Devices that tell a gain of 0.2 points, as more would only take time; and the least share that is held out.
 _JUDGES, _LEAST_SHARE = 2_000, 0.01
@@ -414,7 +412,7 @@ def _words(answers: Answers, splits: Splits, content: dict[str, Any]) -> Words:
     alone = _rounded_down(min(most, rho_within(config, {}, answers.epsilon)))
     beside = _rounded_down(min(most, rho_within(config, {"discover": found}, answers.epsilon)))
     cost = total(config, {"discover": found}).epsilon
-    if beside >= _LEFT_BY_WORDS * alone:
+    if beside >= LEFT_BY_WORDS * alone:
         why = f"Words: found under local privacy, at epsilon {up(cost)} of the total of {answers.epsilon:g}."
         return Words(content["discovery"], 0.0, found.device_epsilon or 0.0, beside, why)
     noise = round_up(1 / math.sqrt(2 * _WORDS_SHARE * alone), 3)

@@ -1,7 +1,8 @@
-"""The frontier of a launch file: forecast gain against the total epsilon of one device, by way to spend it.
+"""The frontier of a launch's population: forecast gain against the total epsilon of one device, by way to spend it.
 
-Words and noise's shape stay as they are in the file, so that a total has one forecast, that of the report
-(``around``) among them.
+It is of other files: words, rounds and noise are chosen for each total and number of devices. The launch file as it is
+has a forecast of its own (``around``), which its plan and its report state.
+
 Everything is known before any text is read: the launch file, the number of devices, the step law, and the forecast that
 belongs to it (``federated.planning.gain``).
 """
@@ -19,7 +20,9 @@ from federated.planning.search import Terms, block_at
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.entries import Spend
 from pipeline.preflight.gains import forecast
+from pipeline.preflight.words import CentralWords, both_ways
 from pipeline.releases.counts import COUNTS
+from pipeline.releases.local_words import LOCAL_WORDS
 from pipeline.releases.release import gaussian
 from pipeline.releases.total import total
 from pipeline.releases.training import TRAINING
@@ -28,6 +31,8 @@ Way = Literal["counts", "training", "both"]
 _LEARNS = (TRAINING.stage, COUNTS.stage)
 EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _LEAST_RHO, _MOST_RHO = 1e-8, 1e4
+# Share of the rho that words must leave; where they would leave less, other words are found, or none.
+LEFT_BY_WORDS = 0.5
 _NEAR = 0.1  # points below the most on the frontier at which more epsilon is not worth it
 _STEPS = 8  # totals to try, between two on the frontier
 
@@ -37,6 +42,7 @@ class Point:
     """Forecast at one total epsilon of one device.
 
     Attributes:
+      words: kind of word discovery that leaves enough to learn with; empty for none.
       rho: left for learning; 0 if the launch's other releases cost all of the total.
       way: of training with that rho.
       counts, training, both: points of top-1 recall over the start; ``both`` is training from a start that counts
@@ -46,6 +52,7 @@ class Point:
     """
 
     epsilon: float
+    words: str
     rho: float
     way: float
     counts: Forecast | None
@@ -88,18 +95,19 @@ def frontier(config: LaunchConfig, terms: Terms, spends: Mapping[str, Spend]) ->
     Raises:
       ValueError: as ``federated.planning.search.block_at``.
     """
-    devices, (others, learned) = terms.training_devices, _divided(spends)
-    if config.trains:
-        trained = spends[TRAINING.stage].rho or 0.0
-        first = trained / learned if config.counts_move_start else 1 - gain.COUNTS_SHARE
-        per_noise = law.way_per_noise(config.mechanism, config.server) / math.sqrt(trained)
-    else:
-        first, one = 1 - gain.COUNTS_SHARE, terms.server.model_copy(update={"learning_rate": 1.0})
-        per_noise = law.way_per_noise(block_at(config.mechanism, terms, 1.0, thorough=False), one)
+    devices = terms.training_devices
+    one = terms.server.model_copy(update={"learning_rate": 1.0})
+    per_noise = law.way_per_noise(block_at(config.mechanism, terms, 1.0, thorough=False), one)
+    others = [
+        (kind, {name: spend for name, spend in found.items() if name not in _LEARNS and spend.split == "train"})
+        for kind, found in _words(config, spends, devices)
+    ]
 
     def at(epsilon: float) -> Point:
-        rho = rho_within(config, others, epsilon)
-        return _point(epsilon, rho, first, devices, per_noise, gain.left(config.public_text.source))
+        rhos = [(kind, rho_within(config, found, epsilon)) for kind, found in others]
+        most = rhos[-1][1]
+        words, rho = next((kind, rho) for kind, rho in rhos if rho >= LEFT_BY_WORDS * most)
+        return _point(epsilon, words, rho, devices, per_noise, gain.left(config.public_text.source))
 
     fine = [
         low * (high / low) ** (step / _STEPS) for low, high in itertools.pairwise(EPSILONS) for step in range(_STEPS)
@@ -130,17 +138,12 @@ def around(config: LaunchConfig, devices: int, spends: Mapping[str, Spend], epsi
       spends: of every release of the launch, by stage.
       epsilon: total of one device.
     """
-    others, learned = _divided(spends)
+    others = {name: spend for name, spend in spends.items() if name not in _LEARNS and spend.split == "train"}
+    learned = math.fsum(spend.rho or 0.0 for name, spend in spends.items() if name in _LEARNS)
     rhos = {total: rho_within(config, others, total) for total in (epsilon - 1, epsilon + 1) if total > 0}
     shares = {total: rho / learned for total, rho in rhos.items()} | {epsilon: 1.0}
     found = {total: forecast(config, devices, share) for total, share in sorted(shares.items()) if share}
     return {total: gained for total, gained in found.items() if gained}
-
-
-def _divided(spends: Mapping[str, Spend]) -> tuple[dict[str, Spend], float]:
-    """A training device's spends on other things than learning, and the rho of what it learns by."""
-    others = {name: spend for name, spend in spends.items() if name not in _LEARNS and spend.split == "train"}
-    return others, math.fsum(spend.rho or 0.0 for name, spend in spends.items() if name in _LEARNS)
 
 
 def _held_out(config: LaunchConfig, spends: Mapping[str, Spend]) -> float:
@@ -149,21 +152,36 @@ def _held_out(config: LaunchConfig, spends: Mapping[str, Spend]) -> float:
     return total(config, asked).epsilon if asked else 0.0
 
 
-def _point(epsilon: float, rho: float, share: float, devices: int, per_noise: float, left: float) -> Point:
-    """Forecast of each way; ``share`` of the rho is training's where counts move its start."""
+def _point(epsilon: float, words: str, rho: float, devices: int, per_noise: float, left: float) -> Point:
     if not rho:
         nothing = Forecast(0.0, 0.0)
-        return Point(epsilon, 0.0, 0.0, nothing, nothing, nothing, nothing, None)
-    way, first = (min(law.LONGEST_WAY, per_noise * law.STEP_NOISE * math.sqrt(part * rho)) for part in (1, share))
+        return Point(epsilon, words, 0.0, 0.0, nothing, nothing, nothing, nothing, None)
+    way, first = (
+        min(law.LONGEST_WAY, per_noise * law.STEP_NOISE * math.sqrt(share * rho))
+        for share in (1, 1 - gain.COUNTS_SHARE)
+    )
     training = gain.training(way, left)
     if devices > MOST_COUNTED:
-        return Point(epsilon, rho, way, None, training, None, None, "training" if training.sure else None)
+        return Point(epsilon, words, rho, way, None, training, None, None, "training" if training.sure else None)
     people = gain.heard(devices, rho)
     counts, both, lead = gain.counts(people, left), gain.both(first, left), gain.lead(first, people, left)
     wins: Way | None = "both" if lead.points > 0 else "counts"
     if not (both if wins == "both" else counts).sure:
         wins = None
-    return Point(epsilon, rho, way, counts, training, both, lead, wins)
+    return Point(epsilon, words, rho, way, counts, training, both, lead, wins)
+
+
+def _words(config: LaunchConfig, spends: Mapping[str, Spend], devices: int) -> list[tuple[str, Mapping[str, Spend]]]:
+    """The launch's spends with its own words, with those of a central discovery, if it finds any, and without words."""
+    stage = LOCAL_WORDS.stage
+    without = {name: spend for name, spend in spends.items() if name != stage}
+    if stage not in spends:
+        return [("", without)]
+    own, other, _ = both_ways(config, devices)
+    found: list[tuple[str, Mapping[str, Spend]]] = [(own.kind, spends)]
+    if isinstance(other, CentralWords) and other.reach.shares[0] < 1:
+        found.append((other.kind, without | {stage: gaussian(other.rho, other.delta, "words")}))
+    return [*found, ("", without)]
 
 
 def rho_within(config: LaunchConfig, others: Mapping[str, Spend], epsilon: float) -> float:

@@ -182,6 +182,7 @@ def frontier_figure(found: Frontier, plan: LaunchPlan) -> "Figure":
         "total epsilon of one device",
         plan.least_gain,
         (plan.total.epsilon, f"this file, {plan.training_devices:,} devices train"),
+        [(epsilon, each.points, each.error) for epsilon, each in plan.forecast.items()],
     )
 
 

@@ -24,13 +24,15 @@ def gain_figure(
     x_label: str,
     min_gain: float,
     own: tuple[float, str],
+    near: Sequence[tuple[float, float, float]],
 ) -> Figure:
-    """Gain over the start against a loss, for each way to spend it.
+    """Gain over the start against a loss, for each way to spend it, and of this launch.
 
     Args:
       curves: label -> points (loss, gain, standard error), gains in points of top-1 recall.
       min_gain: the launch's gate, in points.
       own: loss of this launch, and its label.
+      near: points of this launch at its own loss and near it; none where nothing is forecast.
     """
     with mpl.rc_context(style(_INK)):
         figure = Figure(figsize=(6.4, 4.0), layout="constrained")
@@ -40,7 +42,10 @@ def gain_figure(
             bars = [2 * error for error in errors]
             axes.errorbar(losses, gains, bars, color=colour, marker=marker, capsize=2, label=label)
         axes.axhline(min_gain, color=RED, linestyle="--", label="least gain that may launch")
-        axes.axvline(own[0], color=_INK, linestyle=":", label=own[1])
+        axes.axvline(own[0], color=_INK, linestyle=":", label=None if near else own[1])
+        for loss, gain, error in near:
+            is_own = own[1] if loss == own[0] else None
+            axes.errorbar(loss, gain, 2 * error, color=_INK, marker="D", capsize=2, label=is_own)
         axes.set_xscale("log")
         axes.xaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=12))
         axes.xaxis.set_major_formatter(FuncFormatter(_short))

@@ -11,7 +11,11 @@ import pytest
 import yaml
 
 from pipeline.launch.config import launch_id, load_launch
-from pipeline.preflight.frontier import EPSILONS
+from pipeline.preflight.frontier import EPSILONS, around
+from pipeline.preflight.gains import measured_on
+from pipeline.releases.terms import Terms
+from reports.listed import foreseen
+from reports.losses import up
 from tests.helpers.audits.strategies import two_starts
 from tests.helpers.launches.command import ended
 from tests.helpers.launches.pipeline_launch import RAW
@@ -66,6 +70,21 @@ def test_a_forecast_as_json_with_pictures(home: Path) -> None:
     assert all(first["rho"] <= second["rho"] for first, second in itertools.pairwise(points))
     assert {Path(path).name for path in answer["files"]} == {"frontier.png", "frontier.svg"}
     assert (home / "out" / "frontier.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_launch_has_one_forecast_in_its_plan_and_its_report(home: Path) -> None:
+    """They said +3.6 ± 1.9 and +2.90 ± 1.53 of one launch."""
+    file = str(written(home))
+    answer, config = json.loads(tacit("plan", file, "--json")[0]), load_launch(Path(file))
+    worst = Terms.of_file(config, answer["devices"])
+    of_report = around(config, worst.splits["train"], worst.spends, worst.total.epsilon)
+    assert answer["forecast"] == {f"{at:g}": vars(each) for at, each in of_report.items()}
+    assert answer["forecast"][f"{worst.total.epsilon:g}"] == answer["gates"][0]["gain"]
+    said = ", ".join(f"{foreseen(each)} at {up(at)}" for at, each in of_report.items())
+    text = tacit("plan", file)[0]
+    assert f"this file, by total epsilon: {said}\n" in text
+    assert f"Forecast from the number of devices: what {measured_on(config, worst.splits['train'])}\n" in text
 
 
 @pytest.mark.slow
