@@ -310,7 +310,7 @@ _LIST = (
         evidence=("audit", "ab_test", "audit_releases"),
         reads=lambda config: (
             *("name", "locale", "features", "trust", "tuning", "reviewers", "report"),
-            *("local_training", "server", *_USES),
+            *("local_training", "server", "model.hidden_dim", "vocabulary.base_size", *_USES),
             "public_text.source",  # its forecast depends on what the start has read
         ),
         remade="pipeline.stages.report:remade",
