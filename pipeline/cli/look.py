@@ -44,7 +44,7 @@ def status(
         str | None,
         typer.Argument(
             metavar="LAUNCH",
-            help="a launch file, a name, locale or id, or the beginning of an id; without one, the status of this machine",
+            help="a launch file, a name, locale or id, or how an id begins; without one, the status of this machine",
             autocompletion=completions,
         ),
     ] = None,

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from pipeline.launch.config import LaunchConfig, load_launch
+from pipeline.preflight.gains import forecast, measured_on, without_privacy
 from pipeline.releases.uses import RELEASES
 from pipeline.run import cache
 from pipeline.run.run_dir import RunDir
@@ -81,6 +82,14 @@ def test_what_is_said_of_every_release_waits_for_every_release(name: str) -> Non
 def test_a_launch_is_decided_anew_when_the_block_of_a_release_changes() -> None:
     blocks = {release.block for release in RELEASES}
     assert all(blocks <= set(STAGES[name].reads(launch_config())) for name in ("plan", "decide", "report"))
+
+
+@pytest.mark.parametrize("name", ["demo-en-US", "demo-en-US-counts", "de-DE"])
+def test_the_report_declares_all_that_its_forecast_depends_on(name: str) -> None:
+    config = load_launch(ROOT / "dags" / "launches" / f"{name}.yaml")
+    seen = view(config, "report", STAGES)
+    for told in (without_privacy, lambda each: forecast(each, 921), lambda each: measured_on(each, 921)):
+        assert told(seen) == told(config)
 
 
 def test_what_is_public_and_what_may_fail_is_derived() -> None:
