@@ -25,6 +25,9 @@ _YEARS = (-62_135_596_800, 253_402_300_800)
 # Of the years 2000 to 2099.
 _NANOSECONDS = (946_684_800e9, 4_102_444_800e9)
 _COLUMNS = (Column("client_id", "id"), Column("text"), Column("locale", required=False))
+_TIME = Column("ts", "order", required=False)
+# Rows of all files that ``first_rows`` reads, or more: of each, enough to tell its types.
+_LOOKED_AT = 8 * rows.BATCH_ROWS
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ def taken_rows(
       OSError: the disk does not answer.
     """
     columns = _COLUMNS if read_text else tuple(column for column in _COLUMNS if column.name in ("client_id", "locale"))
-    columns += (Column("ts", "order", required=False),) if read_text or retention else ()
+    columns += (_TIME,) if read_text or retention else ()
     kinds: set[pa.DataType] = set()
     read = 0
     for path in rows.stored(patterns, FIELD):
@@ -104,9 +107,7 @@ def taken_rows(
             staying = withdrawn.staying(batch["client_id"])
             if staying is not None:
                 batch, order = batch.filter(staying), order.filter(staying)
-            kinds |= {order.type} - {pa.null()}
-            if len(kinds) > 1:
-                raise ValueError(f"{FIELD}: ts is a time in one file and a number in another ({at}); write one of them")
+            _require_alike(kinds, order, at)
             table = pa.table({name: batch[name] for name in ("client_id", "text") if name in batch.schema.names})
             tags = pa.table({"client_id": batch["client_id"], "locale": _tags(batch)}) if "locale" in filled else None
             mine = _of_locale(table.append_column("ts", order), tags, locale)
@@ -116,6 +117,33 @@ def taken_rows(
                 left, len(batch), len(batch) - len(mine), len(mine) - len(left), tags, of_locale=mine["client_id"]
             )
     bad.require_few(read + bad.kinds.total())
+
+
+def first_rows(files: Sequence[StoredFile]) -> Iterator[pa.RecordBatch]:
+    """Read the first rows of every file, without bad ones: of many files fewer each.
+
+    Raises:
+      ValueError: as of ``taken_rows``, but bad rows refuse a file only where many come before its first good one.
+      OSError: the disk does not answer.
+    """
+    most = max(rows.MOST_BEFORE, min(rows.BATCH_ROWS, _LOOKED_AT // len(files)))
+    kinds: set[pa.DataType] = set()
+    for path in files:
+        bad = BadRows(most)
+        for place, batch in rows.placed_batches(path, FIELD, (*_COLUMNS, _TIME), bad=bad, most_rows=most):
+            at = f"{path.name}, {place}"
+            _require_alike(kinds, order_of(_times(batch), at), at)
+            yield batch
+            break
+        else:
+            bad.require_few(rows.BATCH_ROWS)
+
+
+def _require_alike(kinds: set[pa.DataType], order: pa.ChunkedArray, at: str) -> None:
+    """Add the kind of a file's ``ts`` to that of the files before; ValueError if they are two."""
+    kinds |= {order.type} - {pa.null()}
+    if len(kinds) > 1:
+        raise ValueError(f"{FIELD}: ts is a time in one file and a number in another ({at}); write one of them")
 
 
 def _filled(path: StoredFile, columns: Sequence[Column]) -> set[str]:
@@ -137,8 +165,7 @@ def _batches(
     kinds: set[bool] = set()
     for place, batch in rows.placed_batches(path, FIELD, columns, bad=bad):
         at = f"{path.name}, {place}"
-        given = batch["ts"] if "ts" in batch.schema.names else pa.nulls(len(batch))
-        column = pa.chunked_array([given.cast(_plain(given.type))])
+        column = _times(batch)
         if not pa.types.is_null(column.type):
             kinds.add(_is_text(column.type))
         if len(kinds) > 1:
@@ -160,6 +187,12 @@ def _batches(
             batch, order = batch.filter(good), order.filter(good)
         if len(batch):
             yield batch, order, at
+
+
+def _times(batch: pa.RecordBatch) -> pa.ChunkedArray:
+    """The column ``ts`` as it is written; nulls if there is none."""
+    given = batch["ts"] if "ts" in batch.schema.names else pa.nulls(len(batch))
+    return pa.chunked_array([given.cast(_plain(given.type))])
 
 
 def _tags(batch: pa.RecordBatch) -> pa.Array:

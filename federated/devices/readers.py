@@ -14,16 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from federated.config.population import Retention
-from federated.devices.files import EVERYONE, FIELD, Part, kept_rows, order_of, taken_rows
+from federated.devices.files import EVERYONE, FIELD, Part, first_rows, kept_rows, order_of, taken_rows
 from federated.devices.order import in_order
 from federated.devices.withdrawals import NOBODY, Withdrawals
 from pretrain.reading import rows
-from pretrain.reading.rows import Column
 from pretrain.text.debris import Debris
 from pretrain.text.sources import contents
 
 _LOG_EVERY = 1_000_000
-# Files whose first rows are looked at before all are read; rows of each whose words are, and characters of a row.
+# Files whose first words are looked at before all are read; rows of each, and characters of a row.
 _INSPECTED, _FIRST_ROWS, _FIRST_CHARACTERS = 8, 500, 1_000
 _NO_CHITCHAT = "private_text.source: 'chitchat' needs the package chitchat-dataset==0.9.0; install it"
 _log = logging.getLogger(__name__)
@@ -208,14 +207,15 @@ def copies(patterns: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None:
-    """Check files before their text is read: columns of all, and first rows of some for debris of wrong decoding.
+    """Check files before their text is read: columns and first rows of all, and debris of wrong decoding in these.
 
     Raises:
-      ValueError: nothing matches, not a regular file, damaged at its ends, a column missing; names file, column and
-        fix.
+      ValueError: nothing matches, not a regular file, damaged at its ends or in its first rows, a column missing or of
+        another type; names file, column and fix.
       OSError: the disk does not answer.
     """
-    for path in rows.stored(patterns, FIELD):
+    files = rows.stored(patterns, FIELD)
+    for path in files:
         names = rows.fields(path, FIELD, rows.MOST_BEFORE)
         for column in ("client_id", "text"):
             if column not in names:
@@ -224,9 +224,8 @@ def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None
         if retention is not None and "ts" not in names and rows.form(path, FIELD) in ("Parquet", "CSV"):
             kept_rows(pa.table({"ts": pa.nulls(1)}), retention, path.name)
     debris = Debris()
-    for path in rows.stored(patterns, FIELD)[:_INSPECTED]:
-        for batch in itertools.islice(rows.batches(path, FIELD, [Column("text")], bad=rows.BadRows()), 1):
-            debris.look(batch["text"])
+    for batch in first_rows(files):
+        debris.look(batch["text"])
     _require_decoded(debris)
 
 

@@ -293,16 +293,21 @@ def batches(
 
 
 def placed_batches(
-    path: StoredFile, field: str, columns: Sequence[Column], skip: int = 0, bad: BadRows | None = None
+    path: StoredFile,
+    field: str,
+    columns: Sequence[Column],
+    skip: int = 0,
+    bad: BadRows | None = None,
+    most_rows: int = BATCH_ROWS,
 ) -> Iterator[tuple[Place, pa.RecordBatch]]:
-    """``batches``, each with its position in the file, for errors; none is empty."""
+    """``batches`` of at most so many rows, each with its position in the file, for errors; none is empty."""
     if isinstance(path, Path):
         require_file(path, field, "name a file that is there")
     with _readable(path, field):
         given = {name: value for name, value in of_folders(path).items() if name in {each.name for each in columns}}
         read = _of_parquet if form(path, field) == "Parquet" else _of_lines
         asked = [replace(column, required=column.required and column.name not in given) for column in columns]
-        for place, batch in read(path, field, asked, skip, BadRows(0) if bad is None else bad):
+        for place, batch in read(path, field, asked, skip, BadRows(0) if bad is None else bad, most_rows):
             yield place, _with(batch, given) if given else batch
 
 
@@ -370,7 +375,7 @@ _TOO_LONG = f"holds a text of more than {MOST_TEXT_BYTES:,} bytes; cut it into t
 
 
 def _of_parquet(
-    path: StoredFile, field: str, columns: Sequence[Column], skip: int, bad: BadRows
+    path: StoredFile, field: str, columns: Sequence[Column], skip: int, bad: BadRows, most_rows: int
 ) -> Iterator[tuple[Place, pa.RecordBatch]]:
     schema = pq.ParquetFile(_source(path)).schema_arrow
     names = schema.names
@@ -403,7 +408,7 @@ def _of_parquet(
         first = min(skip, file.metadata.row_group(group).num_rows)
         skip -= first
         with _readable(path, field, partial(_damaged, file, group, wanted)):
-            for batch in _of_group(file, group, first, wanted):
+            for batch in _of_group(file, group, first, wanted, most_rows):
                 place = Place(f"row group {group}, row", range(first + 1, first + len(batch) + 1))
                 first += len(batch)
                 for name in strings:
@@ -426,11 +431,13 @@ def _of_parquet(
                         yield Place(place.name, place.numbers[begin:end]), made
 
 
-def _of_group(file: pq.ParquetFile, group: int, skip: int, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+def _of_group(
+    file: pq.ParquetFile, group: int, skip: int, wanted: list[str], most_rows: int
+) -> Iterator[pa.RecordBatch]:
     """Batches of a row group without its first rows; none is empty."""
     if skip == file.metadata.row_group(group).num_rows:
         return
-    for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=wanted):
+    for batch in file.iter_batches(most_rows, row_groups=[group], columns=wanted):
         rest, skip = batch.slice(skip), max(0, skip - len(batch))
         if len(rest):
             yield rest
@@ -491,7 +498,7 @@ def _is_string(kind: pa.DataType) -> bool:
 
 
 def _of_lines(
-    path: StoredFile, field: str, columns: Sequence[Column], skip: int, bad: BadRows
+    path: StoredFile, field: str, columns: Sequence[Column], skip: int, bad: BadRows, most_rows: int
 ) -> Iterator[tuple[Place, pa.RecordBatch]]:
     """Columns of a file, with their lines.
 
@@ -508,7 +515,7 @@ def _of_lines(
         values = [record.get(column.name) for column in columns]
         size += sum(len(value) for value in values if isinstance(value, str))
         taken.append((line, *values))
-        if len(taken) == BATCH_ROWS or size > BATCH_BYTES:
+        if len(taken) == most_rows or size > BATCH_BYTES:
             yield from _batch(path, field, columns, taken, bad)
             taken, size = [], 0
     for column in columns:

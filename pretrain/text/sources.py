@@ -116,14 +116,14 @@ def _packaged(config: SampleCorpus, locale: str) -> tuple[PackagedText, ...]:
 
 
 def inspect(config: FileCorpus) -> None:
-    """Find what can be known of files before their text is read: one that is missing, or no public text.
+    """Find what can be known of files by their ends and first rows: one that is missing, or no public text.
 
     Raises:
       ValueError: with the field, the value and the fix.
       OSError: the disk does not answer.
     """
     for path in (path for split in _files(config) for path in split):
-        _columns(path)
+        next(rows.placed_batches(path, "public_text", _columns(path), most_rows=1), None)
 
 
 def contents(paths: Sequence[StoredFile]) -> list[tuple[str, str]]:
