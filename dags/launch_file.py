@@ -18,8 +18,8 @@ import yaml
 from stage_graph import STAGES
 
 HOME = Path(os.environ.get("TACIT_HOME") or Path(__file__).resolve().parents[1])
-# Airflow's own limit on the id of a DAG is 250.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
+# As ``pipeline.launch.config`` has it. Airflow's own limit on the id of a DAG is 250.
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.yaml")
 _MOST_BYTES = 1 << 20
 # No value, as it is written: every value is read as text.
 _NULLS = ("null", "Null", "NULL", "~", "")
@@ -51,10 +51,10 @@ class LaunchFile:
 
 
 def read_launch_files() -> list[LaunchFile]:
-    """Read all files of ``dags/launches``, or of TACIT_LAUNCHES (one file or one folder), but hidden ones."""
+    """Read all YAML of ``dags/launches``, or of TACIT_LAUNCHES (one file or one folder), but names in ``.``: editors'."""
     place = Path(os.environ.get("TACIT_LAUNCHES") or Path(__file__).resolve().parent / "launches")
-    files = sorted((*place.glob("[!.]*.yaml"), *place.glob("[!.]*.yml"))) if place.is_dir() else [place]
-    return [read_or_error(path) for path in files]
+    files = sorted(place.glob("[!.]*.*")) if place.is_dir() else [place]
+    return [read_or_error(path) for path in files if path == place or path.suffix.lower() in (".yaml", ".yml")]
 
 
 def read_or_error(path: Path) -> LaunchFile:
@@ -67,7 +67,7 @@ def read_or_error(path: Path) -> LaunchFile:
 
 def broken(path: Path, error: str) -> LaunchFile:
     """Launch file with an error, under a name that Airflow accepts and that no other file has."""
-    usual = path.suffix == ".yaml" and _NAME.fullmatch(path.stem)
+    usual = _FILE_NAME.fullmatch(path.name)
     name = path.stem if usual else f"broken-{zlib.crc32(path.name.encode('utf-8', 'replace')):08x}"
     return LaunchFile(path, name, error=error)
 
@@ -79,10 +79,6 @@ def read_launch_file(path: Path) -> LaunchFile:
       ValueError: it is not a YAML mapping, or a field has the wrong type.
       OSError: it cannot be read.
     """
-    if path.suffix != ".yaml":
-        raise ValueError(f"{path.name}: a launch file's name ends in .yaml; rename it")
-    if not _NAME.fullmatch(path.stem):
-        raise ValueError(f"{path.name}: a launch file's name has letters, digits, '.', '_' and '-'; rename it")
     raw = fields(path)
     locale = raw.get("locale")
     if not isinstance(locale, str) or not re.fullmatch(r"[A-Za-z0-9-]{1,40}", locale):
@@ -125,6 +121,11 @@ def fields(path: Path) -> dict[str, Any]:
 
 
 def _own_fields(path: Path) -> dict[str, Any]:
+    if not _FILE_NAME.fullmatch(path.name):
+        raise ValueError(
+            f"{path.name}: no name of a launch file: up to 64 letters, digits, '.', '_' and '-', the first a letter or a "
+            "digit, then .yaml; rename it"
+        )
     if not path.is_file() or path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"{path.name}: not a file of at most {_MOST_BYTES:,} bytes; remove it")
     return _parsed(path, path.stat().st_mtime_ns)

@@ -403,8 +403,7 @@ def fields(path: Path) -> dict[str, Any]:
       ValueError: it is no YAML mapping, or missing.
     """
     text = paths.read_text(path, "FILE", "launch files are kept in dags/launches/", yaml_text.MOST_BYTES)
-    if path.suffix != ".yaml":  # It may be people's text, of which no parser says anything.
-        raise ValueError(f"FILE: {paths.shown(path.name)}: the name of a launch file ends in .yaml; see dags/launches/")
+    require_file_name(path)  # It may be people's text, of which no parser says anything.
     raw = yaml_text.load(text, path.name)
     if not isinstance(raw, dict):
         content = "an empty file" if raw is None else type(raw).__name__
@@ -412,6 +411,15 @@ def fields(path: Path) -> dict[str, Any]:
     if not raw.keys() & {LIKE, "private_text"}:
         raise ValueError(f"{path.name}: no launch file, as it has neither private_text nor {LIKE}; see dags/launches/")
     return raw
+
+
+def require_file_name(path: Path) -> None:
+    """ValueError for a name that no launch file has: Airflow would show it as broken, or leave it out."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.yaml", path.name):
+        raise ValueError(
+            f"FILE: {paths.shown(path.name)}: no name of a launch file: up to 64 letters, digits, '.', '_' and '-', the "
+            "first a letter or a digit, then .yaml; rename it, as in en-US.yaml"
+        )
 
 
 def _other(path: Path, name: object) -> Path:

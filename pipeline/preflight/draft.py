@@ -24,7 +24,16 @@ from federated.devices import readers
 from federated.participation.cohorts import most_assigned
 from federated.planning import gain, law
 from federated.planning.search import block_at, counts_at, round_up, terms_of
-from pipeline.launch.config import LIKE, LaunchConfig, all_fields, fields, inherited, load_launch, problems
+from pipeline.launch.config import (
+    LIKE,
+    LaunchConfig,
+    all_fields,
+    fields,
+    inherited,
+    load_launch,
+    problems,
+    require_file_name,
+)
 from pipeline.preflight.devices import MOST_COUNTED_BYTES, filters_of, no_row
 from pipeline.preflight.frontier import LEFT_BY_WORDS, rho_within
 from pipeline.preflight.shortfalls import refusals
@@ -183,8 +192,7 @@ def require_new(file: Path) -> None:
     require_folder(file.parent, "FILE", "make that folder first")
     if file.exists():
         raise ValueError(f"FILE: {shown(file)} exists, and is not overwritten; give another name, or move it away")
-    if file.suffix != ".yaml" or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", file.stem):
-        raise ValueError(f"FILE: {shown(file)} is no name of a launch file; write one as in en-US.yaml")
+    require_file_name(file)
 
 
 def counted_devices(data: str, locale: str) -> tuple[int, str] | None:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.launches.file_names import EDITORS, NAMES, NO_NAMES
+
 from .conftest import DEMO, ROOT, SCHEDULED
 
 pytestmark = pytest.mark.timeout(300)
 
 GOOD = {"good.yaml": DEMO, "timed.yaml": SCHEDULED, "like.yaml": "like: timed.yaml\nname: like\n"}
+GOOD |= dict.fromkeys(NAMES, DEMO)
 # File name -> content, and a part of what its DAG says.
 BAD = {
     "no-yaml.yaml": ("locale: [", "not valid YAML"),
@@ -25,8 +28,7 @@ BAD = {
     "schedule-list.yaml": (DEMO + "schedule: [1, 2]\n", "schedule"),
     "schedule.yaml": (DEMO + "schedule: every now and then\n", "schedule.yaml"),
     "bytes.yaml": (b"locale: \xff\xfe\n", "utf-8"),
-    "a name.yaml": (DEMO, "rename it"),
-    "timed.yml": (SCHEDULED, "name ends in .yaml; rename it"),
+    **dict.fromkeys(NO_NAMES, (SCHEDULED, "no name of a launch file")),
     "like-nothing.yaml": ("like: gone.yaml\nname: a\n", "gone.yaml: not a file"),
     "like-elsewhere.yaml": ("like: ../good.yaml\nname: a\n", "no launch file in its folder"),
     "huge.yaml": ("# " + "x" * (1 << 20), "bytes"),
@@ -39,7 +41,7 @@ def parsed(tmp_path_factory: pytest.TempPathFactory, database: None) -> dict:
     for name, content in (GOOD | {name: content for name, (content, _) in BAD.items()}).items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     (folder / "folder.yaml").mkdir()
-    for name in ("._good.yaml", ".#good.yaml"):  # of a file manager, and of an editor
+    for name in EDITORS:
         (folder / name).write_bytes(b"\x00\x05")
     # A process of its own, because the DAG files read their surroundings when they are imported.
     code = (

@@ -78,7 +78,9 @@ def test_what_costs_rows_alone_is_no_wrong_file(tmp_path: Path, taken: str) -> N
 
 
 def test_debris_in_later_files_is_found(tmp_path: Path) -> None:
-    patterns = among_many(tmp_path, table(**{name: values * 10 for name, values in GOOD.items()} | {"text": ["donâ€™t"] * 20}))
+    patterns = among_many(
+        tmp_path, table(**{name: values * 10 for name, values in GOOD.items()} | {"text": ["donâ€™t"] * 20})
+    )
     with pytest.raises(ValueError, match="hold UTF-8 read as another encoding"):
         readers.inspect(patterns)
 

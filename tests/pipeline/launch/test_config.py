@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pipeline.launch import config_errors
 from pipeline.launch.config import LaunchConfig, config_digest, launch_id, load_launch
 from pretrain.reading import yaml_text
+from tests.helpers.launches.file_names import EDITORS, NAMES, NO_NAMES
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 
 
@@ -146,6 +147,19 @@ def test_files_that_are_no_launch(tmp_path: Path, text: str, message: str):
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         load_launch(path)
+
+
+def test_a_launch_file_has_a_name_that_airflow_reads(tmp_path: Path):
+    for name in NAMES:
+        (tmp_path / name).write_text(yaml.safe_dump(RAW), encoding="utf-8")
+        assert load_launch(tmp_path / name).name == RAW["name"]
+    for name in (*NO_NAMES, *EDITORS):
+        (tmp_path / name).write_text(yaml.safe_dump(RAW), encoding="utf-8")
+        with pytest.raises(ValueError, match=r"FILE: .*no name of a launch file.*; rename it"):
+            load_launch(tmp_path / name)
+        (tmp_path / "mine.yaml").write_text(f"like: {name}\nname: mine\n", encoding="utf-8")
+        with pytest.raises(ValueError, match="no name of a launch file"):
+            load_launch(tmp_path / "mine.yaml")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.launch.config import load_launch
 from pipeline.preflight.draft import SYNTHETIC, Answers, counted_devices, draft, require_enough
+from tests.helpers.launches.file_names import EDITORS, NO_NAMES
 from tests.helpers.launches.tiny_launch import write_launch
 
 ANSWERS = Answers("mine", "en-US", SYNTHETIC, "sample", 1300, epsilon=5.0)
@@ -41,7 +42,11 @@ def test_what_no_launch_could_be_is_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("mine.txt", "no name of a launch file"), ("no/mine.yaml", "make that folder first")]
+    ("name", "says"),
+    [
+        ("no/mine.yaml", "make that folder first"),
+        *((name, "no name of a launch file") for name in (*NO_NAMES, *EDITORS)),
+    ],
 )
 def test_a_bad_name_is_refused(name: str, says: str, tmp_path: Path):
     with pytest.raises(ValueError, match=says):
