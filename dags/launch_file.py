@@ -51,7 +51,7 @@ class LaunchFile:
 
 
 def read_launch_files() -> list[LaunchFile]:
-    """Read all YAML of ``dags/launches``, or of TACIT_LAUNCHES (one file or one folder), but names in ``.``: editors'."""
+    """Read all YAML of ``dags/launches``, or of TACIT_LAUNCHES (one file or one folder), but names in ``.``."""
     place = Path(os.environ.get("TACIT_LAUNCHES") or Path(__file__).resolve().parent / "launches")
     files = sorted(place.glob("[!.]*.*")) if place.is_dir() else [place]
     return [read_or_error(path) for path in files if path == place or path.suffix.lower() in (".yaml", ".yml")]
@@ -123,8 +123,8 @@ def fields(path: Path) -> dict[str, Any]:
 def _own_fields(path: Path) -> dict[str, Any]:
     if not _FILE_NAME.fullmatch(path.name):
         raise ValueError(
-            f"{path.name}: no name of a launch file: up to 64 letters, digits, '.', '_' and '-', the first a letter or a "
-            "digit, then .yaml; rename it"
+            f"{path.name}: no name of a launch file: up to 64 letters, digits, '.', '_' and '-', the first a letter "
+            "or a digit, then .yaml; rename it"
         )
     if not path.is_file() or path.stat().st_size > _MOST_BYTES:
         raise ValueError(f"{path.name}: not a file of at most {_MOST_BYTES:,} bytes; remove it")

@@ -417,8 +417,8 @@ def require_file_name(path: Path) -> None:
     """ValueError for a name that no launch file has: Airflow would show it as broken, or leave it out."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.yaml", path.name):
         raise ValueError(
-            f"FILE: {paths.shown(path.name)}: no name of a launch file: up to 64 letters, digits, '.', '_' and '-', the "
-            "first a letter or a digit, then .yaml; rename it, as in en-US.yaml"
+            f"FILE: {paths.shown(path.name)}: no name of a launch file: up to 64 letters, digits, '.', '_' and '-', "
+            "the first a letter or a digit, then .yaml; rename it, as in en-US.yaml"
         )
 
 
