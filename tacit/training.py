@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from tacit.answers import Answer, Plot, drawn
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
+    from datasets import Dataset
 
     from discovery.results import CentralResult, DiscoveryResult, FoundWord
     from federated.devices.store import DeviceStore
@@ -28,7 +30,15 @@ if TYPE_CHECKING:
     from pretrain.model.keyboard_lm import KeyboardLM
 
 _MOST_WORDS = 20
+_COLUMNS = ("client_id", "text", "locale", "ts")
 _SIMULATED = "Simulation: the noise comes from a public seed and protects nobody. Do not publish its results."
+
+
+@runtime_checkable
+class Frame(Protocol):
+    """What Arrow reads without a copy: a data frame of pandas or polars, a table of Arrow, a relation of DuckDB."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 @dataclass(frozen=True, repr=False)
@@ -84,7 +94,7 @@ class Training(Answer[dict[str, Any]]):
         return drawn(partial(draw_recall, rounds=rounds, recall=[100 * share for share in recall]))
 
 
-def discover(launch: str | Path, people: "pd.DataFrame | str | Path | None" = None, *, seed: int = 0) -> Discovery:
+def discover(launch: str | Path, people: "Frame | Dataset | str | Path | None" = None, *, seed: int = 0) -> Discovery:
     """Find words outside the vocabulary that many devices type.
 
     Sun & Sun 2024, *Private Federated Discovery of Out-of-Vocabulary Words for Gboard*, algorithm 2; with
@@ -94,8 +104,9 @@ def discover(launch: str | Path, people: "pd.DataFrame | str | Path | None" = No
 
     Args:
       launch: a launch file or a launch id: its locale, vocabulary, discovery and population.
-      people: a frame with columns ``client_id`` and ``text`` (and ``locale``, ``ts``), or the path or glob of Parquet
-        or JSON lines with them; the launch's discovery is simulated on its training devices.
+      people: a data frame (pandas, polars, whatever gives Arrow a stream) or a ``datasets.Dataset`` with columns
+        ``client_id`` and ``text`` (and ``locale``, ``ts``), or the path or glob of files with them; their rows are read
+        as those of Parquet, and the launch's discovery is simulated on its training devices.
       seed: of the simulated noise.
 
     Raises:
@@ -111,7 +122,7 @@ def discover(launch: str | Path, people: "pd.DataFrame | str | Path | None" = No
         return _simulated_discovery(config, ctx, store, seed)
 
 
-def fine_tune(launch: str | Path, people: "pd.DataFrame | str | Path | None" = None, *, seed: int = 0) -> Training:
+def fine_tune(launch: str | Path, people: "Frame | Dataset | str | Path | None" = None, *, seed: int = 0) -> Training:
     """Train the launch's public model by federated learning with differential privacy.
 
     DP-FTRL: Kairouz et al. 2021, algorithm 1; Xu et al. 2023; independent noise: McMahan et al. 2018, algorithm 1.
@@ -177,11 +188,11 @@ def _public(launch: str | Path, stages: tuple[str, ...]) -> "tuple[LaunchConfig,
 
 
 @contextmanager
-def ingested(people: "pd.DataFrame | str | Path", config: "LaunchConfig", seed: int) -> "Iterator[DeviceStore]":
+def ingested(people: "Frame | Dataset | str | Path", config: "LaunchConfig", seed: int) -> "Iterator[DeviceStore]":
     """Open a device store of a frame or of files in a temporary folder, with the launch's limits and splits.
 
     Raises:
-      ValueError: as ``federated.devices.store.build_store``.
+      ValueError: as ``federated.devices.store.build_store``, or no frame.
     """
     from federated.config.population import FilePopulation
     from federated.devices.store import build_store, open_store
@@ -203,20 +214,66 @@ def ingested(people: "pd.DataFrame | str | Path", config: "LaunchConfig", seed: 
         yield open_store(Path(folder) / "store")
 
 
-def _write(people: "pd.DataFrame", path: str) -> None:
-    """Write the columns of a frame that a store reads; pandas' and Arrow's errors would quote a value."""
+def _write(people: "Frame | Dataset", path: str) -> None:
+    """Write the columns of a frame that a store reads, as Parquet, batch by batch.
+
+    Raises:
+      ValueError: no frame, or a column that Arrow cannot hold; libraries' own errors would quote a value.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {}
-    for name in ("client_id", "text", "locale", "ts"):
-        if name not in people.columns:
-            continue
-        try:
-            columns[name] = pa.array(people[name], from_pandas=True)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            raise ValueError(f"people: column {name!r} holds values of several kinds; give one kind, or text") from None
-    pq.write_table(pa.table(columns), path)
+    try:
+        read = _batches(people)
+        taken = [place for place, name in enumerate(read.schema.names) if name in _COLUMNS]
+        schema = pa.schema([(field.name, _stored(field.type)) for field in map(read.schema.field, taken)])
+        with pq.ParquetWriter(path, schema) as file:
+            for batch in read:
+                file.write_batch(batch.select(taken).cast(schema))
+    except (pa.ArrowException, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"people: no table can be read from a {type(people).__name__} ({type(error).__name__}); give a data frame "
+            "(pandas, polars, Arrow), a datasets.Dataset, or a path"
+        ) from None
+
+
+def _stored(kind: "pa.DataType") -> "pa.DataType":
+    """Type of a column in Parquet, which holds no categories of polars."""
+    import pyarrow as pa
+
+    categories = pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type)
+    return pa.dictionary(kind.index_type, pa.large_string()) if categories else kind
+
+
+def _batches(people: "Frame | Dataset") -> "pa.RecordBatchReader":
+    import pandas as pd
+    import pyarrow as pa
+
+    from pretrain.reading.rows import BATCH_ROWS
+
+    if isinstance(people, pd.DataFrame):
+        # Its other columns may be of no type of Arrow.
+        places = [place for place, name in enumerate(people.columns) if name in _COLUMNS]
+        columns = [_column(people.iloc[:, place]) for place in places]
+        return pa.Table.from_arrays(columns, [people.columns[place] for place in places]).to_reader()
+    if isinstance(people, Frame):
+        return pa.RecordBatchReader.from_stream(people)
+    # Its table may hold more rows, in another order, than the dataset.
+    asked = people.select_columns([name for name in _COLUMNS if name in people.column_names]).with_format("arrow")
+    schema = asked.features.arrow_schema
+    tables = (table.select(schema.names) for table in asked.iter(BATCH_ROWS))
+    return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table.to_batches()))
+
+
+def _column(column: "pd.Series") -> "pa.ChunkedArray":
+    import pyarrow as pa
+
+    try:
+        return pa.chunked_array(column)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        raise ValueError(
+            f"people: column {column.name!r} holds values of several kinds; give one kind, or text"
+        ) from None
 
 
 def _simulated_discovery(config: "LaunchConfig", ctx: "StageContext", store: "DeviceStore", seed: int) -> Discovery:
