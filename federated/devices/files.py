@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from federated.config.population import Retention
 from federated.devices.withdrawals import Withdrawals
 from pretrain.reading import rows
-from pretrain.reading.rows import BadRows, Column, StoredFile
+from pretrain.reading.rows import BadRows, Column, StoredFile, is_string, value_type
 from pretrain.text.tags import canonical
 
 FIELD = "private_text.paths"
@@ -167,14 +167,14 @@ def _batches(
         at = f"{path.name}, {place}"
         column = _times(batch)
         if not pa.types.is_null(column.type):
-            kinds.add(_is_text(column.type))
+            kinds.add(is_string(column.type))
         if len(kinds) > 1:
             raise ValueError(f"{at}: column 'ts' is text in one row and a number in another; write one of them")
         order = order_of(column, at)
         ids = batch["client_id"]
         known = pc.and_kleene(ids.is_valid(), pc.not_equal(pc.binary_length(ids), _scalar(0)))
         timed = pc.or_(order.is_valid(), column.is_null())
-        if _is_text(column.type):
+        if is_string(column.type):
             timed = pc.or_kleene(timed, pc.equal(pc.binary_length(column), _scalar(0)))
         for good, kind, what in (
             (known, "without client_id", _NO_ID),
@@ -192,7 +192,7 @@ def _batches(
 def _times(batch: pa.RecordBatch) -> pa.ChunkedArray:
     """The column ``ts`` as it is written; nulls if there is none."""
     given = batch["ts"] if "ts" in batch.schema.names else pa.nulls(len(batch))
-    return pa.chunked_array([given.cast(_plain(given.type))])
+    return pa.chunked_array([given.cast(value_type(given.type))])
 
 
 def _tags(batch: pa.RecordBatch) -> pa.Array:
@@ -249,20 +249,12 @@ def _scalar(value: int | str) -> pa.Scalar:
     return pa.Array.from_buffers(pa.string(), 1, buffers)[0]
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 def order_of(column: pa.ChunkedArray, at: str) -> pa.ChunkedArray:
     """Time as int64 microseconds, numbers as float64; what is no time of the years 1 to 9999 is null.
 
     Whole numbers of about 19 digits are times in nanoseconds, as databases export them.
     """
-    kind = _plain(column.type)
+    kind = value_type(column.type)
     if pa.types.is_null(kind):
         return column
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
@@ -272,7 +264,7 @@ def order_of(column: pa.ChunkedArray, at: str) -> pa.ChunkedArray:
         column = column.cast(kind)
     if pa.types.is_timestamp(kind):
         return _microseconds(column.cast(pa.int64()), _UNITS[kind.unit])
-    if _is_text(kind):
+    if is_string(kind):
         return _of_text(column.cast(kind))
     raise ValueError(
         f"{at}: column 'ts' is {str(kind).partition('<')[0]}; write a timestamp, a number or ISO 8601 text"

@@ -216,12 +216,8 @@ def inspect(patterns: Sequence[str], retention: Retention | None = None) -> None
     """
     files = rows.stored(patterns, FIELD)
     for path in files:
-        names = rows.fields(path, FIELD, rows.MOST_BEFORE)
-        for column in ("client_id", "text"):
-            if column not in names:
-                raise rows.missing(path, FIELD, column, names)
         # A later JSON line may have a time; of other forms the columns are known.
-        if retention is not None and "ts" not in names and rows.form(path, FIELD) in ("Parquet", "CSV"):
+        if retention and rows.form(path, FIELD) in ("Parquet", "CSV") and "ts" not in rows.fields(path, FIELD):
             kept_rows(pa.table({"ts": pa.nulls(1)}), retention, path.name)
     debris = Debris()
     for batch in first_rows(files):

@@ -315,7 +315,7 @@ def _with(batch: pa.RecordBatch, given: Mapping[str, str | None]) -> pa.RecordBa
     """A batch whose rows without a value of their own have their folder's; times in a type of times stay."""
     for name, value in given.items():
         own = batch[name] if name in batch.schema.names else pa.nulls(len(batch))
-        if pa.types.is_null(own.type) or _is_string(own.type):
+        if pa.types.is_null(own.type) or is_string(own.type):
             text = own.cast(pa.large_string())
             filled = text if value is None else text.fill_null(value)
             names = [each for each in batch.schema.names if each != name]
@@ -387,9 +387,9 @@ def _of_parquet(
     # One column of any kind says how many rows there are.
     there = [column for column in columns if column.name in names]
     there = there or [Column(name, "order") for name in names if names.count(name) == 1][:1]
-    strings = [column.name for column in there if _is_string(_plain(schema.field(column.name).type))]
+    strings = [column.name for column in there if is_string(value_type(schema.field(column.name).type))]
     for column in there:
-        kind = _plain(schema.field(column.name).type)
+        kind = value_type(schema.field(column.name).type)
         whole = column.kind == "id" and pa.types.is_integer(kind)
         # What is null throughout may be of any type.
         if column.kind != "order" and column.name not in strings and not whole and not pa.types.is_null(kind):
@@ -486,11 +486,13 @@ def _plain_array(array: pa.Array) -> pa.Array:
     return array.cast(pa.large_string())
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
+def value_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a column's values, which may be packed, each distinct one once."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _is_string(kind: pa.DataType) -> bool:
+def is_string(kind: pa.DataType) -> bool:
+    """Return whether values of a type are text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
@@ -505,11 +507,13 @@ def _of_lines(
     Python's own parsers read one row at a time, and name its line. Arrow's are faster; a line ``null`` of JSON ends its
     process (apache/arrow#47409).
     """
+    names = fields(path, field, MOST_BEFORE)
+    for column in columns:
+        if column.required and column.name not in names:
+            raise missing(path, field, column.name, names)
     taken: list[tuple] = []
-    seen = set(fields(path, field, MOST_BEFORE))
     size = 0
     for number, (line, record) in enumerate(_records(path, field, bad)):
-        seen |= record.keys()
         if number < skip:
             continue
         values = [record.get(column.name) for column in columns]
@@ -518,9 +522,6 @@ def _of_lines(
         if len(taken) == most_rows or size > BATCH_BYTES:
             yield from _batch(path, field, columns, taken, bad)
             taken, size = [], 0
-    for column in columns:
-        if column.required and column.name not in seen:
-            raise missing(path, field, column.name, seen)
     yield from _batch(path, field, columns, taken, bad)
 
 
