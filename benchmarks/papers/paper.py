@@ -53,9 +53,9 @@ class Number:
 
     @property
     def row(self) -> list[str]:
-        """Cells of the table of numbers; ours has two digits more than were printed."""
+        """Cells of the table of numbers; ours has three digits more than were printed."""
         verdict = {True: "yes", False: "**no**", None: "**not computed**"}[self.agrees]
-        digits = len(Decimal(self.printed).as_tuple().digits) + 2
+        digits = len(Decimal(self.printed).as_tuple().digits) + 3
         ours = "" if self.here is None else f"{self.here:.{digits if abs(self.here) < 1000 else 8}g}"
         return [self.where, self.what, self.printed, ours, verdict, "" if self.agrees else self.why]
 
