@@ -90,14 +90,13 @@ def taken_rows(
 
     Args:
       bad: counts those rows.
-      read_text: if False and all rows are kept, times are not read either.
+      read_text: if False, only what tells which rows are kept.
 
     Raises:
       ValueError: no such file, damaged, missing column, wrong type, too many bad rows; names file, row, column, fix.
       OSError: the disk does not answer.
     """
-    columns = _COLUMNS if read_text else tuple(column for column in _COLUMNS if column.name in ("client_id", "locale"))
-    columns += (_TIME,) if read_text or retention else ()
+    columns = (*(each for each in _COLUMNS if read_text or each.name != "text"), _TIME)
     kinds: set[pa.DataType] = set()
     read = 0
     for path in rows.stored(patterns, FIELD):
