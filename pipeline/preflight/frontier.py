@@ -141,7 +141,9 @@ def around(config: LaunchConfig, devices: int, spends: Mapping[str, Spend], epsi
     others = {name: spend for name, spend in spends.items() if name not in _LEARNS and spend.split == "train"}
     learned = math.fsum(spend.rho or 0.0 for name, spend in spends.items() if name in _LEARNS)
     rhos = {total: rho_within(config, others, total) for total in (epsilon - 1, epsilon + 1) if total > 0}
-    shares = {total: rho / learned for total, rho in rhos.items()} | {epsilon: 1.0}
+    # A held-out device may lose more than one that trains: with one epsilon less, training need not have less.
+    shares = {total: (min if total < epsilon else max)(rho / learned, 1.0) for total, rho in rhos.items()}
+    shares |= {epsilon: 1.0}
     found = {total: forecast(config, devices, share) for total, share in sorted(shares.items()) if share}
     return {total: gained for total, gained in found.items() if gained}
 

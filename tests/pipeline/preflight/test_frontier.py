@@ -104,3 +104,13 @@ def test_adam_has_no_forecast() -> None:
     config = load_launch(LAUNCHES / "en-US.yaml")
     adam = config.model_copy(update={"server": config.server.model_copy(update={"optimizer": "adam"})})
     assert around(adam, 920, planned(adam, Outlook(0.003, 920)), 0.5) == {}
+
+
+def test_training_has_no_more_with_less() -> None:
+    """Where a held-out device loses more than one that trains, its epsilon is the launch's."""
+    config = load_launch(LAUNCHES / "de-DE.yaml")
+    loud = config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"noise_multiplier": 0.5})})
+    spends = planned(loud, Outlook(0.003, 1_300_000))
+    own = total(loud, spends).epsilon
+    points = [each.points for each in around(loud, 1_300_000, spends, own).values()]
+    assert points == sorted(points)
