@@ -108,9 +108,8 @@ def test_adam_has_no_forecast() -> None:
 
 def test_training_has_no_more_with_less() -> None:
     """Where a held-out device loses more than one that trains, its epsilon is the launch's."""
-    config = load_launch(LAUNCHES / "de-DE.yaml")
-    loud = config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"noise_multiplier": 0.5})})
-    spends = planned(loud, Outlook(0.003, 1_300_000))
-    own = total(loud, spends).epsilon
-    points = [each.points for each in around(loud, 1_300_000, spends, own).values()]
+    demo, evaluation = load_launch(LAUNCHES / "demo-en-US.yaml"), load_launch(LAUNCHES / "de-DE.yaml").evaluation
+    loud = demo.model_copy(update={"evaluation": evaluation.model_copy(update={"noise_multiplier": 0.25})})
+    spends = planned(loud, Outlook(training_rho(loud), 920))
+    points = [each.points for each in around(loud, 920, spends, total(loud, spends).epsilon).values()]
     assert points == sorted(points)
