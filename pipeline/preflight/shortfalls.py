@@ -88,13 +88,11 @@ def _canaries_left_out(config: LaunchConfig, share: float) -> list[str]:
 
 
 def parameters(config: LaunchConfig, words: int) -> int:
-    """Number of the model's parameters with a vocabulary of ``words``."""
-    import torch  # slow to import, and only stages ask
-
-    from pretrain.model.keyboard_lm import build_model, parameter_count
-
-    with torch.device("meta"):
-        return parameter_count(build_model(config.model, words, config.seed))
+    """Number of the model's parameters with a vocabulary of ``words``, without torch, which is slow to import."""
+    embedding, hidden = config.model.embedding_dim, config.model.hidden_dim
+    gates = 3 * hidden
+    matrices = 1 if config.model.tied else 2
+    return words * (matrices * embedding + 1) + (2 * embedding + 1) * gates + hidden * embedding
 
 
 def most_parameters(config: LaunchConfig) -> int:

@@ -8,7 +8,8 @@ import pytest
 from tests.helpers.processes.engine import OWN, SERVICES, TINY, Composed, Engine, base_images, composed, reached, tiny
 from tests.helpers.processes.server import until
 
-pytestmark = pytest.mark.slow
+# Installing into both images takes as long as the machine's other work lets it.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")

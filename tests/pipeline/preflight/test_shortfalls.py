@@ -20,8 +20,10 @@ from federated.secagg import votes
 from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig, load_launch
 from pipeline.ledger.ledger import PrivacyLedger
+from pipeline.preflight import shortfalls
 from pipeline.preflight.shortfalls import of_file, too_few, unheard, written_by_devices
 from pipeline.stages.discover import discover
+from pretrain.model.keyboard_lm import build_model, parameter_count
 from pretrain.text.packaged import documents, typed_text
 from pretrain.text.tokenise import sentences
 from pretrain.text.words import write_words
@@ -183,6 +185,12 @@ def test_the_first_spend_is_refused_for_a_model_too_small_for_its_audits(setting
     with pytest.raises(ValueError, match=r"audit\.directions: 64 in a model of \d+ parameters, and the audits need"):
         run_all(config, settings, stages)
     assert list(PrivacyLedger.of(settings).spends()) == []
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_parameters_are_the_model_s(tied: bool) -> None:
+    config = launch_config(model={"embedding_dim": 5, "hidden_dim": 7, "tied": tied})
+    assert shortfalls.parameters(config, 11) == parameter_count(build_model(config.model, 11, seed=1))
 
 
 def test_directions_that_no_audit_could_use_are_refused_before_training() -> None:
