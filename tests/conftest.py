@@ -61,6 +61,8 @@ _FIRST = (
 )
 # Tests of these folders share a launch, or a cluster of PostgreSQL.
 _TOGETHER = ("tests/golden/", "tests/pipeline/ledger/")
+# Each test there has an installation of its own, and takes minutes.
+_APART = "tests/shapes/"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -86,6 +88,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
     class InOrder(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(_APART):
+                return nodeid
             folders = (folder for folder in _TOGETHER if nodeid.startswith(folder))
             return next(folders, nodeid.split("::", 1)[0])
 
