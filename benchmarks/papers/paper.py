@@ -48,7 +48,7 @@ class Number:
 
     @property
     def agrees(self) -> bool | None:
-        """Whether ours is at most half a unit of the last printed digit away; None without ours."""
+        """True if ours is at most half a unit of the last printed digit away; None without ours."""
         return None if self.here is None else agrees(self.printed, self.here)
 
     @property

@@ -79,7 +79,7 @@ def uncertain(terms: Terms) -> tuple[str, ...]:
 
 
 def measured_on(config: LaunchConfig, devices: int) -> str:
-    """Whose gains a forecast is made of, with which network, and what of this launch is none of that.
+    """People and network whose gains a forecast is made of, and what of this launch is none of that.
 
     Args:
       devices: that train.

@@ -15,7 +15,7 @@ from pretrain.text.tokenise import alphabet, letter_of
 # Words that are looked at.
 MOST_WORDS = 100_000
 # Number of a language's most common words. In half of the sentences or more of text in another language, few words are
-# among them; in web text, chat, messages and plays of four languages in a third at most (LOG).
+# among them; in web text, chat, messages and plays of six languages in a third at most (LOG).
 _COMMON = 1_000
 _LEAST_WORDS = 4
 # Share of sentences, and of words, from which a difference is said.

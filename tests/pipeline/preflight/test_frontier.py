@@ -107,7 +107,7 @@ def test_adam_has_no_forecast() -> None:
 
 
 def test_training_has_no_more_with_less() -> None:
-    """Where a held-out device loses more than one that trains, its epsilon is the launch's."""
+    """The epsilon of a held-out device is the launch's if it loses more than one that trains."""
     demo, evaluation = load_launch(LAUNCHES / "demo-en-US.yaml"), load_launch(LAUNCHES / "de-DE.yaml").evaluation
     loud = demo.model_copy(update={"evaluation": evaluation.model_copy(update={"noise_multiplier": 0.25})})
     spends = planned(loud, Outlook(training_rho(loud), 920))
