@@ -36,7 +36,7 @@ _SIMULATED = "Simulation: the noise comes from a public seed and protects nobody
 
 @runtime_checkable
 class Frame(Protocol):
-    """A source that Arrow reads without a copy: a data frame of pandas or polars, a table of Arrow, a relation of DuckDB."""
+    """A source that Arrow reads without a copy: a frame of pandas or polars, a table of Arrow, a relation of DuckDB."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
