@@ -39,6 +39,7 @@ LOWER_IS_BETTER = frozenset(("cross_entropy", "words_modified", "errors_left"))
 ARMS = {
     "ngram": "n-gram, public text",
     "public_mixture": "public model and n-gram, mixed",
+    "constant": "the words typed most, always",
     "pretrained": "public model",
     "start": "public model with the new words",
     "private": "this launch",

@@ -18,7 +18,7 @@ from evaluation.inference import float64_copy, rows_of
 from pretrain.model.keyboard_lm import KeyboardLM, placed
 from pretrain.ngrams.counted import CountedNGram, mixed
 from pretrain.ngrams.ngram import NGram
-from pretrain.text.vocabulary import BOS, UNK, Vocabulary
+from pretrain.text.vocabulary import BOS, SPECIALS, UNK, TokenStream, Vocabulary
 
 
 class NextWord(Protocol):
@@ -121,6 +121,41 @@ class PublicNGram:
     def rows(self, state: Any, rows_B: np.ndarray) -> Any:
         """See ``NextWord``."""
         return state[rows_B]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same suggestions everywhere, by how often words are typed: a model that has learnt no context; stateless.
+
+    Attributes:
+      log_probs_V: float64, nats.
+    """
+
+    log_probs_V: np.ndarray
+
+    @classmethod
+    def fit(cls, text: TokenStream, vocabulary: Vocabulary) -> "Constant":
+        """Count the words of text in the vocabulary's ids, each half a time more."""
+        count_V = np.bincount(text.tokens_N, minlength=len(vocabulary)) + 0.5
+        count_V[: len(SPECIALS)] = 0.5
+        return cls(np.log(count_V / count_V.sum()))
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Words of its vocabulary."""
+        return len(self.log_probs_V)
+
+    def start(self, earlier_B: Sequence[np.ndarray]) -> tuple[np.ndarray, Any]:
+        """See ``NextWord``."""
+        return np.tile(self.log_probs_V, (len(earlier_B), 1)), None
+
+    def step(self, words_B: np.ndarray, state: Any) -> tuple[np.ndarray, Any]:
+        """See ``NextWord``."""
+        return np.tile(self.log_probs_V, (len(words_B), 1)), state
+
+    def rows(self, state: Any, rows_B: np.ndarray) -> Any:
+        """See ``NextWord``."""
+        return state
 
 
 @dataclass(frozen=True)

@@ -75,11 +75,12 @@ class PolicyConfig(Config):
     )
     min_variety: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         description="different words that the model suggests first and rightly, expected in a fixed number of typed "
-        "words: at least this share of those of the starting point or the public n-gram, whichever has more"
+        "words: at least this share of those of the starting point or the public n-gram, on public text too, whichever "
+        "has more"
     )
     min_ngram_gain: Gain = Field(
         description="lower end of the interval of top-1 recall, private minus public n-gram alone and mixed with the "
-        "start, at least",
+        "start and, without an evaluation budget, minus the same words always, at least",
     )
     min_new_word_top3: Fraction | None = Field(
         default=None,

@@ -142,6 +142,11 @@ def public_streams(ctx: StageContext, words: Vocabulary) -> tuple[TokenStream, T
     return encode(opened.train, words), encode(opened.validation, words)
 
 
+def validation_text(ctx: StageContext) -> WordStore:
+    """Public text on which no model of the launch was trained."""
+    return corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation[0]
+
+
 def encode(shards: list[WordStore], words: Vocabulary) -> TokenStream:
     """Encode text shards as one stream of a vocabulary's ids."""
     return encode_all(shards, words)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from evaluation.arms.arm import Mixture, NextWord, PublicNGram, neural, translated
+from evaluation.arms.arm import Constant, Mixture, NextWord, PublicNGram, neural, translated
 from evaluation.arms.history import WithHistory
 from evaluation.comparison.compare import Entrants
 from evaluation.config import HISTORY_WEIGHT, NGRAM_ORDER
@@ -20,6 +20,7 @@ from federated.train import TrainingData, Workplace, fine_tune
 from pipeline.ground.errors import PermanentError
 from pipeline.launch.config import LaunchConfig
 from pipeline.publication.champion import Champion
+from pipeline.releases.evaluation import EVALUATION
 from pipeline.releases.release import asked_for
 from pipeline.stages.ab_inputs import ComparisonInputs
 from pretrain.files import remove_folder
@@ -29,7 +30,7 @@ from pretrain.ngrams.ngram import NGram
 from pretrain.randomness.noise import seeded_key
 from pretrain.text import vocabulary as vocabularies
 
-NON_PRIVATE, PUBLIC_MIXTURE = "non_private", "public_mixture"
+NON_PRIVATE, PUBLIC_MIXTURE, CONSTANT = "non_private", "public_mixture", "constant"
 # A mechanism must have some noise; this much is far below the last digit of a weight.
 _NEXT_TO_NONE = 1e-9
 # Without noise there is no reason to clip tightly; without any bound a few devices would dominate the others.
@@ -61,6 +62,9 @@ def gather(inputs: ComparisonInputs, config: LaunchConfig, work: Workplace) -> E
     }
     pairs = [("private", other) for other in ("start", PUBLIC_MIXTURE, "ngram")]
     pairs.append(("private_history", "ngram_history"))
+    if not EVALUATION.asked(config):  # With an evaluation budget, its words would be a release of their own.
+        ours[CONSTANT] = Constant.fit(inputs.store.encode(grown, "validation"), grown)
+        pairs.append(("private", CONSTANT))
     pairs += [("private", other) for other in beside]
     if config.ab_test.non_private_upper_bound:
         ours[NON_PRIVATE] = neural(without_privacy(inputs, config, work), device=device)

@@ -12,12 +12,10 @@ from federated.devices.store import DeviceStore
 from federated.mechanisms import Mechanism
 from pipeline.publication.champion import Champion, fetched, trained_on
 from pipeline.publication.registry import Champions, PublishedModel
-from pipeline.releases.evaluation import EVALUATION
 from pipeline.run import artifacts
 from pipeline.run.stage import StageContext
 from pretrain.model.keyboard_lm import KeyboardLM
 from pretrain.ngrams.counted import CountedNGram
-from pretrain.text import corpus
 from pretrain.text.vocabulary import TokenStream, Vocabulary
 from pretrain.text.words import WordStore
 from reports.disclosure.utility import EarlierLaunch
@@ -54,7 +52,7 @@ class ComparisonInputs:
       network: the model after private training.
       counts: the model made from counts; None if the launch has no counts.
       public: public train text in ids of ``grown``.
-      validation: public text that no arm was trained on; None if evaluation has no budget.
+      validation: public text that no arm was trained on.
       mechanism: the mechanism of the launch's training; None without the arm without privacy.
       store: the device store. Private.
       baselines: published version of each feature.
@@ -68,7 +66,7 @@ class ComparisonInputs:
     network: KeyboardLM
     counts: CountedNGram | None
     public: TokenStream
-    validation: WordStore | None
+    validation: WordStore
     mechanism: Mechanism | None
     store: DeviceStore
     baselines: tuple[Baseline, ...]
@@ -99,9 +97,7 @@ def open_inputs(ctx: StageContext, before: Callable[[StageContext], Champions]) 
     mechanism = artifacts.mechanism(ctx.run) if config.ab_test.non_private_upper_bound else None
     baselines, champions = _champions(ctx, before(ctx))
     store = artifacts.store(ctx)
-    validation = None
-    if EVALUATION.asked(config):
-        validation = corpus.open_corpus(ctx.run.input("ingest_public", "corpus")).validation[0]
+    validation = artifacts.validation_text(ctx)
     return ComparisonInputs(
         base,
         grown,

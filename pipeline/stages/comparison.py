@@ -3,21 +3,25 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from pydantic import BaseModel
 
 from discovery.coverage import coverage
 from evaluation.arms.arm import neural
-from evaluation.comparison import beginnings, compare
-from evaluation.comparison.compare import Devices, Rules
+from evaluation.arms.held_out import held_out
+from evaluation.comparison import beginnings, compare, scoring, slices
+from evaluation.comparison.compare import Devices, Entrants, Rules
 from evaluation.comparison.intervals import Estimate, confidence_of
 from evaluation.comparison.results import Comparison
 from evaluation.comparison.verdicts import Check, SignCheck
 from evaluation.config import CONFIDENCE
 from evaluation.features import FEATURES
 from evaluation.noisy import compare as noisy
+from evaluation.noisy.compare import PUBLIC_WORDS
 from federated.train import Workplace
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
@@ -30,7 +34,7 @@ from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import outcome_differences
 from pipeline.run.stage import StageContext, StageResult
 from pipeline.stages import ab_arms
-from pipeline.stages.ab_arms import NON_PRIVATE, PUBLIC_MIXTURE
+from pipeline.stages.ab_arms import CONSTANT, NON_PRIVATE, PUBLIC_MIXTURE
 from pipeline.stages.ab_inputs import Baseline, ComparisonInputs, open_inputs
 from pipeline.stages.kept_release import ReleaseFile
 from pipeline.stages.remade import Elsewhere
@@ -52,7 +56,9 @@ from reports.disclosure.utility import (
 from reports.formats import arm_name, metric_name
 
 _RECALLS = ("top1_recall", "top3_recall")
-_PUBLIC = ("start", "ngram")
+# The n-gram on public text, beside what it suggests to people: a start that fits people badly is no measure of variety.
+PUBLIC_TEXT = "ngram_public_text"
+_PUBLIC = ("start", "ngram", PUBLIC_TEXT)
 _COVERAGE = ("coverage", "coverage_low", "coverage_high")
 _Block = TypeVar("_Block", bound=BaseModel)
 
@@ -118,9 +124,9 @@ def ab_test(
         if not EVALUATION.asked(config):
             devices = Devices(store.words, store.devices("test"), store.devices("validation"))
             compared = compare.run(entrants, devices, rules, workers)
+            compared = replace(compared, variety=compared.variety | {PUBLIC_TEXT: _public_variety(inputs, entrants)})
             released = _coverage(inputs)
         else:
-            assert inputs.validation is not None, "open_inputs loads it if evaluation has a budget"
             data = noisy.EvaluationData(store.words, store.devices("test"), inputs.validation)
             z = asked_for(config.evaluation).noise_multiplier
             release = kept.release(config, ctx.noise_key, published, len(data.devices))
@@ -163,6 +169,11 @@ def _released(config: LaunchConfig, estimate: Estimate | None) -> dict[str, obje
     """Return the spend of evaluation, and its figures on discovered words."""
     ends = () if estimate is None else (estimate.value, estimate.low, estimate.high)
     return {"spend": EVALUATION.reserved(config), **dict(zip(_COVERAGE, ends, strict=False))}
+
+
+def _public_variety(inputs: ComparisonInputs, entrants: Entrants) -> float:
+    text = held_out(inputs.validation, np.arange(len(inputs.validation)), PUBLIC_WORDS)
+    return slices.variety(scoring.score(entrants.arms["ngram"], text, text.ids(entrants.vocabulary)))
 
 
 def _coverage(inputs: ComparisonInputs) -> dict[str, object]:
@@ -226,7 +237,7 @@ def ab_result(
         for row in compared.slices
         if (row.part, row.arm, row.baseline) == ("new_words", "private", None)
     }
-    top3_new, ngrams = new_words.get("top3_recall"), [name for name in ("ngram", PUBLIC_MIXTURE) if name in names]
+    top3_new, free = new_words.get("top3_recall"), [n for n in ("ngram", PUBLIC_MIXTURE, CONSTANT) if n in names]
     return AbTest(
         devices_at_least=table.devices_at_least,
         drowned=table.drowned,
@@ -242,7 +253,7 @@ def ab_result(
         top1_gain_low=top1.low,
         top1_gain_high=top1.high,
         top3_gain_low=top3.low,
-        ngram_gain_low=min((table.difference("private", n, "top1_recall").absolute.low for n in ngrams), default=None),
+        ngram_gain_low=min((table.difference("private", n, "top1_recall").absolute.low for n in free), default=None),
         new_word_top3_low=None if top3_new is None else top3_new.low,
         variety_private=compared.variety.get("private"),
         variety_public=max((compared.variety[arm] for arm in _PUBLIC if arm in compared.variety), default=None),

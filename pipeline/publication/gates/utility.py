@@ -19,7 +19,7 @@ class UtilityEvidence(Part):
     top1_gain_low: float | None = Field(default=None, description="lower end of private minus starting point")
     top3_gain_low: float | None = None
     ngram_gain_low: float | None = Field(
-        default=None, description="lower end of private minus public n-gram: the lower of alone and mixed"
+        default=None, description="lower end of private minus public n-gram, alone and mixed, or constant: the lowest"
     )
     new_word_top3_low: float | None = Field(
         default=None, description="lower end of top-3 recall where a discovered word is typed; None if never"
@@ -28,7 +28,7 @@ class UtilityEvidence(Part):
         default=None, description="different words suggested first and rightly, expected in a fixed number of words"
     )
     variety_public: float | None = Field(
-        default=None, description="the same of the starting point or the public n-gram, whichever has more"
+        default=None, description="the same of the starting point or the n-gram, on public text too: the most"
     )
     session_words: int | None = Field(
         default=None, description="typed by all kinds of typists; 0: not asked for, no layout, or noisy"
@@ -73,11 +73,11 @@ def of_utility(evidence: UtilityEvidence, policy: PolicyConfig) -> Iterator[Gate
     )
     yield at_least(
         "ngram",
-        "top-1 recall beside public n-grams",
+        "top-1 recall beside what needs no training",
         evidence.ngram_gain_low,
         policy.min_ngram_gain,
-        "lower end of the interval, private minus an n-gram of the same public text or that n-gram mixed with the "
-        "starting point, whichever is better",
+        "lower end of the interval, private minus the best of an n-gram of the same public text, that n-gram mixed "
+        "with the starting point and, without an evaluation budget, the words that people type most, always",
     )
     if policy.min_new_word_top3 is not None:
         yield at_least(

@@ -187,7 +187,8 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
             "devices; one that gains 1.9 points is held in a third of launches with 20 test devices, in none from 100",
         ),
         "ngram": GateWords(
-            "The private model is better than public n-grams, which have no privacy cost.",
+            "The private model is better than public n-grams, which have no privacy cost, and, where devices are "
+            "evaluated without a budget, than the same words always.",
             "policy.min_ngram_gain",
             _MORE,
             chance="as 'utility', against the public models",
@@ -203,7 +204,7 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
         ),
         "variety": GateWords(
             "The model suggests many different words rightly, not only a few frequent ones: at least a share of what "
-            "starting point or n-gram reach in the same number of typed words.",
+            "starting point or n-gram reach in the same number of typed words, or the n-gram on its own public text.",
             "policy.min_variety",
             "too much noise leaves a few frequent words: use a larger report goal, a smaller server.learning_rate, or "
             "add counts",

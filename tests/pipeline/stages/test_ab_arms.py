@@ -55,6 +55,7 @@ def context(settings: Settings, monkeypatch: pytest.MonkeyPatch, **changes: obje
     monkeypatch.setattr(load, "vocabulary", lambda ctx, stage: words[stage])
     monkeypatch.setattr(load, "model", lambda ctx, stage: model_of(models[stage], 1))
     monkeypatch.setattr(load, "public_streams", lambda ctx, given: (stream, stream))
+    monkeypatch.setattr(load, "validation_text", lambda ctx: public)
     monkeypatch.setattr(load, "mechanism", lambda run: mechanisms.build(config.mechanism))
     monkeypatch.setattr(RunDir, "result", lambda run, stage: {"population": "people", "split_rule": "ours"})
     devices = settings.home / "devices"
@@ -251,6 +252,12 @@ def test_private_is_what_would_ship_and_the_rest_is_compared(
         "what public text gives for nothing"
     )
     assert ("private", "public_mixture") in compared.pairs
+    assert ("private", "constant") in compared.pairs
+    typed = np.bincount(load.store(ctx).encode(GROWN, "validation").tokens_N, minlength=len(GROWN))
+    first, _ = compared.arms["constant"].start([np.array([], dtype=np.int64)])
+    later, _ = compared.arms["constant"].step(np.array([GROWN.index["you"]]), None)
+    np.testing.assert_array_equal(first, later)
+    assert np.argmax(first[0]) == len(SPECIALS) + np.argmax(typed[len(SPECIALS) :])
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -16,7 +16,7 @@ from pipeline.publication.registry import PublishedModel
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.stage import StageContext
 from pipeline.stages.ab_inputs import Baseline
-from pipeline.stages.comparison import ab_result, attempt_of, described
+from pipeline.stages.comparison import PUBLIC_TEXT, ab_result, attempt_of, described
 from pipeline.verify import replay
 from tests.helpers.launches.installed import at
 from tests.helpers.launches.pipeline_launch import launch_config
@@ -153,23 +153,22 @@ def test_without_sessions_there_are_no_margins_to_break() -> None:
     }
 
 
-@pytest.mark.parametrize(("alone", "mixed"), [(0.02, 0.005), (0.005, 0.02)])
-def test_public_n_grams_are_beaten_alone_and_mixed(alone: float, mixed: float) -> None:
-    made = compared({})
-    rivals = [
-        Difference("private", arm, "top1_recall", estimate(gain, 0.001), None)
-        for arm, gain in (("ngram", alone), ("public_mixture", mixed))
-    ]
+@pytest.mark.parametrize(("alone", "mixed", "always"), [(0.02, 0.005, 0.03), (0.005, 0.02, 0.03), (0.03, 0.02, 0.005)])
+def test_what_needs_no_training_is_beaten_all_of_it(alone: float, mixed: float, always: float) -> None:
+    made, free = compared({}), {"ngram": alone, "public_mixture": mixed, "constant": always}
+    rivals = [Difference("private", arm, "top1_recall", estimate(gain, 0.001), None) for arm, gain in free.items()]
     made = replace(made, table=replace(made.table, differences=(*made.table.differences, *rivals)))
     assert ab_result(made, ARMS, ASKED).ngram_gain_low is None, "neither was an arm"
     rows = tuple(
-        replace(made.table.arms[0], arm=arm, metric=metric)
-        for arm in ("ngram", "public_mixture")
-        for metric in ("top1_recall", "top3_recall")
+        replace(made.table.arms[0], arm=arm, metric=metric) for arm in free for metric in ("top1_recall", "top3_recall")
     )
     made = replace(made, table=replace(made.table, arms=(*made.table.arms, *rows)))
-    both = ab_result(made, [*ARMS, "ngram", "public_mixture"], ASKED)
-    assert both.ngram_gain_low == pytest.approx(0.004)
+    assert ab_result(made, [*ARMS, *free], ASKED).ngram_gain_low == pytest.approx(0.004)
+
+
+def test_a_start_that_fits_people_badly_lowers_no_floor() -> None:
+    broken = {"start": 1.9, "ngram": 1.6, "private": 2.0, PUBLIC_TEXT: 24.7}
+    assert ab_result(replace(compared({}), variety=broken), ARMS, ASKED).variety_public == 24.7
 
 
 def test_typists_that_contradict_hold_and_say_how() -> None:
