@@ -75,8 +75,8 @@ class PolicyConfig(Config):
     )
     min_variety: Annotated[float, Field(ge=0.0, le=1.0)] = Field(
         description="different words that the model suggests first and rightly, expected in a fixed number of typed "
-        "words: at least this share of those of the starting point or the public n-gram, on public text too, whichever "
-        "has more"
+        "words of people, or of public text under an evaluation budget: at least this share of those of the public "
+        "n-gram in public text"
     )
     min_ngram_gain: Gain = Field(
         description="lower end of the interval of top-1 recall, private minus public n-gram alone and mixed with the "

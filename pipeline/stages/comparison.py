@@ -56,9 +56,8 @@ from reports.disclosure.utility import (
 from reports.formats import arm_name, metric_name
 
 _RECALLS = ("top1_recall", "top3_recall")
-# The n-gram on public text, beside what it suggests to people: a start that fits people badly is no measure of variety.
+# The n-gram on public text, which it fits: what suggests few words to people is no measure of variety.
 PUBLIC_TEXT = "ngram_public_text"
-_PUBLIC = ("start", "ngram", PUBLIC_TEXT)
 _COVERAGE = ("coverage", "coverage_low", "coverage_high")
 _Block = TypeVar("_Block", bound=BaseModel)
 
@@ -256,7 +255,7 @@ def ab_result(
         ngram_gain_low=min((table.difference("private", n, "top1_recall").absolute.low for n in free), default=None),
         new_word_top3_low=None if top3_new is None else top3_new.low,
         variety_private=compared.variety.get("private"),
-        variety_public=max((compared.variety[arm] for arm in _PUBLIC if arm in compared.variety), default=None),
+        variety_public=compared.variety.get(PUBLIC_TEXT, compared.variety.get("ngram")),
         broken_typists=tuple(_disagreement(row) for row in compared.signs if _disagrees(row))
         if compared.session_words
         else None,

@@ -204,7 +204,7 @@ GATES: Mapping[str, GateWords] = MappingProxyType(
         ),
         "variety": GateWords(
             "The model suggests many different words rightly, not only a few frequent ones: at least a share of what "
-            "starting point or n-gram reach in the same number of typed words, or the n-gram on its own public text.",
+            "the public n-gram reaches in the same number of words of public text.",
             "policy.min_variety",
             "too much noise leaves a few frequent words: use a larger report goal, a smaller server.learning_rate, or "
             "add counts",
