@@ -38,11 +38,17 @@ def blocks(document: Path) -> list[Block]:
     return [Block(*row) for row in rows]
 
 
+# Of what is said, the rest holds for every key: ids of files elsewhere, times, and what noise and chance decide.
+ANY = re.compile(r"(?P<id>(?<=-)[0-9a-f]{8}\b)|\d{4}-\d\d-\d\d \d\d:\d\dZ|[+-]\d+\.\d+(?=[ )])|(?<= is )-?\d\.\d+")
+
+
 def like(line: str) -> re.Pattern[str]:
-    """Any line that says the same with other numbers, of either sign, and other digests."""
-    words = re.split(r"(-[0-9a-f]{8}\b|[+-]?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?)", line.strip())
-    anything = r"[0-9a-f.,e+-]+"
-    return re.compile("".join(anything if number % 2 else re.escape(word) for number, word in enumerate(words)))
+    """Lines that say the same of another run, with groups for its ids."""
+    text, end = "", 0
+    for found in ANY.finditer(line):
+        text += re.escape(line[end : found.start()]) + ("([0-9a-f]{8})" if found["id"] else r"[-+0-9.: Z]+")
+        end = found.end()
+    return re.compile(f"^ *{text}{re.escape(line[end:])} *$", re.MULTILINE)
 
 
 def merged(into: dict, changes: dict) -> dict:
@@ -57,6 +63,7 @@ class Reader:
         self.home = home
         self.said = ""
         self.changes: dict[str, dict] = {}
+        self.ids: dict[str, str] = {}
 
     def does(self, block: Block) -> None:
         if block.kind == "python":
@@ -68,9 +75,17 @@ class Reader:
             self.said = "".join(self.runs(line) for line in block.text.splitlines())
         elif block.kind == "text":
             for line in block.text.splitlines():
-                assert like(line).search(self.said), f"{line!r} is not in what was said:\n{self.said[-3000:]}"
+                self.heard(line)
         else:
             raise ValueError(f"a block of {block.kind}")
+
+    def heard(self, line: str) -> str:
+        """The line of this run that says what ``line`` says; the same id everywhere stands for the same launch."""
+        found = like(line.strip()).search(self.said)
+        assert found, f"{line!r} is not in what was said:\n{self.said[-3000:]}"
+        for told, here in zip((each["id"] for each in ANY.finditer(line) if each["id"]), found.groups(), strict=True):
+            assert self.ids.setdefault(told, here) == here, f"{told} stands for {self.ids[told]} and {here}"
+        return found[0]
 
     def change(self, name: str) -> None:
         path = self.home / name

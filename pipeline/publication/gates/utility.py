@@ -27,9 +27,7 @@ class UtilityEvidence(Part):
     variety_private: float | None = Field(
         default=None, description="different words suggested first and rightly, expected in a fixed number of words"
     )
-    variety_public: float | None = Field(
-        default=None, description="the same of the public n-gram on public text"
-    )
+    variety_public: float | None = Field(default=None, description="the same of the public n-gram on public text")
     session_words: int | None = Field(
         default=None, description="typed by all kinds of typists; 0: not asked for, no layout, or noisy"
     )
