@@ -8,16 +8,15 @@ words are independent given its topic.
 from collections.abc import Iterator
 from functools import cache
 
-import langcodes
 import numpy as np
 
 from federated.config.population import MEAN_WORDS, TOPICS, SyntheticPopulation
 from federated.devices.readers import DeviceTexts, SourceCounts
 from pretrain.text.tokenise import sentences
+from pretrain.text.word_lists import word_frequencies
 
 _WORDS = 20_000
 _MIN_WORDS = 100
-_NEAR = 9  # Distance of langcodes: the same language, or a usual substitute for it.
 _TILT = 1.5  # Standard deviation of a topic's log factor on a word.
 _TOPIC_CONCENTRATION = 0.3  # Below 1, so that a typist keeps to a few topics.
 _VOLUME_SIGMA = 1.0  # Of log volume; median to mean as 1 to 1.65.
@@ -63,15 +62,9 @@ def frequencies(locale: str) -> tuple[tuple[str, ...], np.ndarray]:
     Raises:
       ValueError: there are none for the locale's language.
     """
-    import wordfreq  # Slow to import, and needed here only.
-
-    # wordfreq itself falls back to English for an unsupported language.
-    nearest, distance = langcodes.closest_match(
-        langcodes.Language.get(locale), list(wordfreq.available_languages("small")), max_distance=_NEAR
-    )
-    if distance > _NEAR:
+    listed = word_frequencies(locale)
+    if not listed:
         raise ValueError(f"private_text.source: 'synthetic' has no word frequencies for locale {locale!r}; bring files")
-    listed = wordfreq.get_frequency_dict(nearest, wordlist="small")
     ranked = sorted(listed.items(), key=lambda item: (-item[1], item[0]))[:_WORDS]
     usable = {word: share for word, share in ranked if sentences(word, locale) == [[word]]}
     if len(usable) < _MIN_WORDS:

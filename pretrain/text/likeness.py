@@ -8,9 +8,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from functools import cache
 
-import langcodes
-
 from pretrain.text.tokenise import alphabet, letter_of
+from pretrain.text.word_lists import word_frequencies
 
 # Words that are looked at.
 MOST_WORDS = 100_000
@@ -60,11 +59,5 @@ def unlikeness(sentences: Iterable[Sequence[str]], locale: str) -> str:
 @cache
 def _common_words(locale: str) -> dict[str, float]:
     """The most common words of a locale's language, with their shares of its text; empty if there is no list."""
-    import wordfreq  # Slow to import, and needed here only.
-
-    tag = langcodes.Language.get(locale)
-    nearest, distance = langcodes.closest_match(tag, list(wordfreq.available_languages("small")), max_distance=9)
-    if distance > 9:
-        return {}
-    ranked = sorted(wordfreq.get_frequency_dict(nearest, wordlist="small").items(), key=lambda each: -each[1])
+    ranked = sorted(word_frequencies(locale).items(), key=lambda each: -each[1])
     return dict(itertools.islice(ranked, _COMMON))

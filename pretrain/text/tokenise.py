@@ -22,6 +22,7 @@ from typing import Any
 import langcodes
 import regex
 
+from pretrain.text.word_lists import word_frequencies
 from pretrain.writing import javascript
 from pretrain.writing.rules import DOTTED_I_LANGUAGES, LETTERS_AND_DIGITS, MOST_LETTERS_AND_DIGITS, rules_of
 
@@ -359,15 +360,10 @@ def letter_of(locale: str) -> regex.Pattern:
 
 def _letter_shares(locale: str) -> dict[str, float]:
     """Weight of each character in public running text of the locale's language; empty if there is no list."""
-    import wordfreq  # Slow to import, and needed here only.
-
-    language = langcodes.Language.make(_language(locale))
-    nearest, distance = langcodes.closest_match(language, list(wordfreq.available_languages("small")), max_distance=9)
     shares: dict[str, float] = defaultdict(float)
-    if distance <= 9:
-        for word, frequency in wordfreq.get_frequency_dict(nearest, wordlist="small").items():
-            for character in normalise(word, locale):
-                shares[character] += frequency
+    for word, frequency in word_frequencies(_language(locale)).items():
+        for character in normalise(word, locale):
+            shares[character] += frequency
     return shares
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.end_to_end.test_tutorial import TUTORIAL, Reader, blocks
+from tests.helpers.launches.tutorial import TUTORIAL, Reader, blocks
 
 
 def main() -> None:
