@@ -11,8 +11,8 @@ LOG := $(AIRFLOW_HOME)/logs/$(LAUNCH).log
 # Airflow with this project's settings, to be used in a subshell: no other command sees its variables.
 AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags; AIRFLOW__CORE__PLUGINS_FOLDER=$(CURDIR)/dags/plugins; set +a; .venv/airflow/bin/airflow
 BY_HASH = .venv/$(or $*,stages)/bin/pip install --progress-bar off --require-hashes --no-deps -r
-PYTHON = $(shell for name in python3.11 python3 python; do \
-	$$name -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null && echo $$name && break; done)
+PYTHON = $(shell for name in python3.11 python3.12 python3.13 python3 python; do \
+	$$name -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$name && break; done)
 
 .PHONY: help setup tools torch shell launch rehearse web docs test shapes fast mutants check bench up backfill down stack stack-status stack-down lock hashes clean
 
@@ -101,12 +101,13 @@ stack-status: setup ## Say of each service of the stack whether it runs and is w
 stack-down: ## Stop what `make stack` started, and nothing else; its data stay in .stack/, the privacy ledger too
 	@.venv/airflow/bin/python docker/stack down
 
-# Resolves for the lowest patch version; tests/test_locks.py checks all others. Versions that a lock has stay: to
-# upgrade a package, delete its line first.
+# Resolves for the lowest version; tests/test_locks.py checks all others. Versions that a lock has stay: to upgrade a
+# package, delete its line first. A line with a marker of Python goes into the lock as it is written.
 UV = build/hashes/bin/uv pip compile --quiet --no-header --no-annotate --python-version 3.11.0
-lock: build/hashes/bin/uv ## Compile requirements/*.in to *.lock, for every patch version of the Python that README names
+lock: build/hashes/bin/uv ## Compile requirements/*.in to *.lock, for every version of Python that README names
 	@cat requirements/cuda.lock >>requirements/stages.lock && cat requirements/stages.lock requirements/check.lock >build/check.lock
-	@for name in airflow stages; do $(UV) requirements/$$name.in -o requirements/$$name.lock || exit; done
+	@for name in airflow stages; do $(UV) requirements/$$name.in -o requirements/$$name.lock && \
+		sed -n '/; python_version/s/ *#.*//p' requirements/$$name.in >>requirements/$$name.lock || exit; done
 	@$(UV) requirements/check.in -c requirements/stages.lock -o build/check.lock
 	@grep -vxFf requirements/stages.lock build/check.lock >requirements/check.lock
 	@grep -E '^(nvidia|cuda|triton)' requirements/stages.lock >requirements/cuda.lock
@@ -119,7 +120,7 @@ hashes: build/hashes/bin/uv ## Hashes of every file of what is pinned, which mak
 	@for name in airflow stages check cuda; do cp requirements/$$name.lock build/hashes/$$name.in; done
 	@sed -i '/^torch==/w build/hashes/torch.in' build/hashes/stages.in && sed -i '/^torch==/d' build/hashes/stages.in
 	@for name in airflow stages check cuda torch; do \
-		$(UV) --no-deps --generate-hashes build/hashes/$$name.in -o requirements/hashes/$$name.txt || exit; done
+		$(UV) --universal --no-deps --generate-hashes build/hashes/$$name.in -o requirements/hashes/$$name.txt || exit; done
 	@build/hashes/bin/pip download --quiet --no-deps --dest build/hashes -r build/hashes/torch.in \
 		--index-url $$(sed -n 's/^ARG TORCH_INDEX=//p' docker/stages.Dockerfile)
 	@sed -i "1a \    --hash=sha256:$$(sha256sum build/hashes/torch-*.whl | cut -d' ' -f1) \\\\" requirements/hashes/torch.txt
@@ -132,7 +133,7 @@ clean: down ## Remove Airflow's state and caches; keeps the environments, and ru
 	@find . -name __pycache__ -not -path './.venv/*' -not -path './runs/*' -not -path './.stack/*' -prune -exec rm -rf {} +
 
 .venv/%/.installed: requirements/%.lock requirements/hashes/%.txt
-	@test -n "$(PYTHON)" || { echo "setup needs Python 3.11, as python3.11 or python3"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "setup needs Python 3.11, 3.12 or 3.13; where there is none: pip install uv && uv python install 3.13, then make setup PYTHON=\$$(uv python find 3.13)"; exit 1; }
 	@mkdir -p .venv; echo "$*: installing $$(grep -c == $<) packages (log: .venv/$*.log)"
 	@$(PYTHON) -m venv --clear .venv/$*
 	@set -o pipefail; $(BY_HASH) requirements/hashes/$*.txt 2>&1 | tee .venv/$*.log | awk -v name=$* \

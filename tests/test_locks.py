@@ -1,4 +1,4 @@
-"""The locks hold for every patch version of the Python that README names, which may be any that a machine has."""
+"""The locks hold for every version of Python that README names, of which a machine may have any."""
 
 import functools
 import re
@@ -13,26 +13,26 @@ from packaging.utils import canonicalize_name
 
 from tests.helpers.launches.checkout import ROOT
 
-PYTHON = "3.11"
+PYTHONS = ("3.11", "3.12", "3.13")
 # No minor version of Python has had as many.
 PATCHES = range(30)
 
 
 def pins(name: str) -> dict[str, str]:
     lines = (ROOT / "requirements" / f"{name}.lock").read_text().splitlines()
-    return {canonicalize_name(name): version for name, _, version in (line.partition("==") for line in lines)}
+    listed = (line.partition(" ;")[0].partition("==") for line in lines)
+    return {canonicalize_name(name): version for name, _, version in listed}
 
 
 def installed(environment: str) -> list[metadata.Distribution]:
-    site_packages = ROOT / ".venv" / environment / "lib" / f"python{PYTHON}" / "site-packages"
-    if not site_packages.is_dir():
+    site_packages = [str(each) for each in (ROOT / ".venv" / environment / "lib").glob("python3.*/site-packages")]
+    if not site_packages:
         pytest.skip(f"make setup has not installed the environment {environment}")
-    return list(metadata.distributions(path=[str(site_packages)]))
+    return list(metadata.distributions(path=site_packages))
 
 
-def unmet(distributions: list[metadata.Distribution], locked: dict[str, str], patch: int) -> list[str]:
+def unmet(distributions: list[metadata.Distribution], locked: dict[str, str], python: str) -> list[str]:
     """Requirements of locked packages, with the extras that others ask of them, that no locked package meets."""
-    python = f"{PYTHON}.{patch}"
     metadata_of = {canonicalize_name(each.metadata["Name"]): each for each in distributions}
     extras: dict[str, set[str]] = {name: {""} for name in metadata_of}
     found, problems = True, set()
@@ -61,25 +61,36 @@ parsed = functools.cache(Requirement)
 
 @functools.cache
 def applies(requirement: Requirement, python: str, extra: str) -> bool:
-    environment = {**default_environment(), "python_full_version": python, "python_version": PYTHON, "extra": extra}
+    minor = python.rpartition(".")[0]
+    environment = {**default_environment(), "python_full_version": python, "python_version": minor, "extra": extra}
     return requirement.marker is None or requirement.marker.evaluate(environment)
 
 
-def test_readme_the_project_and_make_name_one_python():
-    assert f"Both need Python {PYTHON}, pip and make" in (ROOT / "README.md").read_text()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["requires-python"] == ">=3.11,<3.12"
-    assert re.findall(r"--python-version (\S+)", (ROOT / "Makefile").read_text()) == [f"{PYTHON}.0"]
+def test_readme_the_project_and_make_name_the_same_pythons():
+    first, *others, last = PYTHONS
+    assert f"Both need Python {', '.join((first, *others))} or {last}, pip and make" in (ROOT / "README.md").read_text()
+    project, make = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"], (ROOT / "Makefile").read_text()
+    assert [
+        each for each in (f"3.{minor}" for minor in range(30)) if each in SpecifierSet(project["requires-python"])
+    ] == [*PYTHONS]
+    assert f"for name in {' '.join(f'python{each}' for each in PYTHONS)} python3 python" in make
+    assert re.findall(r"--python-version (\S+)", make) == [f"{first}.0"]
 
 
 @pytest.mark.parametrize("environment", ["airflow", "stages"])
-def test_locked_packages_need_nothing_that_is_not_locked_under_any_patch_version(environment):
+@pytest.mark.parametrize("python", PYTHONS)
+def test_locked_packages_need_nothing_that_is_not_locked_under_any_patch_version(environment, python):
     distributions, locked = installed(environment), pins(environment)
     if environment == "stages":
         locked |= pins("check") | pins("cuda")
-    names = {canonicalize_name(each.metadata["Name"]) for each in distributions}
-    assert pins(environment).keys() <= names
-    assert {patch: unmet(distributions, locked, patch) for patch in PATCHES} == {patch: [] for patch in PATCHES}
+    versions = [f"{python}.{patch}" for patch in PATCHES]
+    assert {version: unmet(distributions, locked, version) for version in versions} == dict.fromkeys(versions, [])
+
+
+@pytest.mark.parametrize("environment", ["airflow", "stages"])
+def test_every_locked_package_is_installed(environment):
+    names = {canonicalize_name(each.metadata["Name"]) for each in installed(environment)}
+    assert pins(environment).keys() - names <= {"pyyaml-ft"}, "which one version of Python needs"
 
 
 @pytest.mark.parametrize("environment", ["airflow", "stages"])
@@ -87,8 +98,8 @@ def test_a_package_that_a_lock_lacks_is_noticed(environment):
     distributions, locked = installed(environment), pins(environment) | pins("check") | pins("cuda")
     name = {"airflow": "async-timeout", "stages": "typing-extensions"}[environment]
     del locked[name]
-    problems = unmet(distributions, locked, 2)
+    problems = unmet(distributions, locked, "3.11.2")
     assert problems
     assert all(name in line.lower().replace("_", "-") for line in problems), problems
     if environment == "airflow":  # redis needs it up to 3.11.2 alone
-        assert not unmet(distributions, locked, 3)
+        assert not unmet(distributions, locked, "3.11.3")

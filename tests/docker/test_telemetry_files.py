@@ -16,7 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docker" / "telemetry"
 RULES = [rule for group in yaml.safe_load((FOLDER / "rules.yaml").read_text())["groups"] for rule in group["rules"]]
 BOARD = json.loads((FOLDER / "grafana" / "launches.json").read_text(encoding="utf-8"))
-AIRFLOW = ROOT / ".venv" / "airflow" / "lib" / "python3.11" / "site-packages" / "airflow" / "_shared" / "observability"
+OF_AIRFLOW = sorted((ROOT / ".venv" / "airflow" / "lib").glob("python3.*/site-packages/airflow"))
+AIRFLOW = (*OF_AIRFLOW, ROOT)[0] / "_shared" / "observability"
 
 
 def ours() -> set[str]:

@@ -37,7 +37,9 @@ def blocks(document: Path) -> list[Block]:
 
 
 # Of what is said, the rest holds for every key: ids of files elsewhere, times, and what noise and chance decide.
-ANY = re.compile(r"(?P<id>(?<=-)[0-9a-f]{8}\b)|\d{4}-\d\d-\d\d \d\d:\d\dZ|[+-]\d+\.\d+(?=[ )])|(?<= is )-?\d+\.?\d*")
+ANY = re.compile(
+    r"(?P<id>(?<=-)[0-9a-f]{8}\b)|\d{4}-\d\d-\d\d \d\d:\d\dZ|[+-]\d+\.\d+(?=[ )])|(?<= is )-?\d+\.?\d*(?:e-\d+)?"
+)
 
 
 def like(line: str) -> re.Pattern[str]:
