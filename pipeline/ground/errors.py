@@ -65,9 +65,9 @@ ENDINGS: Mapping[int, Ending] = MappingProxyType(
             "Or an audit stopped training in the round in which a fault of noise or participation showed. "
             "Or its published model was taken back: users keep the previous one.",
             "Read which gates failed and how to fix each ('tacit status LAUNCH' repeats it), change the launch file, "
-            "which makes another launch, and check the remaining budget before it spends. Airflow does not treat a "
-            "launch that gates hold as a failure: its stages exit with 0, and publication is skipped. Training that "
-            "an audit stopped fails its task, which is not retried: find the fault that its message names first.",
+            "which makes another launch, and check the remaining budget before it spends. In Airflow the "
+            "stages of a held launch exit with 0, and its task 'launch_or_hold' fails, without a retry. Training that "
+            "an audit stopped fails its own task: find the fault that its message names first.",
         ),
         PERMANENT: Ending(
             "Permanent: a retry changes nothing. A bad launch file or bad data, no budget, numbers gone wrong, a "

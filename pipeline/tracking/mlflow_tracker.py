@@ -149,8 +149,7 @@ class MlflowTracker:
             if not self._find(_KEY, key):
                 tags = {"tacit.launch": key, "config.sha256": config_digest(self._config), **self._provenance(key)}
                 run_id = self._create_run(tags, key, _this_hour())
-                flat = shown.parameters(self._config.model_dump(mode="json"))
-                self._log_params(run_id, table.parameters(flat))
+                self._log_params(run_id, shown.parameters(self._config.model_dump(mode="json")))
                 self._client.log_dict(run_id, self._config.model_dump(mode="json"), "launch.json")
         # Machines that share a server but no disk may both have created one; all use the same.
         return self._find(_KEY, key)[0].info.run_id

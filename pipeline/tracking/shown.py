@@ -9,6 +9,9 @@ from pipeline.run.run_dir import StageRecord
 from pretrain.files import sha256
 
 
+_MOST_OF_VALUE = 6_000  # characters of a parameter, MLflow's limit
+
+
 @dataclass(frozen=True)
 class LoggedRun:
     """One run in MLflow: ``metrics`` by step, the ``latest`` values shown, and digests of its files."""
@@ -46,13 +49,13 @@ def numbers(values: Mapping[str, object]) -> dict[str, float]:
 
 
 def parameters(content: Mapping[str, object], prefix: str = "") -> dict[str, str]:
-    """Flatten a configuration to dotted names, as ``mechanism.rounds``."""
+    """Flatten a configuration to dotted names, as ``mechanism.rounds``; a field without a value is left out."""
     flat: dict[str, str] = {}
     for key, value in content.items():
         if isinstance(value, Mapping):
             flat |= parameters(value, f"{prefix}{key}.")
-        else:
-            flat[prefix + key] = str(value)
+        elif value is not None:
+            flat[prefix + key] = str(value)[:_MOST_OF_VALUE]
     return flat
 
 

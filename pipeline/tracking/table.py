@@ -63,25 +63,6 @@ CURVES: Mapping[str, Sequence[str]] = {
 }
 # Charts of the shared view, in order: what a launch learned, what it cost, and how it learned.
 _BARS, _LINES = ("top1_gain", "epsilon"), ("fine_tune_curve/validation_recall", "pretrain_curve/validation_loss")
-# Fields of the launch file that distinguish launches; launch.json has all of them.
-_PARAMETERS = (
-    "name",
-    "seed",
-    "private_text.name",
-    "private_text.source",
-    "public_text.source",
-    "public_text.revision",
-    "public_text.max_tokens",
-    "vocabulary.",
-    "model.",
-    "discovery.kind",
-    "discovery.epsilon0",
-    "mechanism.",
-    "counts.",
-    "evaluation.",
-    "local_training.",
-    "server.",
-)
 
 
 def columns(record: StageRecord) -> dict[str, float | str]:
@@ -122,12 +103,6 @@ def curves(record: StageRecord) -> Iterator[tuple[str, int, float]]:
         for name in CURVES.get(record.stage, ()):
             if (value := point.get(name)) is not None and "step" in point:
                 yield f"{record.stage}_curve/{name}", int(point["step"]), float(value)
-
-
-def parameters(flat: Mapping[str, str]) -> dict[str, str]:
-    """Select the flat parameters of a launch file that its run shows."""
-    chosen = {name: value for name, value in flat.items() if name.startswith(_PARAMETERS)}
-    return {name: value for name, value in chosen.items() if value != "None"}
 
 
 def experiment_name(locale: str) -> str:

@@ -70,7 +70,7 @@ def _launch(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord
         for key, points in logged.metrics.items()
         if key not in curves and (0, logged.latest[key]) in points
     }
-    params = table.parameters(shown.parameters(config.model_dump(mode="json")))
+    params = shown.parameters(config.model_dump(mode="json"))
     wrong = [f"tag {name}" for name, value in tags.items() if logged.tags.get(name) != value]
     for key in sorted(headline.keys() - tags.keys() | present.keys()):
         if present.get(key) != [(0, headline.get(key))]:
