@@ -219,7 +219,7 @@ def test_a_private_name_in_a_string_is_one(tmp_path: Path):
 
 
 _LOCKS = ("airflow", "stages", "check", "cuda")
-_PIN = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!]+")
+_PIN = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!]+( ; python_version == '3\.\d+')?")
 
 
 @pytest.mark.parametrize("name", ["airflow", "stages"])
@@ -282,19 +282,21 @@ def test_what_cuda_needs_is_pinned_beside_the_stages_packages_and_not_among_them
 
 def test_hashes_are_of_what_is_pinned():
     """Of all of it, or set-up ends with pip's check: who adds a pin runs `make hashes`."""
-    pinned = {name: (ROOT / "requirements" / f"{name}.lock").read_text("utf-8").split() for name in _LOCKS}
+    pinned = {name: (ROOT / "requirements" / f"{name}.lock").read_text("utf-8").splitlines() for name in _LOCKS}
     pinned["torch"] = [pin for pin in pinned["stages"] if pin.startswith("torch==")]
     pinned["stages"] = [pin for pin in pinned["stages"] if pin not in pinned["torch"]]
     for name, pins in pinned.items():
         text = (ROOT / "requirements" / "hashes" / f"{name}.txt").read_text(encoding="utf-8")
-        hashed = dict(re.findall(r"^(\S+==\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, flags=re.M))
+        hashed = dict(
+            re.findall(r"^(\S+==\S+)(?: ; .*)? \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, flags=re.M)
+        )
         lines = [line for line in text.splitlines() if not line.startswith("    --hash=")]
         assert len(lines) == len(hashed), f"{name}: something without a hash"
         assert {_plain(pin) for pin in hashed} == {_plain(pin) for pin in pins}, name
 
 
 def _plain(pin: str) -> str:
-    return re.sub(r"[-_.]+", "-", pin.partition("==")[0]).lower() + pin.partition("==")[2]
+    return re.sub(r"[-_.]+", "-", pin.partition("==")[0]).lower() + pin.partition("==")[2].partition(" ;")[0]
 
 
 def test_the_environments_stay_apart():

@@ -8,7 +8,6 @@ from pathlib import Path
 from pipeline.run.run_dir import StageRecord
 from pretrain.files import sha256
 
-
 _MOST_OF_VALUE = 6_000  # characters of a parameter, MLflow's limit
 
 
