@@ -66,6 +66,7 @@ def build(launch: LaunchFile) -> DAG:
         doc_md=about(launch),
         schedule=on_public_model(launch.locale) if launch.schedule else None,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        default_args={"owner": "tacit"},
         catchup=False,
         max_active_runs=1,
         tags=["launch", launch.locale, *launch.features],
@@ -109,10 +110,12 @@ def build_broken(launch: LaunchFile) -> DAG:
     """Build a DAG for a broken launch file; its one task fails with the problems that ``tacit check`` finds."""
     with DAG(
         dag_id=launch.name,
+        dag_display_name=f"BROKEN: {launch.name}",
         description=f"BROKEN: {launch.error}"[:500],
         doc_md=f"`{launch.path.name}` cannot be launched:\n\n```\n{launch.error[:2000]}\n```",
         schedule=None,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        default_args={"owner": "tacit"},
         catchup=False,
         max_active_runs=1,
         tags=["launch", "broken"],

@@ -285,6 +285,16 @@ def canaries_trained(audit: AuditBlock) -> str:
     return f"{trained} of {planted} canaries trained; the others count in no figure and no gate."
 
 
+def most_exposed(audit: AuditBlock) -> str:
+    """The most exposed canary of devices that obey the timer, as a sentence; empty if none trained."""
+    trained = [row for row in audit.canaries if row.population == "compliant" and row.participations]
+    if not trained:
+        return ""
+    row = max(trained, key=lambda each: each.exposure_bits)
+    devices, copies = f"{row.n_u} device{'s' * (row.n_u > 1)}", f"{row.n_e} cop{'ies' if row.n_e > 1 else 'y'}"
+    return f"Most exposed: {row.exposure_bits:.2f} bits, on {devices} with {copies}."
+
+
 def on_fewest(audit: AuditBlock) -> str:
     """Devices of the positive control's canaries, in words."""
     fewest = min(row.n_u for row in audit.canaries)

@@ -47,6 +47,7 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
     utility, guarantee, central = d.utility, d.accounting, d.release(CentralWords)
     words, noised = guarantee.total.words, guarantee.total.noised
     beside = (words.epsilon, words.delta) if words else (0.0, 0.0)
+    odds = guesser(guarantee.mu, FALSE_ALARMS, *beside)
     had = utility.champion if utility else None
     return {
         "d": d,
@@ -67,7 +68,8 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
         "bound": guarantee.bound,
         "rho": Markup(in_digits_of(language, up(noised.rho if noised else None, 4))),
         "tier": strength(guarantee.bound),
-        "odds": Markup(in_digits_of(language, guesser(guarantee.mu, FALSE_ALARMS, *beside))),
+        "odds": Markup(in_digits_of(language, odds)),
+        "certain": odds.startswith("100"),
         "first": utility.value("private", "top1_recall") if utility else None,
         "three": utility.part("new_words", "private", "top3_recall") if utility else None,
         "had": had,

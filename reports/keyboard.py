@@ -162,13 +162,13 @@ def write(
 
 
 def _openings(disclosure: Disclosure) -> tuple[str, ...]:
-    """Beginnings that the comparison judged, those with the most new suggestions first; none for most languages."""
+    """Beginnings that the comparison judged, those with the largest gain first; none for most languages."""
     rows = disclosure.utility.beginnings if disclosure.utility else ()
 
-    def same(row: Beginning) -> int:
-        return len(set(row.suggested["private"]) & set(row.suggested["start"]))
+    def lost(row: Beginning) -> int:
+        return row.expected["start"] - row.expected["private"]
 
-    return tuple(row.text for row in sorted(rows, key=same)[:_MOST_OPENINGS])
+    return tuple(row.text for row in sorted(rows, key=lost)[:_MOST_OPENINGS])
 
 
 def _recall(disclosure: Disclosure) -> tuple[float, float] | None:

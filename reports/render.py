@@ -47,6 +47,7 @@ _FILTERS = (
     formats.how_hidden,
     formats.light,
     formats.metric_name,
+    formats.most_exposed,
     formats.metric_value,
     formats.number,
     formats.on_fewest,

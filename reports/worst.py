@@ -51,6 +51,7 @@ SENTENCES = {
     "weak. The front page's number includes it in full, as shuffling among so few devices hides nobody.",
     "collector_hidden": "Against the collector of its messages for {release}, a device has ε = {epsilon}, which is "
     "weak. The front page's number assumes that the messages are shuffled.",
+    "weak": "ε = {epsilon} of one device over all releases is weak: on its own it promises little.",
     "no_word": "Discovery added no word.",
     "coverage": "The discovered words cover only {share} of the typed words on held-out devices that were out of "
     "vocabulary before.",
@@ -85,6 +86,8 @@ def main_concerns(disclosure: Disclosure) -> list[Concern]:
         for release in disclosure.releases
         if (epsilon := release.against_server) is not None and strength(epsilon) == "weak"
     ]
+    if not disclosure.launch.void and strength(disclosure.accounting.bound) == "weak":
+        facts.append(_concern("weak", epsilon=up(disclosure.accounting.bound)))
     if words.words_added == 0:
         facts.append(_concern("no_word"))
     elif words.coverage is not None and words.coverage < LEAST_COVERED:

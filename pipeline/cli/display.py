@@ -14,6 +14,7 @@ from pipeline.cli.look import budget_lines, gate_lines
 from pipeline.cli.support import duration
 from pipeline.ground import settings
 from pretrain.progress import Point
+from reports.losses import strength
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,10 +139,11 @@ def ending(end: "Ending") -> str:
     why = [f"  - {reason}" for reason in end.reasons]
     if isinstance(end, HeldEnding):
         why = [*gate_lines(end.failed_gates), *budget_lines(end.spent, end.left), *(f"next:    {s}" for s in end.next)]
+    weak = ", weak: on its own it promises little" if strength(end.epsilon) == "weak" else ""
     lines = [
         f"launch {end.launch_id}: {end.state if end.state != 'published' else end.decision}",
         *why,
-        f"guarantee: of one device {end.loss}",
+        f"guarantee: of one device {end.loss}{weak}",
         f"ledger:    {end.ledger}",
         f"report:    {end.report}",
     ]

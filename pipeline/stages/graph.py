@@ -252,7 +252,7 @@ _LIST = (
     ),
     Stage(
         name="ab_test",
-        line="{top1_gain:+.1%} of next words right, against the start",
+        line="{top1_recall[private]:.1%} of next words right, the start {top1_recall[start]:.1%}",
         run="pipeline.stages.comparison:ab_test",
         needs=("ingest_public", "ingest_private", "build_vocabulary", "adapt", "fine_tune"),
         may_need=("plan", "count"),

@@ -142,6 +142,11 @@ class ControlRow(Config):
             raise ValueError(f"found: {self.found} of {self.canaries} canaries; one of them is wrong")
         return self
 
+    @property
+    def complete(self) -> bool:
+        """Return whether all of them are found."""
+        return self.found == self.canaries
+
 
 class ControlBlock(Config):
     """Positive control: the same canaries trained without noise, which the attacks must find."""
@@ -153,8 +158,7 @@ class ControlBlock(Config):
     @property
     def passed(self) -> bool:
         """Return whether every canary with the most copies is found."""
-        most = max(self.rows, key=lambda row: row.n_e)
-        return most.found == most.canaries
+        return max(self.rows, key=lambda row: row.n_e).complete
 
 
 class AuditBlock(Config):

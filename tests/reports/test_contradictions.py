@@ -6,10 +6,11 @@ import pytest
 
 from reports.disclosure.document import Disclosure
 from reports.formats import light, verdict
+from reports.losses import strength, up
 from reports.render import pages
 from reports.worst import LEAST_VARIETY, worst_facts
 from tests.helpers.reports.contradictions import contradictions
-from tests.helpers.reports.reports_example import LOCAL_WORDS, TRAINING, block, example, guarantee_of
+from tests.helpers.reports.reports_example import LOCAL, LOCAL_WORDS, TRAINING, block, example, guarantee_of
 
 GAINS = ((0.02, 0.03, 0.04), (-0.04, -0.03, -0.02), (-0.01, 0.01, 0.03))
 
@@ -89,6 +90,26 @@ def test_keystrokes_lost_stand_in_front() -> None:
     unclear = worse | {"relative": {"value": -0.1, "low": -0.2, "high": 0.05}}
     assert said not in fact(differences=[unclear])
     assert not any("Clearly" in line for line in fact(differences=[worse | {"baseline": "non_private"}]))
+
+
+def test_a_weak_epsilon_stands_in_front_and_a_void_one_has_its_own_words() -> None:
+    weak = example(**LOCAL)
+    (said,) = [line for line in worst_facts(weak) if "on its own it promises little" in line]
+    assert said.startswith(f"ε = {up(weak.accounting.bound)} of one device")
+    assert strength(weak.accounting.bound) == "weak"
+    report = pages(weak, {})["report.md"]
+    assert ("this number alone rules nothing out" in report) == ("at most 100" in report)
+
+
+def test_the_canaries_stand_in_a_table_with_the_most_exposed() -> None:
+    shown = example()
+    rows = [row for row in shown.audit.of("compliant") if row.participations]
+    most = max(row.exposure_bits for row in rows)
+    report = pages(shown, {})["report.md"]
+    assert f"Most exposed: {most:.2f} bits" in report
+    assert report.count("\n| devices | copies | rank | exposure, bits | found |") == 1
+    for row in rows:
+        assert f"| {row.n_u} | {row.n_e} | {row.rank:,} | {row.exposure_bits:.2f} | " in report
 
 
 def test_nothing_bad_leaves_no_box() -> None:
