@@ -223,7 +223,7 @@ def test_the_page_fits_and_is_quiet(page: Page, bundle: Path, width: int) -> Non
     says = page.evaluate(
         "[...document.querySelectorAll('#after tbody tr')].map(r => [...r.cells].map(c => c.textContent))"
     )
-    assert [row[0] for row in says] == ["thank", "see you"], "the beginnings of the disclosure's comparison"
+    assert [row[0] for row in says] == ["see you", "thank"], "the beginnings of the disclosure that gained most"
     assert [row[1:] for row in says] == [KeyboardPredictor(bundle).suggest(f"{row[0]} ") for row in says]
     assert "ms a word" in page.evaluate("document.getElementById('speed').textContent")
     assert (page.asked, page.complaints) == ([], [])
