@@ -13,9 +13,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,9 +151,17 @@ def operator(dagbag):
     return copy.copy(dagbag.dags["demo"].get_task("pretrain"))
 
 
-def leave_the_month(soon: timedelta) -> None:
-    """Wait for the next month if it begins soon: a schedule would make its run amid a test."""
-    while (datetime.now(UTC) + soon).month != datetime.now(UTC).month:
+def monthly(name: str) -> Any:
+    """Dates of ``@monthly`` for a launch file: the first of a month, at the file's own minute of the day, in UTC."""
+    from croniter import croniter
+
+    minute = zlib.crc32(name.encode()) % (24 * 60)
+    return croniter(f"{minute % 60} {minute // 60} 1 * *", datetime.now(UTC))
+
+
+def leave_the_dates(soon: timedelta, *names: str) -> None:
+    """Wait until no monthly date of the launch files is soon: a schedule would make its run amid a test."""
+    while any(monthly(name).get_next(datetime) < datetime.now(UTC) + soon for name in names):
         time.sleep(1)
 
 

@@ -22,14 +22,14 @@ from tests.helpers.processes.ports import free_port
 from tests.helpers.processes.proc import LOOPBACK, listening, processes
 from tests.helpers.processes.server import OPENER, Server, token_of, until
 
-from .conftest import ROOT, StandIn, leave_the_month
+from .conftest import ROOT, StandIn, leave_the_dates
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    leave_the_month(timedelta(minutes=5))
+    leave_the_dates(timedelta(minutes=5), "scheduled")
     home = Path(tempfile.mkdtemp(prefix="tacit-up-"))
     ports = {"AIRFLOW_PORT": str(free_port()), "MLFLOW_PORT": str(free_port())}
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW__", "MAKE", "MFLAGS"))}
