@@ -105,9 +105,7 @@ def account(
     elif ":" in named:
         config = block.block(mechanism=named, changes=set_fields)
     elif is_file(named):
-        config = block.block(launch=named, changes=set_fields)
-        guarantee = block.guarantee(config, asked, twice=twice)
-        losses = block.losses(named, config, guarantee)
+        guarantee, losses = block.of_file(named, set_fields, asked, twice=twice)
         return Account(guarantee, launch_text(losses, guarantee), losses)
     else:
         if changes:

@@ -111,14 +111,16 @@ def account(
     if launch is not None and not is_file(launch):
         _alone(f"launch {launch}", given, "; name its launch file to compute other mechanisms")
         _trained(launch, deltas, as_json)
-    else:
-        if launch is not None:
-            _alone(f"launch file {launch}", base, "; change its mechanism by --set")
-        from pipeline.preflight import block
+        return
+    from pipeline.preflight import block
 
-        asked = block.block(launch, mechanism, preset, changes or ())
-        guarantee = block.guarantee(asked, deltas, strategy, twice=twice)
-        _answer({} if launch is None else block.losses(launch, asked, guarantee), guarantee, as_json)
+    if launch is not None:
+        _alone(f"launch file {launch}", base, "; change its mechanism by --set")
+        trained, losses = block.of_file(launch, changes or (), deltas, strategy, twice=twice)
+        _answer(losses, trained, as_json)
+    else:
+        asked = block.block(None, mechanism, preset, changes or ())
+        _answer({}, block.guarantee(asked, deltas, strategy, twice=twice), as_json)
 
 
 def _alone(source: str, others: Mapping[str, object], fix: str = "") -> None:
@@ -185,7 +187,8 @@ def launch_text(losses: "Mapping[float, Total]", trained: "Guarantee") -> str:
     from pipeline.releases.ceiling import in_words
 
     lines = [line for loss in losses.values() for line in (("one device", loss.sentence), ("parts", in_words(loss)))]
-    return f"{_aligned(lines)}\n\nTraining alone:\n{account_text(trained)}"
+    alone = f"Training alone:\n{account_text(trained)}" if trained.rounds else "It trains nothing on devices."
+    return f"{_aligned(lines)}\n\n{alone}"
 
 
 def account_text(guarantee: "Guarantee") -> str:
@@ -226,7 +229,9 @@ def _aligned(lines: list[tuple[str, str]]) -> str:
     """Format names in one column and values beside them, with long values wrapped."""
     indent = max(len(name) for name, _ in lines) + 2
     return "\n".join(
-        textwrap.fill(value, _WIDTH, initial_indent=f"{name:<{indent}}", subsequent_indent=" " * indent)
+        textwrap.fill(
+            value, _WIDTH, initial_indent=f"{name:<{indent}}", subsequent_indent=" " * indent, break_on_hyphens=False
+        )
         for name, value in lines
     )
 

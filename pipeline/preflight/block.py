@@ -58,15 +58,36 @@ def guarantee(
     return guarantees.account(config, deltas, found, twice=twice)
 
 
-def losses(launch: str, mechanism: MechanismConfig, trained: Guarantee) -> dict[float, Total]:
-    """Loss of one device to all releases of a launch file with this mechanism, at worst, by delta of its guarantee.
+def of_file(
+    launch: str,
+    changes: Sequence[str] = (),
+    deltas: tuple[float, ...] = (),
+    strategy: Path | None = None,
+    *,
+    twice: bool = False,
+) -> tuple[Guarantee, dict[float, Total]]:
+    """Compute the guarantee of a launch file's training, and the loss of one device to all its releases, by delta.
 
     Devices are those that the file states; without a number, words found locally have their local bound.
+
+    Args:
+      changes, deltas, strategy, twice: of the mechanism, as ``block`` and ``guarantee`` take them.
+
+    Raises:
+      ValueError: as ``block`` and ``guarantee``, or a field is changed of a mechanism that trains nothing.
     """
-    config = load_launch(Path(launch)).model_copy(update={"mechanism": mechanism})
+    config = load_launch(Path(launch))
+    if TRAINING.asked(config):
+        changed = block(launch, changes=changes)
+        trained = guarantee(changed, deltas, strategy, twice=twice)
+        config = config.model_copy(update={"mechanism": changed})
+    elif changes:
+        raise ValueError(f"set: {shown(launch)} trains nothing on devices, so a field of its mechanism changes no loss")
+    else:
+        trained = guarantees.untrained(deltas or (config.mechanism.delta,))
     devices = stated_devices(config)
     terms = Terms.of(config, trained.rho, None if devices is None else config.private_text.splits.expected(devices))
-    return totals(config, terms.likely(terms.spends), trained.epsilon)
+    return trained, totals(config, terms.likely(terms.spends), trained.epsilon)
 
 
 def block(
@@ -83,13 +104,7 @@ def block(
     """
     fields: dict[str, object] = {}
     if launch is not None:
-        config = load_launch(Path(launch))
-        if not TRAINING.asked(config):
-            raise ValueError(
-                f"launch: {shown(launch)} trains nothing on devices, so its mechanism costs nothing; 'tacit plan "
-                f"{shown(launch)}' shows the cost of its counts"
-            )
-        fields = config.mechanism.model_dump(mode="json", exclude_unset=True)
+        fields = load_launch(Path(launch)).mechanism.model_dump(mode="json", exclude_unset=True)
     elif mechanism is None and preset is None:
         raise ValueError("account: no mechanism; name a launch file, or give --mechanism, --preset or --paper")
     if preset is not None:

@@ -13,7 +13,7 @@ from federated.mechanisms import Banded, Blt, Independent, Tree
 from federated.mechanisms import mechanism_file as files
 from federated.mechanisms.optimise_banded import optimise_banded
 from pipeline.launch.config import load_launch
-from pipeline.preflight.block import block, guarantee
+from pipeline.preflight.block import block, guarantee, of_file
 from tests.helpers.launches.checkout import ROOT
 
 SHAPE = "rounds: 1000, min_sep: 300, max_participations: 4"
@@ -194,7 +194,12 @@ def test_a_preset_that_is_none_or_not_whole(preset: str, named: str) -> None:
         block(preset=preset)
 
 
-def test_a_launch_without_training_has_no_mechanism_to_account_for() -> None:
+def test_a_launch_without_training_costs_its_other_releases() -> None:
     counts = str(DEMO.with_name("demo-en-US-counts.yaml"))
-    with pytest.raises(ValueError, match="trains nothing on devices, so its mechanism costs nothing; 'tacit plan"):
-        block(counts)
+    trained, losses = of_file(counts)
+    assert (trained.rounds, trained.rho, trained.epsilon) == (0, 0, {1e-6: 0})
+    (loss,) = losses.values()
+    assert [part.releases for part in loss.parts] == [("local_words",), ("counts",)]
+    assert loss.epsilon == pytest.approx(sum(part.epsilon for part in loss.parts)) == pytest.approx(12.8866, abs=1e-3)
+    with pytest.raises(ValueError, match="trains nothing on devices, so a field"):
+        of_file(counts, ["rounds=3"])
