@@ -197,6 +197,21 @@ def test_documents_fit_a_phone_and_can_be_searched_without_a_server(documents: P
         assert page.complaints == []
 
 
+def test_the_guide_to_containers_registers_the_budget_of_its_launch_file() -> None:
+    text = (ROOT / "docker" / "README.md").read_text(encoding="utf-8")
+    ((name, line),) = re.findall(r"ledger register (\S+) (--.*)", text)
+    options = line.split()
+    said = dict(zip(options[::2], options[1::2], strict=True))
+    policy = load_launch(ROOT / "dags" / "launches" / f"{name}.yaml").policy
+    assert {option: float(said[option]) for option in said if option != "--reviewer"} == {
+        "--max-rho": policy.budget.rho,
+        "--window-days": policy.budget.days,
+        "--delta": policy.population_delta,
+        "--max-words-epsilon": policy.population_max_words_epsilon,
+        "--max-discovery-epsilon": policy.population_max_discovery_epsilon,
+    }
+
+
 def test_every_guard_of_a_pitfall_is_a_test() -> None:
     guards = re.findall(r"^\|.*\| ([^|]+) \|$", (ROOT / "PITFALLS.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
     named = [name for guard in guards for name in re.findall(r"`(\w+)`", guard)]
