@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from pipeline.ledger.migrations import versioning
 from tests.helpers.launches.installed import keyed
 from tests.helpers.launches.tiny_launch import POLICY
 from tests.helpers.processes.forked import begun
-from tests.helpers.processes.server import token_of, until
+from tests.helpers.processes.server import latest_monthly, token_of, until
 from tests.helpers.processes.stack import DAG, PYTHON, ROOT, Stack, stack
 from tests.pipeline.test_upgrade import NEXT
 
@@ -219,7 +219,7 @@ class Rehearsal:
         until(lambda: "public_model-monthly" in self.dags(), PATIENCE)
         for dag in ("monthly", "public_model-monthly"):
             self.servers.airflow.api("PATCH", f"/dags/{dag}", {"is_paused": False})
-        latest = datetime.now(UTC).date().replace(day=1)
+        latest = latest_monthly("monthly").date()
         between = (latest - DAY).replace(day=1)
         first = (between - DAY).replace(day=1)
         self.published(latest)

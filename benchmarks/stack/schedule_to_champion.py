@@ -17,7 +17,6 @@ import time
 from base64 import b64encode
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -31,7 +30,7 @@ from PIL import Image
 from pipeline.experiments import logs
 from tests.helpers.launches.tiny_launch import MECHANISM, POLICY
 from tests.helpers.processes.forked import begun
-from tests.helpers.processes.server import token_of, until
+from tests.helpers.processes.server import latest_monthly, token_of, until
 from tests.helpers.processes.stack import DAG, REVIEWER, Stack, stack
 from tests.helpers.reports.browser import Page, tab
 
@@ -116,7 +115,7 @@ class Show:
         self.servers, self.pictures = servers, pictures
         self.file = f"{servers.environment['TACIT_LAUNCHES']}/{DAG}.yaml"
         self.begun, self.differences = time.monotonic(), 0
-        self.latest = f"{datetime.now(UTC):%Y%m}01"
+        self.latest = f"{latest_monthly(DAG):%Y%m%d}"
 
     def step(self, what: str, seen: Any, expected: Any) -> None:
         right = seen == expected

@@ -13,13 +13,13 @@ import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.helpers.processes.server import latest_monthly
 
 if importlib.util.find_spec("airflow") is None:
     collect_ignore_glob = ["test_*.py"]  # the stages' environment collects this folder too
@@ -151,17 +151,9 @@ def operator(dagbag):
     return copy.copy(dagbag.dags["demo"].get_task("pretrain"))
 
 
-def monthly(name: str) -> Any:
-    """Dates of ``@monthly`` for a launch file: the first of a month, at the file's own minute of the day, in UTC."""
-    from croniter import croniter
-
-    minute = zlib.crc32(name.encode()) % (24 * 60)
-    return croniter(f"{minute % 60} {minute // 60} 1 * *", datetime.now(UTC))
-
-
 def leave_the_dates(soon: timedelta, *names: str) -> None:
     """Wait until no monthly date of the launch files is soon: a schedule would make its run amid a test."""
-    while any(monthly(name).get_next(datetime) < datetime.now(UTC) + soon for name in names):
+    while any(latest_monthly(name, datetime.now(UTC) + soon) > datetime.now(UTC) for name in names):
         time.sleep(1)
 
 

@@ -20,7 +20,9 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.utils.session import create_session
 from sqlalchemy import select, update
 
-from .conftest import ROOT, leave_the_dates, monthly
+from tests.helpers.processes.server import latest_monthly
+
+from .conftest import ROOT, leave_the_dates
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -104,11 +106,11 @@ def test_each_locale_has_its_schedule_its_asset_and_its_pools(due: dict[str, str
             assert [one.dag_id for one in asset.scheduled_dags] == [name]
             assert [one.dag_id for one in asset.producing_tasks] == [f"public_model-{name}"]
             # The latest date is due; those that passed while nobody scheduled are for a backfill.
-            assert due[f"public_model-{name}"] == f"{monthly(name).get_prev(datetime):%Y%m%d}"
+            assert due[f"public_model-{name}"] == f"{latest_monthly(name):%Y%m%d}"
 
 
 def test_a_schedule_makes_one_run_a_date_and_no_second_one(made: Counter):
-    assert made == {(f"public_model-{name}", f"{monthly(name).get_prev(datetime):%Y%m%d}"): 1 for name in LOCALES}
+    assert made == {(f"public_model-{name}", f"{latest_monthly(name):%Y%m%d}"): 1 for name in LOCALES}
 
 
 def test_a_backfill_makes_a_run_of_each_date_once(made: Counter):

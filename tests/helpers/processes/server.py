@@ -6,8 +6,10 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
+import zlib
 from base64 import b64encode
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,13 @@ def ask_mlflow(
 def token_of(server: Server) -> str:
     password = (server.passwords / server.user).read_text(encoding="utf-8").strip()
     return server.call("POST", "/auth/token", {"username": server.user, "password": password})["access_token"]
+
+
+def latest_monthly(name: str, now: datetime | None = None) -> datetime:
+    """Latest date of ``@monthly`` for a launch file: the first of a month, at the file's own minute of the day, UTC."""
+    now, minute = now or datetime.now(UTC), zlib.crc32(name.encode()) % (24 * 60)
+    this = now.replace(day=1, hour=minute // 60, minute=minute % 60, second=0, microsecond=0)
+    return this if this <= now else (this - timedelta(days=2)).replace(day=1)
 
 
 def until(condition, seconds: float = 600) -> Any:
