@@ -2,9 +2,9 @@
 
     .venv/stages/bin/python -m benchmarks.stack.compose
 
-As root, with Debian's `docker.io`, `iptables`, `debootstrap` and `iproute2`: an engine of its own in a temporary
-folder, and base images made of Debian's packages, as there is no registry. Follows docker/README.md. Prints a Markdown
-table of each step, its seconds and what was seen; a step that fails ends it. Everything is taken down.
+As root, with Debian's `docker.io`, `iptables`, `debootstrap`, `iproute2` and `chromium`: an engine of its own in a
+temporary folder, and base images made of Debian's packages, as there is no registry. Follows docker/README.md. Prints
+a Markdown table of each step, its seconds and what was seen; a step that fails ends it. Everything is taken down.
 """
 
 import argparse
@@ -17,7 +17,6 @@ from pathlib import Path
 
 from tests.helpers.processes.engine import (
     SERVICES,
-    TINY,
     Composed,
     base_images,
     composed,
@@ -26,10 +25,13 @@ from tests.helpers.processes.engine import (
     reached,
     tiny,
 )
+from tests.helpers.processes.reviewer import approve
 from tests.helpers.processes.server import until
+from tests.helpers.reports.browser import tab
 
 DEMO = "demo-en-US-counts"
 CRASHED = "crashed"
+REVIEWER = "privacy-reviewer"
 LAUNCHES = Path(__file__).resolve().parents[2] / "dags" / "launches"
 PATIENCE_SECONDS = 1800
 
@@ -109,9 +111,12 @@ def running(services: Composed, run: str) -> list[str]:
 
 
 def crashed(services: Composed) -> str:
-    """A launch whose worker and whose PostgreSQL die while it spends; then its images are replaced by others."""
-    tiny(services, CRASHED)
-    services.tacit("ledger", "register", *TINY)
+    """A launch whose worker and whose PostgreSQL die while it spends; then its images are replaced by others.
+
+    Its reviewer answers in a browser. Its people are simulated: an answer over a clear address counts for nobody else.
+    """
+    people = {"source": "synthetic", "name": CRASHED, "devices": 80, "max_words_per_device": 60, "test_fraction": 0.35}
+    tiny(services, CRASHED, private_text=people, reviewers=[REVIEWER])
     before, services.environment["GIT_COMMIT"] = services.container("worker-cpu")["Image"], "0" * 40
     services.compose("build")
     run, said = services.trigger(CRASHED), []
@@ -128,6 +133,11 @@ def crashed(services: Composed) -> str:
     services.compose("up", "--detach", "--wait")
     assert services.container("worker-cpu")["Image"] != before
     said.append(f"another image under `{task}`, healthy after {time.monotonic() - begun:.0f} s")
+    until(lambda: services.states(CRASHED, run).get("approve") == "awaiting_input", PATIENCE_SECONDS)
+    time.sleep(4)  # an answer that comes at once may meet the task before it is parked
+    with tab("chromium") as page:
+        approve(page, services.server(REVIEWER), CRASHED, run, "read in a browser")
+    said.append(f"approved by {REVIEWER} in a browser")
     until(lambda: services.ended(CRASHED, run), PATIENCE_SECONDS)
     return f"{'; '.join(said)}; {published(services, CRASHED, run)}"
 

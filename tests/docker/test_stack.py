@@ -19,8 +19,10 @@ from pipeline.launch.config import launch_id, load_launch
 from tests.helpers.processes.forked import Forked
 from tests.helpers.processes.proc import LOOPBACK, arguments, listening, naming, tree
 from tests.helpers.processes.receivers import Receivers, receivers
+from tests.helpers.processes.reviewer import approve
 from tests.helpers.processes.server import OPENER, until
 from tests.helpers.processes.stack import DAG, PYTHON, REVIEWER, ROOT, SERVICES, Stack, stack
+from tests.helpers.reports.browser import Page, tab
 
 from .test_worker_environment import allowed
 
@@ -72,19 +74,26 @@ def test_all_services_are_well_on_loopback_and_their_secrets_in_no_log(up: Stack
 
 
 @pytest.fixture(scope="module")
-def launched(up: Stack) -> str:
-    """A run that ended, approved by its reviewer."""
+def launched(up: Stack, chromium: str) -> str:
+    """A run that ended, approved by its reviewer in a browser."""
     run = up.trigger()
-    end(up, run)
+    with tab(chromium) as page:
+        end(up, run, page)
     return run
 
 
-def end(up: Stack, run: str) -> None:
-    """See a run to its end; answer where it asks."""
+def end(up: Stack, run: str, page: Page | None = None) -> None:
+    """See a run to its end; answer where it asks, in a browser if there is one."""
     until(lambda: up.state(run, "approve") == "awaiting_input" or up.ended(run))
     if not up.ended(run):
         time.sleep(4)  # an answer that comes at once may meet the task before it is parked
-        up.answer(run)
+        if page is None:
+            up.answer(run)
+        else:
+            read = approve(page, replace(up.airflow, user=REVIEWER), DAG, run, "read it all")
+            assert all(
+                words in read for words in ("guarantee of one device: epsilon", "I accept", "from privacy-reviewer")
+            )
     until(lambda: up.ended(run))
     states = up.airflow.states(DAG, run)
     logs = "\n".join(up.log(run, task) for task in states if states[task] == "failed")
@@ -98,6 +107,7 @@ def test_a_launch_goes_from_the_api_to_an_approved_champion(up: Stack, launched:
     assert sorted(spent) == ["discover", "fine_tune"]
     (given,) = [json.loads(entry["binding"]) for entry in entries if entry["kind"] == "review"]
     assert (given["account"], given["answer"]) == (f"airflow:{REVIEWER}", "approve")
+    assert given["reason"] == "read it all"
     assert given["question"] == {"dag_id": DAG, "run_id": launched, "task_id": "approve", "try_number": 1}
     assert given["indistinct_from"].startswith("os:"), "all of this stack runs under one account"
     with pytest.raises(urllib.error.HTTPError, match="401"):

@@ -161,9 +161,9 @@ class Composed:
         return state if state in ("success", "failed") else ""
 
 
-def tiny(services: Composed, name: str) -> None:
-    """A tiny launch's file, with its text where workers see people's."""
-    made = write_launch(services.clients, **_LAUNCH, name=name)
+def tiny(services: Composed, name: str, **changes: object) -> None:
+    """A tiny launch's file with some fields changed, and its text where workers see people's."""
+    made = write_launch(services.clients, **_LAUNCH | changes, name=name)
     file = Path(shutil.move(made, Path(services.environment["LAUNCHES"]) / f"{name}.yaml"))
     for path in (file.parent, file, services.clients, *services.clients.iterdir()):
         path.chmod(0o755)
