@@ -10,7 +10,12 @@ STAGES := .venv/stages/bin
 LOG := $(AIRFLOW_HOME)/logs/$(LAUNCH).log
 # Airflow with this project's settings, to be used in a subshell: no other command sees its variables.
 AIRFLOW := set -a; . dags/airflow.env; AIRFLOW__CORE__DAGS_FOLDER=$(CURDIR)/dags; AIRFLOW__CORE__PLUGINS_FOLDER=$(CURDIR)/dags/plugins; set +a; .venv/airflow/bin/airflow
-BY_HASH = .venv/$(or $*,stages)/bin/pip install --progress-bar off --require-hashes --no-deps -r
+# Python compiles a module when it is first used, as most never are; where it may not, all of them are compiled here.
+ENVIRONMENT = $(or $(word 2,$(subst /, ,$@)),stages)
+PIP = .venv/$(ENVIRONMENT)/bin/pip install --progress-bar off $(if $(PYTHONDONTWRITEBYTECODE),,--no-compile) --no-deps
+# uv where it is there: the same locks and hashes.
+BY_HASH = $(if $(shell command -v uv),uv pip install --python .venv/$(ENVIRONMENT) $(if \
+	$(PYTHONDONTWRITEBYTECODE),--compile-bytecode) --no-deps,$(PIP)) --require-hashes -r
 PYTHON = $(shell for name in python3.11 python3.12 python3.13 python3 python; do \
 	$$name -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$name && break; done)
 
@@ -48,7 +53,7 @@ web: ## Install onnxruntime-web by npm, so that `tacit site` makes a keyboard pa
 docs: tools ## Build the documents as a site, build/docs/index.html; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(STAGES)/mkdocs --quiet build --strict
 
-test: setup ## Run every test: the stages' in their environment and, beside them, the DAGs' in Airflow's
+test: setup .venv/airflow/.kubernetes ## Run every test: the stages' in their environment and, beside them, the DAGs' in Airflow's
 	@status=0; log=$$(mktemp); .venv/airflow/bin/pytest tests/dags >$$log 2>&1 & dags=$$!; \
 	$(STAGES)/pytest -n $(or $(WORKERS),2) --ignore tests/shapes || status=1; \
 	wait $$dags || status=1; cat $$log; rm -f $$log; exit $$status
@@ -105,11 +110,12 @@ stack-down: ## Stop what `make stack` started, and nothing else; its data stay i
 # package, delete its line first. A line with a marker of Python goes into the lock as it is written.
 UV = build/hashes/bin/uv pip compile --quiet --no-header --no-annotate --python-version 3.11.0
 lock: build/hashes/bin/uv ## Compile requirements/*.in to *.lock, for every version of Python that README names
-	@cat requirements/cuda.lock >>requirements/stages.lock && cat requirements/stages.lock requirements/check.lock >build/check.lock
+	@cat requirements/cuda.lock >>requirements/stages.lock
 	@for name in airflow stages; do $(UV) requirements/$$name.in -o requirements/$$name.lock && \
 		sed -n '/; python_version/s/ *#.*//p' requirements/$$name.in >>requirements/$$name.lock || exit; done
-	@$(UV) requirements/check.in -c requirements/stages.lock -o build/check.lock
-	@grep -vxFf requirements/stages.lock build/check.lock >requirements/check.lock
+	@for pair in stages:check airflow:kubernetes; do below=requirements/$${pair%:*}.lock name=$${pair#*:}; \
+		cat $$below requirements/$$name.lock >build/$$name.lock && $(UV) requirements/$$name.in -c $$below -o build/$$name.lock && \
+		grep -vxFf $$below build/$$name.lock >requirements/$$name.lock || exit; done
 	@grep -E '^(nvidia|cuda|triton)' requirements/stages.lock >requirements/cuda.lock
 	@sed -i -E '/^(nvidia|cuda|triton)/d' requirements/stages.lock
 	@$(MAKE) -s hashes
@@ -117,9 +123,9 @@ lock: build/hashes/bin/uv ## Compile requirements/*.in to *.lock, for every vers
 # torch has a file of its own, as its build for a CPU is only on PyTorch's index: each of its builds has a hash there.
 hashes: build/hashes/bin/uv ## Hashes of every file of what is pinned, which make setup and the images install by; make lock does it too
 	@mkdir -p requirements/hashes && rm -f requirements/hashes/*.txt
-	@for name in airflow stages check cuda; do cp requirements/$$name.lock build/hashes/$$name.in; done
+	@for name in airflow kubernetes stages check cuda; do cp requirements/$$name.lock build/hashes/$$name.in; done
 	@sed -i '/^torch==/w build/hashes/torch.in' build/hashes/stages.in && sed -i '/^torch==/d' build/hashes/stages.in
-	@for name in airflow stages check cuda torch; do \
+	@for name in airflow kubernetes stages check cuda torch; do \
 		$(UV) --universal --no-deps --generate-hashes build/hashes/$$name.in -o requirements/hashes/$$name.txt || exit; done
 	@build/hashes/bin/pip download --quiet --no-deps --dest build/hashes -r build/hashes/torch.in \
 		--index-url $$(sed -n 's/^ARG TORCH_INDEX=//p' docker/stages.Dockerfile)
@@ -132,6 +138,11 @@ clean: down ## Remove Airflow's state and caches; keeps the environments, and ru
 	@rm -rf .airflow build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis benchmarks/.envs
 	@find . -name __pycache__ -not -path './.venv/*' -not -path './runs/*' -not -path './.stack/*' -prune -exec rm -rf {} +
 
+# Files of packages that nothing here opens: their tests, torch's headers and tools, and long lists of words. One test of
+# gensim's is the text of `sample`.
+UNREAD = -path '*/tests/*' -o -path '*/test/*' ! -name 'enwiki-latest-pages-articles1.*' -o -path './torch/include/*' \
+	-o -path './torch/bin/test_*' -o -path './torch/bin/protoc*' -o -path './wordfreq/data/large_*' ! -name 'large_en.*'
+
 .venv/%/.installed: requirements/%.lock requirements/hashes/%.txt
 	@test -n "$(PYTHON)" || { echo "setup needs Python 3.11, 3.12 or 3.13; where there is none: pip install uv && uv python install 3.13, then make setup PYTHON=\$$(uv python find 3.13)"; exit 1; }
 	@mkdir -p .venv; echo "$*: installing $$(grep -c == $<) packages (log: .venv/$*.log)"
@@ -141,21 +152,27 @@ clean: down ## Remove Airflow's state and caches; keeps the environments, and ru
 		/^Installing collected/ { print name ": unpacking, about a minute"; fflush() } /^ERROR/ { print; fflush() }'
 	@[ $* != stages ] || $(MAKE) -s torch >>.venv/$*.log 2>&1
 	@.venv/$*/bin/pip check | sed 's/^/$*: /'; exit $${PIPESTATUS[0]}
+	@cd .venv/$*/lib/python3*/site-packages && find . -depth \( $(UNREAD) \) \( -type f -o -empty \) -delete
 	@touch $@
 
 .venv/stages/.check: requirements/hashes/check.txt .venv/stages/.installed
-	@echo "stages: installing $$(grep -c == $<) packages for make check and the documents"
-	@$(BY_HASH) $< >.venv/check.log 2>&1 || { tail -n 20 .venv/check.log; exit 1; }
+.venv/airflow/.kubernetes: requirements/hashes/kubernetes.txt .venv/airflow/.installed
+.venv/stages/.check .venv/airflow/.kubernetes:
+	@echo "$(ENVIRONMENT): installing $$(grep -c == $<) packages of $<"
+	@$(BY_HASH) $< >$@.log 2>&1 || { tail -n 20 $@.log; exit 1; }
 	@touch $@
 
-# A build that this machine keeps (PIP_FIND_LINKS) goes before that of the index, which may be the one for CUDA.
+# A build that this machine keeps (PIP_FIND_LINKS), or without a GPU the one of PyTorch's index for a CPU, goes before
+# that of the index, which may be the one for CUDA.
+TORCH = $(PIP) --require-hashes -r requirements/hashes/torch.txt
+TORCH_INDEX = $(shell sed -n 's/^ARG TORCH_INDEX=//p' docker/stages.Dockerfile)
 torch:
-	@$(BY_HASH) requirements/hashes/torch.txt --no-index || $(BY_HASH) requirements/hashes/torch.txt
+	@$(TORCH) --no-index || { ! command -v nvidia-smi && $(TORCH) --index-url $(TORCH_INDEX) --retries 1; } || $(TORCH)
 	@$(STAGES)/pip check || $(BY_HASH) requirements/hashes/cuda.txt
 
 # Editable, so that it is redone only when the project's own metadata change.
 .venv/stages/.project: pyproject.toml requirements/tacit.in .venv/stages/.installed
-	@$(STAGES)/pip install --quiet --no-deps --editable . && touch $@
+	@$(PIP) --quiet --no-build-isolation --editable . && touch $@
 
 $(AIRFLOW_HOME)/.ready: $(POOLS) .venv/airflow/.installed
 	@mkdir -p $(AIRFLOW_HOME)/logs; echo "preparing Airflow's database in $(AIRFLOW_HOME)"
