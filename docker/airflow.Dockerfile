@@ -3,7 +3,8 @@
 FROM python:3.11-slim-bookworm AS packages
 COPY requirements /requirements
 RUN python -m venv /opt/airflow-env \
-    && /opt/airflow-env/bin/pip install --no-cache-dir --require-hashes --no-deps -r /requirements/hashes/airflow.txt \
+    && /opt/airflow-env/bin/pip install --no-cache-dir --require-hashes --no-deps \
+        -r /requirements/hashes/airflow.txt -r /requirements/hashes/kubernetes.txt \
     && /opt/airflow-env/bin/pip check
 
 FROM python:3.11-slim-bookworm

@@ -9,6 +9,8 @@ nothing is released twice. Calls on a data frame are simulations: their noise is
 
 from typing import TYPE_CHECKING, Any
 
+from tacit.alone import alone
+
 if TYPE_CHECKING:
     __version__: str
     from tacit.accounting import Account, Strategy, account, optimize
@@ -52,6 +54,7 @@ __all__ = [
     "predict",
     "verify",
 ]
+alone()
 _MODULES = ("tacit.accounting", "tacit.launches", "tacit.training", "tacit.answers")
 
 
@@ -59,7 +62,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         from importlib.metadata import version
 
-        return version("tacit")
+        return version("tacit-keyboard")
     if name not in __all__:
         raise AttributeError(f"module 'tacit' has no attribute {name!r}")
     from importlib import import_module

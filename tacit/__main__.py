@@ -7,10 +7,12 @@ import resource
 from pipeline.cli.app import app
 from pipeline.ground import settings
 from pipeline.telemetry.logs import be_patient
+from tacit.alone import alone
 
 
 def main() -> None:
     """Run the command that the process was started with, and exit with its code."""
+    alone()
     # The core of a killed process would hold text and keys. One byte and not 0, as Linux hands cores
     # of 0 bytes to a program that takes cores, such as systemd's (core(5)).
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]

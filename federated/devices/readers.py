@@ -24,7 +24,10 @@ from pretrain.text.sources import contents
 _LOG_EVERY = 1_000_000
 # Files whose first words are looked at before all are read; rows of each, and characters of a row.
 _INSPECTED, _FIRST_ROWS, _FIRST_CHARACTERS = 8, 500, 1_000
-_NO_CHITCHAT = "private_text.source: 'chitchat' needs the package chitchat-dataset==0.9.0; install it"
+_NO_CHITCHAT = (
+    "private_text.source: 'chitchat' needs the package chitchat-dataset, which is not installed; run `make setup`, or "
+    "`pip install 'tacit-keyboard[text]'`"
+)
 _log = logging.getLogger(__name__)
 _log.setLevel(logging.INFO)  # for any log level, as the progress of long work
 

