@@ -127,9 +127,10 @@ hashes: build/hashes/bin/uv ## Hashes of every file of what is pinned, which mak
 	@sed -i '/^torch==/w build/hashes/torch.in' build/hashes/stages.in && sed -i '/^torch==/d' build/hashes/stages.in
 	@for name in airflow kubernetes stages check cuda torch; do \
 		$(UV) --universal --no-deps --generate-hashes build/hashes/$$name.in -o requirements/hashes/$$name.txt || exit; done
-	@build/hashes/bin/pip download --quiet --no-deps --dest build/hashes -r build/hashes/torch.in \
-		--index-url $$(sed -n 's/^ARG TORCH_INDEX=//p' docker/stages.Dockerfile)
-	@sed -i "1a \    --hash=sha256:$$(sha256sum build/hashes/torch-*.whl | cut -d' ' -f1) \\\\" requirements/hashes/torch.txt
+	@for python in 3.11 3.12 3.13; do build/hashes/bin/pip download --quiet --no-deps --only-binary :all: --dest build/hashes \
+		--python-version=$$python -r build/hashes/torch.in --index-url $(TORCH_INDEX) || exit; done
+	@for wheel in build/hashes/torch-*.whl; do \
+		sed -i "1a \    --hash=sha256:$$(sha256sum $$wheel | cut -d' ' -f1) \\\\" requirements/hashes/torch.txt; done
 
 build/hashes/bin/uv:
 	@$(PYTHON) -m venv --clear build/hashes && build/hashes/bin/pip install --quiet uv
@@ -138,13 +139,15 @@ clean: down ## Remove Airflow's state and caches; keeps the environments, and ru
 	@rm -rf .airflow build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis benchmarks/.envs
 	@find . -name __pycache__ -not -path './.venv/*' -not -path './runs/*' -not -path './.stack/*' -prune -exec rm -rf {} +
 
-# Files of packages that nothing here opens: their tests, torch's headers and tools, and long lists of words. One test of
-# gensim's is the text of `sample`.
-UNREAD = -path '*/tests/*' -o -path '*/test/*' ! -name 'enwiki-latest-pages-articles1.*' -o -path './torch/include/*' \
-	-o -path './torch/bin/test_*' -o -path './torch/bin/protoc*' -o -path './wordfreq/data/large_*' ! -name 'large_en.*'
+# Files of packages that nothing here opens: their tests (but gensim's text, which `sample` reads), C sources (but
+# triton's), torch's tools, long lists of words and texts of languages that have others.
+UNREAD = -path '*/tests/*' -o -path '*/test/*' ! -name 'enwiki-latest-pages-articles1.*' \
+	-o -path './torch/include/*' -o -path './pyarrow/include/*' -o -name '*.c' ! -path './triton/*' -o -name '*.pyx' \
+	-o -path './torch/bin/test_*' -o -path './torch/bin/protoc*' \
+	-o -path './wordfreq/data/large_*' ! -name 'large_en.*' -o -name 'summaries_en-us.json'
 
 .venv/%/.installed: requirements/%.lock requirements/hashes/%.txt
-	@test -n "$(PYTHON)" || { echo "setup needs Python 3.11, 3.12 or 3.13; where there is none: pip install uv && uv python install 3.13, then make setup PYTHON=\$$(uv python find 3.13)"; exit 1; }
+	@test -n "$(PYTHON)" || { echo "setup needs Python 3.11, 3.12 or 3.13; where there is none: pip install uv && uv python install 3.11, then make setup PYTHON=\$$(uv python find 3.11)"; exit 1; }
 	@mkdir -p .venv; echo "$*: installing $$(grep -c == $<) packages (log: .venv/$*.log)"
 	@$(PYTHON) -m venv --clear .venv/$*
 	@set -o pipefail; $(BY_HASH) requirements/hashes/$*.txt 2>&1 | tee .venv/$*.log | awk -v name=$* \

@@ -11,6 +11,7 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from tests.helpers.launches.checkout import ROOT
 
@@ -78,7 +79,20 @@ def test_readme_the_project_and_make_name_the_same_pythons():
     allowed = SpecifierSet(project["requires-python"])
     assert [each for each in (f"3.{minor}" for minor in range(30)) if each in allowed] == [*PYTHONS]
     assert f"for name in {' '.join(f'python{each}' for each in PYTHONS)} python3 python" in make
+    assert f"for python in {' '.join(PYTHONS)};" in make
     assert re.findall(r"--python-version (\S+)", make) == [f"{first}.0"]
+
+
+def test_the_wheel_asks_for_what_was_run_or_later_and_for_exact_texts():
+    locked = pins("stages", "3.11.0")
+    for name, operator in (("tacit", ">="), ("text", "==")):
+        lines = (ROOT / "requirements" / f"{name}.in").read_text().splitlines()
+        asked = [Requirement(line.partition("#")[0]) for line in lines if not line.startswith("#")]
+        for each in asked:
+            run = locked[canonicalize_name(each.name)]
+            assert run in each.specifier
+            assert [Version(it.version) == Version(run) for it in each.specifier if it.operator == operator] == [True]
+        assert {it.operator for each in asked for it in each.specifier} <= {operator, "!=", "<"}
 
 
 @pytest.mark.parametrize("environment", ["airflow", "stages"])

@@ -1,11 +1,14 @@
 """``tacit`` and ``python -m tacit`` are one command, and say which version they are."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import tacit
+from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.command import TACIT
 
 
@@ -21,6 +24,22 @@ def test_import_loads_nothing_heavy() -> None:
     script = "import sys, tacit; print({'pipeline', 'torch', 'numpy', 'typer'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["tacit", "tacit.alone"])
+def test_the_index_s_other_project_of_this_name_is_named(tmp_path: Path, module: str) -> None:
+    """Its files replace some of ours, or ours some of its, so which ``__init__`` is there depends on the order."""
+    shutil.copytree(ROOT / "tacit", tmp_path / "tacit", ignore=shutil.ignore_patterns("__pycache__"))
+    if module == "tacit.alone":
+        (tmp_path / "tacit" / "__init__.py").write_text("")
+    script = [sys.executable, "-c", f"from {module} import alone; alone()"]
+    apart = {"cwd": tmp_path, "capture_output": True, "text": True, "env": {"PATH": "/usr/bin"}}
+    assert subprocess.run(script, check=False, **apart).stderr == ""
+    (tmp_path / "tacit-0.3.0.dist-info").mkdir()
+    said = subprocess.run(script, check=False, **apart).stderr.splitlines()[-1]
+    assert said.startswith("ImportError: tacit-0.3.0 is another project")
+    assert said.endswith("install tacit-keyboard into an environment of its own")
 
 
 @pytest.mark.slow
