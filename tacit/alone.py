@@ -1,4 +1,4 @@
-"""The package index's `tacit` is another project whose module has the same name, so they cannot share an environment."""
+"""The package index's `tacit` is another project with a module of the same name: one environment holds one."""
 
 from pathlib import Path
 
@@ -11,6 +11,6 @@ def alone() -> None:
     """
     for other in Path(__file__).parents[1].glob("tacit-[0-9]*.dist-info"):
         raise ImportError(
-            f"{other.stem} is another project, and shares the module `tacit` with tacit-keyboard: install tacit-keyboard "
-            "into an environment of its own"
+            f"{other.stem} is another project, and shares the module `tacit` with tacit-keyboard: install "
+            "tacit-keyboard into an environment of its own"
         )

