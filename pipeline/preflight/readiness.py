@@ -30,8 +30,9 @@ from pipeline.releases.release import asked_for
 from pipeline.releases.terms import Terms
 from pipeline.run import gang
 from pipeline.run.run_dir import RunDir
-from pretrain.config import FileCorpus
+from pretrain.config import FileCorpus, SampleCorpus
 from pretrain.reading.paths import KERNEL, require_file, require_folder, shown
+from pretrain.text.packaged import packaged_texts
 from pretrain.text.vocabulary import load as load_vocabulary
 from reports.config import NOBODY_YET
 
@@ -309,12 +310,15 @@ def unusable_files(config: LaunchConfig, kept: Retention | None = None) -> list[
 
 
 def _looks(config: LaunchConfig, kept: Retention | None) -> list[Callable[[], object]]:
-    """Return a check for each of the launch's files; readers are imported only if there are files."""
+    """Return a check of each of the launch's texts; readers are imported only if there are files."""
     looks: list[Callable[[], object]] = []
     if isinstance(config.public_text, FileCorpus):
         from pretrain.text import sources
 
         looks.append(partial(sources.inspect, config.public_text))
+    if isinstance(config.public_text, SampleCorpus):
+        chat = config.public_text.source == "sample-with-chat"
+        looks.append(partial(packaged_texts, config.locale, chat=chat))
     if isinstance(config.private_text, Files):
         from federated.devices import readers
 

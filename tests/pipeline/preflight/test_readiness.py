@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 import tempfile
 from dataclasses import replace
 from datetime import timedelta
@@ -54,6 +55,15 @@ def found(config: LaunchConfig, settings: Settings) -> list[str]:
 def test_a_launch_of_a_simulation_is_ready(settings: Settings):
     assert found(launch_config(), settings) == []
     assert PrivacyLedger.of(settings).entries() == [], "asking registers nothing"
+
+
+def test_a_sample_whose_package_is_missing_is_known(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    config = launch_config(public_text={"source": "sample"})
+    assert unusable_files(config) == []
+    monkeypatch.setitem(sys.modules, "gensim", None)
+    (line,) = look(config, settings, launch_id(config)).problems
+    assert line.startswith("public_text.source: 'sample' reads English Wikipedia articles")
+    assert line.endswith("`pip install 'tacit-keyboard[text]'`")
 
 
 def test_a_plan_above_its_own_ceiling_is_known(settings: Settings):
