@@ -57,10 +57,11 @@ _ASSUMPTIONS = (
     "One person uses one device. A person with several devices gets group privacy, which is weaker.",
     "Noise is pseudo-random under a secret 256-bit key (AES-256-CTR): the guarantee is computational.",
 )
-_LIMITATIONS = (
-    "Hyperparameters were chosen before this launch; choosing them on this population would not be covered.",
-    "Devices were simulated on stored text: the participation figures are not those of devices in the field.",
+_TUNED_HERE = "Hyperparameters were chosen on this population before this launch, which no guarantee covers."
+_TUNED_ELSEWHERE = (
+    "Hyperparameters were chosen before this launch; choosing them on this population would not be covered."
 )
+_SIMULATED = "Devices were simulated on stored text: the participation figures are not those of devices in the field."
 
 
 # Time, software and state of the ledger at writing; ``verify`` compares the ledger's state with the ledger itself.
@@ -280,7 +281,8 @@ def _limitations(config: LaunchConfig, private: dict[str, Any]) -> tuple[str, ..
             "A person who withdraws is excluded from later launches, and their stored text is erased. Earlier releases "
             "stay, this model included: it cannot be made to forget one device."
         )
-    return (*more, *limits(config), *_LIMITATIONS)
+    tuned = _TUNED_HERE if config.tuning == "this population" else _TUNED_ELSEWHERE
+    return (*more, *limits(config), tuned, _SIMULATED)
 
 
 def _artifacts(ctx: StageContext) -> tuple[Artifact, ...]:
