@@ -61,7 +61,7 @@ def account(
     twice: Annotated[
         bool, typer.Option("--twice", help="also run dp_accounting, as a launch does: takes two more seconds")
     ] = False,
-    published: Annotated[bool, typer.Option("--paper", help="recompute every published number")] = False,
+    published: Annotated[bool, typer.Option("--paper", help="recompute the papers' privacy and noise")] = False,
     slow: Annotated[bool, typer.Option("--slow", help="with --paper: also numbers that take minutes")] = False,
     as_json: AsJson = False,
 ) -> None:

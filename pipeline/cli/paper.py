@@ -1,4 +1,4 @@
-"""``tacit account --paper``: recompute every published number."""
+"""``tacit account --paper``: recompute the papers' numbers of privacy and noise."""
 
 import logging
 from collections.abc import Iterator, Sequence

@@ -29,7 +29,9 @@ class Metric:
 
 METRICS = {
     "tacit.stage.duration": Metric("gauge", "s", "duration of a stage, to two digits"),
-    "tacit.stage.exit_code": Metric("gauge", "", "exit code of a stage: 0 done, 65 permanent, 75 temporary, 1 a bug"),
+    "tacit.stage.exit_code": Metric(
+        "gauge", "", "exit code of a stage: 0 done, 3 held, 65 permanent, 75 temporary, 1 bug"
+    ),
     "tacit.stage.reused": Metric("gauge", "", "1 if its outputs are reused from another launch"),
     "tacit.rounds.done": Metric("gauge", "", "rounds of training done"),
     "tacit.rounds.total": Metric("gauge", "", "rounds of training in total"),
