@@ -65,6 +65,8 @@ def plan_text(done: "LaunchPlan") -> str:
         forecast += _frontier_lines(done.frontier)
     if forecast:
         lines += ["", f"Forecast from the number of devices: what {done.measured_on}", *forecast]
+    if done.needs:
+        lines += ["", "What gates need, by public text:", *(f"  {need}" for need in done.needs)]
     if not isinstance(done, ForecastPlan):
         lines.append("For a forecast by total epsilon, add a planning block to its launch file.")
     elif done.files:

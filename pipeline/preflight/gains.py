@@ -4,16 +4,22 @@ No forecast is known for Adam, and for models that hold counts beside a trained 
 """
 
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
 
-from evaluation.config import CONFIDENCE
+from evaluation.config import CONFIDENCE, VARIETY_WORDS
 from federated.planning import gain, law
 from federated.planning.gain import Forecast
+from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.launch.policy import PolicyConfig
 from pipeline.releases.terms import Terms
 from reports.listed import foreseen
+
+if TYPE_CHECKING:
+    from pipeline.run.cache import CacheHit
 
 _SPOKEN = {"en": "English", "es": "Spanish", "fr": "French"}
 
@@ -45,10 +51,53 @@ class GainGate:
         )
 
 
-def gain_gates(terms: Terms) -> tuple[GainGate, ...]:
+# Result of stage ``pretrain``; empty before it.
+Pretrained = Mapping[str, Any]
+
+
+def pretrained(settings: Settings, run_id: str, reuse: "Collection[CacheHit]") -> Pretrained:
+    """Return the result of a launch's own pretraining, or of that of another launch that it will reuse."""
+    from pipeline.run.known import run_folder
+
+    source = next((hit.launch_id for hit in reuse if hit.stage == "pretrain" and not hit.problem), run_id)
+    record = run_folder(settings, source).record("pretrain")
+    return record.result if record else {}
+
+
+def public_needs(policy: PolicyConfig, public: Pretrained) -> tuple[str, ...]:
+    """State, for each gate on quality, what it needs by what is known of public text; empty before pretraining."""
+    if not public:
+        return ()
+    recall, variety = public["public_recall"], public["public_variety"]
+    start, floor = recall["start"], policy.min_variety * variety["ngram"]
+    below = ", below it: a launch must teach them" if variety["start"] < floor else ""
+    return (
+        f"utility: more than {100 * policy.min_top1_gain:g} points over the start, which has {start:.1%} of next words "
+        "right on held-out public text",
+        f"ngram: {100 * policy.min_ngram_gain:g} points or more over the best of what needs no people: there an n-gram "
+        f"has {recall['ngram']:.1%} right and both mixed {recall['public_mixture']:.1%}, {_lead(public):+.2f} points "
+        f"over the start; of such a lead {gain.LEAD_ON_PEOPLE:.0%} was left on people, in two launches",
+        f"variety: {floor:.1f} different right words in {VARIETY_WORDS} typed words or more, {policy.min_variety:g} of "
+        f"the n-gram's there; the start has {variety['start']:.1f}{below}",
+    )
+
+
+def _lead(public: Pretrained) -> float:
+    """Points by which the better of n-gram and mixture leads the start on public text; none below zero."""
+    return 100 * (max(public["public_recall"].values()) - public["public_recall"]["start"])
+
+
+def _free(public: Pretrained) -> tuple[float, float]:
+    return gain.free_on_people(_lead(public)) if public else gain.FREE
+
+
+def gain_gates(terms: Terms, public: Pretrained) -> tuple[GainGate, ...]:
     """Return the gates on gains; empty where devices are unknown or there is no forecast.
 
     Noise of ``evaluation`` is left out; it holds more launches.
+
+    Args:
+      public: narrows down what an n-gram of public text gives for nothing.
     """
     config, splits = terms.config, terms.splits or {}
     over_start = forecast(config, splits["train"]) if splits.get("train") and splits["test"] else None
@@ -61,19 +110,19 @@ def gain_gates(terms: Terms) -> tuple[GainGate, ...]:
         held = NormalDist(over.points - half, math.hypot(over.error, drawn)).cdf(bound)
         return GainGate(f"policy.{field}", beside, over, bound, held)
 
-    policy = config.policy
+    policy, over_free = config.policy, gain.over_free(over_start, _free(public))
     return (
         of("min_top1_gain", "the start", over_start, 100 * policy.min_top1_gain),
-        of("min_ngram_gain", "the start with a public n-gram", gain.over_free(over_start), 100 * policy.min_ngram_gain),
+        of("min_ngram_gain", "the start with a public n-gram", over_free, 100 * policy.min_ngram_gain),
     )
 
 
-def uncertain(terms: Terms) -> tuple[str, ...]:
+def uncertain(terms: Terms, public: Pretrained) -> tuple[str, ...]:
     """Warnings of gates that hold more launches like this one than an interval's lower end should.
 
     No launch is refused for it: people whose text the start knows little of gain many times what is forecast.
     """
-    gates = [str(gate) for gate in gain_gates(terms) if gate.held > (1 - CONFIDENCE) / 2]
+    gates = [str(gate) for gate in gain_gates(terms, public) if gate.held > (1 - CONFIDENCE) / 2]
     train = terms.splits["train"] if terms.splits else 0
     return (*gates, f"these forecasts are what {measured_on(terms.config, train)}") if gates else ()
 
@@ -100,9 +149,9 @@ def measured_on(config: LaunchConfig, devices: int) -> str:
     return f"{said}; nothing was measured with this launch's {unlike}" if unlike else said
 
 
-def least_gain(policy: PolicyConfig) -> float:
+def least_gain(policy: PolicyConfig, public: Pretrained) -> float:
     """Points over the start that both gates ask for."""
-    return 100 * max(policy.min_top1_gain, policy.min_ngram_gain + gain.FREE[0] / 100)
+    return 100 * max(policy.min_top1_gain, policy.min_ngram_gain + _free(public)[0] / 100)
 
 
 def forecast(config: LaunchConfig, devices: int, share: float = 1.0) -> Forecast | None:

@@ -24,7 +24,7 @@ from pipeline.preflight.compute import launch_minutes
 from pipeline.preflight.devices import count_devices, countable, retention, stated_devices
 from pipeline.preflight.foresee import foresee
 from pipeline.preflight.frontier import Frontier
-from pipeline.preflight.gains import GainGate, gain_gates, least_gain, measured_on
+from pipeline.preflight.gains import GainGate, gain_gates, least_gain, measured_on, pretrained, public_needs
 from pipeline.preflight.shortfalls import refusals
 from pipeline.preflight.trust import Trust, prices
 from pipeline.preflight.words import CentralWords, LocalWords, both_ways
@@ -67,6 +67,7 @@ class LaunchPlan:
         state it; empty where none is known.
       measured_on: whose gains every forecast is made of, and what of this launch is none of that.
       gates: on gains, with the forecast; empty where there is none.
+      needs: what gates on quality need by what is known of public text, once the launch's pretraining is there.
       least_gain: points over the start that these gates ask for.
       words: the file's own kind of word discovery, then the other kind at equal reach and at equal epsilon.
       trust: losses under each choice of whom to trust, the file's own first.
@@ -92,6 +93,7 @@ class LaunchPlan:
     forecast: Mapping[float, Forecast]
     measured_on: str
     gates: tuple[GainGate, ...]
+    needs: tuple[str, ...]
     least_gain: float
     words: tuple[LocalWords | CentralWords, ...]
     trust: tuple[Trust, ...]
@@ -203,6 +205,7 @@ def _worst_case(
     terms = Terms.of(config, planned.guarantee.rho, splits)
     reasons = tuple(refusals(terms))
     reuse = tuple(preview(config, run_id, here, stages))
+    public = pretrained(here, run_id, reuse)
     room = foresee(terms, here, run_id, reused_stages(reuse))
     worst, words = planned.guarantee, both_ways(config, trains)
     return LaunchPlan(
@@ -224,8 +227,9 @@ def _worst_case(
         max_total_epsilon=config.policy.max_total_epsilon,
         forecast=frontiers.around(config, trains, terms.likely(terms.spends), terms.total.epsilon),
         measured_on=measured_on(config, trains),
-        gates=gain_gates(terms),
-        least_gain=least_gain(config.policy),
+        gates=gain_gates(terms, public),
+        needs=public_needs(config.policy, public),
+        least_gain=least_gain(config.policy, public),
         words=words,
         trust=prices(config, terms.total, worst.rho, words),
         ledger=Room(room.problems, room.notes),

@@ -22,7 +22,7 @@ from pipeline.launch.config import LaunchConfig, launch_id
 from pipeline.ledger.entries import Spend
 from pipeline.preflight.compute import launch_minutes
 from pipeline.preflight.devices import count_devices, countable, retention, stated_devices, unlike_locale
-from pipeline.preflight.gains import uncertain
+from pipeline.preflight.gains import pretrained, public_needs, uncertain
 from pipeline.preflight.shortfalls import FEW, refusals
 from pipeline.releases.evaluation import EVALUATION, typed
 from pipeline.releases.policy import above_policy, one_number
@@ -91,10 +91,10 @@ def check(config: LaunchConfig, run_id: str, settings: Settings, stages: "Stages
     from pipeline.ledger.database import missing
     from pipeline.ledger.ledger import PrivacyLedger
     from pipeline.ledger.log.tiles import Log
-    from pipeline.run.cache import preview, reused_stages
+    from pipeline.run.cache import preview
 
     reuse = tuple(preview(config, run_id, settings, stages))
-    notes = require(config, settings, run_id, reused_stages(reuse))
+    notes = require(config, settings, run_id, reuse)
     try:
         PrivacyLedger.of(settings)
         rows = forecast_of(config, settings, stages, [run_id]) if dated else []
@@ -175,7 +175,7 @@ def forecast_of(config: LaunchConfig, settings: Settings, stages: "Stages", ids:
     return forecast(worst, settings, ids, reused)
 
 
-def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collection[str] = ()) -> Findings:
+def look(config: LaunchConfig, settings: Settings, run_id: str, reuse: "Collection[CacheHit]" = ()) -> Findings:
     """Check a launch by its file, its data files, the ledger and this installation.
 
     Only the beginning and end of the launch's files are read, to identify their format, and of private files the
@@ -184,16 +184,17 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
     Without a ledger its decision is unknown; `tacit launch` then refuses.
 
     Args:
-      reused: stages whose outputs are reused from another launch, so that they spend nothing.
+      reuse: stages whose outputs are reused from another launch, so that they spend nothing.
     """
     from pipeline.preflight.foresee import foresee
+    from pipeline.run.cache import reused_stages
 
     if unwritten := _no_words(config):
         return Findings(tuple(unwritten))  # what else is computed needs the locale's letters
     kept = retention(config, settings.ledger_url, run_id)
     unusable = unusable_files(config, kept)
     terms, people = _people(config, kept, settings.ledger_url, readable=not unusable)
-    foreseen = foresee(terms, settings, run_id, reused)
+    foreseen = foresee(terms, settings, run_id, reused_stages(reuse))
     problems = (
         *unusable,
         *people.problems,
@@ -203,8 +204,9 @@ def look(config: LaunchConfig, settings: Settings, run_id: str, reused: Collecti
         *unusable_places(settings),
         *foreseen.problems,
     )
-    of_launch = (*one_number(terms), *_nobody_answers(config))
-    notes = (*of_launch, *people.counted, *people.notes, *uncertain(terms), *foreseen.notes)
+    of_launch, public = (*one_number(terms), *_nobody_answers(config)), pretrained(settings, run_id, reuse)
+    of_gates = (*public_needs(config.policy, public), *uncertain(terms, public))
+    notes = (*of_launch, *people.counted, *people.notes, *of_gates, *foreseen.notes)
     return Findings(problems, notes, people.counted)
 
 
@@ -224,9 +226,11 @@ def require_schedule(config: LaunchConfig) -> tuple[str, ...]:
     return (*one_number(terms), *schedule.require_fits(config, terms.spends["discover"]))
 
 
-def require(config: LaunchConfig, settings: Settings, run_id: str, reused: Collection[str] = ()) -> tuple[str, ...]:
+def require(
+    config: LaunchConfig, settings: Settings, run_id: str, reuse: "Collection[CacheHit]" = ()
+) -> tuple[str, ...]:
     """Return warnings for the launch's owner; ValueError with every problem."""
-    seen = look(config, settings, run_id, reused)
+    seen = look(config, settings, run_id, reuse)
     if seen.problems:
         raise ValueError("\n".join((*seen.counted, *seen.problems)))
     return seen.notes

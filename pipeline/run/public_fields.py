@@ -85,6 +85,7 @@ FIELDS: dict[str, Fields] = {
         _STORE: "devices_at_least devices_by_split other_locales older unreadable",
     },
     "PublicTraining": {_RELEASED: "parameters validation_loss validation_top1", _REPEATED: "steps"},
+    "Pretraining": {_REPEATED: "public_recall public_variety"},
     "PublicTraining.curve": {_REPEATED: "step train_loss validation_loss validation_top1", _CLOCK: "seconds"},
     "NewWordAdaptation": {
         _RELEASED: "new_words_in_text new_word_sentences copies new_word_loss_before new_word_loss_after",

@@ -133,7 +133,7 @@ _LIST = (
         needs=("ingest_public",),
         # A GPU multiplies in bfloat16, so the training device decides the model's bits.
         reads=lambda config: ("seed", "model", "pretrain", "runtime.device"),
-        code=_CODE,
+        code=(*_CODE, "evaluation"),
         libraries=_LIBRARIES,
         device=True,
         replay=Replay(again="pipeline.stages.public_model:pretrained_again", in_full=_always),
@@ -145,6 +145,7 @@ _LIST = (
         line="training costs rho {rho:.3g}",
         run="pipeline.stages.plan:plan",
         needs=("ingest_private",),
+        may_need=("pretrain",),  # what gates need is known of public text before the first spend
         # It refuses before the first spend, also by the schedule.
         reads=lambda config: (*("locale", "seed", "vocabulary", "schedule", "audit", "ab_test", "model", *_RELEASES),),
         replay=Replay(afresh=True),

@@ -14,7 +14,7 @@ from pipeline.preflight import readiness
 from pipeline.publication.approvals import MAY_PUBLISH, announce, standing
 from pipeline.publication.launches import FailedGate, cost, status
 from pipeline.run import runner
-from pipeline.run.cache import preview, reused_stages
+from pipeline.run.cache import preview
 from pipeline.run.run_dir import RESULT
 from pipeline.run.stage import Stages, of_launch
 from pipeline.tracking import mlflow_tracker
@@ -89,7 +89,7 @@ def launch(
         reuse = preview(config, run_id, here, stages)
         for each in reuse:
             _log.info("%s", each)
-        readiness.require(config, here, run_id, reused_stages(reuse))
+        readiness.require(config, here, run_id, reuse)
     erase_expired(here)
     tracker = mlflow_tracker.MlflowTracker(here, config, run_id)
     with tracker.failing():

@@ -1,5 +1,6 @@
 """Stage ``plan``: the mechanism, its worst-case loss, before any spend."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from federated.mechanisms import mechanism_file
 from federated.planning import feasibility as planner
 from pipeline.launch.config import LaunchConfig
 from pipeline.preflight.foresee import foresee
+from pipeline.preflight.gains import public_needs, uncertain
 from pipeline.preflight.shortfalls import encoding_of, refusals
 from pipeline.releases.terms import Terms
 from pipeline.releases.training import TRAINING
@@ -15,6 +17,8 @@ from pipeline.run import artifacts
 from pipeline.run.run_dir import StageRecord
 from pipeline.run.stage import StageContext, StageResult
 from reports.disclosure.total import Total
+
+_log = logging.getLogger(__name__)
 
 
 class Plan(StageResult):
@@ -57,6 +61,9 @@ def plan(ctx: StageContext) -> Plan:
     ]
     if problems:
         raise ValueError("\n".join((*problems, "nothing was spent")))
+    public = ctx.run.optional("pretrain")
+    for line in (*public_needs(ctx.config.policy, public), *uncertain(terms, public)):
+        _log.warning("plan: before anything is spent: %s", line)
     return _stated(terms, planned)
 
 

@@ -5,14 +5,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from evaluation.arms.arm import Mixture, NextWord, PublicNGram, neural
+from evaluation.arms.held_out import held_out
+from evaluation.comparison import scoring, slices
+from evaluation.config import NGRAM_ORDER
+from evaluation.noisy.compare import PUBLIC_WORDS
 from pipeline.run import artifacts
 from pipeline.run.run_dir import RunDir, StageRecord
 from pipeline.run.second_run import differences, outcome_differences
 from pipeline.run.stage import StageContext, StageResult
+from pipeline.stages.ab_arms import PUBLIC_MIXTURE
 from pipeline.telemetry.allowed import two_digits
 from pretrain.files import remove_folder
+from pretrain.kernel.threads import one_torch_thread
 from pretrain.model import export
 from pretrain.model.keyboard_lm import KeyboardLM, build_model, parameter_count, placed
+from pretrain.ngrams.ngram import NGram
 from pretrain.text.vocabulary import TokenStream, Vocabulary, join_streams
 from pretrain.training import extend, new_words
 from pretrain.training import train as public_training
@@ -28,13 +38,25 @@ class PublicTraining(StageResult):
     validation_top1: float
 
 
+class Pretraining(PublicTraining):
+    """Result of pretraining, with what a launch must beat, on held-out public text: by arm of the comparison.
+
+    Attributes:
+      public_recall: top-1 recall of the network, the n-gram of the same text, and both mixed.
+      public_variety: different words that each suggests first and rightly, as the gate ``variety`` counts them.
+    """
+
+    public_recall: dict[str, float]
+    public_variety: dict[str, float]
+
+
 class Adaptation(PublicTraining, NewWordAdaptation):
     """Result of public training in the grown vocabulary, with separate figures for new words."""
 
     new_words: int
 
 
-def pretrain(ctx: StageContext) -> PublicTraining:
+def pretrain(ctx: StageContext) -> Pretraining:
     """Train a next-word model on public text alone."""
     base = artifacts.vocabulary(ctx, "ingest_public")
     train, validation = artifacts.public_streams(ctx, base)
@@ -43,7 +65,24 @@ def pretrain(ctx: StageContext) -> PublicTraining:
     config = ctx.config.pretrain
     work = ctx.private / "work"
     curve = public_training.pretrain(config, model, train, validation, work, ctx.config.seed, artifacts.progress(ctx))
-    return _trained(ctx, model, curve)
+    return Pretraining(**dict(_trained(ctx, model, curve)), **_on_public_text(ctx, model, train, base))
+
+
+def _on_public_text(
+    ctx: StageContext, model: KeyboardLM, train: TokenStream, base: Vocabulary
+) -> dict[str, dict[str, float]]:
+    """Score the network and what public text gives for nothing, so that gates can be foretold before a spend."""
+    start = neural(model, device=ctx.config.runtime.device)
+    ngram = PublicNGram(NGram.fit(train, base, NGRAM_ORDER, ctx.private))
+    store = artifacts.validation_text(ctx)
+    text = held_out(store, np.arange(len(store)), PUBLIC_WORDS)
+    arms: dict[str, NextWord] = {"start": start, "ngram": ngram, PUBLIC_MIXTURE: Mixture(start, ngram)}
+    with one_torch_thread():
+        scored = {name: scoring.score(arm, text, text.ids(base)) for name, arm in arms.items()}
+    return {
+        "public_recall": {name: float(np.mean(each.rank_P < 1)) for name, each in scored.items()},
+        "public_variety": {name: slices.variety(each) for name, each in scored.items()},
+    }
 
 
 def adapt(ctx: StageContext) -> Adaptation:
