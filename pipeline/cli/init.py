@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pipeline.cli.support import AsJson, answer, command
+from pipeline.ground import settings
 from pretrain.reading.paths import shown
 
 if TYPE_CHECKING:
@@ -101,16 +102,18 @@ def init(
         raise ValueError(f"--locale: {shown(repr(tag))} is no BCP 47 tag; write one as in en-US or sr-Latn-RS")
     text = data or asks("data", "Your text: a path or glob of Parquet, JSON lines or CSV, or synthetic", SYNTHETIC)
     devices, filters = _devices(text, tag, population, asks)
-    given = dict(map(change, changes or ()))
+    more = dict[str, Any](
+        counted=filters, changes=dict(map(change, changes or ())), ledger_url=settings.load().ledger_url
+    )
     if like is not None:
-        inherits = Answers(file.stem, tag, text, public or "", devices, 1.0, None, None, None, filters, given)
+        inherits = Answers(file.stem, tag, text, public or "", devices, 1.0, **more)
         _answer(draft_like(file, like, inherits), devices, as_json)
         return
     if epsilon is None:
         question = "Largest total epsilon of one device to this launch"
         epsilon = epsilon_of(rho) if rho is not None else asks("epsilon", question, 5.0, float)
     read = public or ("sample-with-chat" if tag.startswith("en") else "c4")
-    made = draft(file, Answers(file.stem, tag, text, read, devices, epsilon, rho, budget, days, filters, given, small))
+    made = draft(file, Answers(file.stem, tag, text, read, devices, epsilon, rho, budget, days, small=small, **more))
     _answer(made, devices, as_json)
 
 

@@ -4,6 +4,7 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from federated.devices import readers
 from federated.participation.cohorts import most_assigned
 from federated.planning import gain, law
 from federated.planning.search import block_at, counts_at, round_up, terms_of
+from pipeline.ground.errors import LedgerMissing
 from pipeline.launch.config import (
     LIKE,
     LaunchConfig,
@@ -99,6 +101,7 @@ class Answers:
       counted: how the devices of the files were counted; empty if they were not.
       changes: values of fields of the drafted launch file, by dotted name, which replace the planner's.
       small: whether the model is one that trains in a minute or two.
+      ledger_url: of the ledger that may know these people already; empty for none.
     """
 
     name: str
@@ -113,6 +116,7 @@ class Answers:
     counted: str = ""
     changes: Mapping[str, object] = field(default_factory=dict)
     small: bool = False
+    ledger_url: str = ""
 
 
 @dataclass(frozen=True)
@@ -147,7 +151,7 @@ class Draft:
       reasons: why its population is too small for it; empty if it suffices.
       total: loss of one device to all releases, at worst.
       notes: how devices were counted, which words are found and why, and how much public text is read.
-      next: commands from here to a launch.
+      next: commands that are left from here to a launch.
     """
 
     file: Path
@@ -585,8 +589,20 @@ def _text(content: dict[str, Any], answers: Answers, comments: Mapping[str, str]
 
 
 def _next(file: Path, answers: Answers, config: LaunchConfig) -> tuple[str, ...]:
-    """Commands from here to a launch."""
-    policy = config.policy
+    """Commands that are left from here to a launch, the registered budget in place of a registration."""
+    from pipeline.ledger.budget import registered
+    from pipeline.ledger.ledger import PrivacyLedger
+
+    then = (f"tacit check {file}", f"tacit plan {file}", f"tacit launch {file}")
+    policy, begin, population = config.policy, ("tacit ledger init  (once)",), None
+    with suppress(LedgerMissing):
+        if answers.ledger_url:
+            population = registered(PrivacyLedger(answers.ledger_url).entries(config.population), config.population)
+            begin = ()
+    if population is not None:
+        had = population.budget
+        days = f" in any {had.window_days} days" if had.window_days else ""
+        return (f"{then[0]}  ({config.population} is registered, for rho {had.max_rho:g}{days})", *then[1:])
     window = f" --window-days {policy.budget.days}" if policy.budget else ""
     ceiling = policy.population_max_words_epsilon
     words = "" if ceiling is None else f" --max-words-epsilon {ceiling:g}"
@@ -597,4 +613,4 @@ def _next(file: Path, answers: Answers, config: LaunchConfig) -> tuple[str, ...]
         + (" ".join(f"--reviewer {name}" for name in config.reviewers) or "--min-approvals 0")
     )
     first = [] if answers.data == SYNTHETIC else [f"{register}  (once: its budget)"]
-    return ("tacit ledger init  (once)", *first, f"tacit check {file}", f"tacit plan {file}", f"tacit launch {file}")
+    return (*begin, *first, *then)

@@ -69,6 +69,25 @@ def test_a_small_vocabulary_is_no_larger_than_public_text(tmp_path: Path):
     assert config.audit.directions == 362
 
 
+def test_the_steps_that_it_says_are_those_that_are_left(tmp_path: Path):
+    """After a registration it said to make the ledger and to register again, for another budget."""
+    (tmp_path / "people.csv").write_text("client_id,text\n" + "".join(f"{n},hello you\n" for n in range(300)))
+    asked = ("--locale", "en-US", "--data", str(tmp_path / "people.csv"), "--epsilon", "3", "--rho", "0.05")
+
+    def steps(name: str) -> list[str]:
+        return [" ".join(row.split()[:3]) for row in answered(tmp_path, "init", str(tmp_path / name), *asked)["next"]]
+
+    left = [f"tacit {command} {tmp_path}/en-US.yaml" for command in ("check", "plan", "launch")]
+    assert steps("en-US.yaml") == ["tacit ledger init", "tacit ledger register", *left]
+    answered(tmp_path, "ledger", "init")
+    (tmp_path / "en-US.yaml").unlink()
+    assert steps("en-US.yaml") == ["tacit ledger register", *left]
+    answered(tmp_path, "ledger", "register", "en-US", "--max-rho", "7", "--delta", "1e-5", "--min-approvals", "0")
+    (tmp_path / "en-US.yaml").unlink()
+    first, *_ = answered(tmp_path, "init", str(tmp_path / "en-US.yaml"), *asked)["next"]
+    assert first == f"{left[0]}  (en-US is registered, for rho 7)"
+
+
 @pytest.mark.slow
 def test_a_new_user_types_no_number_of_devices(tmp_path: Path):
     """From files to a verdict: what init counted, check counts again and plan forecasts for."""

@@ -30,6 +30,7 @@ from pipeline.preflight.shortfalls import most_parameters
 from pipeline.releases.evaluation import typed
 from pipeline.releases.local_words import local_discovery
 from pipeline.run import runner
+from pipeline.run.cache import CacheHit
 from pipeline.run.known import run_folder
 from pipeline.run.stage import Stage
 from pipeline.stages import plan as plan_stage
@@ -427,7 +428,9 @@ def test_what_is_paid_for_needs_no_room(settings: Settings):
         ledger.reserve(population="real", launch_id="other", stage=stage, spend=amount, **asked)
 
     def refused(*taken_over: str) -> list[str]:
-        lines = look(config, settings, launch_id(config), taken_over).problems
+        lines = look(
+            config, settings, launch_id(config), [CacheHit(stage, "other", "", "") for stage in taken_over]
+        ).problems
         return [line.partition("needs ")[2].partition(" ")[0] for line in lines if "is spent" in line]
 
     assert refused() == ["epsilon", "rho"]

@@ -30,6 +30,7 @@ CODE = (
     "pipeline/run/stage.py",
     "pipeline/stages/ingest.py",
     "reports/disclosure/document.py",
+    "evaluation/comparison/scoring.py",
 )
 
 
