@@ -127,6 +127,7 @@ def attacked(
     seed: int,
     rounds: Rounds,
     *,
+    whose: str = "the launch",
     nodes: int = 2000,
     workers: int = 1,
 ) -> list[CanaryRow]:
@@ -136,6 +137,7 @@ def attacked(
     ``ALPHA``.
 
     Args:
+      whose: model, for progress.
       nodes: accuracy of estimated ranks, see ``exposure.rank``.
       workers: number of canaries attacked in parallel, one per thread; changes the time, not the result.
 
@@ -159,7 +161,7 @@ def attacked(
         raise ValueError(f"mu_N: {len(rounds.mu_N)} entries for {len(planted.canaries)} canaries; give one for each")
     model = float64_copy(model)
     alike = Counter((canary.population, canary.n_u) for canary in planted.canaries)
-    advance = progress.along("attacking canaries", len(planted.canaries))
+    advance = progress.along(f"attacking canaries of {whose}", len(planted.canaries))
 
     def attack(number: int) -> CanaryRow:
         canary = planted.canaries[number]

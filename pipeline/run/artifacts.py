@@ -32,9 +32,14 @@ FREQUENCIES, SHOWN = "frequencies.json", "shown.json"
 _log = logging.getLogger(__name__)
 
 
-def progress(ctx: StageContext) -> Callable[..., None]:
-    """Return a progress callback: it logs the numbers of a round or public step, and reports rounds to telemetry."""
-    reach = reaching(ctx.stage)
+def progress(ctx: StageContext, what: str = "") -> Callable[..., None]:
+    """Return a progress callback: it logs the numbers of a round or public step, and reports rounds to telemetry.
+
+    Args:
+      what: name of a training that is not the stage's only one.
+    """
+    named = f"{ctx.stage}, {what}" if what else ctx.stage
+    reach = reaching(named)
     # A stage gets only the fields of the launch file that it declares.
     steps = getattr(ctx.config, ctx.stage).steps if ctx.stage in ("pretrain", "adapt") else 0
 
@@ -47,7 +52,7 @@ def progress(ctx: StageContext) -> Callable[..., None]:
         if total:
             reach(done / total, text)
         else:
-            _log.info("%s: %s", ctx.stage, text)
+            _log.info("%s: %s", named, text)
         signals.progress(numbers)
 
     return tell

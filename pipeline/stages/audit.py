@@ -76,21 +76,21 @@ def audit(ctx: StageContext) -> Audit:
     whitener_TT = audit_trace.whitener(inputs.mechanism, inputs.rounds)
     noise_multiplier = RoundRule(config.mechanism, config.seed, stored=inputs.mechanism).privatizer.noise_multiplier
 
-    def attack(model: KeyboardLM, holds: CanarySet, joined_TD: np.ndarray) -> list[CanaryRow]:
+    def attack(model: KeyboardLM, holds: CanarySet, joined_TD: np.ndarray, whose: str) -> list[CanaryRow]:
         mu_N = memorisation.own_mu(holds, joined_TD, whitener_TT, noise_multiplier)
-        return _attack(config, inputs.words, model, holds, memorisation.Rounds(joined_TD.sum(axis=0), mu_N))
+        return _attack(config, inputs.words, model, holds, memorisation.Rounds(joined_TD.sum(axis=0), mu_N), whose)
 
     # The launch file's own canaries: whether these were planted is a verdict, and no reason to attack others.
     launched, joined_TD = inputs.canaries.of(config.audit.launched), inputs.joined_TD
     if len(launched.devices) != joined_TD.shape[1]:
         joined_TD = np.zeros((inputs.rounds, len(launched.devices)), dtype=bool)
-    rows = attack(inputs.network, launched, joined_TD)
+    rows = attack(inputs.network, launched, joined_TD, "the launch")
     twin = None
     if inputs.twin is not None:
         apart = inputs.canaries.of(config.audit.on_twin)
         canaries.save(apart, ctx.public / "canaries.json")
         made, twin = trained_twin(ctx, inputs.twin, apart)
-        rows += attack(made.model, apart, made.done.synthetic_joined_TD)
+        rows += attack(made.model, apart, made.done.synthetic_joined_TD, "the twin")
     memorised = memorisation.summed_up(rows, RANDOM_CONTINUATIONS)
     unbounded = partial(_unbounded, config, inputs.words)
     learnt = control(inputs.start, inputs.canaries, config, unbounded, ctx.private / "control")
@@ -171,7 +171,9 @@ def attacks_repeated(ctx: StageContext, record: StageRecord, run: RunDir) -> Ite
     for number, row in enumerate(rows):
         joined_D[np.flatnonzero(launched.canary_of_device_D == number)[0]] = row["participations"]
     mu_N = np.array([row["mu"] for row in rows])
-    made = _attack(config, words, artifacts.model(ctx, "fine_tune"), launched, memorisation.Rounds(joined_D, mu_N))
+    made = _attack(
+        config, words, artifacts.model(ctx, "fine_tune"), launched, memorisation.Rounds(joined_D, mu_N), "the launch"
+    )
     shown = [{name: getattr(row, name) for name in said} for row, said in zip(made, rows, strict=True)]
     yield from differences(rows, shown, "canaries")
     start, unbounded = artifacts.training_start(ctx), partial(_unbounded, config, words)
@@ -189,7 +191,12 @@ def _asked(config: LaunchConfig) -> dict[str, Any]:
 
 
 def _attack(
-    config: LaunchConfig, words: Vocabulary, model: KeyboardLM, holds: CanarySet, rounds: memorisation.Rounds
+    config: LaunchConfig,
+    words: Vocabulary,
+    model: KeyboardLM,
+    holds: CanarySet,
+    rounds: memorisation.Rounds,
+    whose: str,
 ) -> list[CanaryRow]:
     """Attack a model; launched model, twin and control get the same attack."""
     with one_torch_thread():
@@ -200,14 +207,17 @@ def _attack(
             words,
             config.seed,
             rounds,
+            whose=whose,
             workers=len(os.sched_getaffinity(0)),
         )
 
 
-def _unbounded(config: LaunchConfig, words: Vocabulary, model: KeyboardLM, holds: CanarySet) -> list[CanaryRow]:
+def _unbounded(
+    config: LaunchConfig, words: Vocabulary, model: KeyboardLM, holds: CanarySet, whose: str
+) -> list[CanaryRow]:
     """Attack a model without noise, which has no ceiling."""
     nobody = memorisation.Rounds(np.zeros(len(holds.devices), dtype=int), np.zeros(len(holds.canaries)))
-    return _attack(config, words, model, holds, nobody)
+    return _attack(config, words, model, holds, nobody, whose)
 
 
 def trained_twin(ctx: StageContext, inputs: TwinInputs, holds: CanarySet) -> tuple[TwinModel, TwinBlock]:
@@ -222,7 +232,7 @@ def trained_twin(ctx: StageContext, inputs: TwinInputs, holds: CanarySet) -> tup
     people = pseudo_people(inputs.text, count, config.seed)
     key = subkey(stage_key(config, ctx.run, ctx.stage), "twin")
     rule = RoundRule(config.mechanism, config.seed, key, inputs.mechanism)
-    progress = artifacts.progress(ctx)
+    progress = artifacts.progress(ctx, "training the twin")
     made = train_twin(inputs.start, people, holds, rule, config, ctx.private / "twin", progress)
     return made, TwinBlock(
         populations=config.audit.on_twin,

@@ -100,7 +100,7 @@ def ab_test(
       again: True for a verification, which does not count as an attempt.
     """
     config, kept = ctx.config, ReleaseFile(None if again else ctx.private / RELEASED)
-    work = Workplace(ctx.private, config.runtime, on_round=artifacts.progress(ctx))
+    work = Workplace(ctx.private, config.runtime, on_round=artifacts.progress(ctx, "training without privacy"))
     with ctx.before_devices():
         then = kept.champions(config.feature)
         inputs = open_inputs(ctx, before if then is None else lambda _: then)

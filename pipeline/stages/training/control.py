@@ -20,7 +20,7 @@ def control(
     start: KeyboardLM,
     planted: CanarySet,
     config: LaunchConfig,
-    attack: Callable[[KeyboardLM, CanarySet], Sequence[CanaryRow]],
+    attack: Callable[[KeyboardLM, CanarySet, str], Sequence[CanaryRow]],
     directory: Path,
 ) -> ControlBlock:
     """Train without noise on the canaries with the fewest devices, until those with the most copies are found.
@@ -28,7 +28,7 @@ def control(
     It uses the audit's words and devices, its clipping, and the same code to search and rank.
 
     Args:
-      attack: the audit's attack on a model and its canaries.
+      attack: the audit's attack on a model and its canaries, with the name of the model.
       directory: for checkpoints; removed at the end.
 
     Returns:
@@ -37,7 +37,7 @@ def control(
     chosen, model = planted.on_fewest(), start
     for rounds in range(CONTROL_ROUNDS, MOST_ROUNDS + 1, CONTROL_ROUNDS):
         model = train_control(model, chosen, config, directory / str(rounds))
-        summary = summed_up(attack(model, chosen), rounds, len(chosen.devices))
+        summary = summed_up(attack(model, chosen, f"the control after {rounds} rounds"), rounds, len(chosen.devices))
         if summary.passed:
             break
     remove_folder(directory)

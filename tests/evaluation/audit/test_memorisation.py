@@ -153,7 +153,7 @@ def test_workers_change_nothing(
         audit(trained, planted, CONFIG, WORDS, seed=1, rounds=rounds_of(planted), workers=workers) for workers in (1, 3)
     )
     assert one == three
-    assert caplog.messages[-1] == "attacking canaries: 100%"
+    assert caplog.messages[-1] == "attacking canaries of the launch: 100%"
 
 
 @pytest.mark.slow

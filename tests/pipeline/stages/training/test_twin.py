@@ -179,15 +179,17 @@ def test_found_is_what_a_search_completes_and_ranks_among_the_first() -> None:
 def test_a_control_that_finds_nothing_gives_up_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = settings()
     monkeypatch.setattr(controls, "train_control", lambda model, *rest: model)
-    rounds = iter(range(1000))
+    rounds, said = iter(range(1000)), list[str]()
 
-    def attack(model: KeyboardLM, holds: CanarySet) -> list[CanaryRow]:
+    def attack(model: KeyboardLM, holds: CanarySet, whose: str) -> list[CanaryRow]:
+        said.append(whose)
         assert {canary.n_u for canary in holds.canaries} == {1}
         next(rounds)
         return [row(canary.n_e, 9000, found=False) for canary in holds.canaries]
 
     block = control(start(), grid(config), config, attack, tmp_path)
     assert (block.passed, block.rounds, next(rounds)) == (False, MOST_ROUNDS, MOST_ROUNDS // CONTROL_ROUNDS)
+    assert len(said) == len(set(said)), "each attack has a name of its own in the progress"
 
 
 @pytest.mark.slow
@@ -195,7 +197,7 @@ def test_what_was_learnt_without_noise_is_found(tmp_path: Path) -> None:
     """By the attack itself, which finds none of them before."""
     config = settings(audit={"users": [1, 2]})
 
-    def attack(model: KeyboardLM, holds: CanarySet) -> list[CanaryRow]:
+    def attack(model: KeyboardLM, holds: CanarySet, whose: str = "") -> list[CanaryRow]:
         nobody = Rounds(np.zeros(len(holds.devices), dtype=int), np.zeros(len(holds.canaries)))
         return attacked(model, holds, config.audit, WORDS, config.seed, nobody, nodes=200)
 
