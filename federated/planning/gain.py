@@ -101,11 +101,11 @@ def lead(way: float, people: float, left: float = 1.0) -> Forecast:
 
 
 def free_on_people(lead: float) -> tuple[float, float]:
-    """Points of ``FREE`` and their standard deviation, where n-grams lead on public text by so many.
+    """Return ``FREE`` for a start that n-grams lead by so many points on held-out public text; no less than usual.
 
     Two launches are no distribution, so all of the lead is two standard deviations away.
     """
-    return LEAD_ON_PEOPLE * lead, max(FREE[1], (1 - LEAD_ON_PEOPLE) / 2 * lead)
+    return max(FREE[0], LEAD_ON_PEOPLE * lead), max(FREE[1], (1 - LEAD_ON_PEOPLE) / 2 * lead)
 
 
 def over_free(forecast: Forecast, free: tuple[float, float] = FREE) -> Forecast:

@@ -71,6 +71,7 @@ def public(start: float, ngram: float, mixture: float, variety: float = 20.0) ->
 def test_once_pretrained_a_launch_that_the_n_gram_would_hold_is_warned_of(demo: LaunchConfig) -> None:
     """A draft spent rho 0.5 and was held by an n-gram whose lead had stood in public text before."""
     assert uncertain(terms(demo), public(0.12, 0.12, 0.125)) == ()
+    assert gain_gates(terms(demo), public(0.12, 0.10, 0.11)) == gain_gates(terms(demo), {}), "no less than usual"
     weak = public(0.05, 0.11, 0.10)
     start, ngram = gain_gates(terms(demo), weak)
     assert start == gain_gates(terms(demo), {})[0]
