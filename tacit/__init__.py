@@ -1,7 +1,7 @@
 """Launch private keyboard language models: the functions behind the commands, for Python.
 
-Every function takes a path, a data frame or a mechanism in one line, and returns a value that prints; most also plot.
-A function is imported when it is first used, so ``import tacit`` takes milliseconds.
+Every function takes a path, a data frame or a mechanism in one line, and returns a value that prints; most also plot
+and become data frames. A function is imported when it is first used, so ``import tacit`` takes milliseconds.
 
 Calls on people's data go through a launch file: they need a registered population and the privacy ledger, so that
 nothing is released twice. Calls on a data frame are simulations: their noise is seeded and protects nobody.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tacit.answers import Answer, Plot, drawn
+from tacit.answers import Answer, Plot, Table, drawn
 
 if TYPE_CHECKING:
     from federated.accounting.guarantees import Guarantee
@@ -23,7 +23,7 @@ _DELTAS, _PREFIXES = tuple(10.0**-exponent for exponent in range(3, 13)), 60
 
 
 @dataclass(frozen=True, repr=False)
-class Account(Answer[Any]):
+class Account(Table[Any]):
     """Guarantee of one device, under zero-out adjacency: of training, and of all releases of a launch or its file.
 
     Attributes:
@@ -48,6 +48,10 @@ class Account(Answer[Any]):
     def epsilon(self) -> Mapping[float, float]:
         """Delta -> epsilon, by the exact Gaussian curve (Balle and Wang 2018), words found locally added."""
         return {delta: loss.epsilon for delta, loss in self.losses.items()} or self.value.epsilon
+
+    def rows(self) -> list[dict[str, float]]:
+        """Epsilon of each delta."""
+        return [{"delta": delta, "epsilon": epsilon} for delta, epsilon in self.epsilon.items()]
 
     def plot(self) -> Plot:
         """Draw epsilon against delta; the first delta asked for is marked.

@@ -1,12 +1,14 @@
 """Values that the public functions return: they print as the commands do, and most of them plot."""
 
 import io
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -30,6 +32,20 @@ class Answer(Generic[T]):
         return self.text
 
     __repr__ = __str__
+
+
+class Table(Answer[T], ABC):
+    """An answer with rows, which become a data frame."""
+
+    @abstractmethod
+    def rows(self) -> Iterable[Mapping[str, Any]]:
+        """Rows of the table; a nested mapping becomes columns of its own."""
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the rows as a data frame, unrounded."""
+        import pandas as pd
+
+        return pd.json_normalize(list(map(dict, self.rows())), sep="_")
 
 
 @dataclass(frozen=True)

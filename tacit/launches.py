@@ -4,12 +4,13 @@ A launch is named by its launch file, its id, or the beginning of its id. What s
 for a registered population; a finished stage does not run again, so a second call releases nothing.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tacit.answers import Answer, Plot, drawn
+from tacit.answers import Answer, Plot, Table, drawn
 
 if TYPE_CHECKING:
     from pipeline.preflight.plan import LaunchPlan
@@ -22,10 +23,14 @@ _RECALL = "top1_recall"
 
 
 @dataclass(frozen=True, repr=False)
-class Plan(Answer[Any]):
+class Plan(Table[Any]):
     """Worst-case loss of a launch file and, with a planning block, its forecast gain."""
 
     value: "LaunchPlan"
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Forecast gain of the file itself by total epsilon; empty where none is known."""
+        return [{"epsilon": epsilon, **asdict(each)} for epsilon, each in self.value.forecast.items()]
 
     def plot(self) -> Plot:
         """Draw the forecast gain over the starting point against the total epsilon of one device.
@@ -41,10 +46,14 @@ class Plan(Answer[Any]):
 
 
 @dataclass(frozen=True, repr=False)
-class LaunchEnding(Answer[Any]):
+class LaunchEnding(Table[Any]):
     """Outcome of a launch: its decision, its guarantee, and its files."""
 
     value: "Ending"
+
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """Arms of the comparison, as of ``compare``."""
+        return compare(self.value.launch_id).rows()
 
     def plot(self) -> Plot:
         """Draw the recall of the launched model and of its baselines, as ``compare`` does."""
@@ -52,8 +61,12 @@ class LaunchEnding(Answer[Any]):
 
 
 @dataclass(frozen=True, repr=False)
-class Audit(Answer[dict[str, Any]]):
+class Audit(Table[dict[str, Any]]):
     """Result of a launch's audit: canaries of each population, and verdicts on the noise."""
+
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """Canaries with rank and exposure."""
+        return self.value["canaries"]
 
     def plot(self) -> Plot:
         """Draw the exposure of the canaries that obey the participation timer, with their ceilings.
@@ -74,8 +87,12 @@ class Audit(Answer[dict[str, Any]]):
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison(Answer[dict[str, Any]]):
+class Comparison(Table[dict[str, Any]]):
     """Arms of a launch on its held-out devices, with intervals and verdicts."""
+
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        """Metrics of every arm, with intervals."""
+        return self.value["arms"]
 
     def plot(self) -> Plot:
         """Draw the top-1 recall of every arm, in percent, with intervals."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from tacit.answers import Answer, Plot, drawn
+from tacit.answers import Plot, Table, drawn
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,7 +42,7 @@ class Frame(Protocol):
 
 
 @dataclass(frozen=True, repr=False)
-class Discovery(Answer[dict[str, Any]]):
+class Discovery(Table[dict[str, Any]]):
     """Result of a word discovery.
 
     Attributes:
@@ -52,6 +52,10 @@ class Discovery(Answer[dict[str, Any]]):
     """
 
     words: tuple[tuple[str, float, float, float], ...] = ()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """``words``."""
+        return [dict(zip(("word", "low", "value", "high"), row, strict=True)) for row in self.words]
 
     def plot(self) -> Plot:
         """Draw the found words with their shares of what devices contribute, the most frequent first.
@@ -68,7 +72,7 @@ class Discovery(Answer[dict[str, Any]]):
 
 
 @dataclass(frozen=True, repr=False)
-class Training(Answer[dict[str, Any]]):
+class Training(Table[dict[str, Any]]):
     """Result of private training.
 
     Attributes:
@@ -79,6 +83,10 @@ class Training(Answer[dict[str, Any]]):
 
     curve: tuple[tuple[int, float], ...] = ()
     model: "KeyboardLM | None" = field(default=None, compare=False)
+
+    def rows(self) -> list[dict[str, float]]:
+        """``curve``."""
+        return [{"round": number, "validation_recall": recall} for number, recall in self.curve]
 
     def plot(self) -> Plot:
         """Draw top-1 recall on held-out devices by round.

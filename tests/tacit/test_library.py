@@ -90,3 +90,21 @@ def test_a_plan_prints_and_plots_its_forecast() -> None:
     planned = tacit.plan(ROOT / "dags" / "launches" / "en-US.yaml", devices=2_000_000)
     assert "training leads counts" in str(planned)
     assert planned.plot().figure.axes
+    forecast = planned.to_pandas().set_index("epsilon")
+    assert {at: tuple(row) for at, row in forecast.iterrows()} == {
+        at: (each.points, each.error) for at, each in planned.value.forecast.items()
+    }
+    assert len(forecast) > 1
+
+
+def test_results_become_data_frames() -> None:
+    account = tacit.account(TREE, deltas=[1e-10, 1e-6])
+    assert account.to_pandas().to_dict("list") == {"delta": [1e-10, 1e-6], "epsilon": list(account.epsilon.values())}
+    arms = [
+        {"arm": "start", "metric": "top1_recall", "value": 0.1},
+        {"arm": "private", "metric": "top1_recall", "value": 0.2},
+    ]
+    assert tacit.Comparison({"arms": arms}, "").to_pandas().to_dict("records") == arms
+    assert list(tacit.Discovery({}, "", (("yeet", 0.01, 0.02, 0.03),)).to_pandas()) == ["word", "low", "value", "high"]
+    assert tacit.Training({}, "", ((0, 0.1), (8, 0.15))).to_pandas()["validation_recall"].max() == 0.15
+    assert tacit.Training({}, "").to_pandas().empty
