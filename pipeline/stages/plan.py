@@ -62,7 +62,9 @@ def plan(ctx: StageContext) -> Plan:
     if problems:
         raise ValueError("\n".join((*problems, "nothing was spent")))
     public = ctx.run.optional("pretrain")
-    for line in (*public_needs(ctx.config.policy, public), *uncertain(terms, public)):
+    for line in public_needs(ctx.config.policy, public):
+        _log.info("plan: %s", line)
+    for line in uncertain(terms, public):
         _log.warning("plan: before anything is spent: %s", line)
     return _stated(terms, planned)
 
