@@ -14,7 +14,7 @@ from reports.disclosure.releases import CentralWords
 _KEPT = "central/released.json"
 _TRUSTED = (
     "The aggregator of word discovery sees a bounded number of words from each device, adds them up, adds noise, and "
-    "keeps only words above a threshold; it deletes the others. Training needs the same trust."
+    "keeps only words above a threshold; it deletes the others."
 )
 
 

@@ -50,9 +50,15 @@ from reports.disclosure.utility import Utility
 _Block = TypeVar("_Block", bound=Config)
 _GROUPS = (2, 3)  # devices of one person
 _CURVE_DELTAS = tuple(10.0**-power for power in range(3, 13))
+# Whom the guarantee trusts; reports state it once.
+_SERVER = {
+    "server": "The server sees what each device sends before noise: it is trusted to clip it, add it up, add the noise "
+    "and keep only the noisy sums.",
+    "secure sum": "The server sees what devices send as masked sums alone: it is trusted to add the noise and keep "
+    "only the noisy sums, and with the measures of each held-out device.",
+}
 _ASSUMPTIONS = (
-    "Devices follow the protocol: they clip nothing themselves, and the server that clips, sums and adds noise is "
-    "trusted and keeps only the noisy sum.",
+    "Devices follow the protocol.",
     "The timer of each device is honest, so that no device joins two rounds closer than enforced.",
     "One person uses one device. A person with several devices gets group privacy, which is weaker.",
     "Noise is pseudo-random under a secret 256-bit key (AES-256-CTR): the guarantee is computational.",
@@ -153,6 +159,7 @@ def _derived(ctx: StageContext, decision: DecisionBlock) -> dict[str, Any]:
         "adjacency": _adjacency(config),
         "output": _output(config, whole),
         "assumptions": (
+            _SERVER[config.trust],
             *_ASSUMPTIONS,
             *(line for release in releases(config) for line in release.trusts(config, whole)),
         ),

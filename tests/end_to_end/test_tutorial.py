@@ -1,4 +1,4 @@
-"""The tutorial as it stands: its files are written, its lines changed, its commands run, its output seen."""
+"""The tutorial as it stands: its file is written, its commands run, its output seen."""
 
 from pathlib import Path
 

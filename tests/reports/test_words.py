@@ -31,7 +31,7 @@ def test_central_words_are_part_of_the_launch_s_number_and_name_their_trust() ->
     text = report(disclosure)
     front, back = text.split("## Gates")
     assert "at most 50 out-of-vocabulary words from each device" in front
-    for phrase in ("Training needs the same trust", "0.0962", "3e-07", "central words and training |"):
+    for phrase in ("the aggregator receives at most", "0.0962", "3e-07", "central words and training |"):
         assert phrase in back
     for phrase in ("per typed word", "Layer by layer", "messages"):
         assert phrase not in text

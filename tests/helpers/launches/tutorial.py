@@ -1,12 +1,10 @@
-"""The tutorial as somebody follows it: its files, its changes, its commands and what they say."""
+"""The tutorial as somebody follows it: its file, its commands and what they say."""
 
 import re
 import runpy
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-
-import yaml
 
 from tests.helpers.launches.checkout import ROOT
 from tests.helpers.launches.command import ended
@@ -38,7 +36,8 @@ def blocks(document: Path) -> list[Block]:
 
 # Of what is said, the rest holds for every key: ids of files elsewhere, times, and what noise and chance decide.
 ANY = re.compile(
-    r"(?P<id>(?<=-)[0-9a-f]{8}\b)|\d{4}-\d\d-\d\d \d\d:\d\dZ|[+-]\d+\.\d+(?=[ )])|(?<= is )-?\d+\.?\d*(?:e-\d+)?"
+    r"(?P<id>(?<=-)[0-9a-f]{8}\b)|\d{4}-\d\d-\d\d \d\d:\d\dZ|[+-]\d+\.\d+(?=[ )])"
+    r"|(?:(?<= is )|(?<= has ))-?\d+\.?\d*(?:e-\d+)?"
 )
 
 
@@ -51,28 +50,19 @@ def like(line: str) -> re.Pattern[str]:
     return re.compile(f"^ *{text}{re.escape(line[end:])} *$", re.MULTILINE)
 
 
-def merged(into: dict, changes: dict) -> dict:
-    inside = {name: merged(into[name], value) for name, value in changes.items() if isinstance(into.get(name), dict)}
-    return into | changes | inside
-
-
 class Reader:
     """Somebody who does what the tutorial says."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.said = ""
-        self.changes: dict[str, dict] = {}
         self.ids: dict[str, str] = {}
 
     def does(self, block: Block) -> None:
         if block.kind == "python":
             (self.home / block.title).write_text(block.text, encoding="utf-8")
-        elif block.kind == "yaml":
-            self.changes[block.title] = yaml.safe_load(block.text)
-            self.change(block.title)
         elif block.kind == "sh":
-            self.said = "".join(self.runs(line) for line in block.text.splitlines())
+            self.said = "".join(self.runs(line) for line in block.text.replace("\\\n", " ").splitlines())
         elif block.kind == "text":
             for line in block.text.splitlines():
                 self.heard(line)
@@ -86,11 +76,6 @@ class Reader:
         for told, here in zip((each["id"] for each in ANY.finditer(line) if each["id"]), found.groups(), strict=True):
             assert self.ids.setdefault(told, here) == here, f"{told} stands for {self.ids[told]} and {here}"
         return found[0]
-
-    def change(self, name: str) -> None:
-        path = self.home / name
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        path.write_text(yaml.safe_dump(merged(content, self.changes[name]), sort_keys=False), encoding="utf-8")
 
     def runs(self, line: str) -> str:
         command, _, code = line.partition("  # exit code ")
@@ -107,8 +92,5 @@ class Reader:
                 path for each in arguments for path in (map(str, Path().glob(each)) if "*" in each else [each])
             ]
             variables = {"TACIT_HOME": str(self.home), "MLFLOW_TRACKING_URI": None}
-            done = ended(*arguments, code=int(code or 0), variables=variables).stdout
-            if arguments[0] == "init" and arguments[1] in self.changes:
-                self.change(arguments[1])  # "the same lines as before"
-            return done
+            return ended(*arguments, code=int(code or 0), variables=variables).stdout
         return ""
