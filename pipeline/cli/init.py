@@ -102,7 +102,7 @@ def init(
         raise ValueError(f"--locale: {shown(repr(tag))} is no BCP 47 tag; write one as in en-US or sr-Latn-RS")
     text = data or asks("data", "Your text: a path or glob of Parquet, JSON lines or CSV, or synthetic", SYNTHETIC)
     devices, filters = _devices(text, tag, population, asks)
-    more: dict[str, Any] = {"counted": filters, "ledger_url": settings.load().ledger_url}
+    more: dict[str, Any] = {"counted": filters, "here": settings.load()}
     more["changes"] = dict(map(change, changes or ()))
     if like is not None:
         inherits = Answers(file.stem, tag, text, public or "", devices, 1.0, **more)

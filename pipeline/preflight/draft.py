@@ -26,6 +26,7 @@ from federated.participation.cohorts import most_assigned
 from federated.planning import gain, law
 from federated.planning.search import block_at, counts_at, round_up, terms_of
 from pipeline.ground.errors import LedgerMissing
+from pipeline.ground.settings import Settings
 from pipeline.launch.config import (
     LIKE,
     LaunchConfig,
@@ -101,7 +102,7 @@ class Answers:
       counted: how the devices of the files were counted; empty if they were not.
       changes: values of fields of the drafted launch file, by dotted name, which replace the planner's.
       small: whether the model is one that trains in a minute or two.
-      ledger_url: of the ledger that may know these people already; empty for none.
+      here: installation whose ledger may know these people already.
     """
 
     name: str
@@ -116,7 +117,7 @@ class Answers:
     counted: str = ""
     changes: Mapping[str, object] = field(default_factory=dict)
     small: bool = False
-    ledger_url: str = ""
+    here: Settings | None = None
 
 
 @dataclass(frozen=True)
@@ -590,15 +591,14 @@ def _text(content: dict[str, Any], answers: Answers, comments: Mapping[str, str]
 
 def _next(file: Path, answers: Answers, config: LaunchConfig) -> tuple[str, ...]:
     """Commands that are left from here to a launch, the registered budget in place of a registration."""
-    from pipeline.ledger.budget import registered
     from pipeline.ledger.ledger import PrivacyLedger
 
     then = (f"tacit check {file}", f"tacit plan {file}", f"tacit launch {file}")
-    policy, begin, population = config.policy, ("tacit ledger init  (once)",), None
+    policy, population = config.policy, None
+    begin: tuple[str, ...] = ("tacit ledger init  (once)",)
     with suppress(LedgerMissing):
-        if answers.ledger_url:
-            population = registered(PrivacyLedger(answers.ledger_url).entries(config.population), config.population)
-            begin = ()
+        if answers.here is not None:
+            population, begin = PrivacyLedger.of(answers.here).registered(config.population), ()
     if population is not None:
         had = population.budget
         days = f" in any {had.window_days} days" if had.window_days else ""
