@@ -44,7 +44,7 @@ class GainGate:
 
     def __str__(self) -> str:
         """Format the probability and the gain."""
-        held = f"{self.held:.0%}" if self.held >= 0.01 else "less than 1%"
+        held = "less than 1%" if self.held < 0.01 else "more than 99%" if self.held > 0.99 else f"{self.held:.0%}"
         return (
             f"{self.field}: {self.bound / 100:g} holds {held} of such launches, by a forecast of "
             f"{foreseen(self.gain)} points over {self.beside}"

@@ -144,3 +144,4 @@ def test_without_devices_or_a_forecast_nothing_is_said(demo: LaunchConfig) -> No
     assert gain_gates(terms(demo, test=0), {}) == ()
     assert gain_gates(terms(load_launch(LAUNCHES / "demo-en-US-central.yaml")), {}) == ()
     assert str(replace(gain_gates(terms(demo), {})[0], held=0.001)).startswith("policy.min_top1_gain: 0 holds less")
+    assert " 0 holds more than 99% of such" in str(replace(gain_gates(terms(demo), {})[0], held=0.9999))
