@@ -20,7 +20,7 @@ from pipeline.experiments.entries import Experiment, ExperimentEnd
 from pipeline.experiments.gate import gates
 from pipeline.ground.errors import PermanentError, ReleaseRefused, TemporaryError
 from pipeline.ground.settings import Settings, processor
-from pipeline.launch.config import LaunchConfig, config_digest
+from pipeline.launch.config import AFTER_APPROVAL, LaunchConfig, config_digest
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.publication.approvals import require_approved, standing
 from pipeline.publication.registry import Registry, require_compared
@@ -351,7 +351,7 @@ def _carried_out(config: LaunchConfig, run: RunDir, settings: Settings, ledger: 
             "is not the ledger's, or lost here and in MLflow: delete it and repeat this, or restore a backup"
         )
     record = read_record(path)
-    tracker.log_stage(run, record)
+    tracker.log_stage(run, record, AFTER_APPROVAL)
     tracker.keep_checkpoint(ledger.witnessed())
     _log.info("experiment of %s: %s", run.launch_id, record.result["decision"])
     return DecisionResult.model_validate(record.result)

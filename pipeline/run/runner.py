@@ -8,7 +8,7 @@ commit and the digest in the ledger are free, tracking starts afresh, and ``resu
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -49,8 +49,8 @@ _log = logging.getLogger(__name__)
 class Tracker(cache.Shelf, Protocol):
     """The part of ``tracking.MlflowTracker`` that the runner needs."""
 
-    def log_stage(self, run: RunDir, record: StageRecord) -> None:
-        """Log a finished stage's public files, parameters and metrics, and the launch's proof so far."""
+    def log_stage(self, run: RunDir, record: StageRecord, fields: Collection[str]) -> None:
+        """Log a finished stage's public files, given fields and metrics, and the launch's proof so far."""
 
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:
         """Fetch a public file; False if it was never logged."""
@@ -163,7 +163,7 @@ def _run_held(
     record = record.model_copy(update={"ledger": record.ledger | {"result": write_down(record, settings)}})
     proof.add(run, record, stages, settings)
     if tracker:
-        tracker.log_stage(run, record)
+        tracker.log_stage(run, record, stage.fields(config))
         tracker.keep_checkpoint(ledger.checkpoint())
     write_text(run.public(name) / RESULT, record_text(record))
     outcome_path(run, name).unlink(missing_ok=True)

@@ -229,6 +229,10 @@ class Stage:
         """Return the stages whose results or files it opens."""
         return (*self.needs, *self.may_need, *self.evidence)
 
+    def fields(self, config: LaunchConfig) -> tuple[str, ...]:
+        """Return the dotted fields of a launch file that it is given."""
+        return (*self.reads(config), *self.sees)
+
     @property
     def function(self) -> StageFunction:
         """Import the function that runs the stage."""
@@ -288,7 +292,7 @@ def view(config: LaunchConfig, name: str, stages: Stages) -> LaunchConfig:
     Raises:
       ValueError: a public stage declares ``private_text``.
     """
-    names = (*stages[name].reads(config), *stages[name].sees)
+    names = stages[name].fields(config)
     if is_public(name, stages) and any(each.partition(".")[0] == "private_text" for each in names):
         raise ValueError(f"reads: 'private_text' in the public stage {name!r}; a stage that needs it is not public")
     return only(config, names)

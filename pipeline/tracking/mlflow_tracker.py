@@ -2,16 +2,16 @@
 
     experiment  keyboard/<locale>
       run       <launch_id>            configuration, provenance, proof, its row in the table (``tracking.table``)
-        run     <stage>                its numbers and curve, digests of data sets, every public file
+        run     <stage>                its fields, numbers and curve, digests of data sets, every public file
 
 A run is identified by its ``tacit.key`` tag. Only files of the public half of a run directory are logged, and only
 those that the stage's record names by digest. Times are those of the record: the hour in which a stage began, and its
-seconds to two digits.
+seconds to two digits. A launch began with its first stage, and lasts as long as its stages (``_lasted``).
 """
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
@@ -40,6 +40,7 @@ _KEY, RECORD, _CONTENT = "tacit.key", "tacit.record", "tacit.content"
 _STATE = "tacit.state"
 _NOTE = "mlflow.note.content"
 _CHECKPOINT = "tacit.ledger"  # tag with the checkpoint of the ledger's log (``pipeline.ledger.outside``)
+_HOUR = 3_600_000
 _BATCH = 100  # MLflow's limit on parameters or tags in one request
 
 
@@ -53,16 +54,20 @@ class MlflowTracker:
     def _client(self) -> "MlflowClient":
         return connect(self._settings)
 
-    def log_stage(self, run: RunDir, record: StageRecord) -> None:
+    def log_stage(self, run: RunDir, record: StageRecord, fields: Collection[str]) -> None:
         """Log a finished stage; logging the same record again changes nothing.
 
         Metrics can only be appended to, so an unfinished or outdated run is dropped and the
         stage gets a new one: a curve never holds a point twice.
+
+        Args:
+          fields: dotted fields of the launch file that the stage was given.
         """
         digest = text_sha256(record_text(record))
         key = f"{self._launch_id}/{record.stage}"
+        begin, end = _span(record)
         with answering():
-            parent = self.parent_run_id
+            parent = self._launch_run(begin)
             self._client.log_artifacts(parent, str(run.public(FOLDER)), FOLDER)
             for old in self._find(_KEY, key):
                 if old.data.tags.get(RECORD) == digest:
@@ -71,8 +76,8 @@ class MlflowTracker:
             tags = {"mlflow.parentRunId": parent, "tacit.stage": record.stage, **self._provenance(key)}
             shared = {_CONTENT: record.content, "tacit.reused_from": record.reused_from}
             tags |= {name: value for name, value in shared.items() if value}
-            begin, end = _span(record)
             child = self._create_run(tags, record.stage, begin)
+            self._log_params(child, shown.stage_parameters(self._config.model_dump(mode="json"), fields))
             self._log_points(child, ((name, value, end, step) for name, step, value in shown.points(record)))
             self._log_datasets(child, record)
             self._log_files(child, run, record)
@@ -97,11 +102,14 @@ class MlflowTracker:
             self._set_status(parent, table.status_of_state(state))
 
     def _set_status(self, run_id: str, wanted: str) -> None:
-        """Set a run's status, never to RUNNING, as a killed process could not reset it."""
+        """Set the status of a launch's run, never to RUNNING, as a killed process could not reset it."""
         if wanted == table.WAITING:
             self._client.update_run(run_id, status=wanted)
-        else:
-            self._client.set_terminated(run_id, wanted, end_time=_this_hour())
+            return
+        stages = self._client.search_runs([self._experiment_id], f"tags.`mlflow.parentRunId` = '{run_id}'")
+        lasted = _lasted((stage.info.start_time, stage.info.end_time) for stage in stages if stage.info.end_time)
+        began = self._client.get_run(run_id).info.start_time
+        self._client.set_terminated(run_id, wanted, end_time=began + lasted)
 
     def checkpoints(self) -> Mapping[str, str]:
         """Checkpoints of the ledger's log in MLflow, by place."""
@@ -140,15 +148,19 @@ class MlflowTracker:
             if record and record.stage == stage:
                 yield record, fetch
 
-    @cached_property
+    @property
     def parent_run_id(self) -> str:
         """Id of the launch's own run, created at its first use."""
+        return self._launch_run(_this_hour())
+
+    def _launch_run(self, began: int) -> str:
+        """Id of the launch's own run; a new one began at this time, as its first stage did."""
         key = self._launch_id
         self._experiment_id  # noqa: B018 - before the lock: it takes the same one
         with one_process(self._settings):
             if not self._find(_KEY, key):
                 tags = {"tacit.launch": key, "config.sha256": config_digest(self._config), **self._provenance(key)}
-                run_id = self._create_run(tags, key, _this_hour())
+                run_id = self._create_run(tags, key, began)
                 self._log_params(run_id, shown.parameters(self._config.model_dump(mode="json")))
                 self._client.log_dict(run_id, self._config.model_dump(mode="json"), "launch.json")
         # Machines that share a server but no disk may both have created one; all use the same.
@@ -167,7 +179,7 @@ class MlflowTracker:
 
     def _create_run(self, tags: Mapping[str, str], name: str, began: int) -> str:
         run_id = self._client.create_run(self._experiment_id, began, dict(tags), name).info.run_id
-        self._set_status(run_id, table.WAITING)
+        self._client.update_run(run_id, status=table.WAITING)
         return run_id
 
     @cached_property
@@ -343,6 +355,22 @@ def _span(record: StageRecord) -> tuple[int, int]:
     return begin, begin + round(1000 * record.seconds)
 
 
+def _lasted(stages: Iterable[tuple[int, int]]) -> int:
+    """Duration of a launch in milliseconds: the shortest that its stages allow, one after the other.
+
+    A stage's hour moves its begin on only if an hour or more has passed in any case, as while a launch waits for its
+    reviewers: of two stages, one may have begun at the end of its hour and the other at the beginning of the next.
+
+    Args:
+      stages: begin, an hour, and end of each.
+    """
+    spans = sorted(stages)
+    at = 0
+    for begin, end in spans:
+        at = max(at, begin - spans[0][0] - _HOUR) + end - begin
+    return at
+
+
 def _this_hour() -> int:
     """Current hour in milliseconds, as finer times of consecutive stages would reveal a stage's duration."""
     return round(1000 * datetime.fromisoformat(this_hour()).timestamp())
@@ -352,11 +380,21 @@ def log_bundle(settings: Settings, run_id: str, bundle: Path, tags: Mapping[str,
     """Log a bundle as a pyfunc model with its own code, and return its URI and id.
 
     MLflow calls ``pretrain.model.predictor._load_pyfunc`` on the bundle's folder: nothing is pickled,
-    and the requirements are explicit instead of inferred.
+    and the requirements are explicit instead of inferred. MLflow's refusal of a table without a required
+    column repeats the table, which holds text; so the column is optional there, and the predictor refuses.
     """
     needed = ("numpy", "onnxruntime", "regex", "langcodes")
     with answering():
         mlflow = load(settings.tracking_uri)
+        from mlflow.types.schema import Array, ColSpec, ParamSchema, ParamSpec, Schema
+
+        from pretrain.model.predictor import COLUMN  # onnxruntime, which a look at a launch does not need
+
+        signature = mlflow.models.ModelSignature(
+            inputs=Schema([ColSpec("string", COLUMN, required=False)]),
+            outputs=Schema([ColSpec(Array("string"))]),
+            params=ParamSchema([ParamSpec("count", "long", 3)]),
+        )
         with mlflow.start_run(run_id=run_id, log_system_metrics=False):
             logged = mlflow.pyfunc.log_model(
                 name="keyboard",
@@ -365,6 +403,8 @@ def log_bundle(settings: Settings, run_id: str, bundle: Path, tags: Mapping[str,
                 code_paths=[str(Path(pretrain.__file__).parent)],
                 pip_requirements=[f"{name}=={version(name)}" for name in needed],
                 tags=dict(tags),
+                signature=signature,
+                input_example=({COLUMN: "see you"}, {"count": 3}),
             )
         return logged.model_uri, logged.model_id
 

@@ -1,7 +1,7 @@
 """Flatten a stage's results and a launch's configuration into MLflow metrics and parameters."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,6 +45,12 @@ def numbers(values: Mapping[str, object]) -> dict[str, float]:
         for key, value in values.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
+
+
+def stage_parameters(content: Mapping[str, object], fields: Collection[str]) -> dict[str, str]:
+    """Flatten the part of a configuration that a stage is given, by its dotted fields."""
+    names = tuple(f"{field}." for field in fields)
+    return {name: value for name, value in parameters(content).items() if f"{name}.".startswith(names)}
 
 
 def parameters(content: Mapping[str, object], prefix: str = "") -> dict[str, str]:

@@ -16,7 +16,7 @@ VIEW = "launches"
 WAITING, DONE, AGAINST, FAILED = "SCHEDULED", "FINISHED", "KILLED", "FAILED"
 # States of ``pipeline.publication.approvals``; in every other state a launch continues or waits for a person.
 _ENDED = {"published": DONE, "held": AGAINST, "rejected": AGAINST, "rolled back": AGAINST}
-# Columns in reading order; the metrics, then the tags.
+# Columns in reading order: what was decided, then the metrics.
 METRICS: Mapping[str, str] = {
     "rounds": "rounds of training",
     "MinS": "fewest rounds between two participations of one device, as observed",
@@ -31,16 +31,18 @@ METRICS: Mapping[str, str] = {
     "WMR": "words that simulated typists corrected while or after typing them",
 }
 TAGS: Mapping[str, str] = {
-    "feature": "features of the keyboard that it serves",
-    "locale": "language and region of its users",
     "decision": "of the gates: launch or hold",
     "gain": "points of top-1 recall over the starting point; ± the longer side of its interval",
     "guarantee": "epsilon of one device over all releases, rounded up, with its largest part",
     "tacit.state": "state: unfinished, failed, held, waiting, approved, candidate, rejected, published, rolled back",
     "approver": "accounts that approved its report",
+    "feature": "features of the keyboard that it serves",
 }
-# Columns of the shared view beside the tags: numbers that MLflow shows whole, so that all fit a page of 1440 pixels.
-SHOWN = ("rho", "rounds")
+# Width in pixels of the first columns of the shared view: MLflow's Assistant leaves 400 of a page of 1440 for them, and
+# without it the columns of training that follow fit too.
+_WIDTHS = {"tags.`decision`": 75, "tags.`gain`": 90, "tags.`guarantee`": 172}
+_WIDTHS |= {"tags.`tacit.state`": 90, "duration": 70, "metrics.`rounds`": 60, "metrics.`MinS`": 55}
+_WIDTHS |= {"metrics.`MaxP`": 55, "metrics.`report_goal`": 92}
 # Metrics with an interval, as name_low and name_high.
 WITH_INTERVAL = ("top1_recall", "top3_recall", "top1_gain", "PRate", "WMR")
 _ARM = "private"
@@ -121,9 +123,10 @@ def experiment_tags(experiment_id: str, locale: str) -> dict[str, str]:
 
 def experiment_note(experiment_id: str, locale: str) -> str:
     """Describe an experiment, as Markdown."""
-    rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in {**METRICS, **TAGS}.items())
+    rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in {**TAGS, **METRICS}.items())
     ends = ", ".join(f"`{name}`" for name in WITH_INTERVAL)
-    view = f"#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW}"
+    # MLflow 3.17 opens an experiment as the browser's last one, at first for GenAI, whatever its kind.
+    view = f"#/experiments/{experiment_id}/runs?viewStateShareKey={VIEW}&workflowType=machine_learning"
     return (
         f"**[Launches of {locale}, with columns chosen]({view})**, "
         f"**[their gains, losses and curves]({view}&compareRunsMode=CHART)** "
@@ -139,6 +142,8 @@ def experiment_note(experiment_id: str, locale: str) -> str:
 
 
 def _view() -> dict[str, object]:
+    """State of MLflow's table: decision, gain and guarantee first, then the columns of the papers."""
+    chosen = dict.fromkeys([*_WIDTHS, *(f"metrics.`{name}`" for name in METRICS), *(f"tags.`{name}`" for name in TAGS)])
     return {
         "searchFilter": 'tags.`tacit.launch` LIKE "%"',
         "orderByKey": "attributes.start_time",
@@ -147,7 +152,9 @@ def _view() -> dict[str, object]:
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
-        "selectedColumns": [*(f"tags.`{name}`" for name in TAGS), *(f"metrics.`{name}`" for name in SHOWN)],
+        "selectedColumns": [*chosen],
+        "columnOrder": [*chosen],
+        "columnWidths": _WIDTHS,
         "viewMaximized": False,
         **_charts(),
     }

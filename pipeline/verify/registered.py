@@ -15,6 +15,7 @@ from pipeline.publication.registry import Registry, version_description
 from pipeline.run.bookkeeping import differences, digests
 from pipeline.run.proof import FOLDER
 from pipeline.run.run_dir import RESULT, RunDir, StageRecord, record_text
+from pipeline.stages.graph import STAGES
 from pipeline.stages.publish import registered_tags
 from pipeline.tracking import mlflow_tracker, shown, table
 from pipeline.tracking.mlflow_tracker import MlflowTracker
@@ -29,7 +30,7 @@ def tracked(
     """Check each stage's run in MLflow, and the launch's own."""
     tracker = MlflowTracker(settings, config, run.launch_id)
     for name, record in records.items():
-        yield _held_against(f"tracked:{name}", tracker, f"{run.launch_id}/{name}", partial(_stage, record))
+        yield _held_against(f"tracked:{name}", tracker, f"{run.launch_id}/{name}", partial(_stage, config, record))
     yield _held_against("tracked", tracker, run.launch_id, partial(_launch, config, run, records))
 
 
@@ -45,16 +46,18 @@ def _held_against(identity: str, tracker: MlflowTracker, key: str, compare: Call
     return Check(id=identity, passed=not wrong, detail=in_words(wrong) or "MLflow matches the record")
 
 
-def _stage(record: StageRecord, logged: LoggedRun) -> list[str]:
+def _stage(config: LaunchConfig, record: StageRecord, logged: LoggedRun) -> list[str]:
     text = text_sha256(record_text(record))
     tags = {mlflow_tracker.RECORD: text, "tacit.stage": record.stage}
     expected: dict[str, list[tuple[int, float]]] = {}
     for key, step, value in shown.points(record):
         expected.setdefault(key, []).append((step, value))
+    params = shown.stage_parameters(config.model_dump(mode="json"), STAGES[record.stage].fields(config))
     return [
         *(f"tag {name}" for name, value in tags.items() if logged.tags.get(name) != value),
         *differences(record.outputs | {RESULT: text}, logged.files),
         *_metrics({key: sorted(points) for key, points in expected.items()}, logged),
+        *_parameters(params, logged),
     ]
 
 
@@ -78,7 +81,12 @@ def _launch(config: LaunchConfig, run: RunDir, records: Mapping[str, StageRecord
     wrong += [f"metric {key}" for key, points in curves.items() if logged.metrics.get(key) != sorted(points)]
     proven = {f"{FOLDER}/{name}": digest for name, digest in digests(run.path / "public" / FOLDER).items()}
     wrong += differences(proven, {name: logged.files.get(name, "") for name in proven})
-    return wrong + [f"parameter {name}" for name, value in params.items() if logged.params.get(name) != value]
+    return [*wrong, *_parameters(params, logged)]
+
+
+def _parameters(expected: Mapping[str, str], logged: LoggedRun) -> Iterator[str]:
+    """Yield messages for fields of the launch file that MLflow lacks or shows otherwise."""
+    yield from (f"parameter {name}" for name, value in expected.items() if logged.params.get(name) != value)
 
 
 def _metrics(expected: Mapping[str, list[tuple[int, float]]], logged: LoggedRun) -> Iterator[str]:

@@ -16,10 +16,10 @@ so it needs no torch and nothing else of this project. Nothing in a bundle is pi
     disclosure.json   the privacy disclosure of the launch
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import onnxruntime
@@ -35,6 +35,7 @@ from pretrain.text.vocabulary import BOS, SPECIALS, UNK
 from pretrain.writing import truecasing
 
 State = dict[str, np.ndarray]
+COLUMN = "text"  # of a registered model's input
 
 # Limits, a hundred times the size that fits on a keyboard.
 _MOST_MODEL_BYTES, _MOST_STATE = 1 << 31, 1 << 16
@@ -132,14 +133,13 @@ def _require_published(path: Path, about: dict[str, Any]) -> None:
         raise ValueError(f"bundle: {path.name} is not the file that was published, its digest differs; {_FIX}")
 
 
-@runtime_checkable
 class Table(Protocol):
     """A data frame, as MLflow hands it over."""
 
     @property
-    def columns(self) -> object: ...
+    def columns(self) -> Container[object]: ...
 
-    def __getitem__(self, column: str) -> Iterable[str]: ...
+    def __getitem__(self, column: str) -> Iterable[object]: ...
 
 
 class KeyboardPredictor:
@@ -267,13 +267,25 @@ class KeyboardPredictor:
             raise ValueError(f"bundle: not published for {feature}; launch with features: [..., {feature}]")
         return features[feature]
 
-    def predict(self, model_input: str | Iterable[str] | Table, params: dict | None = None) -> list[list[str]]:
-        """MLflow's entry: suggestions for each text, or for each row of a ``text`` column."""
-        if isinstance(model_input, str):
-            texts: Iterable[str] = [model_input]
-        else:
-            texts = model_input["text"] if isinstance(model_input, Table) else model_input
-        return [self.suggest(text, (params or {}).get("count", 3)) for text in texts]
+    def predict(self, model_input: Table, params: Mapping[str, int]) -> list[list[str]]:
+        """MLflow's entry: ``count`` suggestions for each row of the column ``text``.
+
+        Raises:
+          ValueError: there is no such column, a row of it is no text, or ``count`` is below 1. No message holds text.
+        """
+        if COLUMN not in model_input.columns:
+            raise ValueError(
+                f"model_input: lacks column {COLUMN!r}; give a data frame whose column {COLUMN!r} holds the text typed so "
+                "far, one string a row"
+            )
+        if params["count"] < 1:
+            raise ValueError(f"params.count: {params['count']} is no number of suggestions; give 1 or more")
+        suggested = []
+        for row, text in enumerate(model_input[COLUMN]):
+            if not isinstance(text, str):
+                raise ValueError(f"model_input: row {row} of column {COLUMN!r} is {type(text).__name__}; give a string")
+            suggested.append(self.suggest(text, params["count"]))
+        return suggested
 
 
 def _load_pyfunc(data_path: str) -> KeyboardPredictor:

@@ -3,7 +3,7 @@
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -31,7 +31,7 @@ class Shelf:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def log_stage(self, run: RunDir, record: StageRecord) -> None:
+    def log_stage(self, run: RunDir, record: StageRecord, fields: Collection[str]) -> None:
         shutil.copytree(run.public(record.stage), self.folder / record.stage, dirs_exist_ok=True)
         (self.folder / record.stage / RESULT).write_text(record_text(record), encoding="utf-8")
 

@@ -4,7 +4,7 @@ import math
 import multiprocessing
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -232,7 +232,7 @@ def test_numbers_that_are_not_finite_are_refused(settings: Settings, make: Calla
 class DyingTracker:
     """Ends the process, as a power cut would, when it is asked to log."""
 
-    def log_stage(self, run: RunDir, record: StageRecord) -> None:
+    def log_stage(self, run: RunDir, record: StageRecord, fields: Collection[str]) -> None:
         os._exit(9)
 
     def fetch(self, stage: str, filename: str, destination: Path) -> bool:

@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
@@ -30,7 +31,7 @@ from pretrain.dictionary.from_model import Arm
 from pretrain.files import sha256
 from pretrain.model import export
 from pretrain.model.keyboard_lm import build_model
-from pretrain.model.predictor import KeyboardPredictor
+from pretrain.model.predictor import COLUMN, KeyboardPredictor
 from pretrain.text import vocabulary
 from pretrain.text.vocabulary import BOS, SPECIALS
 from pretrain.writing import truecasing
@@ -235,7 +236,8 @@ def test_registered_model_loads_without_this_project_and_without_pickle(publishe
         "sys.meta_path = [f for f in sys.meta_path if 'editable' not in repr(f)];"
         "import mlflow; mlflow.set_tracking_uri(sys.argv[1]);"
         "model = mlflow.pyfunc.load_model(sys.argv[2]); import pretrain;"
-        "print(json.dumps([model.predict(['see you', 'we']), pretrain.__file__]))"
+        "import pandas; table = pandas.DataFrame({'line': [7, 8], 'text': ['see you', 'we']});"
+        "print(json.dumps([model.predict(table), pretrain.__file__]))"
     )
     root = str(Path(mlflow_tracker.__file__).resolve().parents[2])
     command = [sys.executable, "-c", program, tracked.tracking_uri, f"models:/{NAME}@champion", root + "/pipeline"]
@@ -244,6 +246,31 @@ def test_registered_model_loads_without_this_project_and_without_pickle(publishe
     words, home = json.loads(ran.stdout.splitlines()[-1])
     assert words == [KeyboardPredictor(done["bundle"]).suggest(text, 3) for text in ("see you", "we")]
     assert not home.startswith(root)
+
+
+@pytest.mark.slow
+def test_a_registered_model_says_what_it_takes_and_refuses_the_rest_in_a_sentence(published: Published):
+    here = published.settings
+    mlflow = mlflow_tracker.load(here.tracking_uri)
+    model = mlflow.pyfunc.load_model(f"models:/{NAME}@champion")
+    signature, secret = model.metadata.signature, "nobody may see this"
+    assert signature.inputs.input_names() == [COLUMN]
+    assert [(each.name, each.default) for each in signature.params] == [("count", 3)]
+    (example,) = model.predict(model.input_example)
+    assert example == KeyboardPredictor(published.done["bundle"]).suggest("see you", 3)
+    table = pd.DataFrame({COLUMN: [secret, "we"]})
+    assert [len(each) for each in model.predict(table, {"count": 2})] == [2, 2]
+    refused = [
+        (table.rename(columns={COLUMN: "phrase"}), {}, "lacks column 'text'"),
+        ([secret], {}, "lacks column 'text'"),
+        ({COLUMN: [secret]}, {}, "row 0 of column 'text' is list"),
+        (pd.DataFrame({COLUMN: [secret, None]}), {}, "row 1 of column 'text' is "),
+        (table, {"count": 0}, "count: 0 is no number of suggestions"),
+    ]
+    for given, params, sentence in refused:
+        with pytest.raises(ValueError, match=sentence) as error:
+            model.predict(given, params)
+        assert secret not in str(error.value)
 
 
 @pytest.mark.slow

@@ -101,3 +101,13 @@ def test_a_stage_that_runs_was_not_interrupted(tmp_path: Path):
     assert table.interrupted_stage(run.path) == "plan"
     (run.public("plan") / RESULT).write_text("{}")
     assert table.interrupted_stage(run.path) is None
+
+
+def test_the_table_begins_with_decision_gain_and_guarantee():
+    view = json.loads(table.experiment_tags("7", "en-US")["mlflow.sharedViewState.launches"])
+    assert view["columnOrder"][:3] == ["tags.`decision`", "tags.`gain`", "tags.`guarantee`"]
+    of_the_papers = [f"metrics.`{name}`" for name in ("rounds", "MinS", "MaxP", "report_goal", "rho")]
+    assert [name for name in view["columnOrder"] if name in of_the_papers] == of_the_papers
+    assert view["columnWidths"].keys() <= set(view["columnOrder"])
+    first_line = table.experiment_note("7", "en-US").partition("\n")[0]
+    assert first_line.count("&workflowType=machine_learning") == 2, "not for GenAI"
