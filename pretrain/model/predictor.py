@@ -275,8 +275,8 @@ class KeyboardPredictor:
         """
         if COLUMN not in model_input.columns:
             raise ValueError(
-                f"model_input: lacks column {COLUMN!r}; give a data frame whose column {COLUMN!r} holds the text typed so "
-                "far, one string a row"
+                f"model_input: lacks column {COLUMN!r}; give a data frame whose column {COLUMN!r} holds the text typed "
+                "so far, one string a row"
             )
         if params["count"] < 1:
             raise ValueError(f"params.count: {params['count']} is no number of suggestions; give 1 or more")
