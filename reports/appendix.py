@@ -27,6 +27,7 @@ ABOUT: Mapping[str, str] = {
     "accounting_group_parts": "parts of that loss",
     "accounting_forecast": "forecast gain at one ε more or less",
     "composition_spends": "ledger entries of this population",
+    "composition_launches": "launches on this population, with ρ and ε of each",
     "reused": "releases that an earlier launch paid for",
     "releases_local_words_layers": "layers of local discovery",
     "words_filters": "filters and the words that they dropped",

@@ -105,6 +105,11 @@ def metric_name(name: str) -> str:
     return METRICS.get(name, name)
 
 
+def card_metric(name: str) -> str:
+    """A metric as model cards name it: top-1 recall of the next word is the accuracy of next words."""
+    return "accuracy" if name == "top1_recall" else name
+
+
 def arm_name(name: str) -> str:
     """An arm in words; features may have different current models."""
     arm, _, feature = name.partition("champion_")

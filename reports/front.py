@@ -66,6 +66,7 @@ def front(disclosure: Disclosure, language: str) -> dict[str, Any]:
         "noised": noised,
         "delta": f"{guarantee.delta:g}",
         "bound": guarantee.bound,
+        "addition": Markup(in_digits_of(language, guarantee.total.addition)),
         "rho": Markup(in_digits_of(language, up(noised.rho if noised else None, 4))),
         "tier": strength(guarantee.bound),
         "odds": Markup(in_digits_of(language, odds)),

@@ -39,6 +39,7 @@ _FILTERS = (
     formats.at_least,
     formats.canaries_held,
     formats.canaries_trained,
+    formats.card_metric,
     formats.changes,
     formats.compared,
     formats.compared_metrics,

@@ -1,6 +1,6 @@
 """Statements of the ledger: creation, totals and remaining budgets, spends of a launch, composition, integrity."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from federated.config.population import PopulationKey, population_key
@@ -9,12 +9,13 @@ from pipeline.ground.errors import LedgerMissing, PopulationUnknown
 from pipeline.ground.settings import Settings
 from pipeline.ledger.budget import NAMES, Ceilings, ceilings, registered, standing_spends
 from pipeline.ledger.database import missing
-from pipeline.ledger.entries import NO_UNIT, Entry
+from pipeline.ledger.entries import NO_UNIT, Entry, Spend
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.log.tiles import Log
 from pipeline.ledger.loss import Unit, added, most_in_any, releases
 from pretrain.reading.paths import shown
-from reports.disclosure.guarantee import Composition, PopulationSpend, WindowLoss
+from reports.disclosure.guarantee import Composition, LaunchSpend, PopulationSpend, WindowLoss
+from reports.disclosure.total import Total
 
 ONE_LEDGER = (
     "It counts what is spent through it alone: another installation on the same people spends a budget of its own, and "
@@ -186,12 +187,23 @@ def spent_by(run_id: str, entries: Iterable[Entry]) -> tuple[StageSpend, ...]:
     )
 
 
-def composition(entries: Collection[Entry], population: PopulationKey, asked: Ceilings) -> Composition:
+def composition(
+    entries: Collection[Entry],
+    population: PopulationKey,
+    asked: Ceilings,
+    total: Callable[[Mapping[str, Spend]], Total],
+) -> Composition:
     """Total privacy loss of one device of a population, and the releases that it adds up.
 
     Args:
       asked: the launch file's ceilings, stated beside the loss.
+      total: returns the loss of one device to the spends of a launch, by stage.
     """
+    by_launch: dict[str, dict[str, Spend]] = {}
+    for entry in standing_spends(entries):
+        if entry.population == population:
+            by_launch.setdefault(entry.launch_id, {})[entry.stage] = entry.spend
+    losses = {launch_id: total(spends) for launch_id, spends in by_launch.items()}
     spending = [entry for entry in entries if entry.population == population and entry.rho is not None]
     latest = {(entry.launch_id, entry.stage): entry for entry in spending}
     counted, window = releases(entries, population, "device"), None
@@ -211,6 +223,15 @@ def composition(entries: Collection[Entry], population: PopulationKey, asked: Ce
                 reserved=release.written[: len("2026-01-31")],
             )
             for entry, release in zip(latest.values(), counted, strict=True)
+        ],
+        launches=[
+            LaunchSpend(
+                launch_id=launch_id,
+                rho=max(part.rho or 0.0 for part in loss.parts),
+                epsilon=loss.epsilon,
+                delta=loss.delta,
+            )
+            for launch_id, loss in losses.items()
         ],
         total_rho=added(counted),
         total_failure=added(failures),

@@ -33,8 +33,19 @@ def total(config: LaunchConfig, spends: Mapping[str, Spend]) -> Total:
     Raises:
       ValueError: failures and the words' part of delta sum to delta or more.
     """
-    how: Hidden = "summed" if config.mechanism.secagg else "shuffled"
-    sums = (_sum(spends, words, config.mechanism.delta) for words in _words(spends, how, config.mechanism.delta))
+    return _least(spends, "summed" if config.mechanism.secagg else "shuffled", config.mechanism.delta)
+
+
+def spent_alone(spends: Mapping[str, Spend]) -> Total:
+    """``total`` of what a launch spent itself, from the ledger alone: at the largest delta of its releases.
+
+    Releases that it reuses from another launch are in that one's total.
+    """
+    return _least(spends, "shuffled", max(spend.delta for spend in spends.values()))
+
+
+def _least(spends: Mapping[str, Spend], how: Hidden, delta: float) -> Total:
+    sums = (_sum(spends, words, delta) for words in _words(spends, how, delta))
     return min(sums, key=lambda each: each.epsilon)
 
 

@@ -262,6 +262,7 @@ FIELDS: dict[str, Fields] = {
     "Part": {_FILE: "releases split delta", _ACCOUNTED: "epsilon rho how"},
     "Composition": {_LEDGER: "total_rho total_failure ceiling_rho"},
     "PopulationSpend": {_LEDGER: "launch_id stage kind rho split failure reserved"},
+    "LaunchSpend": {_LEDGER: "launch_id rho epsilon delta"},
     "WindowLoss": {_LEDGER: "days ceiling_rho most_rho"},
     "ReusedRelease": {_LEDGER: "stage launch_id unit rho epsilon"},
     "Curves": {_RELEASED: "pretraining adaptation fine_tuning"},

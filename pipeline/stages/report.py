@@ -17,7 +17,7 @@ from pipeline.preflight.frontier import around
 from pipeline.preflight.gains import measured_on, without_privacy
 from pipeline.releases.release import Results
 from pipeline.releases.spent import launch_loss, spent
-from pipeline.releases.total import of_group, total
+from pipeline.releases.total import of_group, spent_alone, total
 from pipeline.releases.uses import accesses, limits, releases
 from pipeline.run import artifacts
 from pipeline.run.cache import reused_commit
@@ -266,7 +266,7 @@ def _given_files(ctx: StageContext) -> dict[str, str]:
 
 def _composition(ctx: StageContext) -> Composition:
     ledger, population = PrivacyLedger.of(ctx.settings), ctx.config.population
-    return composition(ledger.entries(population), population, asked(ctx.config))
+    return composition(ledger.entries(population), population, asked(ctx.config), spent_alone)
 
 
 def _reused(ctx: StageContext) -> tuple[ReusedRelease, ...]:

@@ -10,6 +10,7 @@ from pipeline.ground.settings import Settings
 from pipeline.launch.config import LaunchConfig
 from pipeline.ledger.ledger import PrivacyLedger
 from pipeline.ledger.statement import composition
+from pipeline.releases.total import spent_alone
 from pipeline.run.bookkeeping import differences as file_differences
 from pipeline.run.population import asked
 from pipeline.run.run_dir import RunDir, StageRecord
@@ -97,7 +98,7 @@ def _ledger_then(stated: Disclosure, config: LaunchConfig, settings: Settings, o
     ledger = PrivacyLedger.of(settings)
     then = [entry for entry in ledger.entries() if entry.seq <= count]
     same = (ledger.hash_at(count) or None) == head
-    again = composition(then, config.population, asked(config))
+    again = composition(then, config.population, asked(config), spent_alone)
     detail = f"{count} entries then, ending in {str(head)[:12]}, with these spends"
     # Fields of later code were not stated at that time.
     listed = stated.composition.model_dump(exclude_unset=not of_this_code)

@@ -146,6 +146,15 @@ class PopulationSpend(Config):
     reserved: str | None = Field(default=None, description="day from which it counts")
 
 
+class LaunchSpend(Config):
+    """Loss of one device to what one launch on this population spent itself; it paid for no release that it reused."""
+
+    launch_id: str
+    rho: float = Field(description="of its noised releases, in the split that loses most")
+    epsilon: float = Field(description="of all its releases, at ``delta``")
+    delta: float
+
+
 class ReusedRelease(Config):
     """A release reused unchanged from another launch on this population, which paid for it; reuse costs nothing."""
 
@@ -173,6 +182,7 @@ class Composition(Config):
     """
 
     spends: tuple[PopulationSpend, ...]
+    launches: tuple[LaunchSpend, ...] = ()
     total_rho: float
     total_failure: float = 0.0
     ceiling_rho: float | None = Field(description="for ever; None where a window alone bounds it")

@@ -1,6 +1,7 @@
 """The privacy loss of a launch: one value, and the only form in which a loss of all releases is stated."""
 
 import math
+from decimal import Decimal
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -72,6 +73,14 @@ class Total(Config):
             return up(self.epsilon)
         largest = max(self.addends, key=lambda part: part.epsilon)
         return f"{up(self.epsilon)} ({largest.named} {up(largest.epsilon)})"
+
+    @property
+    def addition(self) -> str:
+        """``12.89 = 8.00 + 4.89``, ``≤`` where rounding the parts up adds a hundredth; empty for a single part."""
+        parts = [up(part.epsilon) for part in self.addends]
+        whole = up(self.epsilon)
+        sign = "=" if Decimal(whole) == sum(map(Decimal, parts)) else "≤"
+        return f"{whole} {sign} {' + '.join(parts)}" if len(parts) > 1 else ""
 
     @property
     def sentence(self) -> str:

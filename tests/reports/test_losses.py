@@ -69,3 +69,17 @@ def test_guesser_follows_the_trade_off_curve() -> None:
     assert losses.guesser(0.0, 0.001) == "0.1%"
     # TPR at FPR 1e-3 for rho 0.25, 0.89, 1.86: 0.0086, 0.0395, 0.123.
     assert [losses.guesser((2 * rho) ** 0.5, 0.001) for rho in (0.25, 0.89, 1.86)] == ["0.9%", "4.0%", "12.3%"]
+
+
+@pytest.mark.parametrize(
+    ("epsilons", "written"),
+    [((8.0, 4.8865), "12.89 = 8.00 + 4.89"), ((2.001, 5.001), "7.01 ≤ 2.01 + 5.01"), ((4.8865,), "")],
+)
+def test_the_parts_of_a_total_are_added_in_one_sentence(epsilons: tuple[float, ...], written: str) -> None:
+    names = ("local_words", "training")[-len(epsilons) :]
+    parts = [
+        {"releases": [name], "split": "train", "epsilon": epsilon, "delta": 0.0 if name == "local_words" else 1e-6}
+        | ({"rho": None, "how": "local"} if name == "local_words" else {"rho": 0.5, "how": "noise"})
+        for name, epsilon in zip(names, epsilons, strict=True)
+    ]
+    assert Total.model_validate({"epsilon": sum(epsilons), "delta": 1e-6, "parts": parts}).addition == written

@@ -236,6 +236,35 @@ def test_model_card_front_matter_is_yaml_with_the_numbers() -> None:
         assert (privacy["epsilon"], privacy["delta"], "rho" in privacy) == (7.03, 1e-6, False), "words have no rho"
 
 
+def test_model_card_is_read_by_the_hub_s_own_library() -> None:
+    """License, data sets, metrics and evaluation, with the numbers of the record."""
+    hub = pytest.importorskip("huggingface_hub")
+    text = block("public_text", source="allenai/c4", revision="f" * 40)
+    plain, of_the_hub = (hub.ModelCard(rendered(**change)["README.md"]).data for change in ({}, {"public_text": text}))
+    assert (plain.license, plain.datasets, of_the_hub.datasets) == ("unknown", None, ["allenai/c4"])
+    results = {each.metric_name: each for each in plain.eval_results}
+    first = results["top-1 recall"]
+    assert (first.metric_type, first.metric_value, first.dataset_name) == ("accuracy", 0.09, "people, held-out devices")
+    assert plain.metrics == [each.metric_type for each in plain.eval_results]
+    held = rendered(utility=None, decision=block("decision", decision="hold", reasons=["no evidence"]))["README.md"]
+    assert hub.ModelCard(held).data.eval_results is None
+
+
+def test_each_launch_s_epsilon_stands_beside_its_rho_and_nist_s_questions_have_answers() -> None:
+    text = rendered()["report.md"]
+    assert "| `test-fixture-00` | 0.4569 | 6.50 | 1e-06 |\n| **all**, added up | 0.5002 | 13.53 | 2e-06 |" in text
+    assert "7.03 = 2.01 + 5.02: the ε and δ of the parts" in text
+    part = text[text.index("### The questions of NIST SP 800-226") :].split("### ")[1]
+    rows = dict(re.findall(r"^\| \*\*(.+?)\*\* \| (.+) \|$", part, flags=re.MULTILINE))
+    assert rows.keys() >= {"Privacy parameters", "Unit of privacy", "Trust models", "Side channels"}
+    assert rows["Privacy parameters"].startswith("ε ≤ 7.03 at δ = 1e-06")
+    assert "2 of 2" in rows["Algorithms and correctness"]
+    seeded = {"launch": block("launch", seeded_randomness=True)}
+    seeded["accounting"] = block("accounting", randomness="seeded")
+    void = rendered(**seeded)["report.md"]
+    assert "| **Randomness** | **Seeded: anyone can subtract this noise** |" in void
+
+
 def test_tables_in_markdown_are_tables() -> None:
     lines = rendered()["report.md"].splitlines()
     rules = [number for number, line in enumerate(lines) if re.fullmatch(r"\|(?:-+:?\|)+", line)]

@@ -220,6 +220,10 @@ def example(**changes: object) -> Disclosure:
         },
         "composition": {
             "spends": [{"launch_id": "test-fixture-01", "stage": "fine_tune", "kind": "commit", "rho": 0.50012}],
+            "launches": [
+                {"launch_id": "test-fixture-01", "rho": 0.50012, "epsilon": 7.0211, "delta": 1e-6},
+                {"launch_id": "test-fixture-00", "rho": 0.45689, "epsilon": 6.5, "delta": 1e-6},
+            ],
             "total_rho": 0.50012,
             "ceiling_rho": 8.0,
             "window": {"days": 60, "ceiling_rho": 1.5, "most_rho": 0.95701},

@@ -18,7 +18,7 @@ from pipeline.releases.local_words import local_discovery
 from pipeline.releases.release import Outlook, gaussian
 from pipeline.releases.spent import spent
 from pipeline.releases.terms import Terms
-from pipeline.releases.total import total
+from pipeline.releases.total import spent_alone, total
 from pipeline.releases.uses import planned
 from tests.helpers.launches.pipeline_launch import RAW, launch_config
 from tests.helpers.reports.reports_example import LOCAL_WORDS
@@ -157,3 +157,11 @@ def test_a_sample_that_nobody_draws_is_not_planned_for() -> None:
     sample, usual = Terms.of(config, 4.0), Terms.of(launch_config(), 4.0)
     assert sample.likely(sample.spends)["fine_tune"].rho == config.policy.max_rho
     assert usual.likely(usual.spends)["fine_tune"].rho == 4.0
+
+
+def test_what_a_launch_spent_is_the_same_by_its_file_and_by_the_ledger():
+    """The report states each launch's loss from entries, and its own from its results."""
+    for certified in (1.5, 90.0):
+        spends = {"discover": words(certified), "fine_tune": noised()}
+        assert spent_alone(spends).epsilon == total(launch_config(), spends).epsilon
+    assert spent_alone({"discover": words(1.5)}).epsilon == 1.5
