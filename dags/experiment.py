@@ -100,7 +100,6 @@ def build(launch: LaunchFile, days: int) -> DAG:
         # Airflow (3.3.2) passes on an event of a dated run under its partition, the date, and only to partitioned DAGs.
         schedule=PartitionedAssetTimetable(assets=published_model(launch.name)),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
-        default_args={"owner": "tacit"},
         catchup=False,
         max_active_runs=1,
         is_paused_upon_creation=False,  # it spends nothing, and a paused DAG would miss publications

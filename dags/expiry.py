@@ -38,7 +38,6 @@ with DAG(
     doc_md=__doc__,
     schedule="@daily",
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
-    default_args={"owner": "tacit"},
     catchup=False,
     max_active_runs=1,
     is_paused_upon_creation=False,  # a paused DAG would not enforce the window

@@ -66,7 +66,6 @@ def build(launch: LaunchFile) -> DAG:
         doc_md=about(launch),
         schedule=on_public_model(launch.locale) if launch.schedule else None,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
-        default_args={"owner": "tacit"},
         catchup=False,
         max_active_runs=1,
         tags=["launch", launch.locale, *launch.features],
@@ -76,8 +75,8 @@ def build(launch: LaunchFile) -> DAG:
         tasks = dict[str, Stage]()
         for name, stage in STAGES.items():
             kind = Publish if name == "publish" else Stage
-            # A launch that has spent is always reported: a permanently failed audit holds it, and its report says so.
-            rule = TriggerRule.ALL_DONE if stage.whatever_fails else TriggerRule.ALL_SUCCESS
+            # A trained launch is always reported: a permanently failed audit holds it, and its report says so.
+            rule = TriggerRule.ALL_DONE_MIN_ONE_SUCCESS if stage.whatever_fails else TriggerRule.ALL_SUCCESS
             tasks[name] = kind(launch=launch, name=name, trigger_rule=rule, task_group=groups[stage.group])
             for before in [tasks[other] for other in stage.after] or [check]:
                 between = release(launch, groups[stage.group]) if name == "publish" else []
@@ -115,7 +114,6 @@ def build_broken(launch: LaunchFile) -> DAG:
         doc_md=f"`{launch.path.name}` cannot be launched:\n\n```\n{launch.error[:2000]}\n```",
         schedule=None,
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
-        default_args={"owner": "tacit"},
         catchup=False,
         max_active_runs=1,
         tags=["launch", "broken"],

@@ -30,7 +30,6 @@ def build(launch: LaunchFile) -> DAG:
         doc_md=f"The public stages of `{launch.path.name}`, on its schedule; then the launch starts.",
         schedule=on_schedule(launch.schedule, launch.name),
         start_date=datetime(2026, 1, 1, tzinfo=UTC),
-        default_args={"owner": "tacit"},
         catchup=False,
         max_active_runs=1,
         tags=["public_model", launch.locale, *launch.features],

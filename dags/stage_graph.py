@@ -16,7 +16,7 @@ class StageNode:
       group: task group that shows it.
       after: its direct predecessors.
       device: True if it computes on ``runtime.device``.
-      whatever_fails: it runs once its predecessors have ended, even if they failed.
+      whatever_fails: it runs once its predecessors have ended, if one of them succeeded.
     """
 
     name: str

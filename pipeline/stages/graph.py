@@ -348,11 +348,15 @@ def before(name: str) -> frozenset[str]:
 
 
 def edges() -> dict[str, list[str]]:
-    """Direct predecessors of each stage: those in ``before`` that none of the others waits for."""
+    """Direct predecessors of each stage: those in ``before`` that none of the others waits for.
+
+    A stage after evidence also follows the last stage that is none: without both it has nothing to hold.
+    """
     reached = {}
     for name in STAGES:
-        earlier = before(name)
-        reached[name] = [other for other in STAGES if other in earlier and not any(other in before(e) for e in earlier)]
+        of_both = (before(name), {other for other in before(name) if not is_evidence(other)})
+        last = {each for earlier in of_both for each in earlier if not any(each in before(e) for e in earlier)}
+        reached[name] = [other for other in STAGES if other in last]
     return reached
 
 

@@ -90,6 +90,7 @@ def test_every_task_has_a_retry_a_time_limit_and_a_pool_that_exists(dagbag):
     for dag in dagbag.dags.values():
         assert dag.max_active_runs == 1
         assert not dag.catchup
+        assert dag.owner == "tacit"
         for task in dag.tasks:
             assert task.retries >= 1, task.task_id
             assert task.execution_timeout or getattr(task, "response_timeout", None), task.task_id

@@ -152,14 +152,38 @@ def test_a_failure_that_is_not_temporary_is_not_tried_again_and_stops_the_launch
     assert (tmp_path / "console").read_text().splitlines()[-1] == f"plan: tacit exited with {code}"
 
 
-def test_a_check_that_fails_ends_the_launch_at_once(dagbag, stand_in: StandIn):
-    stand_in.behave(check=[65])
+@pytest.mark.parametrize("wrong", ["check", "ingest_private", "fine_tune"])
+def test_one_failure_is_one_red_task(dagbag, stand_in: StandIn, wrong: str):
+    """A typo, no text, a training without an end: nothing that follows has anything to report."""
+    from stage_graph import STAGES
+
+    stand_in.behave(**{wrong: [65]})
     dag_run = run(dagbag.dags["demo"])
+    found = states(dag_run)
     assert dag_run.state == "failed"
-    assert [call[0] for call in stand_in.calls()] == ["check"]
-    decide = next(task for task in dag_run.get_task_instances() if task.task_id == "decide")
-    # It runs whatever became of the audits, but not again and again where there is no launch.
-    assert (str(decide.state), decide.try_number) == ("failed", 1)
+    assert [task for task, state in found.items() if state == "failed"] == [wrong]
+    assert {state for task, state in found.items() if task != wrong} <= {"success", "upstream_failed"}
+    assert not {"audit_releases", "decide", "report"} & {*stand_in.stages()}
+    assert wrong != "check" or stand_in.stages() == []
+    assert found.keys() > STAGES.keys()
+
+
+@pytest.mark.parametrize("wrong", ["audit", "audit_releases"])
+def test_a_failed_audit_of_a_trained_launch_has_its_report(dagbag, stand_in: StandIn, wrong: str):
+    stand_in.decide("hold")
+    stand_in.behave(**{wrong: [65]})
+    found = states(run(dagbag.dags["demo"], only={"check", "audit", "audit_releases"} | LAST))
+    assert [task for task, state in found.items() if state == "failed"] == [wrong, "launch_or_hold"]
+    assert stand_in.stages()[-2:] == ["decide", "report"]
+
+
+def test_another_launch_files_event_leaves_no_red_task(dagbag, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch):
+    def skipped(self, context: object) -> list[str]:
+        raise AirflowSkipException("of another launch file")
+
+    dag = dagbag.dags["demo"]
+    monkeypatch.setattr(type(dag.get_task("check")), "command", skipped)
+    assert {*states(run(dag)).values()} == {"skipped"}
 
 
 LAST = frozenset({"check", "decide", "report", "launch_or_hold", "approve", "approve_2", "publish"})
