@@ -88,14 +88,14 @@ bench: setup ## Run BENCHES (default: all that need no data of yours; an hour, p
 	@for name in $(BENCHES); do echo "benchmarks.$$name"; $(STAGES)/python -m benchmarks.$$name || exit; done
 
 up: setup $(AIRFLOW_HOME)/.ready ## Start Airflow and the MLflow UI on this machine, loopback only
-	@bash docker/local.sh up
+	@.venv/airflow/bin/python docker/stack local up
 
 backfill: setup ## What FILE's launches of dates FROM to TO would spend (2026-09-01); with GO=1 Airflow (make up; STACK=1: make stack) runs them
 	@$(if $(STACK),.venv/airflow/bin/python docker/stack backfill,$(AIRFLOW:%/airflow=%/python) docker/stack/backfill.py) \
 		"$(abspath $(FILE))" "$(FROM)" "$(TO)" $(GO)
 
 down: ## Stop what `make up` started, and nothing else
-	@bash docker/local.sh down
+	@[ ! -e $(AIRFLOW_HOME)/up ] || .venv/airflow/bin/python docker/stack local down
 
 stack: setup ## Start the production stack as processes of this machine: PostgreSQL, Redis, Airflow with Celery workers, MLflow
 	@.venv/airflow/bin/python docker/stack up

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# MLflow's server with a login, serving artifacts: for compose.yaml, `make stack` (mlflow.env) and `make up` (local.sh).
+# MLflow's server with a login, serving artifacts: for compose.yaml, `make stack` and `make up` (mlflow.env).
 # Addresses with passwords are in the environment and in a file of this user, as any user can read a command line.
 set -euo pipefail
 umask 077

@@ -1,6 +1,7 @@
 """The production stack on this machine, loopback only, under supervisor: `make stack`, `stack-down`, `stack-status`.
 
-up                  start supervisor, and by it the services that do not run; wait until all are well
+local COMMAND       do it to Airflow and MLflow alone, on SQLite: `make up`, `make down`
+up                  start supervisor, and by it the services that do not run; wait until all are well or one dies
 down                end supervisor, its services and what they started, and nothing else; data stay
 status              list services and their health; exit 0: all well, 1: not all, 3: supervisor does not run
 tacit ARGUMENTS     `tacit` with the stack's ledger, runs and MLflow
@@ -41,22 +42,25 @@ MARK = "TACIT_STACK"
 def main(arguments: list[str]) -> int:
     words = {"up": up, "down": down, "status": status, "tacit": tacit, "environment": environment, "run": run}
     words |= {"backfill": backfilled}
+    local = arguments[:1] == ["local"]
+    arguments = arguments[local:]
     if not arguments or arguments[0] not in words:
         print(__doc__)
         return 0 if arguments in (["help"], ["--help"]) else 2
     try:
-        return words[arguments[0]](places.places(os.environ), *arguments[1:])
+        return words[arguments[0]](places.places(os.environ, local), *arguments[1:])
     except StackError as error:
         print(f"stack: {error}", file=sys.stderr)
         return 1
 
 
 def up(place: Places) -> int:
-    begun, secret = time.monotonic(), prepared(place)
-    print(f"stack in {place.home} (logs: {place.home / 'logs'})", flush=True)
+    secret = prepared(place)
+    stop = "make down" if place.local else "make stack-down"
+    print(f"services in {place.home} (logs: {place.home / 'logs'})", flush=True)
     try:
         states = health.states(place)
-        for name in (name for name in services.NAMES if states[name]["statename"] == "STOPPED"):  # by hand
+        for name in (name for name in services.names(place) if states[name]["statename"] == "STOPPED"):  # by hand
             health.supervisor(place).startProcess(f"{states[name]['group']}:{name}", False)
     except OSError:
         end(place)  # services of a supervisor that was killed
@@ -65,28 +69,23 @@ def up(place: Places) -> int:
         file = place.home / "supervisord.conf"
         file.write_text(services.configuration(place), encoding="utf-8")
         subprocess.run([str(places.BIN / "supervisord"), "-c", str(file)], cwd=ROOT, check=True)
-    left = set(services.NAMES)
-    while left or not setup.done(place):
-        wrong = health.problems(place, secret)
-        for name in sorted(left - wrong.keys()):
-            print(f"  {name:14} well after {time.monotonic() - begun:.0f} s", flush=True)
-        left &= wrong.keys()
-        if time.monotonic() - begun > watch.PATIENCE_SECONDS:
-            late = ", ".join(sorted(left) or ["setup"])
-            raise StackError(f"{late}: not well; see the logs. Supervisor keeps trying until `make stack-down`")
-        time.sleep(1)
-    airflow, mlflow = (f"http://localhost:{place.ports[f'{name}_PORT']}" for name in ("AIRFLOW", "MLFLOW"))
+    if dead := health.awaited(place, secret, services.names(place), lambda: place.local or setup.done(place)):
+        log = place.home / "logs" / f"{dead}.log"
+        print(*log.read_text(encoding="utf-8", errors="replace").splitlines()[-20:], sep="\n")
+        raise StackError(f"{dead} ended; its log: {log}. Supervisor starts it again until `{stop}`")
+    host = "127.0.0.1" if place.local else "localhost"  # as in AIRFLOW__API__BASE_URL
+    airflow, mlflow = (f"http://{host}:{place.ports[f'{name}_PORT']}" for name in ("AIRFLOW", "MLFLOW"))
     print(f"Airflow   {airflow}   user admin, or privacy-reviewer to approve")
     print(f"MLflow    {mlflow}   user mlflow-reader; choose 'Model training' at the top left")
     print(f"Passwords {place.home / 'passwords'}: a file each, named as the user, for this user alone")
-    print("Stop      make stack-down")
+    print(f"Stop      {stop}")
     return 0
 
 
 def down(place: Places) -> int:
     ended = set[str]()
     try:
-        ended = {name for name, state in health.states(place).items() if state["pid"] and name in services.NAMES}
+        ended = {name for name, state in health.states(place).items() if state["pid"] and name in services.names(place)}
         process = psutil.Process(health.supervisor(place).getPID())
         health.supervisor(place).shutdown()
         process.wait(120)
@@ -103,7 +102,7 @@ def status(place: Places) -> int:
     except OSError:
         print(f"no stack runs in {place.home}; make stack starts one")
         return 3
-    for name in services.NAMES:
+    for name in services.names(place):
         print(f"{name:14} pid {states[name]['pid']:<8} {wrong.get(name, 'well')}")
     return 1 if wrong else 0
 
@@ -146,25 +145,29 @@ def prepared(place: Places) -> dict[str, str]:
     """Create the folders, for this user alone, and the secrets; PostgreSQL's user may traverse the first folder."""
     place.home.mkdir(mode=0o711, parents=True, exist_ok=True)
     place.home.chmod(0o711)
-    for name in ("logs", "passwords", "airflow", "worker", "runs", "mlflow", "redis", "started"):
+    of_stack = () if place.local else ("airflow", "worker", "runs", "redis")
+    for name in ("logs", "passwords", "mlflow", "started", *of_stack):
         (place.home / name).mkdir(mode=0o700, exist_ok=True)
+    if place.local:
+        Path(os.environ.get("TACIT_RUNS_DIR") or ROOT / "runs").mkdir(parents=True, exist_ok=True)
     return passwords.stack_secrets(place.home / "secrets.env", place.home / "passwords")
 
 
 def in_the_way(place: Places) -> None:
     """Refuse what would keep a service from starting, such as a missing program, a port in use or a wrong pool."""
+    target, folder = ("up", "AIRFLOW_HOME") if place.local else ("stack", "STACK_HOME")
     found = {
-        "redis-server": shutil.which("redis-server"),
-        "postgresql": [*Path("/usr/lib/postgresql").glob("*/bin/initdb")],
+        "redis-server": place.local or shutil.which("redis-server"),
+        "postgresql": place.local or [*Path("/usr/lib/postgresql").glob("*/bin/initdb")],
     }
     if missing := " ".join(package for package, there in found.items() if not there):
         raise StackError(f"{missing}: not installed; as root: apt-get install --no-install-recommends {missing}")
     for name, port in place.ports.items():
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
-                raise StackError(f"{name}: {port} is in use; choose another, as in make stack {name}=20001")
+                raise StackError(f"{name}: {port} is in use; choose another, as in make {target} {name}=20001")
     if len(str(place.home)) > 90:  # the kernel's limit on the path of supervisor's socket
-        raise StackError(f"STACK_HOME: {place.home} has more than 90 characters; choose a shorter path")
+        raise StackError(f"{folder}: {place.home} has more than 90 characters; choose a shorter path")
     if not re.fullmatch(r"(https?://\S+)?", os.environ.get("STACK_HEARTBEAT", "")):
         raise StackError("STACK_HEARTBEAT: no address of a web server; write one as in https://host/path, or unset it")
     if wrong := pools.problem(setup.pools_file()):

@@ -2,8 +2,9 @@
 
 import json
 import socket
+import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 from xmlrpc.client import ServerProxy
@@ -12,6 +13,8 @@ from supervisor.xmlrpc import SupervisorTransport
 
 from places import Places
 
+# Between two lines of a start on what is not yet well.
+_SAY_SECONDS = 15
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
@@ -41,15 +44,35 @@ def problems(place: Places, secret: dict[str, str]) -> dict[str, str]:
         "mlflow": lambda: web(f"http://{place.address('MLFLOW')}/health") and None,
         "witness": lambda: web(f"http://{place.address('WITNESS')}/health") and None,
         "api-server": lambda: web(f"{airflow}/version") and None,
-        "scheduler": lambda: web(f"http://{place.address('HEALTH')}/health") and beats("scheduler"),
+        "scheduler": lambda: (place.local or web(f"http://{place.address('HEALTH')}/health")) and beats("scheduler"),
         "dag-processor": lambda: beats("dag_processor"),
         "triggerer": lambda: beats("triggerer"),
         "worker-cpu": lambda: worker(place, secret, "cpu"),
         "worker-gpu": lambda: worker(place, secret, "gpu"),
     }
     known = {name: each["statename"] for name, each in states(place).items()}
-    found = {name: problem(ask) if known[name] == "RUNNING" else known[name] for name, ask in asks.items()}
+    found = {name: problem(asks[name]) if known[name] == "RUNNING" else known[name] for name in asks if name in known}
     return {name: wrong for name, wrong in found.items() if wrong}
+
+
+def awaited(place: Places, secret: dict[str, str], names: Sequence[str], ready: Callable[[], bool]) -> str:
+    """Wait, with progress, until the services are well and the setup is ready; return the name of one that ended."""
+    begun = said = time.monotonic()
+    left, starts = set(names), dict[str, int]()
+    while left or not ready():
+        wrong, seconds = problems(place, secret), time.monotonic() - begun
+        for name in sorted(left - wrong.keys()):
+            print(f"  {name:14} well after {seconds:.0f} s", flush=True)
+        left &= wrong.keys()
+        for name, each in states(place).items():
+            ended = each["statename"] in ("BACKOFF", "EXITED", "FATAL") and each["exitstatus"]
+            if ended or (each["start"] and starts.setdefault(name, each["start"]) != each["start"]):
+                return name
+        if time.monotonic() - said >= _SAY_SECONDS:
+            said, late = time.monotonic(), ", ".join(f"{name} ({wrong[name]})" for name in sorted(left))
+            print(f"  after {seconds:.0f} s waits for {late or 'setup'}", flush=True)
+        time.sleep(1)
+    return ""
 
 
 def problem(ask: Callable[[], object]) -> str | None:

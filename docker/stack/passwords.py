@@ -1,7 +1,7 @@
 """Passwords and keys, created once, in files that only this user can read, and in no log.
 
-As a script it creates those of `make up` (``local.sh``): FOLDER, Airflow's users; with a folder alone those of
-``compose.yaml``, in its file ``secrets.env``. It needs no installed package.
+As a script it creates those of ``compose.yaml`` in a FOLDER, in its file ``secrets.env``. It needs no installed
+package.
 """
 
 import base64
@@ -70,10 +70,5 @@ def stack_secrets(path: Path, folder: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    home, names = Path(sys.argv[1]), sys.argv[2:]
-    if names:
-        people(home, names)
-        for each in ("mlflow-reader", ".mlflow-admin", ".mlflow-session"):
-            password(home / each)
-    else:
-        stack_secrets(home / "secrets.env", home / "passwords")
+    home = Path(sys.argv[1])
+    stack_secrets(home / "secrets.env", home / "passwords")

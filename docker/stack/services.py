@@ -12,6 +12,7 @@ from places import ROOT, Places
 WORKERS = ("worker-cpu", "worker-gpu")
 AIRFLOW = ("api-server", "scheduler", "dag-processor", "triggerer", *WORKERS)
 NAMES = ("postgres", "redis", "mlflow", "witness", *AIRFLOW)
+LOCAL = ("mlflow", "api-server", "scheduler", "dag-processor")
 # Signals for an immediate end: PostgreSQL would wait for its clients, and a worker for stages, which resume.
 _STOP = {"postgres": "INT", **dict.fromkeys(WORKERS, "QUIT")}
 _SUPERVISOR = """[supervisord]
@@ -27,7 +28,8 @@ serverurl=unix://{home}/control
 [group:airflow]
 programs={airflow}
 priority=10
-[program:setup]
+"""
+_STACK = """[program:setup]
 command={run} setup
 autorestart=unexpected
 startsecs=0
@@ -58,12 +60,17 @@ stdout_logfile={home}/logs/{name}.log
 """
 
 
+def names(place: Places) -> tuple[str, ...]:
+    return LOCAL if place.local else NAMES
+
+
 def configuration(place: Places) -> str:
     """Configuration of supervisor, which runs each service by the command `run NAME`; it holds no secret."""
-    run = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'docker' / 'stack'))} run"
+    run = f"{shlex.quote(sys.executable)} {shlex.quote(str(ROOT / 'docker' / 'stack'))}{' local' * place.local} run"
     values = {name: text.replace("%", "%%") for name, text in {"run": run, "home": str(place.home)}.items()}
-    made = [_SUPERVISOR.format(airflow=",".join(AIRFLOW), **values)]
-    for number, name in enumerate(NAMES):
+    airflow = ",".join(name for name in names(place) if name in AIRFLOW)
+    made = [_SUPERVISOR.format(airflow=airflow, **values), "" if place.local else _STACK.format(**values)]
+    for number, name in enumerate(names(place)):
         made.append(_PROGRAM.format(name=name, priority=number, signal=_STOP.get(name, "TERM"), **values))
     return "".join(made)
 
@@ -96,11 +103,14 @@ def command(place: Places, name: str, secret: dict[str, str]) -> tuple[list[str]
         file = place.home / "airflow" / f"{name}.pid"
         file.unlink(missing_ok=True)
         words += ["--pid", str(file)]
-    return words, places.environment_of(place, name if name in WORKERS else "airflow")
+    own_kind = name in WORKERS or (place.local and name == "scheduler")
+    return words, places.environment_of(place, name if own_kind else "airflow")
 
 
 def needs(place: Places, name: str, secret: dict[str, str]) -> Callable[[], object]:
     """Condition without which a service would end at once: raises or returns a problem while it does not hold."""
+    if place.local:
+        return lambda: None
     match name:
         case "postgres" | "redis" | "watch":
             return lambda: None

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.helpers.processes.ports import free_port
-from tests.helpers.processes.proc import LOOPBACK, listening, processes
+from tests.helpers.processes.proc import LOOPBACK, listening, tree
 from tests.helpers.processes.server import OPENER, Server, token_of, until
 
 from .conftest import ROOT, StandIn, leave_the_dates
@@ -42,7 +42,7 @@ def server() -> Iterator[Server]:
         address = f"http://127.0.0.1:{ports['AIRFLOW_PORT']}"
         for line in (address, f"http://127.0.0.1:{ports['MLFLOW_PORT']}", "make down", "passwords"):
             assert line in made.stdout
-        yield Server(address, home / "passwords", f"http://127.0.0.1:{ports['MLFLOW_PORT']}")
+        yield Server(address, home / "up" / "passwords", f"http://127.0.0.1:{ports['MLFLOW_PORT']}")
     finally:
         down = subprocess.run(["make", "down"], cwd=ROOT, env=env, capture_output=True, text=True)
         assert down.stdout.count("stopped") == 4 or made.returncode != 0, down.stdout + down.stderr
@@ -50,9 +50,9 @@ def server() -> Iterator[Server]:
 
 
 def test_services_listen_on_loopback_only(server: Server):
-    groups = {int(path.read_text().split()[0]) for path in server.passwords.parent.glob("up/*.pid")}
-    assert len(groups) == 4
-    addresses = listening({int(process.name) for process in processes() if group_of(process) in groups})
+    services = [int(path.read_text().split()[0]) for path in server.passwords.parent.glob("started/*")]
+    assert len(services) == 4
+    addresses = listening(set().union(*(tree(number) for number in services)))
     assert len(addresses) == 2  # Airflow's API and MLflow
     assert all(address.startswith(LOOPBACK) for address in addresses)
 
@@ -64,7 +64,7 @@ def test_passwords_stand_apart_and_in_no_log(server: Server):
     assert secret.keys() == {"admin", "privacy-reviewer", "tacit-reader", "mlflow-reader"}
     assert len(set(secret.values())) == 4
     assert all(path.stat().st_mode & 0o77 == 0 for path in (server.passwords, *server.passwords.iterdir()))
-    logs = "".join(path.read_text(errors="replace") for path in server.passwords.parent.rglob("*.log"))
+    logs = "".join(path.read_text(errors="replace") for path in server.passwords.parent.parent.rglob("*.log"))
     assert logs
     assert not any(value in logs for value in secret.values())
 
@@ -94,13 +94,6 @@ def test_mlflow_asks_for_a_login_and_people_only_read(server: Server):
     change.add_header("Content-Type", "application/json")
     with pytest.raises(urllib.error.HTTPError, match="403"):
         OPENER.open(change, timeout=60)
-
-
-def group_of(process: Path) -> int | None:
-    try:
-        return os.getpgid(int(process.name))
-    except ProcessLookupError:
-        return None
 
 
 def test_a_public_model_starts_a_dated_launch_that_a_reviewer_rejects(server: Server, stand_in: StandIn):

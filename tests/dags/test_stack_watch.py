@@ -80,6 +80,58 @@ def test_a_start_is_no_fault_before_its_patience_is_over(scene: Scene) -> None:
     assert scene.look(60, "mlflow") == [("stopped", "mlflow")]
 
 
+class Starting:
+    """Supervisor's states over a slow start: each row is shown from its second on."""
+
+    def __init__(self, health: ModuleType, monkeypatch: pytest.MonkeyPatch, rows: dict[int, dict[str, tuple]]) -> None:
+        self.now, self.rows = 0.0, rows
+        monkeypatch.setattr(health.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(health.time, "sleep", self.sleep)
+        monkeypatch.setattr(health, "states", lambda place: self.states())
+        monkeypatch.setattr(health, "problems", lambda place, secret: self.problems())
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def states(self) -> dict[str, dict[str, object]]:
+        seen = self.rows[max(second for second in self.rows if second <= self.now)]
+        return {name: dict(zip(("statename", "start", "exitstatus"), row, strict=True)) for name, row in seen.items()}
+
+    def problems(self) -> dict[str, str]:
+        return {name: "URLError" for name, each in self.states().items() if each["statename"] != "RUNNING"}
+
+
+SLOW = {"mlflow": ("RUNNING", 5, 0), "scheduler": ("STARTING", 5, 0), "setup": ("STARTING", 5, 0)}
+DONE = SLOW | {"scheduler": ("RUNNING", 5, 0), "setup": ("EXITED", 5, 0)}
+
+
+def test_a_start_is_waited_for_however_long_it_takes(watch: ModuleType, monkeypatch, capsys) -> None:
+    starting = Starting(watch.health, monkeypatch, {0: SLOW, 7200: DONE})
+    dead = watch.health.awaited(None, {}, ("mlflow", "scheduler"), lambda: starting.now > 7230)
+    lines = capsys.readouterr().out.splitlines()
+    assert dead == ""
+    assert lines[:2] == ["  mlflow         well after 0 s", "  after 15 s waits for scheduler (URLError)"]
+    assert "  scheduler      well after 7200 s" in lines
+    assert lines[-1].endswith(" s waits for setup")
+    assert len(lines) > 7200 / 16
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("scheduler", ("BACKOFF", 5, 1)),
+        ("scheduler", ("STARTING", 9, 0)),
+        ("mlflow", ("RUNNING", 9, 0)),
+        ("mlflow", ("FATAL", 5, 1)),
+        ("setup", ("EXITED", 5, 1)),
+    ],
+)
+def test_a_start_ends_when_a_service_of_it_died(watch: ModuleType, monkeypatch, name: str, row: tuple) -> None:
+    starting = Starting(watch.health, monkeypatch, {0: SLOW, 40: SLOW | {name: row}})
+    assert watch.health.awaited(None, {}, ("mlflow", "scheduler"), lambda: False) == name
+    assert starting.now == 40
+
+
 def test_what_no_channel_took_is_sent_again(scene: Scene) -> None:
     scene.look(60)
     scene.well_sent = False
