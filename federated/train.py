@@ -202,6 +202,9 @@ def fine_tune(
             run = _measured(run, worker, data, local, place, last)
             _save(run, place, digest, privatizer, last)
             _tell(run, place, last, time.monotonic() - began)
+    if place.leads:
+        with place.writing():
+            state.settle(place.directory)
     server.load_weights(model, run.server.weights_P)
     return _result(run, data, cohorts, encoding)
 

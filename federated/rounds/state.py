@@ -44,7 +44,7 @@ _PROBE = "probe."
 _MAGIC = b"tacit-checkpoint-1\n"
 _DIGEST_BYTES = 32
 _META = "meta"
-# Checkpoints that stay: the newest, and the one before it in case the newest is damaged.
+# Checkpoints that stay during a run: the newest, and the one before it in case the newest is damaged.
 _KEPT = 2
 _log = logging.getLogger(__name__)
 
@@ -184,6 +184,14 @@ def write_checkpoint(checkpoint: Checkpoint, directory: Path) -> None:
     write_bytes(path, _MAGIC + hashlib.sha256(payload).digest() + payload, PRIVATE)
     for path in _newest_first(directory)[_KEPT:]:
         path.unlink(missing_ok=True)
+
+
+def settle(directory: Path) -> None:
+    """Remove a finished run's checkpoints before the last one, once that reads back whole; it is what verifies."""
+    last, *older = _newest_first(directory)
+    if older and _read(last):
+        for path in older:
+            path.unlink(missing_ok=True)
 
 
 def newest_checkpoint(directory: Path, run_digest: str) -> Checkpoint | None:

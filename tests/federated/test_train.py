@@ -71,10 +71,9 @@ def test_what_it_leaves_behind_is_private(finished):
     directory, _, _ = finished
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     names = sorted(path.name for path in directory.iterdir())
-    checkpoints = ["round-00000006.ckpt", "round-00000009.ckpt"]
-    assert names == ["chunk_devices", "participation.parquet", "processor", *checkpoints]
+    assert names == ["chunk_devices", "participation.parquet", "processor", "round-00000009.ckpt"]
     files = [path for path in directory.rglob("*") if path.is_file()]
-    assert len(files) == 2 + 2 + 3
+    assert len(files) == 2 + 1 + 3
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in files)
     assert stat.S_IMODE((directory / "participation.parquet").stat().st_mode) == 0o700
 
@@ -332,14 +331,25 @@ def test_rounds_go_on_only_where_low_bits_are_those_they_began_with(finished, tm
 
 
 def test_a_truncated_checkpoint_means_going_back_one(finished, tmp_path):
-    run(Launch(), tmp_path)
-    newest = tmp_path / "round-00000009.ckpt"
+    with pytest.raises(Killed):
+        run(Launch(), tmp_path, killed_after(7))
+    newest = tmp_path / "round-00000006.ckpt"
     newest.write_bytes(newest.read_bytes()[:-100])
     told: list[dict] = []
     again_P, again = run(Launch(), tmp_path, told.append)
-    assert [message["round"] for message in told] == [7, 8, 9]
+    assert [message["round"] for message in told] == [4, 5, 6, 7, 8, 9]
     assert again_P.tobytes() == finished[1].tobytes()
     assert again == finished[2]
+
+
+def test_the_checkpoint_before_the_last_goes_by_a_later_call_too(finished, tmp_path):
+    """As after a kill between the last checkpoint and the end of the run."""
+    with pytest.raises(Killed):
+        run(Launch(), tmp_path, killed_after(9))
+    assert len([*tmp_path.glob("*.ckpt")]) == 2
+    told: list[dict] = []
+    assert run(Launch(), tmp_path, told.append)[0].tobytes() == finished[1].tobytes()
+    assert (told, [path.name for path in tmp_path.glob("*.ckpt")]) == ([], ["round-00000009.ckpt"])
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import stat
 import numpy as np
 import pytest
 
-from federated.rounds.state import Checkpoint, newest_checkpoint, write_checkpoint
+from federated.rounds.state import Checkpoint, newest_checkpoint, settle, write_checkpoint
 
 RUN = "run digest"
 
@@ -70,6 +70,22 @@ def test_a_damaged_one_is_passed_over(tmp_path, caplog, how):
     assert loaded is not None
     assert same(loaded, checkpoint(1))
     assert newest.name in caplog.text
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "bit", "head"])
+def test_the_one_before_goes_once_the_last_reads_back_whole(tmp_path, how):
+    for number in (1, 2):
+        write_checkpoint(checkpoint(number), tmp_path)
+    newest = max(tmp_path.iterdir())
+    whole = newest.read_bytes()
+    newest.write_bytes(damage(whole, how))
+    settle(tmp_path)
+    assert same(newest_checkpoint(tmp_path, RUN), checkpoint(1))
+    newest.write_bytes(whole)
+    for _ in range(2):
+        settle(tmp_path)
+        assert [*tmp_path.iterdir()] == [newest]
+    assert same(newest_checkpoint(tmp_path, RUN), checkpoint(2))
 
 
 def test_all_damaged_means_from_the_start(tmp_path):
