@@ -23,6 +23,7 @@ from federated.counts.posterior import counted_ngram
 from federated.counts.release import released_counts
 from federated.mechanisms.optimise_blt import optimise_blt
 from federated.planning import law
+from federated.rounds import state
 from federated.rounds.rule import RoundRule
 from federated.train import TrainingData, Workplace, fine_tune
 from pretrain.config import PretrainConfig
@@ -188,23 +189,46 @@ def _trained(cell: Cell, people: People, model: KeyboardLM, work: Path, rho: flo
         block = block.model_copy(update={"noise_multiplier": _NEXT_TO_NONE})
 
     def run() -> KeyboardLM:
-        local = LocalTrainingConfig(
-            learning_rate=cell.device_rate,
-            loss=cell.loss,
-            batch_sentences=cell.batch,
-            sequence_words=SEQUENCE_WORDS,
-            epochs=cell.epochs,
-            max_words=cell.max_words,
-        )
-        runtime = RuntimeConfig(chunk_devices=16, checkpoint_every_rounds=8, evaluate_every_rounds=cell.rounds)
-        data = TrainingData(
-            people.train, np.zeros(len(people.train), dtype=bool), people.held_out.select(np.arange(CURVE_PEOPLE))
-        )
-        rule = RoundRule(block, SEED + cell.draw, seeded_key(SEED + cell.draw))
-        fine_tune(model, data, rule, local, server, Workplace(work / "rounds", runtime, threads=1))
+        rounds(cell, people, model, block, server, work / "rounds")
         return model
 
     return Arm(kept(work / "model.safetensors", people, run), None), facts
+
+
+def rounds(
+    cell: Cell,
+    people: People,
+    model: KeyboardLM,
+    block: MechanismConfig,
+    server: ServerConfig,
+    work: Path,
+    along: Callable[[int, np.ndarray], None] | None = None,
+) -> None:
+    """Train ``model`` in place by the cell's settings; a killed run goes on from the last checkpoint in ``work``.
+
+    Args:
+      along: gets the number of rounds of the last checkpoint and its weights, before the first round and after each.
+    """
+    local = LocalTrainingConfig(
+        learning_rate=cell.device_rate,
+        loss=cell.loss,
+        batch_sentences=cell.batch,
+        sequence_words=SEQUENCE_WORDS,
+        epochs=cell.epochs,
+        max_words=cell.max_words,
+    )
+    runtime = RuntimeConfig(chunk_devices=16, checkpoint_every_rounds=8, evaluate_every_rounds=cell.rounds)
+    everybody_D = np.zeros(len(people.train), dtype=bool)
+    data = TrainingData(people.train, everybody_D, people.held_out.select(np.arange(CURVE_PEOPLE)))
+    rule = RoundRule(block, SEED + cell.draw, seeded_key(SEED + cell.draw))
+    digest = state.run_digest(model, people.train, everybody_D, (block, local, server), rule.seed, rule.key)
+
+    def tell(_: object = None) -> None:
+        if along and (newest := state.newest_checkpoint(work, digest)):
+            along(newest.rounds_done, newest.arrays["weights"])
+
+    tell()
+    fine_tune(model, data, rule, local, server, Workplace(work, runtime, threads=1, on_round=tell))
 
 
 def hits(arm: Arm, held_out: TokenStream) -> Hits:
